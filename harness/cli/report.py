@@ -287,11 +287,10 @@ def verify(
 
     The first difference is named, and the command then fails.
     """
-    from harness.report.crate import CRATE
-    from harness.report.crate import write_crate as write
-    from harness.report.verify import Different
+    from harness.report.verify import CRATE, Different
     from harness.report.verify import record as record_places
     from harness.report.verify import verify as verify_results
+    from harness.report.verify import write_crate as write
     from harness.runtime import Store
 
     places = parse_names("--record", record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.report.sweep import SweepReport
     from harness.report.view import Block
     from harness.sweep.declaration import Sweep
+    from harness.sweep.work import Progress, Watch
 
 group = typer.Typer(
     help="Searches over settings of recipes and profiles.",
@@ -178,13 +179,22 @@ def ui(name: SweepArgument, port: common.PortOption = 8080, storage: StorageOpti
 
 
 @contextmanager
-def _watching(out: Console) -> Iterator[Callable[[str], None]]:
-    """Show where the trials stand while they run: a line redrawn on a terminal, none elsewhere."""
+def _watching(out: Console) -> Iterator[Watch]:
+    """Show where the sweep stands while it runs: redrawn on a terminal, nothing elsewhere."""
     if not out.is_terminal:
-        yield lambda words: None
+        yield lambda progress: None
         return
+    from rich.text import Text
+
     with out.status("starting") as status:
-        yield status.update
+
+        def show(progress: Progress) -> None:
+            lines = [Text(line) for line in f"{progress.here}\n{progress.sweep}".splitlines()]
+            for line in lines:
+                line.truncate(out.width - 2, overflow="ellipsis")  # the first is beside a spinner
+            status.update(Text("\n").join(lines))
+
+        yield show
 
 
 def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
@@ -212,8 +222,7 @@ def _print(report: SweepReport) -> None:
     _print_block(trial_block(report, report.best()[:SHOWN_TRIALS], title))
     _print_block(importance_block(report))
     if report.pareto is not None:
-        front = [report.trial(number) for number in report.pareto]
-        _print_block(trial_block(report, front, "Pareto front"))
+        _print_block(trial_block(report, report.front, "Pareto front"))
     _print_block(winner_block(report))
     for trial in report.failed:
         out.print(f"failed: trial {trial.number}: {trial.failure}", soft_wrap=True)

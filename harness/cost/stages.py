@@ -23,7 +23,7 @@ from harness.evaluation.benchmark import Benchmark
 from harness.registry.profile import benchmark_named
 from harness.registry.recipe import Online
 from harness.runtime.stage import Stage
-from harness.trainer.online_plan import stream_settings
+from harness.trainer.plan import stream_settings
 from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 
 QUESTIONS = 2

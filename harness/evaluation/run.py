@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.endpoint.budget import Ledger, Spending, shared_book
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client, Estimate, Server, estimate, work_through
+from harness.endpoint.client import Client, Estimate, ReplyCache, Server, estimate, work_through
 from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Message, chat_parameters_of

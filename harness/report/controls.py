@@ -149,16 +149,6 @@ def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, 
     return {training: reason for training, reason in reasons.items() if reason is not None}
 
 
-def check_controls(
-    table: Table, scores: RowScores, lacking: Mapping[str, str], seeds: Sequence[int]
-) -> tuple[CheckedControl, ...]:
-    """Return what came out of each declared control.
-
-    `lacking` says why rows cannot run or columns are not measured, by row and column.
-    """
-    return tuple(_checked(control, scores, lacking, seeds) for control in table.controls)
-
-
 def _checked(
     control: Control, scores: RowScores, lacking: Mapping[str, str], seeds: Sequence[int]
 ) -> CheckedControl:
@@ -290,8 +280,12 @@ def checked_runs(
     seeds: Sequence[int],
     measured: Measured,
     lacking: Mapping[str, str],
+    runs: Mapping[tuple[str, str], str] | None = None,
 ) -> Controls:
-    """Return the controls that some scores make; a column without benchmark has none."""
+    """Return the controls that some scores make; a column without benchmark has none.
+
+    `lacking` says why rows cannot run.
+    """
 
     def scores(row: str, column: str) -> Scores | None:
         declared_column = table.column(column)
@@ -303,8 +297,9 @@ def checked_runs(
         for column in table.columns
         if benchmark_of(profile, column.reads) is None
     }
-    checked = check_controls(table, scores, {**lacking, **unmeasured}, seeds)
-    return Controls(table, tuple(seeds), measured, checked)
+    unable = {**lacking, **unmeasured}
+    checked = tuple(_checked(control, scores, unable, seeds) for control in table.controls)
+    return Controls(table, tuple(seeds), measured, checked, runs or {})
 
 
 def _published(table: Table, profile: Profile, folder: Path) -> Controls | None:
@@ -317,20 +312,16 @@ def _published(table: Table, profile: Profile, folder: Path) -> Controls | None:
     except (ValueError, HarnessError):
         # Published in another form, or of other rows: verifying says so, and it controls nothing.
         return None
-    key = (profile.name, str(folder), sha256_of(folder / SCORES))
-    return _once(key, lambda: _of_report(table, profile, folder, report))
-
-
-def _of_report(table: Table, profile: Profile, folder: Path, report: Report) -> Controls:
-    measured = read_score_file(folder / SCORES)
-    lacking = lacking_rows(table, profile)
-    found = checked_runs(table, profile, report.seeds, measured, lacking)
     runs = {
         (run.partition("@")[0], cell.column): run.partition("@")[2]
         for cell in report.cells
         for run in cell.runs
     }
-    return Controls(table, found.seeds, measured, found.checked, runs)
+    scores, lacking = folder / SCORES, lacking_rows(table, profile)
+    return _once(
+        (profile.name, str(folder), sha256_of(scores)),
+        lambda: checked_runs(table, profile, report.seeds, read_score_file(scores), lacking, runs),
+    )
 
 
 def dose_gain(

@@ -1,27 +1,21 @@
 """How often a verdict is reached where there is nothing to find: measured, published, read back.
 
-    results/<profile>/error-rates/report.json    the counts, and all that repeats them
-                                  report.md      for people
-                                  digests.json   sha256 of the files
-
 Measured are two ways, both through the code that judges the paper's claims:
 
 * Simulated nulls: every row of every declared table has the same true mean. What rows, prompts,
-  seeds and answers differ in by chance is drawn, and all claims are judged as they are declared,
-  primary ones and families.
+  seeds and answers differ in by chance is drawn, and all claims are judged as they are declared.
 * One recipe under two names (A/A), from the published scores of every table with enough seeds. The
   seeds of a run that was computed are dealt to the two names without a seed in common, and a table
   is judged that claims of every score, one of them primary, that one name is above the other.
 
-A verdict is counted when it is `supported` or `contradicted`; at most 5% of them should be. That
-is the level of each primary claim on its own, and far more than the corrected ones reach. The page
-of a report shows what was measured, and never a number of its own.
+A verdict is counted when it is `supported` or `contradicted`; at most 5% of them should be. What is
+published in `results/<profile>/error-rates/` has the counts, and all that repeats them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,6 +26,7 @@ from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
 from harness.report.model import TESTED, Cell, Verdict
 from harness.report.publication import REPORT, SCORES, Extent, Kind
 from harness.report.publish import published_folders, read_published
+from harness.report.render import template
 from harness.report.scores import ALPHA, Measured
 from harness.report.verdicts import Evidence, ends_of, judge
 from harness.runtime import collect_provenance
@@ -65,21 +60,6 @@ Table 4 as published at the profile `micro` shows 0.75 to 1.4 for prompts, 0.03 
 more here, because fewer prompts are simulated than are judged there.
 """
 
-TEXT = """# How often a verdict is reached where there is nothing to find
-
-At most {level:.0%} of the verdicts should be. Primary claims are tested at that level each; the
-others are corrected within their table and reach far fewer.
-
-| what | seeds | verdicts | decided | share | primary claims | decided | share |
-|---|---:|---:|---:|---:|---:|---:|---:|
-{rows}
-
-Simulated: all declared tables, every row with the same true mean. One recipe under two names: the
-published scores, whose seeds are dealt to two names without one in common, {deals} times; the deals
-of one table share its seeds and so are not independent of one another. Five seeds leave each name
-two, and the share of one table alone says little. Commit: {commit}.
-"""
-
 HEAD = ("what", "seeds", "verdicts", "decided", "share", "primary claims", "decided", "share")
 """Headings of what was measured."""
 
@@ -101,21 +81,23 @@ class Counts(Strict):
         """Count verdicts, which were reached under a setting."""
         known = [verdict for verdict in verdicts if verdict.verdict in TESTED]
         decided = [verdict for verdict in known if verdict.verdict in DECIDED]
+        primary, decided_primary = (sum(v.primary for v in found) for found in (known, decided))
         return cls(
-            judged=len(known),
-            decided=len(decided),
-            primary_judged=sum(verdict.primary for verdict in known),
-            primary_decided=sum(verdict.primary for verdict in decided),
-            **setting,
-        )
+            judged=len(known), decided=len(decided), primary_judged=primary,
+            primary_decided=decided_primary, **setting,
+        )  # fmt: skip
 
     @property
     def shares(self) -> tuple[str, ...]:
         """Verdicts, decided ones and their share, of all claims and of primary ones, as text."""
-        return (
-            *_share(self.judged, self.decided),
-            *_share(self.primary_judged, self.primary_decided),
-        )
+        texts: list[str] = []
+        for judged, decided in (
+            (self.judged, self.decided),
+            (self.primary_judged, self.primary_decided),
+        ):
+            share = f"{100 * decided / judged:.1f}%" if judged else "–"
+            texts += [f"{judged:,}", f"{decided:,}", share]
+        return tuple(texts)
 
 
 class Simulated(Counts):
@@ -164,53 +146,35 @@ class ErrorRates(Strict):
     def lines(self) -> list[tuple[str, ...]]:
         """What was measured, as rows of text under `HEAD`."""
         twice = self.one_recipe_twice
-        rows: list[tuple[str, str, Counts]] = [
-            (f"simulated, {len(found.tables)} tables", str(found.seeds), found)
-            for found in self.simulated
+        rows: list[tuple[str, object, Counts]] = [
+            (f"simulated, {len(it.tables)} tables", it.seeds, it) for it in self.simulated
         ]
+        name = "one recipe under two names"
         if len(twice) > 1:
             seeds = ", ".join(map(str, sorted({len(found.seeds) for found in twice})))
             counted = {name: sum(getattr(f, name) for f in twice) for name in Counts.model_fields}
-            rows.append(("one recipe under two names, all tables", seeds, Counts(**counted)))
-        rows += [
-            (f"one recipe under two names, {found.table}", str(len(found.seeds)), found)
-            for found in twice
-        ]
-        return [(what, seeds, *found.shares) for what, seeds, found in rows]
+            rows.append((f"{name}, all tables", seeds, Counts(**counted)))
+        rows += [(f"{name}, {found.table}", len(found.seeds), found) for found in twice]
+        return [(what, str(seeds), *found.shares) for what, seeds, found in rows]
 
     @property
     def markdown(self) -> str:
         """What was measured, for people."""
-        return TEXT.format(
-            level=self.level,
-            rows="\n".join(f"| {' | '.join(row)} |" for row in self.lines),
-            deals=max((found.deals for found in self.one_recipe_twice), default=0),
-            commit=self.commit,
-        )
+        deals = max((found.deals for found in self.one_recipe_twice), default=0)
+        return template("error_rates.md.j2").render(rates=self, head=HEAD, deals=deals)
 
     @property
     def extent(self) -> Extent:
         """How much was measured; its rows are tables, simulated or dealt."""
-        rows = [
-            f"{table} simulated with {found.seeds} seeds"
-            for found in self.simulated
-            for table in found.tables
-        ]
         twice = self.one_recipe_twice
-        return Extent(
-            rows=(*rows, *(f"{found.table} dealt" for found in twice)),
-            seeds=(),
-            counts={
-                "repetitions": min((found.repetitions for found in self.simulated), default=0),
-                "deals": min((found.deals for found in twice), default=0),
-            },
-            lacking=() if twice else (f"a published table with {FEWEST_SEEDS} seeds to deal",),
-        )
-
-
-def _share(judged: int, decided: int) -> tuple[str, str, str]:
-    share = f"{100 * decided / judged:.1f}%" if judged else "–"
-    return f"{judged:,}", f"{decided:,}", share
+        rows = [f"{t} simulated with {it.seeds} seeds" for it in self.simulated for t in it.tables]
+        rows += [f"{found.table} dealt" for found in twice]
+        counts = {
+            "repetitions": min((found.repetitions for found in self.simulated), default=0),
+            "deals": min((found.deals for found in twice), default=0),
+        }
+        lacking = () if twice else (f"a published table with {FEWEST_SEEDS} seeds to deal",)
+        return Extent(tuple(rows), (), counts, lacking)
 
 
 def measure(
@@ -221,9 +185,7 @@ def measure(
     deals: int,
     said: Callable[[str], None] = lambda _: None,
 ) -> ErrorRates:
-    """Measure the error rates.
-
-    `said` is told what is being measured.
+    """Measure the error rates; `said` takes sentences on what is being measured.
 
     Raises:
         HarnessError: A published table is not what was published.
@@ -353,7 +315,8 @@ def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator
         own = score in PROMPT_SCORES
         shared = (0.0 if own else EFFECTS["prompt"]) * rng.normal(size=(1, prompts))
         shared = shared + EFFECTS["seed"] * rng.normal(size=(seeds, 1))
-        for run in _runs(table, score):
+        columns = [column for column in table.columns if column.reads == score]
+        for run in dict.fromkeys(row.run_id(column) for row in table.rows for column in columns):
             values = level + shared + rng.normal(size=shape)
             of_row = rng.normal(size=(seeds if own else 1, prompts))
             values = values + EFFECTS["row prompt"] * of_row
@@ -364,25 +327,17 @@ def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator
     return measured
 
 
-def _runs(table: Table, score: str) -> Iterator[str]:
-    columns = [column for column in table.columns if column.reads == score]
-    yield from dict.fromkeys(row.run_id(column) for row in table.rows for column in columns)
-
-
 def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
+    # Of a cell only the state matters: its scores are there.
     cells = [
-        _whole_cell(table, row.id, column.id, tuple(range(seeds)))
+        Cell(
+            table=table.id, row=row.id, column=column.id, profile="none", scale="toy",
+            seeds=tuple(range(seeds)), state="ok",
+        )
         for row in table.rows
         for column in table.columns
-    ]
+    ]  # fmt: skip
     return Evidence.of(table, cells, measured)
-
-
-def _whole_cell(table: Table, row: str, column: str, seeds: tuple[int, ...]) -> Cell:
-    """Return a cell of which only the state matters: its scores are there."""
-    return Cell(
-        table=table.id, row=row, column=column, profile="none", scale="toy", seeds=seeds, state="ok"
-    )
 
 
 def _two_names(scores: Sequence[str]) -> Table:
@@ -415,7 +370,6 @@ ERROR_RATES = Kind(
     ErrorRates,
     lambda found: found.extent,
     page=lambda found: found.markdown,
-    numbers=lambda found: len(found.lines),
 )
 """How often a verdict is reached where there is nothing to find; its place is
 `<profile>/error-rates`, and a command measures it again."""

@@ -4,8 +4,8 @@ The primary claim of a table comes first, with our margin and the paper's. Then 
 rows of the claim's column fare against their baselines: a row gains or loses where the interval of
 its gain lies on one side of zero, and shows no difference where it holds zero.
 
-The page has no number of its own: sentences come from the verdicts on the published scores
-gains from the published cells. It is written by
+The page has no number of its own: sentences come from the verdicts on the published scores, gains
+from the published cells. It is written by
 
     harness report --all --published --format markdown --output results/README.md
 """
@@ -13,79 +13,57 @@ gains from the published cells. It is written by
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from harness.registry.claims import Qualitative, places
 from harness.registry.schema import Column
 from harness.report import view
+from harness.report.build import main_column
 from harness.report.claims import counts, share_tested, totals
-from harness.report.model import TESTED, Cell, Report, Study, Verdict
+from harness.report.model import TESTED, Report, Study, Verdict
 from harness.report.page.contents import Contents, Section
 from harness.report.publication import PAGE
 from harness.report.render import template
 from harness.report.reward_study import CALLED
-from harness.report.view import our_decimals, plain, signed
+from harness.report.view import plain, signed
 from harness.words import counted
-
-_HEADING = re.compile(r"^# +(.+)$", re.MULTILINE)
 
 
 def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
     """Return what a table's runs say, in one sentence."""
-    primary = _primary(verdicts)
-    column = _column(report, primary)
+    primary, column = primary_of(verdicts), main_column(report.table)
+    claim = "" if primary is None else f"“{primary.statement.strip().removesuffix('.')}”"
     if not any(cell.mean is not None for cell in report.cells):
-        return _sentence(_nothing(primary))
-    rows = _rows(report, column)
+        if primary is None:
+            return "Nothing of this table has run here."
+        why = f"because {primary.reason}: {claim} is its primary claim"
+        return plain(f"Nothing to say yet, {why}") + "."
+    said = _rows(report, column)
     if primary is None:
-        said = rows if report.study is None else f"{_study(report.study)}; {rows}"
-        return _sentence(said[:1].upper() + said[1:])
-    if primary.margin is None:
-        return _sentence(f"Not decided, because {primary.reason}: {_quoted(primary)}; {rows}")
-    word = primary.text[:1].upper() + primary.text[1:]
-    if primary.verdict == "inadmissible":
-        word = f"Inadmissible, because {primary.reason}"
-    margins = _margins(primary, our_decimals(report, column))
-    return _sentence(f"{word}: {_quoted(primary)} ({margins}); {rows}")
+        said = said if report.study is None else f"{_study(report.study)}; {said}"
+    elif primary.margin is None:
+        said = f"not decided, because {primary.reason}: {claim}; {said}"
+    else:
+        word = primary.text
+        if primary.verdict == "inadmissible":
+            word = f"inadmissible, because {primary.reason}"
+        margins = _margins(primary, view.our_decimals(report, column))
+        said = f"{word}: {claim} ({margins}); {said}"
+    return f"{plain(view.capital(said))}."
 
 
-def claimed_column(report: Report, verdicts: Sequence[Verdict]) -> Column:
-    """Return the column that a table's primary claim is about, or else the first one."""
-    return _column(report, _primary(verdicts))
-
-
-def _primary(verdicts: Sequence[Verdict]) -> Verdict | None:
+def primary_of(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """Return the verdict on a table's primary claim, None where it has none."""
     return next((verdict for verdict in verdicts if verdict.primary), None)
-
-
-def _nothing(primary: Verdict | None) -> str:
-    """Return what is said where there is no number."""
-    if primary is None:
-        return "Nothing of this table has run here"
-    return f"Nothing to say yet, because {primary.reason}: {_quoted(primary)} is its primary claim"
-
-
-def _column(report: Report, primary: Verdict | None) -> Column:
-    """Return the column that the primary claim is about, the first one where it is not known."""
-    if primary is not None:
-        claim = next(claim for claim in report.table.claims if claim.id == primary.id)
-        if not isinstance(claim.test, Qualitative):
-            return report.table.column(places(claim.test)[0][1])
-    return report.table.columns[0]
-
-
-def _quoted(primary: Verdict) -> str:
-    return f"“{primary.statement.strip().removesuffix('.')}”"
 
 
 def _margins(primary: Verdict, decimals: int) -> str:
     """Return our margin with what it rests on, and the paper's."""
-    assert primary.margin is not None
-    assert primary.ci_low is not None
-    assert primary.ci_high is not None
-    low, high = signed(primary.ci_low, decimals), signed(primary.ci_high, decimals)
-    parts = [f"ours {signed(primary.margin, decimals)}, 95% from {low} to {high}"]
+    ours, low, high = (
+        signed(number or 0.0, decimals)
+        for number in (primary.margin, primary.ci_low, primary.ci_high)
+    )
+    parts = [f"ours {ours}, 95% from {low} to {high}"]
     if primary.p is None:
         parts.append(primary.reason or "no p-value")
     else:
@@ -93,7 +71,7 @@ def _margins(primary: Verdict, decimals: int) -> str:
     paper = primary.paper_margin
     if paper is not None:
         steps = paper if isinstance(paper, str) else ", ".join(paper)
-        noise = {True: ", within its own noise", False: "", None: ""}[primary.paper_within_noise]
+        noise = ", within its own noise" if primary.paper_within_noise else ""
         parts.append(f"the paper's {steps}{noise}")
     return "; ".join(parts)
 
@@ -125,17 +103,13 @@ def _rows(report: Report, column: Column) -> str:
         rows = counted(len(done), "row")
         return f"{where} nothing is concluded from the gain of {rows} with one seed"
     sign = -1 if column.direction == "lower" else 1
-    sides = [sign * _side(cell) for cell in done]
     words = ("above", "below") if column.direction == "none" else ("better than", "worse than")
-    said = _sides(sides, *words)
+    said = _sides([sign * view.side(cell) for cell in done], *words)
     lacking = len(cells) - len(done)
-    said += (
-        [f"{counted(lacking, 'row')} {'have' if lacking > 1 else 'has'} no numbers"]
-        if lacking
-        else []
-    )
-    all_but_last = ", ".join(said[:-1])
-    return f"{where} {all_but_last} and {said[-1]}" if all_but_last else f"{where} {said[-1]}"
+    if lacking:
+        said.append(f"{counted(lacking, 'row')} {'have' if lacking > 1 else 'has'} no numbers")
+    first = f"{', '.join(said[:-1])} and " if len(said) > 1 else ""
+    return f"{where} {first}{said[-1]}"
 
 
 def _sides(sides: Sequence[int], better: str, worse: str) -> list[str]:
@@ -144,25 +118,11 @@ def _sides(sides: Sequence[int], better: str, worse: str) -> list[str]:
         how = {1: f"is {better}", -1: f"is {worse}", 0: "cannot be told apart from"}[sides[0]]
         return [f"the one row with a gain {how} the baseline"]
     ups, downs, same = (sides.count(side) for side in (1, -1, 0))
-    said = [f"{ups or 'none'} of {len(sides)} rows {_is(ups)} {better} the baseline"]
-    said += [f"{downs} {_is(downs)} {worse} it"] if downs else []
+    verbs = ["are" if count > 1 else "is" for count in (ups, downs)]
+    said = [f"{ups or 'none'} of {len(sides)} rows {verbs[0]} {better} the baseline"]
+    said += [f"{downs} {verbs[1]} {worse} it"] if downs else []
     said += [f"{same} cannot be told apart from it"] if same else []
     return said
-
-
-def _is(count: int) -> str:
-    return "are" if count > 1 else "is"
-
-
-def _side(cell: Cell) -> int:
-    """Return on which side of zero the interval of a gain lies; 0 where it holds zero."""
-    assert cell.gain_ci_low is not None
-    assert cell.gain_ci_high is not None
-    return (cell.gain_ci_low > 0) - (cell.gain_ci_high < 0)
-
-
-def _sentence(text: str) -> str:
-    return f"{plain(text)}."
 
 
 def as_findings(contents: Contents, results_dir: Path) -> str:
@@ -185,50 +145,50 @@ def as_findings(contents: Contents, results_dir: Path) -> str:
     )
 
 
-def _power(section: Section) -> Iterable[tuple[str, ...]]:
+def _power(section: Section) -> Iterator[tuple[str, ...]]:
     """Yield a line for each kind of training in a table: what its seeds can find, and did."""
-    report, found = section.report, counts(section.verdicts)
+    report, found, nothing = section.report, counts(section.verdicts), view.APPLIES_NOT
     passed = sum(control.state == "passed" for control in report.controls)
-    controls = f"{passed} of {len(report.controls)}" if report.controls else view.APPLIES_NOT
-    verdicts = [str(found[word]) if section.verdicts else view.APPLIES_NOT for word in TESTED]
+    controls = f"{passed} of {len(report.controls)}" if report.controls else nothing
+    verdicts = [str(found[word]) if section.verdicts else nothing for word in TESTED]
     name, seeds = report.table.heading.partition(":")[0], view.seeds_text(report.seeds)
     if not report.power:
-        yield (name, seeds, controls, view.APPLIES_NOT, view.APPLIES_NOT, *verdicts)
+        yield (name, seeds, controls, nothing, nothing, *verdicts)
     for power in report.power:
         which = f"{name}, {power.training}" if len(report.power) > 1 else name
-        doses = view.APPLIES_NOT if power.in_doses is None else f"{power.in_doses:.1f}"
+        doses = nothing if power.in_doses is None else f"{power.in_doses:.1f}"
         yield (which, seeds, controls, f"{power.detectable:.1f}", doses, *verdicts)
 
 
 def _section(section: Section) -> dict[str, object]:
     report = section.report
-    column = claimed_column(report, section.verdicts)
+    table, column = report.table, main_column(report.table)
     decimals, printed = view.our_decimals(report, column), view.printed_decimals(report, column)
     cells = {cell.row: cell for cell in report.cells if cell.column == column.id}
     names = view.row_names(report)
     rows = [
         (names[row.id], view.gain(cell, decimals), view.paper_gain(cell, printed))
-        for row in report.table.rows
+        for row in table.rows
         if (cell := cells[row.id]).gain is not None
     ]
     return {
-        "heading": report.table.heading,
-        "link": f"{report.profile.name}/{report.table.id}/{PAGE}",
-        "question": report.table.question,
+        "heading": table.heading,
+        "link": f"{report.profile.name}/{table.id}/{PAGE}",
+        "question": table.question,
         "finding": finding(report, section.verdicts),
         "seeds": view.seeds_text(report.seeds),
         "column": f"{column.benchmark}, {column.printed}",
         "rows": rows,
-        "ours": report.table.is_ours,
+        "ours": table.is_ours,
     }
 
 
 def _others(
     pages: Iterable[Path], results_dir: Path, contents: Contents
-) -> Iterable[tuple[str, str, tuple[str, ...]]]:
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield heading, link and findings of each published page that is no table."""
     said = {shown.picture.title: shown.picture.findings for shown in contents.pictures}
     for page in pages:
-        heading = _HEADING.search(page.read_text(encoding="utf-8"))
+        heading = re.search(r"^# +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
         title = page.parent.name if heading is None else heading[1]
-        yield title, page.relative_to(results_dir).as_posix(), said.get(view.plain(title), ())
+        yield title, page.relative_to(results_dir).as_posix(), said.get(plain(title), ())

@@ -1,11 +1,7 @@
 """The page on over-optimisation: a learned reward pushed beyond what it knows.
 
-    results/<profile>/over-optimisation/report.md     for people
-                                        figure.svg    reward and oracle score by prompts trained on
-                                        report.json   the numbers, and the stages they come from
-                                        digests.json  sha256 of the files
-
-It is no table of the paper. It shows why the reward model and the judge are two things.
+It is no table of the paper. It shows why the reward model and the judge are two things. It lies in
+`results/<profile>/over-optimisation/`, with a picture and the stages its numbers come from.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from pydantic import Field
 
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.publication import Extent, Kind
+from harness.report.render import template
 from harness.strict import Strict
 
 FOLDER, FIGURE = "over-optimisation", "figure.svg"
@@ -23,24 +20,6 @@ FOLDER, FIGURE = "over-optimisation", "figure.svg"
 TITLE = "What happens when the learned reward is pushed"
 
 ALT = "Mean reward and mean oracle score of the same answers, by prompts trained on"
-
-TEXT = """# {title}
-
-RLOO on human prompts with a learning rate of {learning_rate:g} and no KL penalty, one run (seed
-{seed}). After each x of prompts the policy answered the {prompts} validation prompts {n} times; the
-reward model and the oracle scored the same answers. The settings of the tables are others, from the
-sweep `tune-rloo`. One run has no interval: this is a picture, not a result.
-
-![{alt}]({figure})
-
-| prompts | mean reward | mean oracle score |
-|---|---:|---:|
-{rows}
-
-{finding}
-
-Scale: toy. Reward model: {reward_model}. Commit: {commit}.
-"""
 
 
 class PushedPoint(Strict):
@@ -99,13 +78,9 @@ class Pushed(Strict):
     @property
     def markdown(self) -> str:
         """The page."""
-        rows = "\n".join(
-            f"| {point.size}x | {point.reward:.3f} | {point.oracle:.3f} |" for point in self.points
+        return template("over_optimisation.md.j2").render(
+            picture=self.picture, points=self.points, setting=self.setting, finding=self.finding
         )
-        return TEXT.format(
-            title=TITLE, alt=ALT, figure=FIGURE, rows=rows, finding=self.finding,
-            **self.setting.model_dump(),
-        )  # fmt: skip
 
     @property
     def extent(self) -> Extent:
@@ -143,7 +118,6 @@ OVER_OPTIMISATION = Kind(
     Pushed,
     lambda found: found.extent,
     page=lambda found: found.markdown,
-    numbers=lambda found: len(found.points),
     pictures=lambda found: [found.picture],
 )
 """One run pushed without a KL penalty; its place is `<profile>/over-optimisation`."""

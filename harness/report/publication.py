@@ -7,12 +7,9 @@
                       digests.json    sha256 of the files, fingerprints of the stages behind them
                       ...             pictures, values of single prompts
 
-A publication is written aside and takes the place of the one before as a whole. It is refused
-where it is not whole, or has less than what stands there, unless that is allowed. One process
-publishes at a time; what a killed one left behind is put right by the next.
-
-The index follows from the files alone, so that `harness.report.verify` can compare the two:
-whatever is missing, changed or too few is a difference between them.
+A publication is written aside and takes the place of the one before as a whole. One process
+publishes at a time; what a killed one left behind is put right by the next. The index follows from
+the files alone, so that `harness.report.verify` can compare the two.
 """
 
 from __future__ import annotations
@@ -53,13 +50,10 @@ _SHOWN = 3
 
 @pydantic_dataclass(frozen=True)
 class Extent:
-    """How much a publication has.
+    """How much a publication has, and what it should have and has not, in words.
 
-    Attributes:
-        rows: What it has numbers for: a table's rows, a figure's series, a sweep's scores.
-        seeds: Root seeds.
-        counts: How many it has of whatever else counts, by name: numbers, trials.
-        lacking: What it should have and has not, each in words; empty where it is whole.
+    Its rows are what it has numbers for: a table's rows, a figure's series, a sweep's scores. Its
+    counts are how many it has of whatever else counts, by name: numbers, trials.
     """
 
     rows: tuple[str, ...]
@@ -67,11 +61,16 @@ class Extent:
     counts: Mapping[str, int]
     lacking: tuple[str, ...] = ()
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers follow from values of single prompts; of a sweep that is its rows."""
+        return self.counts.get("numbers", len(self.rows))
+
     def less_than(self, before: Extent) -> list[str]:
         """Return what another extent has and this one has not, each in words."""
-        rows = [row for row in before.rows if row not in self.rows]
+        rows = [f"`{row}`" for row in before.rows if row not in self.rows]
         seeds = [str(seed) for seed in before.seeds if seed not in self.seeds]
-        found = [f"row{'s' * (len(rows) > 1)} {_quoted(rows)}"] if rows else []
+        found = [f"row{'s' * (len(rows) > 1)} {_some(rows)}"] if rows else []
         if seeds:
             found.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}")
         for name, number in before.counts.items():
@@ -85,10 +84,8 @@ class Extent:
 class Entry:
     """What the index says of one publication.
 
-    Attributes:
-        kind: Name of its kind, or `KEPT`.
-        files: The sha256 of each of its files, by path below the folder of results.
-        extent: How much it has; None for a file kept by hand.
+    Files have their sha256, by their path below the folder of results; what is kept by hand (of the
+    kind `KEPT`) has no extent.
     """
 
     kind: str
@@ -102,11 +99,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Entry:
-        """Return the entry that `as_json` wrote.
-
-        Raises:
-            KeyError, TypeError, ValueError: It was written in another form.
-        """
+        """Return the entry that `as_json` wrote; in another form it is an error of any kind."""
         kind, files, extent = data.pop("kind"), data.pop("files"), data
         return cls(kind, files, None if kind == KEPT else Extent(**extent))
 
@@ -128,13 +121,11 @@ class Kind(Generic[Model]):
         mark: A key that the `report.json` of this kind has and that of no other.
         model: The report.
         extent: Returns how much a report has.
-        page: Returns its page.
-        pictures: Returns the pictures beside it.
+        page: Returns its page, and `pictures` the pictures beside it.
         values: Returns the file with the values of single prompts that its numbers follow from.
             Where there is none, the page follows from the report alone.
         difference: Returns the first number, in words, that does not follow from those values,
             given the folder they lie in; None where all do.
-        numbers: Returns how many numbers follow.
     """
 
     name: str
@@ -142,7 +133,6 @@ class Kind(Generic[Model]):
     model: type[Model]
     extent: Callable[[Model], Extent]
     page: Callable[[Model], str]
-    numbers: Callable[[Model], int]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
     values: Callable[[Model], str | None] = lambda report: None
     difference: Callable[[Model, Path], str | None] = lambda report, folder: None
@@ -161,11 +151,10 @@ class Kind(Generic[Model]):
         """Write `results/<place>/`, in place of what was there, and name it in the index.
 
         `values` writes the file of values, and `beside` further files into the folder; `stages` are
-        the fingerprints of the stages behind the report, by run. With `allow_fewer` it is published
-        though it is not whole, or has less than what stands there.
+        the fingerprints of the stages behind the report, by run.
 
         Raises:
-            Refused: It is not whole, or has less than what stands there, and that is not allowed.
+            Refused: It is not whole, or has less than what stands there, and `allow_fewer` is off.
             HarnessError: The index is broken.
             StoreError: A stored file is not what was written, the disk is full, or the folder may
                 not be written.
@@ -188,12 +177,16 @@ class Kind(Generic[Model]):
                 if stages is not None:
                     digests["stages"] = stages
                 (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
-                entry = Entry(self.name, digests_of(draft, place), self.extent(report))
+                entry = self.entry(report, place, draft)
                 if not allow_fewer:
                     _refuse_less(place, entry, self._standing(place, results_dir, index))
                 _replace(target, draft)
                 write_index(results_dir, index | {place: entry})
         return target
+
+    def entry(self, report: Model, place: str, folder: Path) -> Entry:
+        """Return what the index is to say of a report, given the folder it lies in now."""
+        return Entry(self.name, digests_of(folder, place), self.extent(report))
 
     def _standing(self, place: str, results_dir: Path, index: Index) -> Extent | None:
         """Return how much stands at a place: what the index says, else the report there."""
@@ -223,8 +216,7 @@ class Kind(Generic[Model]):
     def check(self, folder: Path) -> int:
         """Check a publication: its files against the digests, its numbers against the values.
 
-        Returns:
-            How many numbers follow from them.
+        Returns how many numbers follow from them.
 
         Raises:
             HarnessError: A file is missing or changed, or a number does not follow; a file that was
@@ -250,7 +242,7 @@ class Kind(Generic[Model]):
                 f"{folder / REPORT}: the {number} does not follow from {file}; publish the "
                 f"{self.name} again"
             )
-        return self.numbers(report)
+        return self.extent(report).numbers
 
     def _changed(self, folder: Path) -> str | None:
         """Return the first published number that does not follow from the values as they are now.
@@ -302,15 +294,6 @@ def write_index(results_dir: Path, index: Index) -> None:
     write_whole(results_dir / INDEX, _index_text(index))
 
 
-def entry_of(kind: Kind[Any], place: str, folder: Path) -> Entry:
-    """Return what the index is to say of a publication, given the folder it lies in now.
-
-    Raises:
-        HarnessError: Its report cannot be read, or is of another kind.
-    """
-    return Entry(kind.name, digests_of(folder, place), kind.extent(kind.read(folder)))
-
-
 def enter(results_dir: Path, entries: Mapping[str, Entry | None]) -> None:
     """Let the index say something else of some places, None for nothing.
 
@@ -340,10 +323,14 @@ def same(a: object, b: object) -> bool:
     return a == b
 
 
-def read_json(path: Path, what: str = "table") -> dict[str, Any]:
-    """Read a published JSON object.
+def differing(before: object, again: object, names: Iterable[str]) -> str | None:
+    """Return the first of some fields in which two values are not the same, None where all are."""
+    found = (name for name in names if not same(getattr(before, name), getattr(again, name)))
+    return next(found, None)
 
-    `what` was published, for the message.
+
+def read_json(path: Path, what: str = "table") -> dict[str, Any]:
+    """Read a published JSON object; `what` was published, for the message.
 
     Raises:
         HarnessError: It is missing, or holds no object.
@@ -370,9 +357,7 @@ def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def check_files(folder: Path, required: Sequence[str], what: str) -> Mapping[str, str]:
-    """Check the files of a publication against the digests beside them, and return these.
-
-    The files `required` must be there, whatever the digests name.
+    """Check the files of a publication, those `required` included, and return their digests.
 
     Raises:
         HarnessError: A file is missing, or is not what was published.
@@ -400,11 +385,10 @@ def changed_file(path: Path, what: str) -> HarnessError:
 def refuse_what_is_no_file(folder: Path) -> None:
     """Refuse a folder with anything in it that is neither a file nor a folder.
 
-    A link leads elsewhere, and reading a pipe or a device may never end.
-
     Raises:
         HarnessError: There is such a thing; the message names the first.
     """
+    # A link leads elsewhere, and reading a pipe or a device may never end.
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise HarnessError(
@@ -428,10 +412,8 @@ def digests_of(folder: Path, place: str = "") -> dict[str, str]:
 
 def _refuse_less(place: str, entry: Entry, standing: Extent | None) -> None:
     assert entry.extent is not None
-    said, lacking = [], entry.extent.lacking
-    if lacking:
-        more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
-        said.append(f"it lacks {', '.join(lacking[:_SHOWN])}{more}")
+    lacking = entry.extent.lacking
+    said = [f"it lacks {_some(lacking)}"] if lacking else []
     less = [] if standing is None else entry.extent.less_than(standing)
     if less:
         said.append(f"what stands there has {', '.join(less)} that it has not")
@@ -462,7 +444,7 @@ def _aside(target: Path) -> Iterator[Path]:
     A process killed while it publishes leaves its folder. If it was killed between the two renames
     of `_replace`, what was published before lies there, and is put back.
     """
-    scratch = _scratch(target)
+    scratch = _old(target).parent
     if _old(target).exists() and not target.exists():
         _old(target).rename(target)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -487,12 +469,9 @@ def _replace(target: Path, draft: Path) -> None:
         raise
 
 
-def _scratch(target: Path) -> Path:
-    return target.with_name(f".{target.name}.part")
-
-
 def _old(target: Path) -> Path:
-    return _scratch(target) / "old"
+    """Return where what stood at a target lies while another takes its place."""
+    return target.with_name(f".{target.name}.part") / "old"
 
 
 def _index_text(index: Index) -> str:
@@ -506,6 +485,7 @@ def _broken(path: Path) -> HarnessError:
     )
 
 
-def _quoted(names: Sequence[str]) -> str:
+def _some(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(f"`{name}`" for name in names[:_SHOWN]) + more
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""Publishing: a report that stays, with the per-prompt scores it was computed from.
+"""Publishing a table: a report that stays, with the per-prompt scores it was computed from.
 
     results/<profile>/<table>/report.md        for people
                               report.json      cells, summary, distances, creator and origin
@@ -8,55 +8,32 @@
                               examples.json    prompts and answers of the embedded world
                               digests.json     sha256 of the files, fingerprints of the stages
 
-Nothing else writes there (`harness.report.publication`). Read back, the cells are computed
-again from `scores.parquet` with the functions that computed them first, so that a published table
-can be checked without a store, a model or the declarations.
+Read back, the cells are computed again from `scores.parquet` with the functions that computed them
+first, so that a published table can be checked without a store, a model or the declarations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.registry.profile import benchmark_of
+from harness.report import publication, scores
 from harness.report.build import build_report, summarise
-from harness.report.model import (
-    Cell,
-    Report,
-    Summary,
-)
+from harness.report.model import Cell, Report, Summary
 from harness.report.page.examples import Examples, examples_of, write_examples
-from harness.report.publication import (
-    PAGE,
-    REPORT,
-    SCORES,
-    Extent,
-    Kind,
-    check_files,
-    read_json,
-    same,
-    without_numbers,
-)
+from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind
 from harness.report.render import as_markdown, pictures
 from harness.report.reward_study import read_study, recomputed
-from harness.report.scores import (
-    Measured,
-    Numbers,
-    Priors,
-    gain_priors,
-    numbers,
-    read_score_file,
-    read_scores,
-    scores_of,
-    write_scores,
-)
-from harness.runtime import Store
+from harness.report.scores import Measured, Numbers, Priors, numbers
+from harness.runtime import Stage, Store
 from harness.statistics import Scores
 
 if TYPE_CHECKING:
+    from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
 
@@ -74,40 +51,47 @@ def publish(
         StoreError: A stored file is not what was written, the disk is full, or the folder may
             not be written.
     """
-    measured = read_scores(table_runs, store)
+    measured = scores.read_scores(table_runs, store)
     report = build_report(table_runs, store, measured=measured, costs=True)
     measured |= read_study(table_runs, store)
     # Prompts of real data sets and benchmarks are not ours to publish.
     own = report.profile.in_embedded_world
     examples = examples_of(table_runs, store) if own else Examples()
+    read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
+    stages = {
+        f"{run.run_id}/{run.profile}/seed{run.seed}": stages_of(run, store, read)
+        for run in table_runs.runs.values()
+    }
+    study = [] if table_runs.study is None else table_runs.study.targets
+    if done := _done({stage.label: stage for stage in study}, store):
+        stages[OF_STUDY] = done
     return TABLE.publish(
         report,
         f"{report.profile.name}/{report.table.id}",
         results_dir,
-        values=lambda path: write_scores(measured, path),
-        stages=_fingerprints(table_runs, store),
+        values=lambda path: scores.write_scores(measured, path),
+        stages=stages,
         beside=lambda folder: write_examples(examples, folder),
         allow_fewer=allow_fewer,
     )
 
 
-def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
-    """Return the fingerprints of each run's stages that are done: its judges' and trainings'."""
-    read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
-    found: dict[str, dict[str, str]] = {}
-    for run in table_runs.runs.values():
-        stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in read}
-        stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
-        found[f"{run.run_id}/{run.profile}/seed{run.seed}"] = {
-            name: stage.fingerprint
-            for name, stage in stages.items()
-            if store.status(stage.fingerprint) == "done"
-        }
-    study = [] if table_runs.study is None else table_runs.study.targets
-    for stage in study:
-        if store.status(stage.fingerprint) == "done":
-            found.setdefault(OF_STUDY, {})[stage.label] = stage.fingerprint
-    return found
+def stages_of(
+    run: Run, store: Store, benchmarks: Iterable[str | None] | None = None
+) -> dict[str, str]:
+    """Return the fingerprints of a run's judges and trainings that are done, by what they do.
+
+    Of the judges only those of some benchmarks, where these are named.
+    """
+    wanted = run.judged if benchmarks is None else benchmarks
+    stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in wanted}
+    stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
+    return _done(stages, store)
+
+
+def _done(stages: dict[str, Stage], store: Store) -> dict[str, str]:
+    known = {name: stage.fingerprint for name, stage in stages.items()}
+    return {name: stage for name, stage in known.items() if store.status(stage) == "done"}
 
 
 @dataclass(frozen=True)
@@ -121,7 +105,7 @@ class Published:
     def scores(self, cell: Cell) -> Scores | None:
         """Return the scores behind a cell, None where a seed is missing."""
         run = self.report.run_of(cell.row, cell.column)
-        return scores_of(self.measured, run, cell.seeds, self.report.score_of(cell.column))
+        return scores.scores_of(self.measured, run, cell.seeds, self.report.score_of(cell.column))
 
 
 def read_published(folder: Path) -> Published:
@@ -130,26 +114,26 @@ def read_published(folder: Path) -> Published:
     Raises:
         HarnessError: A file is missing, is not what was published, or was written in another form.
     """
-    check_files(folder, (PAGE, REPORT, SCORES), TABLE.name)
-    return Published(folder, TABLE.read(folder), read_score_file(folder / SCORES))
+    publication.check_files(folder, (PAGE, REPORT, SCORES), TABLE.name)
+    return Published(folder, TABLE.read(folder), scores.read_score_file(folder / SCORES))
 
 
 def difference(report: Report, folder: Path) -> str | None:
     """Return the first number that does not follow from the published scores, None where all do."""
-    published = Published(folder, report, read_score_file(folder / SCORES))
+    published = Published(folder, report, scores.read_score_file(folder / SCORES))
     cells = recompute(published)
     for old, new in zip(report.cells, cells, strict=True):
-        for name in (*Numbers.__dataclass_fields__, "state"):
-            if not same(getattr(old, name), getattr(new, name)):
-                return f"{name} of `{old.row}` in `{old.column}`"
+        if name := publication.differing(old, new, (*Numbers.__dataclass_fields__, "state")):
+            return f"{name} of `{old.row}` in `{old.column}`"
     for before, again in zip(report.summary, summarise(cells, published.scores), strict=True):
-        for name in Summary.model_fields:
-            if not same(getattr(before, name), getattr(again, name)):
-                return f"{name} in the summary of `{before.column}`"
+        if name := publication.differing(before, again, Summary.model_fields):
+            return f"{name} in the summary of `{before.column}`"
     if report.study is None:
         return None
     parts = _parts(report.study.as_json(), recomputed(report.study, published.measured).as_json())
-    return next((what for before, again, what in parts if not same(before, again)), None)
+    return next(
+        (what for before, again, what in parts if not publication.same(before, again)), None
+    )
 
 
 def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:
@@ -171,24 +155,20 @@ def recompute(published: Published) -> list[Cell]:
     for column in report.columns:
         runs = {row.id: row.runs[column.id] for row in report.rows}
         pairs = [(runs[r.id], runs[r.baseline]) for r in report.rows if r.baseline in runs]
-        priors[column.id] = gain_priors(published.measured, pairs, report.seeds, column.score)
-    return [_again(cell, published, priors[cell.column]) for cell in report.cells]
-
-
-def _again(cell: Cell, published: Published, priors: Priors) -> Cell:
-    base, report = cell.baseline_row, published.report
-    found = numbers(
-        published.measured,
-        report.run_of(cell.row, cell.column),
-        None if base is None else report.run_of(base, cell.column),
-        cell.seeds,
-        report.score_of(cell.column),
-        priors,
-    )
-    # Whether a cell is whole follows from the scores; why another is not does not.
-    whole = found != Numbers()
-    state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
-    return cell.model_copy(update={**vars(found), "state": state})
+        priors[column.id] = scores.gain_priors(
+            published.measured, pairs, report.seeds, column.score
+        )
+    cells = []
+    for cell in report.cells:
+        run, base = report.run_of(cell.row, cell.column), cell.baseline_row
+        baseline = None if base is None else report.run_of(base, cell.column)
+        score, prior = report.score_of(cell.column), priors[cell.column]
+        found = numbers(published.measured, run, baseline, cell.seeds, score, prior)
+        # Whether a cell is whole follows from the scores; why another is not does not.
+        whole = found != Numbers()
+        state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
+        cells.append(cell.model_copy(update={**vars(found), "state": state}))
+    return cells
 
 
 def table_extent(report: Report) -> Extent:
@@ -199,31 +179,24 @@ def table_extent(report: Report) -> Extent:
     return Extent(
         rows=tuple(row.id for row in report.rows),
         seeds=report.seeds,
-        counts={"numbers": _numbers(report)},
-        lacking=without_numbers(states),
+        counts={"numbers": sum(cell.mean is not None for cell in report.cells)},
+        lacking=publication.without_numbers(states),
     )
-
-
-def _numbers(report: Report) -> int:
-    return sum(cell.mean is not None for cell in report.cells)
 
 
 def published_folders(results_dir: Path) -> Iterator[Path]:
     """Yield the folders of published tables, in order of profile and table.
 
-    A table says that it has cells; figures and other pages have a `report.json` as well.
+    A table says that it has cells; figures and other pages have a `report.json` as well. A report
+    that cannot be read counts, and fails the check.
     """
     for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
-        if is_table(path.parent):
+        try:
+            is_table = TABLE.mark in publication.read_json(path)
+        except HarnessError:
+            is_table = True
+        if is_table:
             yield path.parent
-
-
-def is_table(folder: Path) -> bool:
-    """Return whether a report is a table's; one that cannot be read counts, and fails the check."""
-    try:
-        return TABLE.mark in read_json(folder / REPORT)
-    except HarnessError:
-        return True
 
 
 TABLE = Kind(
@@ -232,7 +205,6 @@ TABLE = Kind(
     Report,
     table_extent,
     page=as_markdown,
-    numbers=_numbers,
     pictures=pictures,
     values=lambda report: SCORES,
     difference=difference,

@@ -13,9 +13,9 @@ import functools
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.report import reward_study, view
 from harness.report.model import Cell, Report
@@ -25,7 +25,7 @@ from harness.report.reward_study import study_blocks
 from harness.report.view_details import detail_blocks
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
     from rich.console import Console, RenderableType
 
 
@@ -43,11 +43,14 @@ def print_report(report: Report, console: Console | None = None, details: bool =
     """
     from rich.console import Console
 
-    console = console or Console(highlight=False)
     # A line break right at the edge, or a combining character, must not make a line too long.
-    width = min(console.width, WIDEST) - 2
-    for part in _parts(report, details):
-        console.print(part, width=width, highlight=False)
+    print_parts(_parts(report, details), console or Console(highlight=False), margin=2)
+
+
+def print_parts(parts: Iterable[RenderableType], console: Console, *, margin: int = 0) -> None:
+    """Print the parts of a report, no wider than `WIDEST`."""
+    for part in parts:
+        console.print(part, width=min(console.width, WIDEST) - margin, highlight=False)
 
 
 def as_text(report: Report, width: int = WIDTH, details: bool = True) -> str:
@@ -67,10 +70,10 @@ def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
     yield names_and_texts(view.facts(report))
     for block in [*view.blocks(report), *study_blocks(report)]:
         yield from block_lines(block)
-    reasons = report.failures
-    if reasons:
+    if report.failures:
         yield Text("\nMissing", style="bold")
-        yield from (Padding(Text(reason, style="red"), (0, 0, 0, 2)) for reason in reasons)
+        reasons = (Text(reason, style="red") for reason in report.failures)
+        yield from (Padding(reason, (0, 0, 0, 2)) for reason in reasons)
     if details:
         for block in detail_blocks(report):
             yield from block_lines(block)
@@ -166,56 +169,46 @@ def escape(text: str) -> str:
     return _OPENS.sub(r"\1\\\2", escaped)
 
 
-@functools.cache
-def template(name: str) -> Template:
-    """Return a packaged template of Markdown; every text in it goes through the filter `md`."""
+def environment(
+    folder: Path,
+    *,
+    autoescape: bool,
+    filters: Mapping[str, Callable[..., Any]],
+    finalize: Callable[[Any], Any] | None = None,
+) -> Environment:
+    """Return what renders the packaged templates of a folder; a name that is not there is an error.
+
+    `filters` are those of the templates, and `finalize` is done to all that they print.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+    made = Environment(
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        # The output is Markdown, whose own escaping every text goes through in the template.
-        autoescape=False,
+        autoescape=autoescape,
+        finalize=finalize,
     )
-    environment.filters["md"] = escape
-    return environment.get_template(name)
+    made.filters |= filters
+    return made
+
+
+@functools.cache
+def template(name: str) -> Template:
+    """Return a packaged template of Markdown; every text in it goes through the filter `md`."""
+    # The output is Markdown, whose own escaping every text goes through in the template.
+    made = environment(_TEMPLATES, autoescape=False, filters={"md": escape})
+    return made.get_template(name)
 
 
 MISSING = "NA"
 
-CSV_HEAD = (
-    "table",
-    "row",
-    "label",
-    "column",
-    "benchmark",
-    "unit",
-    "profile",
-    "scale",
-    "seeds",
-    "state",
-    "mean",
-    "ci_low",
-    "ci_high",
-    "baseline_row",
-    "gain",
-    "gain_ci_low",
-    "gain_ci_high",
-    "paper",
-    "paper_gain",
-    "worth",
-    "worth_low",
-    "worth_high",
-    "worth_beyond",
-    "paper_worth",
-    "paper_worth_beyond",
-    "runs",
-    "judge",
-    "reward_models",
-    "creators",
+CSV_HEAD = tuple(
+    "table row label column benchmark unit profile scale seeds state mean ci_low ci_high "
+    "baseline_row gain gain_ci_low gain_ci_high paper paper_gain worth worth_low worth_high "
+    "worth_beyond paper_worth paper_worth_beyond runs judge reward_models creators".split()
 )
 """The columns; numbers are in the unit of the column, seeds and runs are separated by blanks, and
 models, whose names hold blanks, by `; `. What a score is worth is in multiples of the human
@@ -227,36 +220,26 @@ MODELS = ("reward_models", "creators")
 def as_csv(reports: Iterable[Report]) -> str:
     """Return the cells of some reports as CSV, with one line of headings."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_HEAD, lineterminator="\n")
+    writer = csv.DictWriter(text, CSV_HEAD, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for report in reports:
         names = view.row_names(report)
         columns = {column.id: column for column in report.table.columns}
         for cell in report.cells:
-            column = columns[cell.column]
+            column, known = columns[cell.column], cell.as_json()
+            for name in ("worth", "paper_worth"):
+                worth = known[name] or dict.fromkeys(("times", "low", "high", "beyond"))
+                known |= {f"{name}_{what}": number for what, number in worth.items()}
+                known[name] = worth["times"]
+            known["paper"] = cell.paper_printed
             writer.writerow({
-                **{k: _text(value) for k, value in cell.as_json().items() if k in CSV_HEAD},
-                **_worth_in_csv(cell),
+                **{name: _text(value) for name, value in known.items()},
                 **{name: _inert("; ".join(getattr(cell, name))) or MISSING for name in MODELS},
                 "label": _inert(names[cell.row]),
                 "benchmark": _inert(view.plain(f"{column.benchmark}, {column.printed}")),
                 "unit": column.unit,
-                "paper": cell.paper_printed or MISSING,
             })  # fmt: skip
     return text.getvalue()
-
-
-def _worth_in_csv(cell: Cell) -> dict[str, str]:
-    """Return what a cell's score, and the paper's, are worth in human prompts."""
-    ours, paper = cell.worth, cell.paper_worth
-    return {
-        "worth": _text(ours and ours.times),
-        "worth_low": _text(ours and ours.low),
-        "worth_high": _text(ours and ours.high),
-        "worth_beyond": _text(ours and ours.beyond),
-        "paper_worth": _text(paper and paper.times),
-        "paper_worth_beyond": _text(paper and paper.beyond),
-    }
 
 
 def _inert(text: str) -> str:
@@ -377,29 +360,20 @@ def _label(text: str) -> str:
 
 def latex_escape(text: str) -> str:
     """Return a text that LaTeX prints as it is, on one line."""
-    plain = view.plain(text)
     shown = []
-    end = 0
-    for match in _BARRED.finditer(plain):
-        shown += [_characters(plain[end : match.start()]), rf"$\bar{{{_bare(match[1])}}}$"]
-        end = match.end()
-    return "".join([*shown, _characters(plain[end:])])
+    for i, part in enumerate(_BARRED.split(view.plain(text))):
+        if i % 2:  # what stands under a bar, in mathematics
+            bare = part if part.isascii() and part.isalnum() else r"\cdot"
+            shown.append(rf"$\bar{{{bare}}}$")
+        else:
+            shown.append("".join(map(_character, part)))
+    return "".join(shown)
 
 
-def _bare(character: str) -> str:
-    """Return what stands under a bar, in mathematics."""
-    return character if character.isascii() and character.isalnum() else r"\cdot"
-
-
-def _characters(text: str) -> str:
-    return "".join(_SYMBOLS.get(character) or _letter(character) for character in text)
-
-
-def _letter(character: str) -> str:
+def _character(character: str) -> str:
     """Return a letter that the font has, accents included, or the code point of another."""
-    if character.isascii():
-        return character
-    accented = (
-        "\u00c0" <= character <= "\u00ff" and len(unicodedata.normalize("NFD", character)) == 2
-    )
-    return character if accented else f"[U+{ord(character):04X}]"
+    if character in _SYMBOLS or character.isascii():
+        return _SYMBOLS.get(character, character)
+    accented = len(unicodedata.normalize("NFD", character)) == 2
+    known = accented and "\u00c0" <= character <= "\u00ff"
+    return character if known else f"[U+{ord(character):04X}]"

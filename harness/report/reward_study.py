@@ -4,46 +4,29 @@
     best of n   mean oracle score of the answer it ranks first among n of the base policy
     gain        what the policy trained on it gains over the base policy, in one column of the table
 
-The first two are read from stages of their own, the third from the table's scores. All are means of
-per-prompt values, so they are published with the scores and computed again from them. The rank
-correlations are those of all reward models or there are none; and none of one seed, which says
-nothing about the gains.
+All are means of per-prompt values, which are published with the scores. The rank correlations are
+those of all reward models or there are none; and none of one seed, which says nothing about gains.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.registry.profile import benchmark_of
+from harness.report import view
 from harness.report.cells import Failures
-from harness.report.model import (
-    Agreement,
-    Correlation,
-    Report,
-    State,
-    StudiedModel,
-    Study,
-)
+from harness.report.model import Agreement, Correlation, Report, State, StudiedModel, Study
 from harness.report.origin import stage_summary
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
 from harness.report.scores import Measured, grouped, read_rows, read_scores, scores_of
-from harness.report.view import (
-    APPLIES_NOT,
-    NO_COMPARISON,
-    Block,
-    plain,
-    probability,
-    row_names,
-    signed,
-    state_words,
-)
+from harness.report.view import APPLIES_NOT, NO_COMPARISON, Block, signed
 from harness.runtime import Stage, Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
 from harness.trainer.factory import SEED
-from harness.worlds.protocol import ACCURACY, BEST_OF_N
+from harness.worlds import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
@@ -109,34 +92,25 @@ def study_of(table_runs: TableRuns, store: Store) -> Study | None:
         return None
     column = table.column(table.study.column)
     measured = read_scores(table_runs, store) | read_study(table_runs, store)
-    failures = Failures(store)
-    models = [
+    failures, seeds = Failures(store), table_runs.seeds
+    known = [
         _with_state(model, table_runs, column.reads, measured, failures)
         for model in studied(table_runs)
     ]
-    said = [
-        stage_summary(store, stage)
-        for stage in study.best_of_n.values()
-        if store.status(stage.fingerprint) == "done"
-    ]
-    bounds = {
-        name: mean_if_whole([summary.get(name) for summary in said]) if said else None
+    stages = (s for s in study.best_of_n.values() if store.status(s.fingerprint) == "done")
+    said = [stage_summary(store, stage) for stage in stages]
+    average, best = (
+        mean_if_whole([summary.get(name) for summary in said]) if said else None
         for name in ("mean_answer", "best_by_judge")
-    }
-    found = computed(measured, models, table_runs.seeds, column.reads)
-    return Study(
-        column=column.id,
-        score=column.reads,
-        n=study.n,
-        seeds=table_runs.seeds,
-        models=found[0],
-        agreements=found[1],
-        mean_answer=bounds["mean_answer"],
-        best_by_oracle=bounds["best_by_judge"],
     )
+    models, agreements = _computed(measured, known, seeds, column.reads)
+    return Study(
+        column=column.id, score=column.reads, n=study.n, seeds=seeds, models=models,
+        agreements=agreements, mean_answer=average, best_by_oracle=best,
+    )  # fmt: skip
 
 
-def computed(
+def _computed(
     measured: Measured, known: Sequence[StudiedModel], seeds: Sequence[int], score: str
 ) -> tuple[tuple[StudiedModel, ...], tuple[Agreement, ...]]:
     """Return the numbers of a study, from per-prompt values alone.
@@ -150,21 +124,25 @@ def computed(
         if values is None:
             models.append(model.model_copy(update={"measures": None}))
             continue
-        found = {measure: mean_interval(values[measure]) for measure in MEASURES}
-        numbers = {measure: (it.mean, it.low, it.high) for measure, it in found.items()}
-        whole = {"state": "ok", "done": len(seeds), "measures": numbers}
-        models.append(model.model_copy(update=whole))
+        numbers = {}
         for measure in MEASURES:
+            it = mean_interval(values[measure])
+            numbers[measure] = (it.mean, it.low, it.high)
             matrices[measure].append(values[measure])
-    if len(matrices["gain"]) < len(known) or len(seeds) == 1:
-        nothing = (Agreement(first=first, second=second) for first, second in PAIRS)
-        return tuple(models), tuple(nothing)
-    return tuple(models), tuple(_agreements(matrices))
+        known_now = {"state": "ok", "done": len(seeds), "measures": numbers}
+        models.append(model.model_copy(update=known_now))
+    whole = len(matrices["gain"]) == len(known) and len(seeds) > 1
+    agreements = []
+    for first, second in PAIRS:
+        rank = rank_correlation(matrices[first], matrices[second]) if whole else None
+        found = None if rank is None else Correlation(**vars(rank))
+        agreements.append(Agreement(first=first, second=second, found=found))
+    return tuple(models), tuple(agreements)
 
 
 def recomputed(published: Study, measured: Measured) -> Study:
     """Return a published study with its numbers computed again from the published values."""
-    models, agreements = computed(measured, published.models, published.seeds, published.score)
+    models, agreements = _computed(measured, published.models, published.seeds, published.score)
     return published.model_copy(update={"models": models, "agreements": agreements})
 
 
@@ -182,15 +160,6 @@ def _matrices(
         return None
     accuracy, chosen, ours, base = whole
     return {"accuracy": accuracy, "best_of_n": chosen, "gain": ours.minus(base)}
-
-
-def _agreements(matrices: Mapping[str, Sequence[ScoreMatrix]]) -> list[Agreement]:
-    agreements = []
-    for first, second in PAIRS:
-        found = rank_correlation(matrices[first], matrices[second])
-        correlation = None if found is None else Correlation(**vars(found))
-        agreements.append(Agreement(first=first, second=second, found=correlation))
-    return agreements
 
 
 def _with_state(
@@ -215,39 +184,33 @@ def _with_state(
         done += not lacking
         missing += lacking
     state: State = "partial" if done or accurate else "not_run"
-    if not missing:
-        state = "ok"
-    elif any(failures.behind(stage) for stage in missing):
+    if any(failures.behind(stage) for stage in missing):
         state = "failed"
+    state = state if missing else "ok"
     return model.model_copy(update={"state": state, "done": done})
 
 
 def study_blocks(report: Report) -> list[Block]:
     """Return the blocks of a table's study; none where it has none."""
-    if report.study is None:
-        return []
-    return [_models_block(report, report.study), _agreement_block(report.study)]
+    study = report.study
+    return [] if study is None else [_models_block(report, study), _agreement_block(study)]
 
 
 def _models_block(report: Report, study: Study) -> Block:
-    names = row_names(report)
+    names = view.row_names(report)
     rows = []
     for model in study.models:
         if model.measures is None:
-            words = state_words(model.state, model.done, len(study.seeds))
+            words = view.state_words(model.state, model.done, len(study.seeds))
             rows.append((names[model.row], words, words, words))
             continue
         (accuracy, of_accuracy, _), (chosen, of_chosen, _), (gain, of_gain, _) = (
             model.measures[measure] for measure in MEASURES
         )
-        rows.append(
-            (
-                names[model.row],
-                f"{accuracy:.3f} ±{accuracy - of_accuracy:.3f}",
-                f"{chosen:.3f} ±{chosen - of_chosen:.3f}",
-                f"{signed(gain, 2)} ±{gain - of_gain:.2f}",
-            )
-        )
+        rows.append((
+            names[model.row], f"{accuracy:.3f} ±{accuracy - of_accuracy:.3f}",
+            f"{chosen:.3f} ±{chosen - of_chosen:.3f}", f"{signed(gain, 2)} ±{gain - of_gain:.2f}",
+        ))  # fmt: skip
     between = ""
     if study.mean_answer is not None and study.best_by_oracle is not None:
         between = (
@@ -262,7 +225,7 @@ def _models_block(report: Report, study: Study) -> Block:
         f"in {column.benchmark}, {column.printed}.",
     )
     head = ("row", "accuracy\n± 95%", f"best of {study.n}\n± 95%", "gain\n± 95%")
-    return Block("Reward models", tuple(map(plain, notes)), head, tuple(rows))
+    return Block("Reward models", tuple(map(view.plain, notes)), head, tuple(rows))
 
 
 def _agreement_block(study: Study) -> Block:
@@ -278,15 +241,11 @@ def _agreement_block(study: Study) -> Block:
                 words = NO_COMPARISON if len(study.seeds) == 1 else "undefined"
             rows.append((name, words, *[APPLIES_NOT] * 3))
             continue
-        rows.append(
-            (
-                name,
-                signed(found.rho, 2),
-                f"{signed(found.low, 2)} to {signed(found.high, 2)}",
-                f"{signed(found.things_low, 2)} to {signed(found.things_high, 2)}",
-                probability(found.p_value),
-            )
-        )
+        rows.append((
+            name, signed(found.rho, 2), f"{signed(found.low, 2)} to {signed(found.high, 2)}",
+            f"{signed(found.things_low, 2)} to {signed(found.things_high, 2)}",
+            view.probability(found.p_value),
+        ))  # fmt: skip
     notes = (
         f"Spearman's rank correlation over the {len(study.models)} reward models. The first "
         "interval (95%) is over seeds and prompts: these reward models, measured again. The second "
@@ -312,22 +271,12 @@ def _draw(study: Study, target: Target) -> None:
             for number, model in enumerate(study.models):
                 measures = model.measures or {}
                 (x, x_low, x_high), (y, y_low, y_high) = measures[first], measures[second]
-                place.errorbar(
-                    x,
-                    y,
-                    xerr=[[x - x_low], [x_high - x]],
-                    yerr=[[y - y_low], [y_high - y]],
-                    fmt="o" if number < 10 else "s",
-                    markersize=4,
-                    linewidth=0.8,
-                    color=f"C{number % 10}",
-                    label=model.row,
-                )
-            place.set_xlabel(_axis(study, first))
-            place.set_ylabel(_axis(study, second))
+                errors = {"xerr": [[x - x_low], [x_high - x]], "yerr": [[y - y_low], [y_high - y]]}
+                place.errorbar(x, y, **errors, fmt="o" if number < 10 else "s", markersize=4,
+                               linewidth=0.8, color=f"C{number % 10}",
+                               label=model.row)  # fmt: skip
+            axes = _AXES | {"gain": f"gain in {study.column}"}
+            place.set_xlabel(axes[first].format(n=study.n))
+            place.set_ylabel(axes[second].format(n=study.n))
         handles, labels = panels.flat[0].get_legend_handles_labels()
         sheet.legend(handles, labels, loc="outside lower center", ncols=6)
-
-
-def _axis(study: Study, measure: str) -> str:
-    return _AXES.get(measure, f"gain in {study.column}").format(n=study.n)

@@ -7,12 +7,8 @@
                                     *.svg         the plots
 
 The trials chose the winner on validation prompts; their numbers are no result. What the winner
-scores on the benchmarks with fresh seeds is, and the page says so: winner and base recipe are run
-with seeds that no trial has seen, and their numbers are computed from per-prompt scores, those of
-the store or those that were published, by the same function.
-
-The plots are history, importances, contour of two settings and Pareto front, each drawn only where
-there is something to see.
+scores on the benchmarks is: winner and base recipe are run with seeds that no trial has seen, and
+their numbers are computed from per-prompt scores, stored or published, by the same function.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from harness.report.plots import MUTED, OURS, STYLES, Picture, Target, canvas, plain_frame
-from harness.report.publication import SCORES, Extent, Kind, same
+from harness.report.publication import SCORES, Extent, Kind, differing
 from harness.report.render import template
 from harness.report.scores import Measured, numbers, read_score_file, write_scores
 from harness.report.view import Block
@@ -156,6 +152,11 @@ class SweepReport(Strict):
         return [trial for trial in self.trials if trial.values is not None]
 
     @property
+    def front(self) -> list[SweepTrial]:
+        """The trials that no other is better than; empty for one objective."""
+        return [self.trial(number) for number in self.pareto or ()]
+
+    @property
     def failed(self) -> list[SweepTrial]:
         """The failed trials that no other stands for."""
         return [t for t in self.trials if t.state == "fail" and not t.done_again]
@@ -179,20 +180,12 @@ class SweepReport(Strict):
     @property
     def extent(self) -> Extent:
         """How much it has; its rows are the scores of its winner."""
-        lacking = []
-        if self.counted < self.target:
-            lacking.append(f"{self.target - self.counted} of {self.target} trials")
-        if not self.benchmarks:
-            lacking.append("the winner on the benchmarks")
-        lacking += [
-            f"{found.score} of the winner" for found in self.benchmarks if found.mean is None
-        ]
-        return Extent(
-            rows=tuple(found.score for found in self.benchmarks),
-            seeds=self.result_seeds,
-            counts={"trials": self.counted},
-            lacking=tuple(lacking),
-        )
+        left = self.target - self.counted
+        lacking = [f"{left} of {self.target} trials"] if left > 0 else []
+        lacking += [] if self.benchmarks else ["the winner on the benchmarks"]
+        lacking += [f"{it.score} of the winner" for it in self.benchmarks if it.mean is None]
+        scores = tuple(found.score for found in self.benchmarks)
+        return Extent(scores, self.result_seeds, {"trials": self.counted}, tuple(lacking))
 
 
 def winner_run(sweep: str) -> str:
@@ -208,12 +201,9 @@ def base_run(sweep: str) -> str:
 def winner_scores(
     measured: Measured, sweep: str, seeds: Sequence[int], scores: Sequence[str]
 ) -> tuple[WinnerScore, ...]:
-    """Return what a winner scores on each benchmark.
-
-    The scores wanted are in order; those not measured are left out.
-    """
+    """Return what a winner scores on each benchmark; scores not measured are left out."""
     known = {score for _, _, score in measured}
-    base = base_run(sweep) if any(run == base_run(sweep) for run, _, _ in measured) else None
+    base = base_run(sweep) if base_run(sweep) in {run for run, _, _ in measured} else None
     found = []
     for score in (name for name in scores if name in known):
         best = numbers(measured, winner_run(sweep), base, seeds, score)
@@ -283,14 +273,10 @@ def winner_block(report: SweepReport) -> Block:
     if not report.benchmarks:
         return Block(title, (f"Trial {report.winner}: {NOT_RUN}",), ("score",), ())
     rows = [
-        (
-            s.score,
-            _with_interval(s.mean, s.ci_high),
-            "" if s.base is None else f"{s.base:.3f}",
-            _with_interval(s.gain, s.gain_ci_high, "+"),
-        )
+        (s.score, _with_interval(s.mean, s.ci_high), "" if s.base is None else f"{s.base:.3f}",
+         _with_interval(s.gain, s.gain_ci_high, "+"))
         for s in report.benchmarks
-    ]
+    ]  # fmt: skip
     return Block(title, (note,), ("score", "winner", "base recipe", "gain"), tuple(rows))
 
 
@@ -323,8 +309,7 @@ def as_markdown(report: SweepReport) -> str:
     """Return a sweep as GitHub-flavoured Markdown."""
     blocks = [winner_block(report)]
     if report.pareto is not None:
-        front = [report.trial(number) for number in report.pareto]
-        blocks.append(trial_block(report, front, "Pareto front (validation prompts)"))
+        blocks.append(trial_block(report, report.front, "Pareto front (validation prompts)"))
     blocks += [
         importance_block(report),
         trial_block(report, report.trials, "All trials (validation prompts; no result)"),
@@ -357,9 +342,8 @@ def difference(report: SweepReport, folder: Path) -> str | None:
     measured, order = read_score_file(folder / SCORES), [s.score for s in report.benchmarks]
     again = winner_scores(measured, report.name, report.result_seeds, order)
     for before, now in zip(report.benchmarks, again, strict=True):
-        for name in WinnerScore.model_fields:
-            if not same(getattr(before, name), getattr(now, name)):
-                return f"{name} of the winner in `{now.score}`"
+        if name := differing(before, now, WinnerScore.model_fields):
+            return f"{name} of the winner in `{now.score}`"
     return None
 
 
@@ -409,7 +393,7 @@ def contour_settings(report: SweepReport) -> tuple[str, str] | None:
         return None
     first, second = numeric[:2]
     seen = {(t.params[first], t.params[second]) for t in report.complete}
-    spread = min(len({point[axis] for point in seen}) for axis in (0, 1))
+    spread = min(len(set(values)) for values in zip(*seen, strict=True))
     return (first, second) if len(seen) >= 3 and spread >= 2 else None
 
 
@@ -421,13 +405,17 @@ def _history(axes: Axes, report: SweepReport) -> None:
     better = max if objective.direction == "maximize" else min
     best = [better(values[: i + 1]) for i in range(len(values))]
     axes.scatter(numbers, values, color=OURS, label="complete", zorder=3)
-    pruned = [(t.number, t.so_far[max(t.so_far)]) for t in report.trials if _is_pruned(t)]
+    pruned = [
+        (trial.number, trial.so_far[max(trial.so_far)])
+        for trial in report.trials
+        if trial.state == "pruned" and trial.so_far
+    ]
     if pruned:
         label = "pruned (first seeds only)"
         axes.scatter(*zip(*pruned, strict=True), color=MUTED, marker="x", label=label, zorder=3)
     axes.step(numbers, best, where="post", color=BEST, label="best so far")
     axes.set_xlabel("trial")
-    axes.set_ylabel(report.objectives[0].label)
+    axes.set_ylabel(objective.label)
     axes.legend(frameon=False)
 
 
@@ -437,13 +425,8 @@ def _importances(axes: Axes, report: SweepReport) -> None:
     paths, height = list(report.space), 0.8 / len(found)
     for i, (name, shares) in enumerate(found.items()):
         places = [at + i * height for at in range(len(paths))]
-        axes.barh(
-            places,
-            [shares.get(path, 0.0) for path in paths],
-            height=height,
-            label=name,
-            color=STYLES[i % len(STYLES)][0],
-        )
+        widths, colour = [shares.get(path, 0.0) for path in paths], STYLES[i % len(STYLES)][0]
+        axes.barh(places, widths, height=height, label=name, color=colour)
     middle = height * (len(found) - 1) / 2
     axes.set_yticks([at + middle for at in range(len(paths))], list(map(setting, paths)))
     axes.invert_yaxis()
@@ -458,7 +441,8 @@ def _contour(axes: Axes, report: SweepReport) -> None:
     """
     pair = contour_settings(report)
     assert pair is not None
-    ticks = [_distinct(report, path) for path in pair]
+    taken = [{trial.params[path] for trial in report.complete} for path in pair]
+    ticks = [sorted(values, key=lambda value: float(value or 0)) for values in taken]
     by_place: dict[tuple[int, int], list[float]] = {}
     for trial in report.complete:
         x, y = (tick.index(trial.params[path]) for tick, path in zip(ticks, pair, strict=True))
@@ -480,11 +464,9 @@ def _contour(axes: Axes, report: SweepReport) -> None:
 def _pareto(axes: Axes, report: SweepReport) -> None:
     """Every complete trial by its first two objectives, the front joined."""
     y, x = report.objectives[0].name, report.objectives[1].name
-    axes.scatter(
-        _values(report.complete, x), _values(report.complete, y), color=MUTED, label="trials"
-    )
-    front = [report.trial(number) for number in report.pareto or ()]
-    front.sort(key=lambda trial: _values([trial], x))
+    whole = report.complete
+    axes.scatter(_values(whole, x), _values(whole, y), color=MUTED, label="trials")
+    front = sorted(report.front, key=lambda trial: _values([trial], x))
     axes.plot(_values(front, x), _values(front, y), "o-", color=BEST, label="Pareto front")
     for trial in front:
         place = (_values([trial], x)[0], _values([trial], y)[0])
@@ -496,16 +478,6 @@ def _pareto(axes: Axes, report: SweepReport) -> None:
 
 def _values(trials: Sequence[SweepTrial], name: str) -> list[float]:
     return [trial.values[name] for trial in trials if trial.values is not None]
-
-
-def _is_pruned(trial: SweepTrial) -> bool:
-    return trial.state == "pruned" and bool(trial.so_far)
-
-
-def _distinct(report: SweepReport, path: str) -> list[Scalar]:
-    """Return the values a numeric setting took, in order."""
-    values = {trial.params[path] for trial in report.complete}
-    return sorted(values, key=lambda value: float(value or 0))
 
 
 def _spans_a_plane(places: Sequence[tuple[int, int]]) -> bool:
@@ -521,7 +493,6 @@ SWEEP = Kind(
     SweepReport,
     lambda report: report.extent,
     page=as_markdown,
-    numbers=lambda report: len(report.benchmarks),
     pictures=pictures,
     values=lambda report: SCORES,
     difference=difference,

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from harness.registry.profile import MEANINGLESS, benchmark_of
 from harness.registry.schema import Column
-from harness.report.model import GROUPS, Cell, Power, Report, ReportRow, State, Summary
+from harness.report.model import GROUPS, Cell, Power, Report, State, Summary
 from harness.statistics import share_interval
 from harness.words import counted
 
@@ -26,15 +25,17 @@ BASELINE = "baseline"
 APPLIES_NOT = "–"
 NO_COMPARISON = "one seed: no comparison"
 
+ONE_SEED = "95%, over prompts only: one seed says nothing about the recipe"
+CROSSED = "95%, over seeds and prompts, which are crossed; gains are paired by both"
+"""What intervals are over."""
+
 NOT_CALIBRATED = "none: this judge was held against no published judgments (harness calibrate)"
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
-SCALES = {
-    "toy": "toy: only signs of gains and the order of rows are compared, never values",
-    "reduced": "reduced: only signs of gains and the order of rows are compared, never values",
-    "paper": "paper",
-}
+_COMPARED = "only signs of gains and the order of rows are compared, never values"
+
+SCALES = {"toy": f"toy: {_COMPARED}", "reduced": f"reduced: {_COMPARED}", "paper": "paper"}
 
 
 _INDEX = re.compile(r"_(?:\{([^{}]*)\}|([A-Za-z]+|\d+))")
@@ -77,21 +78,20 @@ def row_names(report: Report) -> dict[str, str]:
 def facts(report: Report) -> list[tuple[str, str]]:
     """Return what the numbers are and where they come from, as names and texts."""
     table, profile, origin = report.table, report.profile, report.origin
-    seeds = ", ".join(map(str, report.seeds))
     nothing = "nothing is computed yet"
     found = [
-        *((("Inadmissible", barred(report)),) if report.inadmissible else ()),
+        ("Inadmissible", _barred(report) if report.inadmissible else ""),
         ("Question", table.question),
         ("Source", table.place),
         ("Profile", profile.name),
-        *((("Meaning", f"none: {MEANINGLESS}"),) if profile.stand_ins is not None else ()),
+        ("Meaning", "" if profile.stand_ins is None else f"none: {MEANINGLESS}"),
         ("Scale", SCALES[profile.scale]),
-        ("Seeds", seeds),
+        ("Seeds", ", ".join(map(str, report.seeds))),
         ("Intervals", _intervals(report)),
-        *((("Power", power(report)),) if report.power else ()),
-        *((("Controls", controls_said(report)),) if report.controls else ()),
-        ("Policy", _listed(origin.policies)),
-        ("Prompts", _listed(origin.prompts)),
+        ("Power", "; ".join(_power(found, report) for found in report.power)),
+        ("Controls", _controls(report) if report.controls else ""),
+        ("Policy", ", ".join(origin.policies)),
+        ("Prompts", ", ".join(origin.prompts)),
         ("Reward model", _with_rows(report, lambda cell: cell.reward_models) or "none"),
         ("Creator", _with_rows(report, lambda cell: cell.creators) or "none: nothing evolves"),
         ("Judge", _judges(origin.judges) or "none"),
@@ -100,80 +100,67 @@ def facts(report: Report) -> list[tuple[str, str]]:
             for name, held in report.calibrations.items()
         ),
         ("Stages", f"{origin.stages_done} of {origin.stages} done"),
-        ("Commit", _listed(origin.commits) or nothing),
+        ("Commit", ", ".join(origin.commits) or nothing),
         ("Computed with", "; ".join(origin.libraries) or nothing),
     ]
-    return [(name, plain(text)) for name, text in found]
+    may_lack = ("Inadmissible", "Meaning", "Power", "Controls")
+    return [(name, plain(text)) for name, text in found if text or name not in may_lack]
 
 
 def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
     """Return the models behind a table's cells, each with its rows where not all have it."""
-    known = dict.fromkeys(sorted(name for cell in report.cells for name in models(cell)))
     said = []
-    for name in known:
-        holds = partial(_holds, models, name)
-        rows = [_places(report, row, holds) for row in report.rows]
-        having = [place for place in rows if place]
-        lacking = [row.id for row, place in zip(report.rows, rows, strict=True) if not place]
-        if having == [row.id for row in report.rows]:
+    for name in sorted({name for cell in report.cells for name in models(cell)}):
+        where: dict[str, list[str]] = {}
+        for cell in report.cells:
+            if name in models(cell):
+                where.setdefault(cell.row, []).append(cell.column)
+        in_all = {row for row, own in where.items() if len(own) == len(report.table.columns)}
+        lacking = [row.id for row in report.rows if row.id not in where]
+        having = [
+            row if row in in_all else f"{row} in {', '.join(own)}" for row, own in where.items()
+        ]
+        if len(in_all) == len(report.rows):
             said.append(name)
-        elif len(lacking) < len(having) and set(having) <= {row.id for row in report.rows}:
-            said.append(f"{name} (all rows but {_listed(lacking)})")
+        elif len(lacking) < len(having) and len(in_all) == len(where):
+            said.append(f"{name} (all rows but {', '.join(lacking)})")
         else:
-            said.append(f"{name} ({_listed(having)})")
-    return "; ".join(said) if any("(" in text for text in said) else _listed(said)
-
-
-def _holds(models: Callable[[Cell], Sequence[str]], name: str, cell: Cell) -> bool:
-    return name in models(cell)
-
-
-def _places(report: Report, row: ReportRow, holds: Callable[[Cell], bool]) -> str:
-    """Return a row's id, with the columns where something holds unless it does in all of them."""
-    own = [column.id for column in report.table.columns if holds(report.cell(row, column))]
-    if not own or len(own) == len(report.table.columns):
-        return row.id if own else ""
-    return f"{row.id} in {_listed(own)}"
+            said.append(f"{name} ({', '.join(having)})")
+    return ("; " if any("(" in text for text in said) else ", ").join(said)
 
 
 def _judges(judges: Mapping[str, str]) -> str:
     by_judge: dict[str, list[str]] = {}
     for benchmark, judge in judges.items():
         by_judge.setdefault(judge, []).append(benchmark)
-    return "; ".join(f"{judge} ({_listed(where)})" for judge, where in by_judge.items())
+    return "; ".join(f"{judge} ({', '.join(where)})" for judge, where in by_judge.items())
 
 
 def _intervals(report: Report) -> str:
     if len(report.seeds) == 1:
-        return "95%, over prompts only: one seed says nothing about the recipe"
+        return ONE_SEED
     if all(column.of_prompts for column in report.table.columns):
         return "95%, over seeds and the prompts that each has of its own; gains are paired by seed"
-    said = "95%, over seeds and prompts, which are crossed; gains are paired by both"
     if not report.pooled:
-        return said
+        return CROSSED
     worth = [found.df for found in report.pooled]
     added = f"{min(worth):.1f}" if len(worth) == 1 else f"{min(worth):.1f} to {max(worth):.1f}"
     return (
-        f"{said}, and the variance between the seeds of a gain is drawn towards that of the other "
-        f"gains of its column over the same row (moderated t, Smyth 2004), which adds d0 = {added} "
-        f"to its {len(report.seeds) - 1} degrees of freedom"
+        f"{CROSSED}, and the variance between the seeds of a gain is drawn towards that of the "
+        "other gains of its column over the same row (moderated t, Smyth 2004), which adds "
+        f"d0 = {added} to its {len(report.seeds) - 1} degrees of freedom"
     )
 
 
-def barred(report: Report) -> str:
-    """Return why verdicts on a table are inadmissible, in a sentence."""
+def _barred(report: Report) -> str:
     return (
         f"whether a difference between prompts can be seen at `{report.profile.name}` is not "
         f"shown, and no verdict on this table counts: {report.inadmissible}"
     )
 
 
-def power(report: Report) -> str:
-    """Return which gains would be found, in a sentence for each kind of training."""
-    return "; ".join(_power(found, report) for found in report.power)
-
-
 def _power(found: Power, report: Report) -> str:
+    """Return which gain would be found, in a sentence."""
     column = report.table.column(found.column)
     decimals = our_decimals(report, column)
     unit = "points" if column.unit == "%" else f"on {column.unit}"
@@ -190,20 +177,16 @@ def _power(found: Power, report: Report) -> str:
     return f"{said}: {times:.1f} times what tripling the human prompts gains ({tripled})"
 
 
-def controls_said(report: Report) -> str:
+def _controls(report: Report) -> str:
     """Return how many controls came out, and which did not."""
     states = Counter(control.state for control in report.controls)
     others = [
-        f"{control.id}: {state_words_of(control.state)}"
+        f"{control.id}: {_came_out(control.state)}"
         for control in report.controls
         if control.state != "passed"
     ]
     said = f"{states['passed']} of {len(report.controls)} passed"
     return f"{said}; {', '.join(others)}" if others else said
-
-
-def _listed(items: Iterable[str]) -> str:
-    return ", ".join(items)
 
 
 def blocks(report: Report) -> list[Block]:
@@ -247,14 +230,12 @@ def control_blocks(report: Report) -> list[Block]:
         return []
     rows = []
     for control in report.controls:
-        found = APPLIES_NOT
+        found, errors = APPLIES_NOT, control.standard_errors
         if control.distance is not None:
-            errors = control.standard_errors
-            found = f"{signed(control.distance, 2)}" + (
-                "" if errors is None else f" ({signed(errors, 1)} SE)"
-            )
+            in_errors = "" if errors is None else f" ({signed(errors, 1)} SE)"
+            found = f"{signed(control.distance, 2)}{in_errors}"
         limit = f"{'under' if control.kind == 'alike' else 'at least'} {control.needed:g} SE"
-        rows.append((control.id, found, limit, state_words_of(control.state)))
+        rows.append((control.id, found, limit, _came_out(control.state)))
     notes = tuple(
         plain(f"{it.id}: {it.statement}" + (f" ({it.reason})" if it.reason else ""))
         for it in report.controls
@@ -262,7 +243,7 @@ def control_blocks(report: Report) -> list[Block]:
     return [Block("Controls", notes, ("control", "last − first", "needed", "result"), tuple(rows))]
 
 
-def state_words_of(state: str) -> str:
+def _came_out(state: str) -> str:
     """Return what came out of a control, in words."""
     return {"not_run": "not run", "not_available": "not available here"}.get(state, state)
 
@@ -380,6 +361,17 @@ def signed(value: float, decimals: int) -> str:
     return f"{value + 0.0:+.{decimals}f}"
 
 
+def side(cell: Cell) -> int:
+    """Return on which side of zero the interval of a gain lies, 1 or -1; else 0."""
+    low, high = cell.gain_ci_low, cell.gain_ci_high
+    return 0 if low is None or high is None else (low > 0) - (high < 0)
+
+
+def capital(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
 def probability(value: float) -> str:
     """Return a probability as text."""
     return "<0.001" if value < 0.001 else f"{value:.3f}"
@@ -406,7 +398,7 @@ def summary_block(report: Report, intervals: bool = False) -> Block:
     rows = []
     for found in report.summary:
         signs, *spearman = _comparison(found, len(report.seeds))
-        beside = (signs_interval(found),) if intervals else ()
+        beside = (_signs_interval(found),) if intervals else ()
         rows.append((plain(titles[found.column]), signs, *beside, *spearman, found.scale))
     notes: tuple[str, ...] = (
         "Signs: gains over the baseline row that point the way the paper's do. "
@@ -422,7 +414,7 @@ def summary_block(report: Report, intervals: bool = False) -> Block:
     return Block("Beside the paper", notes, head, tuple(rows))
 
 
-def signs_interval(summary: Summary) -> str:
+def _signs_interval(summary: Summary) -> str:
     """Return the 95% interval of the share of gains with the paper's sign, as text."""
     if not summary.signs or summary.signs_agree is None:
         return APPLIES_NOT
@@ -431,29 +423,20 @@ def signs_interval(summary: Summary) -> str:
 
 
 def _comparison(summary: Summary, seeds: int) -> tuple[str, str, str]:
+    """Return signs, ρ and its interval, or why a column has none."""
     if summary.rows and seeds == 1:
         return NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
-    return _signs(summary), *_spearman(summary)
-
-
-def _signs(summary: Summary) -> str:
+    unfinished = f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
+    signs = f"{summary.signs_agree} of {summary.signs}" if summary.signs else "no gains"
     if summary.signs is None:
-        return _unfinished(summary)
-    return f"{summary.signs_agree} of {summary.signs}" if summary.signs else "no gains"
-
-
-def _spearman(summary: Summary) -> tuple[str, str]:
+        signs = unfinished
     low, high = summary.spearman_low, summary.spearman_high
     if summary.ranked is None:
-        return _unfinished(summary), APPLIES_NOT
+        return signs, unfinished, APPLIES_NOT
     if summary.spearman is None or low is None or high is None:
-        return f"undefined ({summary.ranked} rows)", APPLIES_NOT
+        return signs, f"undefined ({summary.ranked} rows)", APPLIES_NOT
     rho = f"{signed(summary.spearman, 2)} ({summary.ranked} rows)"
-    return rho, f"{signed(low, 2)} to {signed(high, 2)}"
-
-
-def _unfinished(summary: Summary) -> str:
-    return f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
+    return signs, rho, f"{signed(low, 2)} to {signed(high, 2)}"
 
 
 def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -29,21 +29,16 @@ def distance_block(report: Report) -> Block:
     def figures(found: PromptDistance) -> list[str]:
         if found.to_seed is None:
             return [_why_not(found, report, "not trained")] * (1 + len(benchmarks))
-        to = [found.to_benchmarks[benchmark] for benchmark in benchmarks]
-        return [
-            f"{found.to_seed:.3f}",
-            *("not run" if value is None else f"{value:.3f}" for value in to),
-        ]
+        to = [found.to_seed, *(found.to_benchmarks[benchmark] for benchmark in benchmarks)]
+        return ["not run" if value is None else f"{value:.3f}" for value in to]
 
-    and_to = " and to the benchmarks" if benchmarks else ""
     note = (
         "Jensen-Shannon distance between word bigrams, from 0 (same wording) to 1 (nothing in "
         "common), from the last iteration's training prompts to the seed prompts of the same run"
-        f"{and_to}; mean over seeds."
+        f"{' and to the benchmarks' if benchmarks else ''}; mean over seeds."
     )
     head = ("row", "seed\nprompts", *(name.replace("_", "\n") for name in benchmarks))
-    rows = _rows(report, report.distances, figures)
-    return Block("Training prompts", (note,), head, rows)
+    return Block("Training prompts", (note,), head, _rows(report, report.distances, figures))
 
 
 def creation_block(report: Report) -> Block:
@@ -54,12 +49,10 @@ def creation_block(report: Report) -> Block:
         if found.state != "ok":
             word = _why_not(found, report, f"{APPLIES_NOT} no creator")
             return [word, *[APPLIES_NOT] * 5]
+        evolved = [_percent(found.evolved_without_spread), _count(found.calls),
+                   _percent(found.unusable), _count(found.dropped)]  # fmt: skip
         selected = [_percent(found.without_weight), _percent(found.without_spread)]
-        if not found.evolves:
-            return [*selected, *[APPLIES_NOT] * 4]
-        calls, dropped = _count(found.calls), _count(found.dropped)
-        evolved, unusable = _percent(found.evolved_without_spread), _percent(found.unusable)
-        return [*selected, evolved, calls, unusable, dropped]
+        return selected + (evolved if found.evolves else [APPLIES_NOT] * 4)
 
     notes = (
         "The last iteration's creator, mean over seeds. No weight: share of the selected prompts "

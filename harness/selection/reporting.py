@@ -203,7 +203,7 @@ class FigureReport(Report):
 
     def publish(self, results_dir: Path, *, allow_fewer: bool) -> Path:
         """Write it to the folder of published results; return its own folder."""
-        from harness.report.figures.publish import publish_figure
+        from harness.report.figures.drawing import publish_figure
 
         return publish_figure(self.details, results_dir, allow_fewer=allow_fewer)
 

@@ -14,10 +14,9 @@ from page_reader import Page, numbers_of
 from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_scores
 
-from harness.report.page.overview import overview
+from harness.report.page.drawing import overview
 from harness.report.page.page import PAPER, SCRIPT, TEMPLATES, as_html
-from harness.report.page.pictures import Shown, compact
-from harness.report.plots import Picture
+from harness.report.plots import Picture, Shown, compact
 from harness.report.view import column_blocks
 from harness.runtime import Store
 

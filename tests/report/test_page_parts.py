@@ -268,13 +268,13 @@ def test_rewrites_of_rewrites_follow_their_parents(store: Store) -> None:
     write_training(store, runs)
     drawn = creator_stages(runs.runs[RUN, 0])["select"]
     assert store.status(drawn.fingerprint) == "done"
-    from harness.report.page.examples import _steps, read_stage
+    from harness.report.page.examples import _read, _steps
 
     children: dict[str, Any] = {}
     evolve = creator_stages(runs.runs[RUN, 0])["evolve"]
-    for child in read_stage(store, evolve, "prompts.parquet"):
+    for child in _read(store, evolve, "prompts.parquet"):
         children.setdefault(child["parent_id"], []).append(child)
-    h0 = read_stage(store, drawn, "selected.parquet")[1]
+    h0 = _read(store, drawn, "selected.parquet")[1]
     assert [step.name for step in _steps(h0, children, {}, set())] == ["h0", "h0.2.1", "h0.2.2"]
 
 

@@ -1,6 +1,13 @@
-"""The drawings of figures: bars, lines, a radar, histograms and a scatter plot.
+"""Figures drawn (bars, lines, a radar, histograms, a scatter plot), and published.
 
-Everything drawn is made of a report's points alone, but for the dots of the scatter plot.
+    results/<profile>/<figure>/figure.svg      the drawing
+                               report.md       for people
+                               report.json     the points, and the declaration they follow from
+                               *.parquet       scores, rewards or topics of single prompts
+                               digests.json    sha256 of the files, fingerprints of the stages
+
+Everything drawn is made of a report's points alone, but for the dots of the scatter plot. The
+points are computed again from the values of single prompts, without a store or a model.
 """
 
 from __future__ import annotations
@@ -10,32 +17,23 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.errors import HarnessError
 from harness.registry.figures import CorrelationFigure
+from harness.report import plots
 from harness.report.figures.prompts import HISTOGRAM, NAMES, RHO, RewardData, variance_bounds, xy
-from harness.report.figures.report import FILE, FigureReport
+from harness.report.figures.report import FILE, FigureReport, as_markdown
 from harness.report.figures.scores import Point
-from harness.report.plots import (
-    GRID,
-    INK,
-    MUTED,
-    OURS,
-    PAPERS,
-    STYLES,
-    Picture,
-    Target,
-    canvas,
-    note,
-    plain_frame,
-)
+from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES, Picture, Target
+from harness.report.publication import Extent, Kind, changed_file, differing, without_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 
 def picture(report: FigureReport) -> Picture:
@@ -59,7 +57,7 @@ def _canvas(
 ) -> AbstractContextManager[tuple[Figure, Any]]:
     """Return a canvas with what stands above and below every figure."""
     below = f"{report.profile} · scale: {report.scale} · {report.seed_count} · intervals: 95%"
-    return canvas(
+    return plots.canvas(
         target, report.figure.id, size, rows, columns, heading=report.heading, below=below,
         described=(report.figure.title, report.alt), **options,
     )  # fmt: skip
@@ -78,6 +76,12 @@ def _distinct(report: FigureReport, axis: str) -> list[str]:
 def _at(report: FigureReport, **place: str) -> list[Point]:
     """Return the points of a panel, series or place."""
     return [p for p in report.points if all(getattr(p, k) == v for k, v in place.items())]
+
+
+def _style(i: int) -> dict[str, Any]:
+    """Return how the i-th series is drawn."""
+    colour, marker, dashes = STYLES[i % len(STYLES)]
+    return {"color": colour, "marker": marker, "linestyle": dashes}
 
 
 def _half_widths(points: Sequence[Point]) -> list[list[float]]:
@@ -174,7 +178,7 @@ def _paper_bars(axes: Axes, points: Sequence[Point]) -> None:
 
 
 def _bar_frame(axes: Axes, points: Sequence[Point]) -> None:
-    plain_frame(axes, grid="x")
+    plots.plain_frame(axes, grid="x")
     axes.spines["left"].set_visible(False)
     axes.axvline(0.0, color=MUTED, linewidth=0.8)
     axes.set_yticks(range(len(points)), [point.at for point in points])
@@ -184,6 +188,8 @@ def _bar_frame(axes: Axes, points: Sequence[Point]) -> None:
 
 def _draw_iterations(report: FigureReport, target: Target) -> None:
     """Draw ours above the paper's, a column of panels for each size."""
+    from matplotlib.lines import Line2D
+
     columns, series = _distinct(report, "panel"), _distinct(report, "series")
     size = (3.3 * len(columns), 6.4)
     with _canvas(report, target, size, 2, len(columns), sharex=True, sharey="row") as (_, panels):
@@ -204,7 +210,9 @@ def _draw_iterations(report: FigureReport, target: Target) -> None:
         for row in panels:
             low, high = row[0].get_ylim()
             row[0].set_ylim(low - 0.25 * (high - low), high)  # room for what is missing
-        handles = [_handle(i, name) for i, name in enumerate(series)]
+        handles = [
+            Line2D([], [], **_style(i), label=name, markersize=4.5) for i, name in enumerate(series)
+        ]
         # The paper's last panel has room at its lower right, whatever ours show.
         panels[1][-1].legend(handles=handles, loc="lower right", frameon=False, fontsize=8)
 
@@ -222,18 +230,9 @@ def _draw_shares(report: FigureReport, target: Target) -> None:
             _line(axes, points, 0, 1)
             for point in points:
                 if point.value is None:
-                    axes.text(
-                        int(point.at),
-                        0.5,
-                        report.why_missing(point),
-                        rotation=90,
-                        ha="center",
-                        va="center",
-                        transform=axes.get_xaxis_transform(),
-                        fontsize=7.5,
-                        color=MUTED,
-                        style="italic",
-                    )
+                    axes.text(int(point.at), 0.5, report.why_missing(point), rotation=90,
+                              ha="center", va="center", transform=axes.get_xaxis_transform(),
+                              fontsize=7.5, color=MUTED, style="italic")  # fmt: skip
         _line_frame(panels, report.points)
         for axes in panels.flat[len(topics) :]:
             axes.set_visible(False)
@@ -248,23 +247,18 @@ def _draw_shares(report: FigureReport, target: Target) -> None:
 def _line(axes: Axes, points: Sequence[Point], i: int, among: int) -> None:
     """Draw a series with its intervals, a little beside the others so that none hides another."""
     known = [point for point in points if point.value is not None]
-    colour, marker, dashes = STYLES[i % len(STYLES)]
     places = [int(point.at) + 0.06 * (i - (among - 1) / 2) for point in known]
-    values = [point.value or 0.0 for point in known]
-    axes.plot(places, values, color=colour, marker=marker, linestyle=dashes, linewidth=1.3,
-              markersize=4.5)  # fmt: skip
+    values, style = [point.value or 0.0 for point in known], _style(i)
+    axes.plot(places, values, **style, linewidth=1.3, markersize=4.5)
     if known:
-        axes.errorbar(places, values, yerr=_half_widths(known), fmt="none", ecolor=colour,
+        axes.errorbar(places, values, yerr=_half_widths(known), fmt="none", ecolor=style["color"],
                       elinewidth=1, capsize=2)  # fmt: skip
 
 
 def _paper_line(axes: Axes, points: Sequence[Point], i: int) -> None:
     """Draw the numbers that the paper prints of a series; it gives no intervals."""
-    known = [point for point in points if point.paper is not None]
-    colour, marker, dashes = STYLES[i % len(STYLES)]
-    axes.plot([int(point.at) for point in known], [point.paper or 0.0 for point in known],
-              color=colour, marker=marker, linestyle=dashes, linewidth=1.3,
-              markersize=4.5)  # fmt: skip
+    known = {int(point.at): point.paper for point in points if point.paper is not None}
+    axes.plot([*known], [*known.values()], **_style(i), linewidth=1.3, markersize=4.5)
 
 
 def _grouped(points: Sequence[Point], number: str, why: Callable[[Point], str]) -> list[str]:
@@ -285,16 +279,9 @@ def _line_frame(panels: Any, points: Sequence[Point]) -> None:
     """Give all panels a place for every iteration, whether or not there is a number."""
     places = sorted({int(point.at) for point in points})
     for axes in panels.flat:
-        plain_frame(axes, grid="y")
+        plots.plain_frame(axes, grid="y")
         axes.set_xticks(range(places[0], places[-1] + 1))
         axes.set_xlim(places[0] - 0.3, places[-1] + 0.3)
-
-
-def _handle(i: int, name: str) -> Line2D:
-    from matplotlib.lines import Line2D
-
-    colour, marker, dashes = STYLES[i % len(STYLES)]
-    return Line2D([], [], color=colour, marker=marker, linestyle=dashes, label=name, markersize=4.5)
 
 
 def _draw_ratings(report: FigureReport, target: Target) -> None:
@@ -319,19 +306,18 @@ def _draw_ratings(report: FigureReport, target: Target) -> None:
         axes.grid(color=GRID, linewidth=0.6)
         for i, name in enumerate(series):
             points = _at(report, series=name)
-            colour, marker, dashes = STYLES[i % len(STYLES)]
+            style = _style(i)
             missing = [point for point in points if point.value is None]
             if missing:
-                label = f"{name}: {report.why_missing(missing[0])}"
-                axes.plot([], [], color=colour, marker=marker, linestyle=dashes, label=label)
+                axes.plot([], [], **style, label=f"{name}: {report.why_missing(missing[0])}")
                 continue
             radii = [point.value or 0.0 for point in points]
-            axes.plot([*angles, angles[0]], [*radii, radii[0]], color=colour, marker=marker,
-                      linestyle=dashes, linewidth=1.4, markersize=4, label=name)  # fmt: skip
+            axes.plot([*angles, angles[0]], [*radii, radii[0]], **style, linewidth=1.4,
+                      markersize=4, label=name)  # fmt: skip
             # Side by side, so that no interval hides another.
             aside = angles + 0.02 * (i - (len(series) - 1) / 2)
-            axes.errorbar(aside, radii, yerr=_half_widths(points), fmt="none", ecolor=colour,
-                          elinewidth=0.8, alpha=0.6)  # fmt: skip
+            axes.errorbar(aside, radii, yerr=_half_widths(points), fmt="none",
+                          ecolor=style["color"], elinewidth=0.8, alpha=0.6)  # fmt: skip
         sheet.legend(loc="outside right center", frameon=False, fontsize=8.5)
 
 
@@ -346,12 +332,12 @@ def _draw_densities(report: FigureReport, target: Target) -> None:
     size = (2.1 * len(metrics) + 0.4, 3.0)
     with _canvas(report, target, size, 1, len(metrics), sharey=True) as (_, panels):
         for axes, metric in zip(panels[0], metrics, strict=True):
-            plain_frame(axes, grid="y")
+            plots.plain_frame(axes, grid="y")
             name, _, symbol = metric.partition(" (")
             axes.set_title(f"{name}\n{symbol.rstrip(')')}", loc="left")
             bins = [point for point in points if point.series == metric]
             if any(point.value is None for point in bins):
-                note(axes, report.why_missing(bins[0]))
+                plots.note(axes, report.why_missing(bins[0]))
                 continue
             _histogram(axes, bins, top)
         panels[0][0].set_ylabel("share of prompts (%)")
@@ -392,12 +378,12 @@ def _draw_correlation(report: FigureReport, target: Target) -> None:
     assert isinstance(data, RewardData)
     with _canvas(report, target, (6.4, 4.6)) as (_, panels):
         axes = panels[0][0]
-        plain_frame(axes)
+        plots.plain_frame(axes)
         axes.set_xlabel(f"{NAMES[figure.x]}, in units of the reward model")
         axes.set_ylabel(f"{NAMES[figure.y]}")
         points = _at(report, at=RHO)
         if any(point.state != "ok" for point in points):
-            note(axes, report.why_missing(points[0]))
+            plots.note(axes, report.why_missing(points[0]))
             return
         first = data.parts[0]
         x, y = xy(figure, first)
@@ -410,19 +396,14 @@ def _draw_correlation(report: FigureReport, target: Target) -> None:
                       label="largest possible variance")  # fmt: skip
             axes.plot(gap, low, color=INK, linewidth=0.9, linestyle=":",
                       label="least possible variance")  # fmt: skip
-        told = [
-            f"{RHO} = {point.value:.3f}{_interval(point)}, {point.series}"
-            for point in points
-            if point.value is not None
-        ]
+        told = []
+        for point in points:
+            whole = point.low is not None and point.high is not None
+            interval = f" (95%: {point.low:.3f} to {point.high:.3f})" if whole else ""
+            if point.value is not None:
+                told.append(f"{RHO} = {point.value:.3f}{interval}, {point.series}")
         axes.text(0.02, 0.98, "\n".join(told), transform=axes.transAxes, va="top", fontsize=8)
         axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False, fontsize=8)
-
-
-def _interval(point: Point) -> str:
-    if point.low is None or point.high is None:
-        return ""
-    return f" (95%: {point.low:.3f} to {point.high:.3f})"
 
 
 DRAW: Mapping[str, Callable[[FigureReport, Target], None]] = {
@@ -435,3 +416,67 @@ DRAW: Mapping[str, Callable[[FigureReport, Target], None]] = {
     "topics": _draw_topics,
 }
 """Draws each kind of figure."""
+
+
+# --- Published ---
+
+
+def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
+    """Write `results/<profile>/<figure>/` and return it.
+
+    Raises what `harness.report.publication.Kind.publish` raises.
+    """
+    return FIGURE.publish(
+        report,
+        f"{report.profile}/{report.figure.id}",
+        results_dir,
+        values=report.data.write,
+        stages=report.data.stages,
+        allow_fewer=allow_fewer,
+    )
+
+
+def figure_extent(report: FigureReport) -> Extent:
+    """Return how much a published figure has; its rows are the series of its panels."""
+    points = report.points
+    return Extent(
+        rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
+        seeds=report.seeds,
+        counts={"numbers": sum(point.value is not None for point in points)},
+        lacking=without_numbers((point.name, point.state) for point in points),
+    )
+
+
+def difference(report: FigureReport, folder: Path) -> str | None:
+    """Return which number does not follow from the published values, None where all do."""
+    path = folder / report.data.file
+    if not path.is_file():
+        raise HarnessError(f"{path} is missing; publish the figure again")
+    try:
+        data = report.data.read(path)
+    except (KeyError, ValueError) as error:
+        raise changed_file(path, FIGURE.name) from error
+    points = report.kind.points(report.figure, data)
+    if len(report.points) != len(points):
+        return f"number of points ({len(report.points)}, and {len(points)} follow from the data)"
+    for was, now in zip(report.points, points, strict=True):
+        if differing(was, now, ("panel", "series", "at", "quantity")):
+            return f"place `{was.name}`"
+        if name := differing(was, now, ("value", "low", "high")):
+            return f"{name} of `{was.name}`"
+        if (was.state == "ok") != (now.state == "ok"):
+            return f"state of `{was.name}`"
+    return None
+
+
+FIGURE = Kind(
+    "figure",
+    "figure",
+    FigureReport,
+    figure_extent,
+    page=lambda report: as_markdown(report, drawn=True),
+    pictures=lambda report: [picture(report)],
+    values=lambda report: report.data.file,
+    difference=difference,
+)
+"""A figure with the values of single prompts its points follow from."""

@@ -1,12 +1,9 @@
 """What figures show of single prompts: their rewards, and the topics that iterations train on.
 
-Rewards are those of the prompts that an iteration starts from, several for each prompt, from each
-seed: those behind the informativeness of the iteration's prompts where it chooses among them, else
-those its pairs are made of.
-
-Each number is taken in each seed over its prompts and averaged over the seeds. Prompts whose
-rewards are all equal have the least value of advantage and variance alike, and tie; a correlation
-is therefore given over all prompts and over those with any spread.
+Rewards are those of the prompts that an iteration starts from: those behind the informativeness of
+the iteration's prompts where it chooses among them, else those its pairs are made of. Each number
+is taken in each seed over its prompts and averaged over the seeds. Prompts whose rewards are all
+equal tie; a correlation is therefore given over all prompts and over those with any spread.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +35,7 @@ from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.trainer.runs import FigureRuns
-    from harness.worlds.protocol import Topics
+    from harness.worlds import Topics
 
 Floats = NDArray[np.float64]
 
@@ -51,12 +48,9 @@ Stages = dict[str, dict[str, str]]
 
 @dataclass(frozen=True)
 class PromptRewards:
-    """The rewards of one seed's prompts.
+    """The rewards of one seed's prompts, shape (prompts, answers), in the reward model's units.
 
-    Attributes:
-        prompt_ids: The prompts.
-        rewards: Rewards, shape (prompts, answers), in the reward model's units.
-        topics: Topic of each prompt; empty where topics are not needed or not known.
+    Topics are empty where they are not needed or not known.
     """
 
     prompt_ids: tuple[str, ...]
@@ -96,6 +90,10 @@ class RewardData(Strict):
         """The rewards of each seed that is there, in the order of the seeds."""
         return [self.by_seed[seed] for seed in self.seeds if seed in self.by_seed]
 
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return ("seed", "prompt_id", "sample", "reward", *(["topic"] if self.topics else []))
+
     def write(self, path: Path) -> None:
         """Write the rewards as Parquet: seed, prompt_id, sample, reward, and topic where known."""
         rows = [
@@ -106,16 +104,13 @@ class RewardData(Strict):
             )
             for sample, reward in enumerate(several)
         ]
-        columns = {"seed": int, "prompt_id": str, "sample": int, "reward": float, "topic": str}
-        if not self.topics:
-            del columns["topic"]
-        write_rows(path, columns, rows)
+        types = (int, str, int, float, str)
+        write_rows(path, dict(zip(self._columns, types, strict=False)), rows)
 
     def read(self, path: Path) -> RewardData:
         """Return the data with the rewards that `write` kept."""
-        names = ["seed", "prompt_id", "sample", "reward", *(["topic"] if self.topics else [])]
         by_seed: dict[int, list[tuple[Any, ...]]] = {}
-        for seed, *rest in read_rows(path, *names):
+        for seed, *rest in read_rows(path, *self._columns):
             by_seed.setdefault(seed, []).append(tuple(rest))
         found = Found.of(len(set(self.seeds) & set(by_seed)), len(self.seeds))
         parts = {seed: PromptRewards.of(rows) for seed, rows in by_seed.items()}
@@ -133,26 +128,20 @@ class RewardData(Strict):
             return cls(seeds=runs.seeds, found=Found("not_available", 0, lacking))
         run_id = runs.places[figure.row][1].run
         assert run_id is not None
-        stages = {
-            seed: runs.runs[run_id, seed].iterations[figure.iteration - 1].rewards
-            for seed in runs.seeds
-        }
-        last = {seed: _last(stage, topics, store) for seed, stage in stages.items()}
-        done = {s: stages[s] for s, t in last.items() if store.status(t.fingerprint) == "done"}
-        by_seed = {seed: _rewards(store, stage, topics) for seed, stage in done.items()}
+        last: list[Stage] = []
+        by_seed, stages = {}, {}
+        for seed in runs.seeds:
+            stage = runs.runs[run_id, seed].iterations[figure.iteration - 1].rewards
+            last.append(_last(stage, topics, store))
+            if store.status(last[-1].fingerprint) == "done":
+                by_seed[seed] = _rewards(store, stage, topics)
+                what = {f"annotate {figure.iteration}": stage.fingerprint}
+                stages[f"{run_id}/{runs.profile.name}/seed{seed}"] = what
         told = (topic for of_seed in by_seed.values() for topic in of_seed.topics)
         return cls(
-            seeds=runs.seeds,
-            topics=() if topics is None else _names(topics, told),
-            found=found_of(list(last.values()), store),
-            by_seed=by_seed,
-            stages={
-                f"{run_id}/{runs.profile.name}/seed{seed}": {
-                    f"annotate {figure.iteration}": stage.fingerprint
-                }
-                for seed, stage in done.items()
-            },
-        )
+            seeds=runs.seeds, topics=() if topics is None else _names(topics, told),
+            found=found_of(last, store), by_seed=by_seed, stages=stages,
+        )  # fmt: skip
 
 
 class ShareData(Strict):
@@ -173,25 +162,20 @@ class ShareData(Strict):
     stages: Stages = Field(default_factory=dict, exclude=True)
     """The stages they come from."""
 
+    _COLUMNS: ClassVar = {"iteration": int, "seed": int, "prompt_id": str, "topic": str}
+
     def write(self, path: Path) -> None:
         """Write the topics as Parquet: iteration, seed, prompt_id, topic."""
         rows = [(*key, *prompt) for key, prompts in self.prompts.items() for prompt in prompts]
-        columns = {"iteration": int, "seed": int, "prompt_id": str, "topic": str}
-        write_rows(path, columns, rows)
+        write_rows(path, self._COLUMNS, rows)
 
     def read(self, path: Path) -> ShareData:
         """Return the data with the topics that `write` kept."""
         prompts: dict[tuple[int, int], list[tuple[str, str]]] = {}
-        for iteration, seed, prompt, topic in read_rows(
-            path, "iteration", "seed", "prompt_id", "topic"
-        ):
-            prompts.setdefault((iteration, seed), []).append((prompt, topic))
-        found = {
-            iteration: Found.of(
-                sum((iteration, seed) in prompts for seed in self.seeds), len(self.seeds)
-            )
-            for iteration in self.iterations
-        }
+        for *key, prompt, topic in read_rows(path, *self._COLUMNS):
+            prompts.setdefault((key[0], key[1]), []).append((prompt, topic))
+        done = {i: sum((i, seed) in prompts for seed in self.seeds) for i in self.iterations}
+        found = {iteration: Found.of(n, len(self.seeds)) for iteration, n in done.items()}
         kept = {key: tuple(several) for key, several in prompts.items()}
         return self.model_copy(update={"found": found, "prompts": kept})
 
@@ -207,40 +191,32 @@ class ShareData(Strict):
             return cls(seeds=runs.seeds, found={1: Found("not_available", 0, lacking)})
         run_id = runs.places[figure.row][1].run
         assert run_id is not None
-        of_seeds = {seed: runs.runs[run_id, seed].iterations for seed in runs.seeds}
-        numbers = range(1, len(of_seeds[runs.seeds[0]]) + 1)
+        of_seeds = [(seed, runs.runs[run_id, seed].iterations) for seed in runs.seeds]
         found: dict[int, Found] = {}
         prompts: dict[tuple[int, int], Prompts] = {}
         stages: Stages = {}
-        for number in numbers:
-            pairs = {seed: iterations[number - 1].pairs for seed, iterations in of_seeds.items()}
-            topics_in = {seed: topics_stage(sorting, stage) for seed, stage in pairs.items()}
-            found[number] = found_of(list(topics_in.values()), store)
-            for seed, stage in pairs.items():
-                telling = topics_in[seed].fingerprint
+        for number in range(1, len(of_seeds[0][1]) + 1):
+            pairs = [(seed, iterations[number - 1].pairs) for seed, iterations in of_seeds]
+            found[number] = found_of([topics_stage(sorting, stage) for _, stage in pairs], store)
+            for seed, stage in pairs:
+                telling = topics_stage(sorting, stage).fingerprint
                 if store.status(telling) == "done":
                     prompts[number, seed] = tuple(sorting.read(store.open(telling)))
                     name = f"{run_id}/{runs.profile.name}/seed{seed}"
                     stages.setdefault(name, {})[f"{stage.kind} {number}"] = stage.fingerprint
         told = (topic for several in prompts.values() for _, topic in several)
         return cls(
-            seeds=runs.seeds, topics=_names(sorting, told), iterations=tuple(numbers),
+            seeds=runs.seeds, topics=_names(sorting, told), iterations=tuple(found),
             found=found, prompts=prompts, stages=stages,
         )  # fmt: skip
 
 
 def found_of(stages: Sequence[Stage], store: Store) -> Found:
     """Return whether some stages, one for each seed, are done."""
-    missing = [stage for stage in stages if store.status(stage.fingerprint) != "done"]
-    done = len(stages) - len(missing)
-    if not missing:
-        return Found("ok", done)
     failures = Failures(store)
-    reasons = (failures.behind(stage) for stage in missing)
-    reason = next((why for why in reasons if why is not None), None)
-    if reason is not None:
-        return Found("failed", done, reason)
-    return Found("partial" if done else "not_run", done)
+    state, done = failures.state([[stage] for stage in stages])
+    reasons = [why for stage in stages if (why := failures.behind(stage)) is not None]
+    return Found(state, done, *reasons[:1])
 
 
 def _topics(runs: FigureRuns, row: str) -> tuple[Topics | None, str | None]:
@@ -255,7 +231,7 @@ def _topics(runs: FigureRuns, row: str) -> tuple[Topics | None, str | None]:
 
 def _names(topics: Topics, told: Any) -> tuple[str, ...]:
     """Return the names of the topics, with that of prompts of none where there are any."""
-    from harness.worlds.protocol import NO_TOPIC
+    from harness.worlds import NO_TOPIC
 
     return (*topics.names, *([NO_TOPIC] if NO_TOPIC in told else []))
 
@@ -328,10 +304,7 @@ SHARE, MEAN = "share of prompts", "mean reward"
 
 def scaled(values: Floats) -> Floats:
     """Return values from 0 to 1, min-max normalised as weights are; all 0 where they are equal."""
-    width = float(np.ptp(values))
-    if width == 0.0:
-        return np.zeros_like(values)
-    return np.asarray((values - values.min()) / width)
+    return np.asarray((values - values.min()) / (float(np.ptp(values)) or 1.0))
 
 
 def share_points(_: SharesFigure, data: ShareData) -> list[Point]:
@@ -404,15 +377,12 @@ def variance_bounds(gap: Floats, n: int) -> tuple[Floats, Floats]:
 
     n rewards of range R have a variance of at least R²/2n, where all but the two ends lie in the
     middle, and of at most R²/4 (a little less for odd n), where half of them lie at each end.
-
-    `gap` holds ranges, in the reward model's units; n is 2 or more.
     """
     low, high = n // 2, n - n // 2
     return np.asarray(gap**2 / (2 * n)), np.asarray(gap**2 * low * high / n**2)
 
 
-def gap_name(figure: TopicsFigure) -> str:
-    """Return what the reward gap is called."""
+def _gap_name(figure: TopicsFigure) -> str:
     return f"reward gap: {NAMES[figure.gap]}"
 
 
@@ -426,7 +396,7 @@ def topic_points(figure: TopicsFigure, data: RewardData) -> list[Point]:
         quantities: tuple[tuple[str, Quantity, Sequence[float | None]], ...] = (
             (SHARE, "share", [float(inside.mean()) for inside in chosen]),
             (MEAN, "reward", _means(means, chosen)),
-            (gap_name(figure), "reward", _means(gaps, chosen)),
+            (_gap_name(figure), "reward", _means(gaps, chosen)),
         )
         for panel, quantity, values in quantities:
             unit = "" if quantity == "share" else "reward"
@@ -445,15 +415,17 @@ def _means(values: Sequence[Floats], chosen: Sequence[Floats]) -> list[float | N
 def topic_findings(figure: TopicsFigure, points: Sequence[Point]) -> list[str]:
     """Return which topics lie at the ends, and how the two orders agree; none while unknown."""
     means = {p.at: p.value for p in points if p.panel == MEAN and p.value is not None}
-    gaps = {p.at: p for p in points if p.panel == gap_name(figure) and p.value is not None}
+    gaps = {p.at: p for p in points if p.panel == _gap_name(figure) and p.value is not None}
     if len(means) < 2 or means.keys() != gaps.keys():
         return []
     lowest = min(means, key=means.__getitem__)
     first, second = sorted(gaps.values(), key=lambda point: -(point.value or 0.0))[:2]
+    apart = second.high is None or first.low is None or second.high < first.low
+    overlap = "" if apart else ", whose interval overlaps with it"
     said = [
         f"The topic with the lowest mean reward is {lowest} ({means[lowest]:.2f}).",
         f"The topic with the largest reward gap is {first.at} ({first.value:.2f}), before "
-        f"{second.at} ({second.value:.2f}){_overlap(second, first)}.",
+        f"{second.at} ({second.value:.2f}){overlap}.",
     ]
     rho = spearman(list(means.values()), [gaps[topic].value or 0.0 for topic in means])
     if rho is not None:
@@ -462,10 +434,3 @@ def topic_findings(figure: TopicsFigure, points: Sequence[Point]) -> list[str]:
             f"{rho:+.2f}."
         )
     return said
-
-
-def _overlap(lower: Point, upper: Point) -> str:
-    """Return in words that the intervals of two points overlap, nothing where they do not."""
-    if lower.high is None or upper.low is None or lower.high < upper.low:
-        return ""
-    return ", whose interval overlaps with it"

@@ -16,14 +16,15 @@ from pydantic import Field, computed_field, model_validator
 
 from harness.registry.figures import AnyFigure
 from harness.registry.profile import MEANINGLESS, benchmark_of
+from harness.report import view
 from harness.report.figures import prompts
 from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.scores import Point, ScoreData, score_points
 from harness.report.model import Origin
 from harness.report.origin import origin_of
 from harness.report.publication import dumps
-from harness.report.render import WIDEST, block_lines, names_and_texts, template
-from harness.report.view import APPLIES_NOT, Block, plain, signed, state_words
+from harness.report.render import block_lines, names_and_texts, print_parts, template
+from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain, signed
 from harness.runtime import Store
 from harness.strict import Strict
 from harness.words import counted
@@ -174,24 +175,20 @@ class FigureReport(Strict):
         return f"{done} of {len(self.points)}"
 
     @property
-    def notes(self) -> list[str]:
-        """The declaration's notes."""
-        return [plain(note) for note in self.figure.notes]
-
-    @property
     def blocks(self) -> list[Block]:
         """The numbers as small tables; the paper's stand below ours."""
         kind = self.kind
-        shown = [point for point in self.points if kind.only in (None, point.panel)]
         parts: dict[str, list[Point]] = {}
-        for point in shown:
-            parts.setdefault(getattr(point, kind.block) if kind.block else "", []).append(point)
+        for point in self.points:
+            if kind.only in (None, point.panel):
+                parts.setdefault(getattr(point, kind.block) if kind.block else "", []).append(point)
         return [self._block(title, points) for title, points in parts.items()]
 
     @property
     def lists(self) -> list[tuple[str, list[str]]]:
         """The lists at the end of the report that are not empty, by their titles."""
-        lists = [("Found", self.findings), ("Missing", self.missing), ("Notes", self.notes)]
+        notes = [plain(note) for note in self.figure.notes]
+        lists = [("Found", self.findings), ("Missing", self.missing), ("Notes", notes)]
         return [(title, texts) for title, texts in lists if texts]
 
     @property
@@ -199,24 +196,26 @@ class FigureReport(Strict):
         """What the numbers are and where they come from, as names and texts."""
         source, origin = self.figure.source, self.origin
         judges = (f"{judge} ({name})" for name, judge in origin.judges.items())
+        benchmarks, stands = ", ".join(origin.judges), ": stand-ins for the paper's"
         found = [
             ("Question", self.figure.question),
             ("Source", f"{source.paper}, section {source.section}, figure {source.figure}"),
             ("Profile", self.profile),
             *([] if self.meaning is None else [("Meaning", self.meaning)]),
-            ("Scale", _COMPARED[self.scale]),
+            ("Scale", self.scale + ("" if self.scale == "paper" else _COMPARED)),
             ("Seeds", ", ".join(map(str, self.seeds))),
             ("Intervals", self._intervals()),
             ("Numbers", f"{self.numbers} are there"),
             ("Drawn from", ", ".join(self.figure.rows)),
             ("Reward model", ", ".join(origin.reward_models) or "none"),
             ("Creator", ", ".join(origin.creators) or "none: nothing evolves"),
-            ("Benchmarks", self._benchmarks()),
+            ("Benchmarks", benchmarks + stands * self.stand_in if benchmarks
+                           else "none: no benchmark is read"),
             ("Judge", "; ".join(judges) or "none: no judge is read"),
             ("Stages", f"{origin.stages_done} of {origin.stages} done"),
             ("Commit", ", ".join(origin.commits) or "nothing is computed yet"),
             ("Computed with", "; ".join(origin.libraries) or "nothing is computed yet"),
-        ]
+        ]  # fmt: skip
         return [(name, plain(text)) for name, text in found]
 
     def text_of(self, point: Point) -> str:
@@ -237,7 +236,7 @@ class FigureReport(Strict):
         return dumps(self.model_dump(mode="json"))
 
     def _state(self, point: Point) -> str:
-        return state_words(point.state, point.done, len(self.seeds))
+        return view.state_words(point.state, point.done, len(self.seeds))
 
     def _block(self, title: str, points: Sequence[Point]) -> Block:
         """Return points as a small table."""
@@ -252,32 +251,19 @@ class FigureReport(Strict):
             ours = (APPLIES_NOT if point is None else self.text_of(point) for point in cells)
             rows.append((plain(name), *ours))
             if any(point is not None and point.paper is not None for point in cells):
-                rows.append(("  the paper's", *map(_papers, cells)))
+                rows.append(("  the paper's", *(p.papers if p else APPLIES_NOT for p in cells)))
         head = ("\n".join(textwrap.wrap(plain(c), _HEAD_WIDTH)) or " " for c in columns)
         return Block(plain(title), (), ("", *head), tuple(rows))
 
-    def _benchmarks(self) -> str:
-        names = ", ".join(self.origin.judges)
-        if not names:
-            return "none: no benchmark is read"
-        return f"{names}: stand-ins for the paper's" if self.stand_in else names
-
     def _intervals(self) -> str:
-        over_prompts = isinstance(self.data, ScoreData)
-        if len(self.seeds) == 1:
-            if over_prompts:
-                return "95%, over prompts only: one seed says nothing about the recipe"
-            return "none: one seed has no spread"
-        if over_prompts:
-            return "95%, over seeds and prompts, which are crossed; gains are paired by both"
-        return "95%, over seeds, each with training prompts of its own"
+        if not isinstance(self.data, ScoreData):
+            own = "95%, over seeds, each with training prompts of its own"
+            return "none: one seed has no spread" if len(self.seeds) == 1 else own
+        return ONE_SEED if len(self.seeds) == 1 else CROSSED
 
 
-_COMPARED = {
-    "toy": "toy: only signs and orders are compared with the paper's, never values",
-    "reduced": "reduced: only signs and orders are compared with the paper's, never values",
-    "paper": "paper",
-}
+_COMPARED = ": only signs and orders are compared with the paper's, never values"
+"""What is said of a scale that is not the paper's."""
 
 
 def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
@@ -330,7 +316,6 @@ def print_figure(report: FigureReport, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    width = min(console.width, WIDEST)
     parts: list[RenderableType] = [Text(report.heading, style="bold")]
     parts.append(names_and_texts(report.facts))
     for block in report.blocks:
@@ -338,11 +323,4 @@ def print_figure(report: FigureReport, console: Console) -> None:
     for title, texts in report.lists:
         parts.append(Text(f"\n{title}", style="bold"))
         parts += [Padding(Text(text), (0, 0, 0, 2)) for text in texts]
-    for part in parts:
-        console.print(part, width=width, highlight=False)
-
-
-def _papers(point: Point | None) -> str:
-    if point is None:
-        return APPLIES_NOT
-    return "not printed" if point.paper is None else point.paper_printed or ""
+    print_parts(parts, console)

@@ -1,12 +1,10 @@
 """Points of figures, and figures of scores: gains, means over iterations, means by category.
 
 A point is one number with its interval and the paper's beside it, or why not. It is whole or it has
-no number, as a table's cell is: every seed has to be there, and the number has to be defined in
-each.
-
-An item says where a number stands and which runs it is computed from, by the declaration alone;
-the numbers are those of `harness.report.scores.numbers`, as in a table. A score of one category of
-a benchmark's prompts is kept under the score's name with the category behind it (`mt_avg/coding`).
+no number, as a table's cell is. An item says where a number stands and which runs it is computed
+from, by the declaration alone; the numbers are those of `harness.report.scores.numbers`, as in a
+table. A score of one category of a benchmark's prompts is kept under the score's name with the
+category behind it (`mt_avg/coding`).
 """
 
 from __future__ import annotations
@@ -74,6 +72,11 @@ class Spot(Strict):
     def name(self) -> str:
         """Where it stands, in words."""
         return " / ".join(filter(None, (self.panel, self.series, self.at)))
+
+    @property
+    def papers(self) -> str:
+        """The paper's number in words."""
+        return "not printed" if self.paper is None else self.paper_printed or ""
 
 
 class Point(Spot):
@@ -210,14 +213,14 @@ def score_points(_: Figure, data: ScoreData) -> list[Point]:
         score: gain_priors(data.measured, pairs, data.seeds, score)
         for score, pairs in compared.items()
     }
-
-    def found(item: Item) -> Numbers:
-        if item.run is None:
-            return Numbers()
-        prior = priors.get(item.score)
-        return numbers(data.measured, item.run, item.baseline, data.seeds, item.score, prior)
-
-    return [item.point(found(item)) for item in data.items]
+    points = []
+    for item in data.items:
+        found, prior = Numbers(), priors.get(item.score)
+        if item.run is not None:
+            runs = (item.run, item.baseline)
+            found = numbers(data.measured, *runs, data.seeds, item.score, prior)
+        points.append(item.point(found))
+    return points
 
 
 def _items(runs: FigureRuns, categories: Sequence[str]) -> Placed:
@@ -226,10 +229,8 @@ def _items(runs: FigureRuns, categories: Sequence[str]) -> Placed:
     if isinstance(figure, GainsFigure):
         for group in figure.groups:
             for bar, name in itertools.product(group.bars, figure.columns):
-                label = bar.label + (
-                    _accuracy(bar.row, runs) if figure.reward_model_accuracy else ""
-                )
-                place = _heading(name, runs), group.title, label
+                good = _accuracy(bar.row, runs) if figure.reward_model_accuracy else ""
+                place = _heading(name, runs), group.title, bar.label + good
                 yield bar.row, _item(runs, bar.row, name, place, "gain")
     elif isinstance(figure, IterationsFigure):
         for panel in figure.panels:
@@ -237,8 +238,7 @@ def _items(runs: FigureRuns, categories: Sequence[str]) -> Placed:
                 for iteration, ref in sorted(line.rows.items()):
                     place = panel.title, line.label, str(iteration)
                     yield ref, _item(runs, ref, figure.column, place, "mean")
-    else:
-        assert isinstance(figure, RatingsFigure)
+    elif isinstance(figure, RatingsFigure):
         for polygon in figure.polygons:
             run = runs.places[polygon.row][1].run if polygon.row in runs.places else None
             for name in categories or [ALL]:
@@ -250,30 +250,25 @@ def _items(runs: FigureRuns, categories: Sequence[str]) -> Placed:
 
 def _item(runs: FigureRuns, ref: str, name: str, place: Place, quantity: Quantity) -> Item:
     """Return the item of a row in a column; nothing is behind one that no table declares."""
-    panel, series, at = place
-    where: dict[str, Any] = {"panel": panel, "series": series, "at": at, "quantity": quantity}
+    where: dict[str, Any] = dict(zip(("panel", "series", "at"), place, strict=True))
+    where["quantity"] = quantity
     if ref not in runs.places:
         return Item(**where, unit="", run=None, score=name)
     table, row = runs.places[ref]
-    column, base = table.column(name), None
+    column, baseline = table.column(name), None
+    value = row.values.get(name)
+    paper, printed = (None, None) if value is None else (value.value, value.printed)
     if quantity == "gain":
         base = table.row(row.baseline or row.id)
-        paper = table.paper_gain(row, column)
-        values = [r.values[name] for r in (row, base) if name in r.values]
-        decimals = max((value.decimals for value in values), default=0)
+        baseline, paper = base.run_id(column), table.paper_gain(row, column)
+        decimals = max(
+            (r.values[name].decimals for r in (row, base) if name in r.values), default=0
+        )
         printed = None if paper is None else signed(paper, decimals)
-    else:
-        value = row.values.get(name)
-        paper, printed = (None, None) if value is None else (value.value, value.printed)
     return Item(
-        **where,
-        unit=column.unit,
-        run=row.run_id(column),
-        baseline=None if base is None else base.run_id(column),
-        score=column.reads,
-        paper=paper,
-        paper_printed=printed,
-    )
+        **where, unit=column.unit, run=row.run_id(column), baseline=baseline, score=column.reads,
+        paper=paper, paper_printed=printed,
+    )  # fmt: skip
 
 
 def _accuracy(ref: str, runs: FigureRuns) -> str:
@@ -306,18 +301,16 @@ def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
     import pyarrow.parquet as pq
 
     figure = runs.figure
-    benchmark = None
-    if isinstance(figure, RatingsFigure):
-        benchmark = benchmark_of(runs.profile, figure.score)
-    if benchmark is None:
+    if not isinstance(figure, RatingsFigure):
         return {}
-    for run in runs.runs.values():
-        judge = run.judged[benchmark].fingerprint
-        if store.status(judge) == "done":
-            path = store.file(judge, "judgments.parquet")
-            if not path.exists() or "category" not in pq.read_schema(path).names:
-                return {}
-            return dict(read_rows(path, "prompt_id", "category"))
+    benchmark = benchmark_of(runs.profile, figure.score)
+    judges = [] if benchmark is None else [r.judged[benchmark] for r in runs.runs.values()]
+    for judge in judges:
+        if store.status(judge.fingerprint) == "done":
+            path = store.file(judge.fingerprint, "judgments.parquet")
+            if path.exists() and "category" in pq.read_schema(path).names:
+                return dict(read_rows(path, "prompt_id", "category"))
+            return {}
     return {}
 
 

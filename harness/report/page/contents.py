@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from harness.registry.claims import figure_claims
 from harness.registry.declared import Deviations, all_figures, deviations
@@ -26,18 +26,11 @@ from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
 from harness.report.model import Report, Verdict
 from harness.report.origin import behind, makers_of, origin_of_stages
-from harness.report.page.examples import (
-    FILE,
-    Examples,
-    judged_answers,
-    offline_lineages,
-    online_lineage,
-    read_examples,
-)
-from harness.report.page.pictures import Shown
-from harness.report.plots import CURVES, Picture, longest
+from harness.report.page import examples as samples
+from harness.report.page.examples import Examples
+from harness.report.plots import CURVES, Picture, Shown, longest
 from harness.report.publication import DIGESTS, REPORT, read_json
-from harness.report.publish import OF_STUDY, TABLE, Published, read_published
+from harness.report.publish import OF_STUDY, TABLE, Published, read_published, stages_of
 from harness.report.render import pictures
 from harness.report.rows import Reader
 from harness.report.scores import read_scores
@@ -46,21 +39,11 @@ from harness.report.verify import kind_of
 from harness.runtime import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
 Example = TypeVar("Example")
 
-Seeds = Callable[[Table], Sequence[int]]
-"""Returns the root seeds of a table."""
-
-Source = Literal["store", "results"]
-"""Whether a page is made from what was computed here, or from what is published."""
-
 NOT_PUBLISHED = "not published at this profile"
-
-
-_DIGITS = re.compile(r"(\d+)")
 
 SHORT = 12
 """Digits of a fingerprint that are shown; they are enough to find the folder."""
@@ -91,12 +74,11 @@ class RunTrace:
     """One recipe at a profile, with all its seeds; it serves rows, as `table/row`."""
 
     run: str
-    profile: str
     serves: dict[str, None] = field(default_factory=dict)
     policies: tuple[str, ...] = ()
     reward_models: tuple[str, ...] = ()
     creators: tuple[str, ...] = ()
-    judges: Mapping[str, str] = field(default_factory=dict)
+    judges: dict[str, str] = field(default_factory=dict)
     seeds: dict[int, SeedTrace] = field(default_factory=dict)
 
     @property
@@ -130,14 +112,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything on the page.
+    """Everything on the page, made from what was computed here or from what is published.
 
     Examples are None where none are published, error rates where they were not measured; figure
     verdicts and pictures belong to no table.
     """
 
     profile: Profile
-    source: Source
+    source: Literal["store", "results"]
     sections: tuple[Section, ...]
     figure_verdicts: tuple[Verdict, ...]
     pictures: tuple[Shown, ...]
@@ -156,12 +138,12 @@ class Contents:
 def from_store(
     tables: Iterable[Table],
     profile: Profile,
-    seeds: Seeds,
+    seeds: Callable[[Table], Sequence[int]],
     store: Store,
     results_dir: Path,
     figures: Iterable[Figure] = (),
 ) -> Contents:
-    """Gather what a page says of some tables from what was computed here.
+    """Gather what a page says of some tables, each with its root seeds, from a store.
 
     Every number and picture comes from the store, but for the error rates, which are a property of
     the code that judges claims and are read from where they were published.
@@ -182,25 +164,21 @@ def from_store(
         shown[table.id] = table, own
         runs, lacking = runnable(table, profile, own)
         if runs is None:
-            sections.append(_unrunnable(table, profile, own, lacking))
+            reason = lacking[table.rows[0].id]
+            sections.append(_without_numbers(table, profile, own, reason, lacking))
             continue
         planned.append(runs)
         sections.append(_stored_section(runs, reader, lacking))
         trace_store(runs, store, traces)
-    return _contents(
-        "store",
-        profile,
-        sections,
-        _drawn_figures(figures, shown, profile, store),
-        results_dir / profile.name,
-        traces,
-        Examples(
-            _first(offline_lineages(runs, store) for runs in planned),
-            _first(online_lineage(runs, store) for runs in planned),
-            _first(judged_answers(runs, store, online=False) for runs in planned)
-            or _first(judged_answers(runs, store, online=True) for runs in planned),
-        ),
+    drawn = _drawn_figures(figures, shown, profile, store)
+    found = Examples(
+        _first(samples.offline_lineages(runs, store) for runs in planned),
+        _first(samples.online_lineage(runs, store) for runs in planned),
+        _first(samples.judged_answers(runs, store, online=False) for runs in planned)
+        or _first(samples.judged_answers(runs, store, online=True) for runs in planned),
     )
+    folder = results_dir / profile.name
+    return _contents("store", profile, sections, drawn, folder, traces, found)
 
 
 def _drawn_figures(
@@ -253,17 +231,11 @@ def _stored_section(runs: TableRuns, reader: Reader, lacking: dict[str, str]) ->
     )
 
 
-def _unrunnable(
-    table: Table, profile: Profile, seeds: Sequence[int], lacking: dict[str, str]
+def _without_numbers(
+    table: Table, profile: Profile, seeds: Sequence[int], reason: str, absent: Mapping[str, str]
 ) -> Section:
-    reason = lacking[table.rows[0].id]
     verdicts = tuple(judge_without(table, profile.scale, reason))
-    return Section(without_runs(table, profile, seeds), verdicts, lacking, ())
-
-
-def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
-    """Return the examples of the first table that has any."""
-    return next((tuple(examples) for examples in found if examples), ())
+    return Section(without_runs(table, profile, seeds), verdicts, absent, ())
 
 
 def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -> Contents:
@@ -275,29 +247,31 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     Raises:
         HarnessError: Something published is not what was published, or is broken.
     """
-    folder = results_dir / profile.name
-    traces = Traces()
+    folder, traces = results_dir / profile.name, Traces()
     tables = list(tables)
     sections = [_published_section(table, profile, folder / table.id, traces) for table in tables]
-    known = [read_examples(folder / table.id / FILE) for table in tables]
+    known = [samples.read_examples(folder / table.id / samples.FILE) for table in tables]
     shown = [found for found in known if found is not None]
-    examples = Examples(
-        _first(found.offline for found in shown),
-        _first(found.online for found in shown),
-        _first(found.judged for found in shown if found.offline)
-        or _first(found.judged for found in shown),
+    found = Examples(
+        _first(it.offline for it in shown),
+        _first(it.online for it in shown),
+        _first(it.judged for it in shown if it.offline) or _first(it.judged for it in shown),
     )
-    pictures_shown = published_pictures(folder, {table.id for table in tables})
-    return _contents(
-        "results", profile, sections, pictures_shown, folder, traces, examples if shown else None
-    )
+    beside = published_pictures(folder, {table.id for table in tables})
+    of_tables = found if shown else None
+    return _contents("results", profile, sections, beside, folder, traces, of_tables)
+
+
+def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
+    """Return the examples of the first table that has any."""
+    return next((tuple(examples) for examples in found if examples), ())
 
 
 def _published_section(table: Table, profile: Profile, folder: Path, traces: Traces) -> Section:
     if not folder.is_dir():
-        verdicts = tuple(judge_without(table, profile.scale, f"`{table.id}` is {NOT_PUBLISHED}"))
         absent = {row.id: NOT_PUBLISHED for row in table.rows}
-        return Section(without_runs(table, profile, ()), verdicts, absent, ())
+        reason = f"`{table.id}` is {NOT_PUBLISHED}"
+        return _without_numbers(table, profile, (), reason, absent)
     found = read_published(folder)
     trace_published(found, profile, traces)
     report = found.report.beside(table, profile)
@@ -334,7 +308,8 @@ def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterat
 
 def in_order(name: str) -> list[tuple[int, str]]:
     """Return what names sort by as people count: `figure3` stands before `figure10`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name)]
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Shown]:
@@ -363,13 +338,13 @@ def _curve_runs(found: Published) -> list[str]:
 
 
 def _contents(
-    source: Source,
+    source: Literal["store", "results"],
     profile: Profile,
     sections: Sequence[Section],
     shown: Iterable[Shown],
     folder: Path,
     traces: Traces,
-    examples: Examples | None,
+    found: Examples | None,
 ) -> Contents:
     """Return the contents of a page of some tables, with what they say of the figures' claims."""
     verdicts = [verdict for section in sections for verdict in section.verdicts]
@@ -381,14 +356,19 @@ def _contents(
         pictures=tuple(shown),
         error_rates=error_rates.read(folder),
         deviations=deviations(),
-        examples=examples,
+        examples=found,
         traces=traces,
     )
 
 
+# --- Where numbers come from, run by run ---
+
+
 def trace_store(table_runs: TableRuns, store: Store, traces: Traces) -> None:
     """Add the runs behind a table to those known, from what a store holds."""
-    _serve(table_runs.table.id, _rows(table_runs), table_runs.profile.name, traces)
+    table = table_runs.table
+    for row in table_runs.rows:
+        _serve(traces, f"{table.id}/{row.id}", [row.run_id(column) for column in table.columns])
     for (run_id, seed), run in table_runs.runs.items():
         trace = traces[run_id]
         if seed in trace.seeds:
@@ -401,11 +381,7 @@ def trace_store(table_runs: TableRuns, store: Store, traces: Traces) -> None:
             judges = {name: str(stage.settings["judge"]) for name, stage in run.judged.items()}
             trace.judges = judges
         done = (origin.stages_done, origin.stages)
-        stages = {
-            name: fingerprint[:SHORT]
-            for name, fingerprint in _targets(run).items()
-            if store.status(fingerprint) == "done"
-        }
+        stages = {name: found[:SHORT] for name, found in stages_of(run, store).items()}
         trace.seeds[seed] = SeedTrace(seed, stages, origin.commits, done, origin.finished)
 
 
@@ -417,16 +393,16 @@ def trace_published(published: Published, profile: Profile, traces: Traces) -> N
     """
     report = published.report
     origin = report.origin
-    rows = {row.id: row.runs.values() for row in report.rows}
-    _serve(report.table_id, rows, report.profile_id, traces)
-    stages = read_json(published.folder / DIGESTS)["stages"]
-    of_runs = {name: found for name, found in stages.items() if name != OF_STUDY}
-    for name, fingerprints in of_runs.items():
+    for row in report.rows:
+        _serve(traces, f"{report.table_id}/{row.id}", row.runs.values())
+    for name, stages in read_json(published.folder / DIGESTS)["stages"].items():
+        if name == OF_STUDY:
+            continue
         run_id, _, seed = name.split("/")
         trace, number = traces[run_id], int(seed.removeprefix("seed"))
-        trace.policies = _joined(trace.policies, origin.policies)
+        trace.policies = tuple(dict.fromkeys([*trace.policies, *origin.policies]))
         known = trace.seeds.get(number)
-        short = {what: fingerprint[:SHORT] for what, fingerprint in fingerprints.items()}
+        short = {what: fingerprint[:SHORT] for what, fingerprint in stages.items()}
         commits = tuple(c for c in origin.commits if known is None or c in known.commits)
         both = short if known is None else {**known.stages, **short}
         trace.seeds[number] = SeedTrace(number, both, commits)
@@ -435,25 +411,9 @@ def trace_published(published: Published, profile: Profile, traces: Traces) -> N
         trace.reward_models, trace.creators = cell.reward_models, cell.creators
         benchmark = benchmark_of(profile, report.score_of(cell.column))
         if benchmark is not None and cell.judge is not None:
-            trace.judges = {**trace.judges, benchmark: cell.judge}
+            trace.judges[benchmark] = cell.judge
 
 
-def _serve(table: str, rows: Mapping[str, Iterable[str]], profile: str, traces: Traces) -> None:
-    for row, names in rows.items():
-        for name in names:
-            traces.setdefault(name, RunTrace(name, profile)).serves[f"{table}/{row}"] = None
-
-
-def _rows(table_runs: TableRuns) -> dict[str, list[str]]:
-    columns = table_runs.table.columns
-    return {row.id: [row.run_id(column) for column in columns] for row in table_runs.rows}
-
-
-def _targets(run: Run) -> dict[str, str]:
-    stages = {f"judge {name}": stage for name, stage in run.judged.items()}
-    stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
-    return {name: stage.fingerprint for name, stage in stages.items()}
-
-
-def _joined(known: Iterable[str], more: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*known, *map(str, more)]))
+def _serve(traces: Traces, row: str, runs: Iterable[str]) -> None:
+    for name in runs:
+        traces.setdefault(name, RunTrace(name)).serves[row] = None

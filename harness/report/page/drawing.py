@@ -1,8 +1,13 @@
-"""What the page draws by itself: gains beside the paper's, and scores against what they cost.
+"""What the page draws by itself: gains beside the paper's, scores against cost, the whole paper.
 
-Gains are marks on a common axis: ours a dot with its 95% interval, the paper's a diamond. One axis
-serves the rows of a column. Positions are percentages of its width, so that a drawing stretches
-with the page while its marks keep their shape.
+Gains are marks on an axis that the rows of a column share: ours a dot with its 95% interval, the
+paper's a diamond. Positions are percentages, so that a drawing stretches with the page while its
+marks keep their shape.
+
+In the picture of the whole paper a field stands for one column of a table: the gain of the left row
+of the table's primary claim, or of the row with the largest printed gain where that row has none,
+in units of the paper's own gain. Beside it stand how many gains of the column have the paper's
+sign, and the verdict on the claim that the column decides, the primary one first.
 """
 
 from __future__ import annotations
@@ -11,13 +16,17 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from harness.registry.claims import Qualitative, places
+from harness.registry.schema import Column
 from harness.report import view
 from harness.report.build import main_column
-from harness.report.model import Cell, Report
+from harness.report.model import Cell, Report, Verdict
+from harness.report.page.contents import Section
+from harness.report.page.examples import claimed_row
 from harness.report.view import signed
 
 MARGIN = 0.06
-"""Share of the span that is left free at either end."""
+"""Share of an axis' span that is left free at either end."""
 
 MOST_TICKS = 5
 """Parts that an axis has at most."""
@@ -37,9 +46,15 @@ LEFT, RIGHT, TOP, BOTTOM = 38.0, 112.0, 8.0, 34.0
 LINE = 13.0
 """Least distance of two names."""
 
+FAMILIES = ("Arena-Hard", "AlpacaEval", "MT-Bench")
+"""Beginnings of the names of benchmarks with a column of their own in the picture of the paper."""
+
+SPAN = (-1.0, 2.0)
+"""Ends of its axis, in units of the paper's gain; what lies beyond is cut off at the end."""
+
 
 class Axis(NamedTuple):
-    """A range of gains in the column's unit, with round numbers in it, zero among them."""
+    """A range of values with round numbers in it."""
 
     low: float
     high: float
@@ -56,10 +71,7 @@ class Axis(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """One row's gains on an axis; positions in percent, None for what there is not.
-
-    The gain is clear where its interval lies on one side of zero.
-    """
+    """One row's gains on an axis; positions in percent, None for what there is not."""
 
     zero: float
     ours: float | None
@@ -71,13 +83,10 @@ class Drawing(NamedTuple):
 
 
 def axis_of(cells: Sequence[Cell]) -> Axis | None:
-    """Return the axis that the gains of some cells fit on, None where there are none."""
-    ends = [cell.gain_ci_low for cell in cells] + [cell.gain_ci_high for cell in cells]
-    ends += [cell.gain for cell in cells] + [cell.paper_gain for cell in cells]
+    """Return the axis that the gains of some cells and zero fit on, None where there are none."""
+    ends = [end for c in cells for end in (c.gain, c.gain_ci_low, c.gain_ci_high, c.paper_gain)]
     known = [end for end in ends if end is not None]
-    if not known:
-        return None
-    return _axis(min(0.0, *known), max(0.0, *known))
+    return _axis(min(0.0, *known), max(0.0, *known)) if known else None
 
 
 def _axis(low: float, high: float) -> Axis:
@@ -86,39 +95,27 @@ def _axis(low: float, high: float) -> Axis:
         low, high = low - 1.0, high + 1.0
     free = MARGIN * (high - low)
     low, high = low - free, high + free
-    step = _step(high - low)
+    # The smallest of 1, 2 and 5 times a power of ten that makes few enough parts.
+    power = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
+    step = next(k * power for k in (1, 2, 5, 10) if high - low <= k * power * MOST_TICKS)
     first, last = math.ceil(low / step), math.floor(high / step)
     ticks = tuple(round(k * step, 10) + 0.0 for k in range(first, last + 1))
     return Axis(low, high, ticks, max(0, -math.floor(math.log10(step))))
 
 
-def _step(span: float) -> float:
-    """Return the smallest of 1, 2 and 5 times a power of ten that makes few enough parts."""
-    power = 10.0 ** math.floor(math.log10(span / MOST_TICKS))
-    return float(next(k * power for k in (1, 2, 5, 10) if span <= k * power * MOST_TICKS))
-
-
 def draw(cell: Cell, axis: Axis, decimals: int) -> Drawing:
-    """Return the marks of a cell."""
+    """Return the marks of a cell, and in words what they show."""
     low, high, gain = cell.gain_ci_low, cell.gain_ci_high, cell.gain
-    known = gain is not None and low is not None and high is not None
-    ours = (gain, low, high) if known else (None, None, None)
-    at = [None if value is None else axis.at(value) for value in ours]
-    clear = low is not None and high is not None and (low > 0 or high < 0)
-    paper = None if cell.paper_gain is None else axis.at(cell.paper_gain)
-    return Drawing(axis.at(0.0), at[0], at[1], at[2], clear, paper, _words(cell, decimals))
-
-
-def _words(cell: Cell, decimals: int) -> str:
-    """Return what a drawing shows, for those who do not see it."""
-    if cell.gain is None or cell.gain_ci_low is None or cell.gain_ci_high is None:
-        ours = "no gain of ours"
-    else:
-        low, high = signed(cell.gain_ci_low, decimals), signed(cell.gain_ci_high, decimals)
-        ours = f"our gain {signed(cell.gain, decimals)}, 95% from {low} to {high}"
-    if cell.paper_gain is None:
-        return f"{ours}; the paper prints none"
-    return f"{ours}; the paper's {cell.paper_gain:+g}"
+    at: tuple[float | None, float | None, float | None] = (None, None, None)
+    words = "no gain of ours"
+    if gain is not None and low is not None and high is not None:
+        at = (axis.at(gain), axis.at(low), axis.at(high))
+        ours, *ends = (signed(value, decimals) for value in (gain, low, high))
+        words = f"our gain {ours}, 95% from {' to '.join(ends)}"
+    printed = cell.paper_gain
+    words += "; the paper prints none" if printed is None else f"; the paper's {printed:+g}"
+    paper = None if printed is None else axis.at(printed)
+    return Drawing(axis.at(0.0), *at, view.side(cell) != 0, paper, words)
 
 
 class Mark(NamedTuple):
@@ -174,16 +171,11 @@ def _plot(known: Sequence[tuple[Cell, float, bool]], words: str, decimals: int) 
 
     marks: list[Mark] = []
     for cell, spent, evolves in sorted(known, key=lambda it: -(it[0].mean or 0.0)):
-        assert cell.mean is not None
-        assert cell.ci_low is not None
-        assert cell.ci_high is not None
-        beside = max(y(cell.mean), *(mark.name_y + LINE for mark in marks), 0.0)
+        at, low, high = (y(number or 0.0) for number in (cell.mean, cell.ci_low, cell.ci_high))
+        beside = max(at, *(mark.name_y + LINE for mark in marks), 0.0)
         said = f"{cell.row}: {view.ours(cell, decimals)} with {spent:,.0f} {words}"
         place = f"{cell.table}/{cell.row}/{cell.column}"
-        marks.append(
-            Mark(place, cell.row, evolves, x(spent), y(cell.mean), y(cell.ci_low), y(cell.ci_high),
-                 beside, said)
-        )  # fmt: skip
+        marks.append(Mark(place, cell.row, evolves, x(spent), at, low, high, beside, said))
     return {
         "words": words,
         "across": [(x(tick), f"{tick:,.0f}") for tick in across.ticks if tick >= 0.0],
@@ -193,3 +185,100 @@ def _plot(known: Sequence[tuple[Cell, float, bool]], words: str, decimals: int) 
         "right": WIDTH - RIGHT,
         "bottom": HEIGHT - BOTTOM,
     }
+
+
+class Field(NamedTuple):
+    """One column of a table in the picture of the whole paper.
+
+    Positions are in percent of the axis, cut at its ends; None where there is no gain. A gain that
+    lies beyond an end is on its side, -1 or 1. The word is that of the verdict, None where no claim
+    is decided by the column.
+    """
+
+    cell: str
+    column: str
+    row: str
+    times: str
+    interval: str
+    at: float | None
+    low: float | None
+    high: float | None
+    beyond: int
+    signs: str
+    word: str | None
+    verdict: str
+
+
+def overview(sections: Sequence[Section]) -> dict[str, Any] | None:
+    """Return the heads and lines of the whole paper, None where no table is the paper's."""
+    heads = (*FAMILIES, "other")
+    lines: list[dict[str, Any]] = []
+    for section in sections:
+        table = section.report.table
+        if table.source is None:
+            continue
+        chosen: dict[str, Column] = {}
+        for column in (main_column(table), *table.columns):
+            family = (name for name in FAMILIES if column.benchmark.startswith(name))
+            chosen.setdefault(next(family, "other"), column)
+        fields = [
+            _field(section.report, chosen[head], section.verdicts) if head in chosen else None
+            for head in heads
+        ]
+        name = f"Table {table.source.table}"
+        lines.append({"id": table.id, "name": name, "title": table.title, "fields": fields})
+    if not lines:
+        return None
+    beyond = any(field is not None and field.beyond for it in lines for field in it["fields"])
+    return {
+        "heads": heads, "lines": lines, "zero": _at(0.0), "one": _at(1.0), "beyond": beyond,
+    }  # fmt: skip
+
+
+def _field(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Field:
+    cell = _shown(report, column)
+    verdict = _verdict(report, column, verdicts)
+    summary = next((s for s in report.summary if s.column == column.id), None)
+    times, interval, beyond = "no gain", "", 0
+    at: tuple[float | None, float | None, float | None] = (None, None, None)
+    if cell.gain is not None and cell.paper_gain:
+        of_paper = cell.gain / cell.paper_gain
+        ends = (cell.gain_ci_low or 0.0, cell.gain_ci_high or 0.0)
+        low, high = sorted(end / cell.paper_gain for end in ends)
+        times, interval = f"{of_paper:.1f}x", f"{low:.1f} to {high:.1f}"
+        at = (_at(of_paper), _at(low), _at(high))
+        beyond = (of_paper > SPAN[1]) - (of_paper < SPAN[0])
+    elif cell.mean is None:
+        times = "no number"
+    elif cell.gain is not None:
+        times = "paper: 0" if cell.paper_gain == 0.0 else "paper: none"
+    known = summary is not None and summary.signs
+    signs = f"{summary.signs_agree}/{summary.signs} signs" if summary and known else ""
+    word, said = (None, "") if verdict is None else (verdict.verdict, verdict.text)
+    place, name = f"{cell.table}/{cell.row}/{cell.column}", f"{column.benchmark}, {column.printed}"
+    return Field(place, name, cell.row, times, interval, *at, beyond, signs, word, said)
+
+
+def _shown(report: Report, column: Column) -> Cell:
+    """Return the cell whose gain stands for a column."""
+    cells = [cell for cell in report.cells if cell.column == column.id]
+    left = claimed_row(report.table)
+    of_claim = (cell for cell in cells if cell.row == left and cell.paper_gain)
+    return next(of_claim, None) or max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
+
+
+def _verdict(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Verdict | None:
+    """Return the verdict on the claim that a column decides, the primary one first."""
+    deciding = {
+        claim.id
+        for claim in report.table.claims
+        if not isinstance(claim.test, Qualitative)
+        if any(place[1] == column.id for place in places(claim.test))
+    }
+    found = [verdict for verdict in verdicts if verdict.id in deciding]
+    return next((v for v in found if v.primary), found[0] if found else None)
+
+
+def _at(value: float) -> float:
+    low, high = SPAN
+    return round(100.0 * (min(max(value, low), high) - low) / (high - low), 1)

@@ -3,22 +3,20 @@
 Which prompts are shown is fixed before anything is looked at, so that none is picked for what it
 says. The run is the left row of a table's primary claim, or else the table's first row that
 evolves prompts, at the first seed; only runs of which every stage needed is done are considered.
-Offline the prompts are the first, the middle and the last in the order in which they were drawn.
-Online it is the last evolved prompt that was trained on, followed back to its human prompt. Of each
-benchmark it is the first, the middle and the last item in the order of their names, answered by the
-same run and by that of its row's baseline, with the same seed.
+The rules below say which of its prompts and answers are shown; they are printed beside them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.registry.claims import Qualitative, places
+from harness.registry.schema import Table
 from harness.report.origin import made_by
 from harness.report.rows import creator_stages
 from harness.runtime import Stage, Store
@@ -166,16 +164,23 @@ def read_examples(path: Path) -> Examples | None:
         raise HarnessError(f"{path} has another form; publish the table again") from error
 
 
-def shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
+def claimed_row(table: Table) -> str | None:
+    """Return the left row of a table's primary claim, None where it has none."""
+    primary = next((claim for claim in table.claims if claim.primary), None)
+    if primary is None or isinstance(primary.test, Qualitative):
+        return None
+    return places(primary.test)[0][0]
+
+
+def _shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
     """Return the row and the run of a table that examples are taken from.
 
-    Returns:
-        Row id and run; None where no row that evolves prompts is whole.
+    None where no row that evolves prompts is whole.
     """
-    seed = table_runs.seeds[0]
-    for row in _in_order(table_runs):
+    left = claimed_row(table_runs.table)
+    for row in sorted(table_runs.rows, key=lambda row: row.id != left):
         for column in table_runs.table.columns:
-            run = table_runs.runs[row.run_id(column), seed]
+            run = table_runs.runs[row.run_id(column), table_runs.seeds[0]]
             if run.recipe.is_online != online or not _evolves(run):
                 continue
             if all(store.status(s.fingerprint) == "done" for s in made_by(run)):
@@ -183,52 +188,53 @@ def shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str
     return None
 
 
-def _in_order(table_runs: TableRuns) -> list[Any]:
-    """Return the rows, the left one of the primary claim first."""
-    primary = next((claim for claim in table_runs.table.claims if claim.primary), None)
-    left = None
-    if primary is not None and not isinstance(primary.test, Qualitative):
-        left = places(primary.test)[0][0]
-    return sorted(table_runs.rows, key=lambda row: row.id != left)
-
-
 def _evolves(run: Run) -> bool:
-    if run.recipe.is_online:
-        return run.recipe.online is not None and run.recipe.online.prompts == "eva"
+    if run.recipe.online is not None:
+        return run.recipe.online.prompts == "eva"
     return "evolve" in creator_stages(run)
+
+
+def _lineage(
+    table_runs: TableRuns,
+    found: tuple[str, Run],
+    rule: str,
+    rewarded: Stage,
+    steps: Sequence[Step],
+    stages: Sequence[Stage],
+) -> Lineage:
+    row, run = found
+    name = f"{run.run_id}/{run.profile}/seed{run.seed}"
+    model, behind_it = str(rewarded.settings["reward_model"]), (s.fingerprint[:12] for s in stages)
+    return Lineage(table_runs.table.id, row, name, rule, model, tuple(steps), tuple(behind_it))
 
 
 def offline_lineages(table_runs: TableRuns, store: Store) -> list[Lineage]:
     """Return the examples of a table's offline run; none where there is none."""
-    found = shown_run(table_runs, store, online=False)
+    found = _shown_run(table_runs, store, online=False)
     if found is None:
         return []
-    row, run = found
+    run = found[1]
     stages = creator_stages(run)
-    drawn = read_stage(store, stages["select"], "selected.parquet")
+    drawn = _read(store, stages["select"], "selected.parquet")
     children: dict[str, Rows] = {}
-    for child in read_stage(store, stages["evolve"], "prompts.parquet"):
+    for child in _read(store, stages["evolve"], "prompts.parquet"):
         children.setdefault(child["parent_id"], []).append(child)
     mix = run.iterations[-1].prompts
     rewarded = mix.inputs["base"].inputs["rewards"]
-    answers = rewarded_answers(store, rewarded)
-    answers |= rewarded_answers(store, stages["pair"].inputs["rewards"])
-    trained = {prompt["prompt_id"] for prompt in read_stage(store, mix, "pairs.parquet")}
-    name = f"{run.run_id}/{run.profile}/seed{run.seed}"
-    behind_it = tuple(stage.fingerprint[:12] for stage in stages.values())
-    places_shown = dict.fromkeys((0, len(drawn) // 2, len(drawn) - 1))
+    answers = _answers(store, rewarded) | _answers(store, stages["pair"].inputs["rewards"])
+    trained = {prompt["prompt_id"] for prompt in _read(store, mix, "pairs.parquet")}
     return [
-        Lineage(
-            table_runs.table.id,
-            row,
-            name,
-            OFFLINE_RULE,
-            str(rewarded.settings["reward_model"]),
-            tuple(_steps(drawn[place], children, answers, trained)),
-            behind_it,
+        _lineage(
+            table_runs, found, OFFLINE_RULE, rewarded,
+            _steps(prompt, children, answers, trained), list(stages.values()),
         )
-        for place in places_shown
-    ]
+        for prompt in _three(drawn)
+    ]  # fmt: skip
+
+
+def _three(things: Sequence[Any]) -> list[Any]:
+    """Return the first, the middle and the last of some things, each once."""
+    return [things[i] for i in dict.fromkeys((0, len(things) // 2, len(things) - 1))]
 
 
 def _steps(
@@ -247,52 +253,45 @@ def _steps(
     while waiting:
         prompt = waiting.pop(0)
         name = prompt["prompt_id"]
-        facts = (*(told if prompt is drawn else ()), ("trained on", _yes(name in trained)))
-        how = prompt["method"] or prompt["source"]
-        found.append(Step(name, prompt["prompt"], how, facts, answers.get(name, ())))
+        left_out = "yes" if name in trained else "no, it was left out of the mix"
+        facts = (*(told if prompt is drawn else ()), ("trained on", left_out))
+        found.append(_step(prompt, facts, answers.get(name, ())))
         waiting += children.get(name, [])
     return found
 
 
-def _yes(truth: bool) -> str:
-    return "yes" if truth else "no, it was left out of the mix"
+def _step(
+    prompt: Mapping[str, Any], facts: tuple[tuple[str, str], ...], answers: tuple[Answer, ...] = ()
+) -> Step:
+    how = prompt["method"] or prompt["source"]
+    return Step(prompt["prompt_id"], prompt["prompt"], how, facts, answers)
 
 
 def online_lineage(table_runs: TableRuns, store: Store) -> list[Lineage]:
     """Return the example of a table's online run; none where there is none."""
-    found = shown_run(table_runs, store, online=True)
+    found = _shown_run(table_runs, store, online=True)
     if found is None:
         return []
-    row, run = found
-    trained = [r for stage in run.training for r in read_stage(store, stage, "trained.parquet")]
-    last = next((prompt for prompt in reversed(trained) if prompt["generation"] > 0), None)
-    if last is None:
+    training = found[1].training
+    trained = [row for stage in training for row in _read(store, stage, "trained.parquet")]
+    prompt = next((prompt for prompt in reversed(trained) if prompt["generation"] > 0), None)
+    if prompt is None:
         return []
     by_name = {prompt["prompt_id"]: prompt for prompt in reversed(trained)}
-    chain: Rows = []
-    prompt: dict[str, Any] | None = last
+    steps: list[Step] = []
     while prompt is not None:
-        chain.insert(0, prompt)
+        facts = (
+            ("step", f"{prompt['step']}, {prompt['phase']}"),
+            ("informativeness", f"{prompt['informativeness']:.3f}"),
+            ("mean reward", f"{prompt['reward_mean']:.3f}"),
+            ("best reward", f"{prompt['reward_best']:.3f}"),
+        )
+        steps.insert(0, _step(prompt, facts))
         prompt = by_name.get(prompt["parent_id"])
-    steps = tuple(_trained_on(prompt) for prompt in chain)
-    name = f"{run.run_id}/{run.profile}/seed{run.seed}"
-    segments = tuple(stage.fingerprint[:12] for stage in run.training)
-    model = str(run.training[-1].settings["reward_model"])
-    return [Lineage(table_runs.table.id, row, name, ONLINE_RULE, model, steps, segments)]
+    return [_lineage(table_runs, found, ONLINE_RULE, training[-1], steps, training)]
 
 
-def _trained_on(prompt: dict[str, Any]) -> Step:
-    facts = (
-        ("step", f"{prompt['step']}, {prompt['phase']}"),
-        ("informativeness", f"{prompt['informativeness']:.3f}"),
-        ("mean reward", f"{prompt['reward_mean']:.3f}"),
-        ("best reward", f"{prompt['reward_best']:.3f}"),
-    )
-    how = prompt["method"] or prompt["source"]
-    return Step(prompt["prompt_id"], prompt["prompt"], how, facts)
-
-
-def read_stage(store: Store, stage: Stage, file: str) -> Rows:
+def _read(store: Store, stage: Stage, file: str) -> Rows:
     """Return the rows of a file of a stage, verified."""
     import pyarrow.parquet as pq
 
@@ -301,88 +300,67 @@ def read_stage(store: Store, stage: Stage, file: str) -> Rows:
     return found
 
 
-def rewarded_answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
-    """Return the rewarded answers of each prompt, best and worst marked as pairs mark them."""
+def _answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
+    """Return the rewarded answers of each prompt, best and worst marked as pairs mark them.
+
+    Of equal answers the first is marked; equal rewards teach nothing.
+    """
     rewards = {
         (r["prompt_id"], r["sample"]): r["reward"]
-        for r in read_stage(store, annotate, "rewards.parquet")
+        for r in _read(store, annotate, "rewards.parquet")
     }
-    by_prompt: dict[str, Rows] = {}
-    for answer in read_stage(store, annotate.inputs["completions"], "completions.parquet"):
-        by_prompt.setdefault(answer["prompt_id"], []).append(answer)
-    return {
-        name: tuple(_marked((a["completion"], rewards[name, a["sample"]]) for a in own))
-        for name, own in by_prompt.items()
-    }
-
-
-def _marked(answers: Iterable[tuple[str, float]]) -> list[Answer]:
-    """Mark the best and the worst answer, the first of equals; equal rewards teach nothing."""
-    known = list(answers)
-    rewards = [reward for _, reward in known]
-    best, worst = rewards.index(max(rewards)), rewards.index(min(rewards))
-    roles = {} if best == worst else {best: "chosen", worst: "rejected"}
-    return [Answer(text, reward, roles.get(i, "")) for i, (text, reward) in enumerate(known)]
+    by_prompt: dict[str, list[tuple[str, float]]] = {}
+    for row in _read(store, annotate.inputs["completions"], "completions.parquet"):
+        rewarded = (row["completion"], rewards[row["prompt_id"], row["sample"]])
+        by_prompt.setdefault(row["prompt_id"], []).append(rewarded)
+    found = {}
+    for name, own in by_prompt.items():
+        values = [reward for _, reward in own]
+        best, worst = values.index(max(values)), values.index(min(values))
+        roles = {} if best == worst else {best: "chosen", worst: "rejected"}
+        found[name] = tuple(Answer(*it, roles.get(i, "")) for i, it in enumerate(own))
+    return found
 
 
 def judged_answers(table_runs: TableRuns, store: Store, *, online: bool) -> list[Judged]:
     """Return the judged answers of a table that are shown; none where a run is not whole."""
-    found = shown_run(table_runs, store, online=online)
+    found = _shown_run(table_runs, store, online=online)
     if found is None:
         return []
-    name, run = found
-    row = table_runs.table.row(name)
+    table, run = table_runs.table, found[1]
+    row = table.row(found[0])
     if row.baseline is None:
         return []
-    first = table_runs.table.columns[0]
-    before = table_runs.runs[table_runs.table.row(row.baseline).run_id(first), run.seed]
-    return [
-        judged
-        for benchmark, judge in run.judged.items()
-        if "answers" in judge.inputs and _both_done(store, before, run, benchmark)
-        for judged in _of_benchmark(
-            store, benchmark, before, run, (table_runs.table.id, row.id, row.baseline)
-        )
-    ]
-
-
-def _both_done(store: Store, before: Run, after: Run, benchmark: str) -> bool:
-    judges = (before.judged.get(benchmark), after.judged[benchmark])
-    return all(judge and store.status(judge.fingerprint) == "done" for judge in judges)
-
-
-def _of_benchmark(
-    store: Store, benchmark: str, before: Run, after: Run, where: tuple[str, str, str]
-) -> list[Judged]:
-    judges = before.judged[benchmark], after.judged[benchmark]
-    turns = [_turns(store, judge) for judge in judges]
-    if not all(turns):
-        return []
-    names = sorted(turns[0])
-    references = _references(judges[1])
-    return [
-        Judged(
-            *where,
-            benchmark,
-            str(judges[1].settings["judge"]),
-            item,
-            references.get(item),
-            turns[0][item],
-            turns[1][item],
-            (judges[0].fingerprint[:12], judges[1].fingerprint[:12]),
-        )
-        for item in dict.fromkeys((names[0], names[len(names) // 2], names[-1]))
-    ]
+    base = table_runs.runs[table.row(row.baseline).run_id(table.columns[0]), run.seed]
+    shown = []
+    for benchmark, judge in run.judged.items():
+        judges = (base.judged.get(benchmark), judge)
+        if not all(it and store.status(it.fingerprint) == "done" for it in judges):
+            continue
+        before, after = (_turns(store, it) for it in judges if it is not None)
+        references = _references(judge) if before and after else {}
+        shown += [
+            Judged(
+                table.id, row.id, row.baseline, benchmark, str(judge.settings["judge"]), item,
+                references.get(item), before[item], after[item],
+                (base.judged[benchmark].fingerprint[:12], judge.fingerprint[:12]),
+            )
+            for item in (_three(sorted(before)) if before and after else ())
+        ]  # fmt: skip
+    return shown
 
 
 def _turns(store: Store, judge: Stage) -> dict[str, tuple[Turn, ...]]:
     """Return the turns of each item: what was asked, answered and said of it.
 
-    Nothing where the judge did not say anything, but marked answers by a rule.
+    Nothing where nobody answered, or where the judge did not say anything, but marked answers by a
+    rule.
     """
-    answers = read_stage(store, judge.inputs["answers"], "answers.parquet")
+    if "answers" not in judge.inputs:
+        return {}
+    answers = _read(store, judge.inputs["answers"], "answers.parquet")
     replies: dict[str, Rows] = {}
-    for reply in read_stage(store, judge, "judgments.parquet"):
+    for reply in _read(store, judge, "judgments.parquet"):
         if "reply" not in reply:
             return {}
         replies.setdefault(reply["prompt_id"], []).append(reply)
@@ -390,28 +368,26 @@ def _turns(store: Store, judge: Stage) -> dict[str, tuple[Turn, ...]]:
     found: dict[str, list[Turn]] = {}
     for answer in sorted(answers, key=lambda row: (row["prompt_id"], row["turn"])):
         item, turn = answer["prompt_id"], answer["turn"]
-        # A judgment's number is its turn where there are several turns, and its game elsewhere.
+        # A judgment's number is its turn where there are several turns, and its game elsewhere;
+        # of two games the first has the reference as answer A.
         own = [r for r in replies.get(item, []) if item not in several or r["number"] == turn]
         games = item not in several and len(own) > 1
-        said = tuple((_name(reply, games=games), str(reply["reply"])) for reply in own)
+        said = tuple(
+            (f"reference as {'AB'[int(r['number']) - 1]}" if games else "verdict", str(r["reply"]))
+            for r in own
+        )
         asked = json.loads(answer["conversation"])[-1]["content"]
         found.setdefault(item, []).append(Turn(str(asked), answer["completion"], said))
     return {item: tuple(turns) for item, turns in found.items()}
-
-
-def _name(reply: Mapping[str, Any], *, games: bool) -> str:
-    """Return what a judgment is called; of two games the first has the reference as answer A."""
-    return f"reference as {'AB'[int(reply['number']) - 1]}" if games else "verdict"
 
 
 def _references(judge: Stage) -> dict[str, str]:
     """Return the answers that a benchmark compares with."""
     from harness.worlds.lookup import runtime_of
 
+    name = str(judge.settings["benchmark"])
     try:
-        items = runtime_of(str(judge.settings["benchmark"])).questions(
-            str(judge.settings["benchmark"])
-        )
+        items = runtime_of(name).questions(name)
     except HarnessError:  # the files that these answers came from are not those at hand
         return {}
     return {item.item_id: item.reference for item in items if item.reference is not None}

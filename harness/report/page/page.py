@@ -3,7 +3,8 @@
 Every text goes through the template's escaping; the page forbids itself all requests, and all
 scripts but its own, which it names by digest, so that a text which slipped through could not do
 anything either. Nothing needs the script to be read: it sorts, filters, marks where the reader is,
-and makes each table one stop of the keyboard.
+and makes each table one stop of the keyboard. Every text of a number is the one of
+`harness.report.view`, so that the page says what the terminal says.
 """
 
 from __future__ import annotations
@@ -11,23 +12,28 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.registry.declared import Ambiguity, Discrepancy, value_in
 from harness.registry.profile import Profile
+from harness.registry.schema import Column
 from harness.report import error_rates, view
 from harness.report.claims import PRIMARY, counts, line, share_tested
-from harness.report.model import GROUPS, Report, Verdict
-from harness.report.page.contents import Contents, in_order
+from harness.report.findings import finding, primary_of
+from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
+from harness.report.page.contents import Contents, Section, Traces, in_order
+from harness.report.page.drawing import axis_of, budget, draw, overview
 from harness.report.page.examples import JUDGED_RULE
-from harness.report.page.layout import table_layout
-from harness.report.page.overview import overview
-from harness.report.view import Part, label_parts
+from harness.report.render import environment
+from harness.report.reward_study import study_blocks
+from harness.report.view import Part, label_parts, plain
+from harness.report.view_details import cost_block, detail_blocks
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -42,81 +48,68 @@ PAPER = "https://arxiv.org/abs/2411.00062"
 LONGEST = 2000
 """Characters of a model's text that are shown."""
 
-_BREAKS = ("\n", "\t")
+SHOWN = ("Question", "Source", "Inadmissible")
+"""The facts that stand at the head of a table."""
+
+SENSITIVITY = ("Inadmissible", "Power", "Controls")
+"""The facts that stand before a table's numbers: what these can show."""
 
 
 def as_html(contents: Contents) -> str:
     """Return the page."""
-    tables = [table_layout(section, contents.traces) for section in contents.sections]
-    rates = contents.error_rates
-    script = (TEMPLATES / SCRIPT).read_text(encoding="utf-8")
+    sections, profile = contents.sections, contents.profile
+    tables = [_table(section, contents.traces) for section in sections]
+    rates, origins = contents.error_rates, [section.report.origin for section in sections]
+    script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
+    finished = [origin.finished for origin in origins if origin.finished]
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             contents=contents,
-            profile=contents.profile,
+            profile=profile,
             paper=PAPER,
-            script_digest=_digest(script),
-            overview=overview(contents.sections),
-            scale=view.SCALES[contents.profile.scale],
+            script_digest=base64.b64encode(script.digest()).decode("ascii"),
+            overview=overview(sections),
+            scale=view.SCALES[profile.scale],
             tables=tables,
             state=_state(tables),
             totals=_totals(contents, tables),
-            commits=_commits(contents),
-            finished=_finished(contents),
-            groups=claim_groups(contents),
+            commits=sorted({commit for origin in origins for commit in origin.commits}),
+            finished=max(finished, default=None),
+            groups=_claim_groups(contents),
             counts=counts(contents.verdicts),
             primary=PRIMARY,
             tested=share_tested(contents.verdicts),
-            margins=margins(
-                c for section in contents.sections for c in section.report.table.claims
-            ),
+            margins=margins(claim for it in sections for claim in it.report.table.claims),
             rates=rates,
             rate_head=error_rates.HEAD,
             rate_lines=[] if rates is None else rates.lines,
-            assumptions=_assumptions(contents),
-            discrepancies=[
-                _deviation(d, contents.profile) for d in contents.deviations.discrepancies
-            ],
-            ambiguities=[_deviation(a, contents.profile) for a in contents.deviations.ambiguities],
+            assumptions=_assumptions(sections),
+            discrepancies=[_deviation(d, profile) for d in contents.deviations.discrepancies],
+            ambiguities=[_deviation(a, profile) for a in contents.deviations.ambiguities],
             answers_rule=JUDGED_RULE,
         )
     )
 
 
-def _digest(script: str) -> str:
-    """Return what a script is known by to those who forbid all others."""
-    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-
-
 def _state(tables: Sequence[Mapping[str, Any]]) -> str:
     """Return in words which tables have numbers."""
-    whole: list[str] = []
-    part: list[str] = []
-    none: list[str] = []
+    what = ("numbers in every row and column", "numbers in some",
+            "none, for the reasons given with each")  # fmt: skip
+    named: tuple[list[str], ...] = ([], [], [])
     for table in tables:
         without = any(cell.mean is None for cell in table["section"].report.cells)
-        into = none if not table["has_numbers"] else part if without else whole
-        name = table["name"]
-        into.append(name.removeprefix("Table ") if name != "Ours" else table["id"])
+        name = table["id"] if table["name"] == "Ours" else table["name"].removeprefix("Table ")
+        named[int(without) if table["has_numbers"] else 2].append(name)
     said = [
-        f"{_tables(numbers)} {'has' if len(numbers) == 1 else 'have'} {what}"
-        for numbers, what in (
-            (whole, "numbers in every row and column"),
-            (part, "numbers in some"),
-            (none, "none, for the reasons given with each"),
-        )
-        if numbers
+        f"table {names[0]} has {words}"
+        if len(names) == 1
+        else f"tables {', '.join(names[:-1])} and {names[-1]} have {words}"
+        for names, words in zip(named, what, strict=True)
+        if names
     ]
-    text = "; ".join(said)
-    return f"{text[:1].upper()}{text[1:]}." if text else "No table is on this page."
-
-
-def _tables(numbers: Sequence[str]) -> str:
-    if len(numbers) == 1:
-        return f"table {numbers[0]}"
-    return f"tables {', '.join(numbers[:-1])} and {numbers[-1]}"
+    return f"{view.capital('; '.join(said))}." if said else "No table is on this page."
 
 
 def _totals(contents: Contents, tables: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -134,54 +127,189 @@ def _totals(contents: Contents, tables: Sequence[Mapping[str, Any]]) -> dict[str
     }
 
 
-def _commits(contents: Contents) -> list[str]:
-    found = (commit for section in contents.sections for commit in section.report.origin.commits)
-    return sorted(dict.fromkeys(found))
+# --- A table ---
 
 
-def _finished(contents: Contents) -> str | None:
-    """Return when the last stage behind the page was finished."""
-    found = [s.report.origin.finished for s in contents.sections if s.report.origin.finished]
-    return max(found, default=None)
+def _table(section: Section, traces: Traces) -> dict[str, Any]:
+    """Return a table laid out: its texts and blocks by the names that the template has for them."""
+    report, table = section.report, section.report.table
+    primary = primary_of(section.verdicts)
+    facts, seeds = view.facts(report), view.seeds_text(report.seeds)
+    commits = ", ".join(report.origin.commits) or "none"
+    done = len({cell.row for cell in report.cells if cell.mean is not None})
+    several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""
+    return {
+        "id": table.id,
+        "name": "Ours" if table.source is None else f"Table {table.source.table}",
+        "title": plain(table.title),
+        "question": plain(table.question),
+        "place": table.place,
+        "finding": finding(report, section.verdicts),
+        "word": "not_run" if primary is None else primary.verdict,
+        "verdict": "no primary claim" if primary is None else primary.text,
+        "progress": f"{done} of {len(report.rows)} rows{several}",
+        "source": f"{table.id}: seeds {seeds} of its runs in the appendix, commit {commits}",
+        "has_numbers": section.has_numbers,
+        "matrix": _matrix(report, traces),
+        "blocks": list(_blocks(report)),
+        "facts": [fact for fact in facts if fact[0] not in SHOWN],
+        "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
+        "worth": view.worth_blocks(report),
+        "study": [*view.control_blocks(report), *study_blocks(report)],
+        "summary": view.summary_block(report, intervals=True),
+        "budget": budget(report),
+        "details": detail_blocks(report) if section.has_numbers else [],
+        "cost": None if report.costs is None else cost_block(report, report.costs),
+        "absent": _absent(section.absent),
+        "section": section,
+    }
 
 
-def claim_groups(contents: Contents) -> list[dict[str, Any]]:
+def _absent(absent: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return why rows have no numbers, each reason once with the rows it is true of."""
+    by_reason: dict[str, list[str]] = {}
+    for row, reason in absent.items():
+        by_reason.setdefault(plain(reason.removeprefix(f"`{row}` ")), []).append(row)
+    return [(", ".join(rows), reason) for reason, rows in by_reason.items()]
+
+
+def _matrix(report: Report, traces: Traces) -> dict[str, Any]:
+    """Return a table as the paper prints it: its rows by its columns, ours above the paper's."""
+    columns, names = report.table.columns, view.row_names(report)
+    decimals = {column.id: view.our_decimals(report, column) for column in columns}
+    lines = [
+        {
+            "row": row.id,
+            "label": names[row.id],
+            "places": [_place(report, row, c, decimals[c.id], traces) for c in columns],
+        }
+        for row in report.rows
+    ]
+    groups = itertools.groupby(plain(column.benchmark) for column in columns)
+    heads = [plain(c.printed + (f" · {c.panel}" if c.panel else "")) for c in columns]
+    alone = [plain(f"{c.benchmark} {head}") for c, head in zip(columns, heads, strict=True)]
+    return {
+        "groups": [(name, len(list(own))) for name, own in groups],
+        "heads": heads,
+        "alone": alone,
+        "lines": lines,
+    }
+
+
+def _place(
+    report: Report, row: ReportRow, column: Column, decimals: int, traces: Traces
+) -> dict[str, Any]:
+    """Return a cell of the matrix: ours, the paper's, on which side of zero the gain lies."""
+    cell = report.cell(row, column)
+    return {
+        "name": f"{cell.table}/{cell.row}/{cell.column}",
+        "text": view.ours(cell, decimals),
+        "paper": "" if report.table.is_ours else cell.paper_printed or view.NO_PAPER,
+        "side": view.side(cell),
+        "value": cell.mean,
+        "card": _card(report, row, column, cell, traces),
+    }
+
+
+def _blocks(report: Report) -> Iterator[dict[str, Any]]:
+    """Yield a table's columns with the axes of their drawings, None where there is no gain."""
+    for column, block in zip(report.table.columns, view.column_blocks(report), strict=True):
+        cells = [report.cell(row, column) for row in report.rows]
+        axis, decimals = axis_of(cells), view.our_decimals(report, column)
+        lines = []
+        for row, cell, (name, *figures) in zip(report.rows, cells, block.rows, strict=True):
+            drawn = axis is not None and (cell.gain is not None or cell.paper_gain is not None)
+            lines.append({
+                "row": row.id,
+                "label": name,
+                "reading": report.table.row(row.id).reading,
+                "figures": figures,
+                "has_number": cell.mean is not None,
+                "drawing": draw(cell, axis, decimals) if axis and drawn else None,
+            })  # fmt: skip
+        ticks = f"x-{report.table.id}-{column.id}"
+        yield {**vars(block), "column": column.id, "axis": axis, "ticks": ticks, "lines": lines}
+
+
+def _card(
+    report: Report, row: ReportRow, column: Column, cell: Cell, traces: Traces
+) -> dict[str, Any]:
+    """Return where the numbers of a cell come from."""
+    run_id = row.runs[column.id]
+    trace = traces.get(run_id)
+    facts = [("state", view.state(cell))] if cell.mean is None else []
+    if cell.mean is not None:
+        facts.append(("mean", _exact(cell.mean, cell.ci_low, cell.ci_high)))
+    if cell.gain is not None:
+        gain = _exact(cell.gain, cell.gain_ci_low, cell.gain_ci_high)
+        facts.append((f"gain over {cell.baseline_row}", gain))
+    if cell.reason is not None:
+        facts.append(("failed" if cell.state == "failed" else "why not", cell.reason))
+    if not report.table.is_ours:
+        facts.append(("paper", cell.paper_printed or view.NO_PAPER))
+    facts += [("run", run_id), ("seeds", ", ".join(map(str, cell.seeds)) or view.APPLIES_NOT)]
+    if trace is not None:
+        of = (c for seed in trace.seeds.values() if seed.seed in cell.seeds for c in seed.commits)
+        facts += [
+            ("judge", cell.judge or view.APPLIES_NOT),
+            ("reward model", ", ".join(cell.reward_models) or "none"),
+            ("creator", ", ".join(cell.creators) or "none"),
+            ("commit", ", ".join(dict.fromkeys(of)) or "none yet"),
+        ]
+    return {
+        "name": f"c-{cell.table}-{cell.row}-{cell.column}",
+        "title": f"{view.row_names(report)[row.id]} · {column.benchmark}, {column.printed}",
+        "facts": [(name, plain(text)) for name, text in facts],
+        "run": None if trace is None else run_id,
+        "runs": [run.removeprefix(f"{run_id}/{cell.profile}/") for run in cell.runs],
+    }
+
+
+def _exact(mean: float, low: float | None, high: float | None) -> str:
+    return f"{mean:.6g}, 95% from {low:.6g} to {high:.6g}"
+
+
+# --- Claims, assumptions, deviations ---
+
+
+def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
     """Return the claims on the page by their table, which has a section, or figure."""
-    groups = []
-    for section in contents.sections:
-        table = section.report.table
-        declared = {claim.id: claim for claim in table.claims}
-        found = [_claim(v, declared, section.report) for v in section.verdicts]
-        title = view.plain(table.heading)
-        groups.append({"place": table.id, "title": title, "linked": True, "claims": found})
-    figures = {verdict.table for verdict in contents.figure_verdicts}
+    groups = [
+        {
+            "place": section.report.table.id,
+            "title": plain(section.report.table.heading),
+            "linked": True,
+            "claims": [_claim(verdict, section.report) for verdict in section.verdicts],
+        }
+        for section in contents.sections
+    ]
+    figures: dict[str, list[dict[str, Any]]] = {}
+    for verdict in contents.figure_verdicts:
+        figures.setdefault(verdict.table, []).append(_claim(verdict, None))
     for place in sorted(figures, key=in_order):
-        own = [verdict for verdict in contents.figure_verdicts if verdict.table == place]
-        found = [_claim(verdict, {}, None) for verdict in own]
         title = place.replace("figure", "Figure ").capitalize()
-        groups.append({"place": place, "title": title, "linked": False, "claims": found})
+        groups.append({"place": place, "title": title, "linked": False, "claims": figures[place]})
     return [group for group in groups if group["claims"]]
 
 
-def _claim(
-    verdict: Verdict, declared: Mapping[str, Claim], report: Report | None
-) -> dict[str, Any]:
+def _claim(verdict: Verdict, report: Report | None) -> dict[str, Any]:
     """Return a claim of the ledger, with the cells, runs and seeds behind its numbers if any."""
     basis = None
     if verdict.margin is not None and report is not None:
-        test = declared[verdict.id].test
+        table = report.table
+        test = next(claim.test for claim in table.claims if claim.id == verdict.id)
         assert not isinstance(test, Qualitative)
         cells = [
-            f"{row} in {column} (run {report.table.row(row).run_id(report.table.column(column))})"
+            f"{row} in {column} (run {table.row(row).run_id(table.column(column))})"
             for row, column in places(test)
         ]
         seeds = ", ".join(map(str, report.seeds))
-        basis = view.plain(f"per-prompt scores of {', '.join(cells)}; seeds {seeds}")
+        basis = plain(f"per-prompt scores of {', '.join(cells)}; seeds {seeds}")
     return {
         "id": verdict.id,
         "word": verdict.verdict,
         "line": line(verdict),
-        "reason": None if verdict.reason is None else view.plain(verdict.reason),
+        "reason": None if verdict.reason is None else plain(verdict.reason),
         "basis": basis,
     }
 
@@ -207,40 +335,28 @@ def margins(declared: Iterable[Claim]) -> str:
     )
 
 
-def _assumptions(contents: Contents) -> list[tuple[str, list[tuple[str, str, str]]]]:
+def _assumptions(sections: Sequence[Section]) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Return the settings by who sets them: name and value, why, and the tables they matter to.
 
     A setting that all tables with numbers share is listed once, for all.
     """
     tables: dict[tuple[str, str, str, str], list[str]] = {}
-    for section in contents.sections:
+    for section in sections:
         for item in section.report.assumptions:
             key = (item.group, item.name, item.value, item.source)
             tables.setdefault(key, []).append(section.report.table.id)
-    planned = sum(bool(section.report.assumptions) for section in contents.sections)
-    groups = []
-    for name, title in GROUPS.items():
-        lines = [
-            (
-                view.plain(f"{setting} = {value}"),
-                view.plain(source),
-                "all" if len(where) == planned else ", ".join(where),
-            )
-            for (group, setting, value, source), where in tables.items()
-            if group == name
-        ]
-        if lines:
-            groups.append((title, lines))
-    return groups
+    planned = sum(bool(section.report.assumptions) for section in sections)
+    groups: dict[str, list[tuple[str, str, str]]] = {name: [] for name in GROUPS}
+    for (group, setting, value, source), where in tables.items():
+        shared = "all" if len(where) == planned else ", ".join(where)
+        groups[group].append((plain(f"{setting} = {value}"), plain(source), shared))
+    return [(GROUPS[name], lines) for name, lines in groups.items() if lines]
 
 
 def _deviation(entry: Discrepancy | Ambiguity, profile: Profile) -> dict[str, Any]:
     """Return a deviation with the values that its settings have here."""
-    settings = [(setting, *value_in(profile, setting)) for setting in entry.settings]
-    return {
-        "entry": entry,
-        "settings": [(name, _value(kind, value, profile)) for name, kind, value in settings],
-    }
+    settings = [(name, _value(*value_in(profile, name), profile)) for name in entry.settings]
+    return {"entry": entry, "settings": settings}
 
 
 def _value(kind: str, value: Any, profile: Profile) -> str:
@@ -253,6 +369,9 @@ def _value(kind: str, value: Any, profile: Profile) -> str:
     if value is None or isinstance(value, bool):
         value = {True: "yes", False: "no", None: "none"}[value]
     return f"{value} by default" if kind == "default" else str(value)
+
+
+# --- Texts ---
 
 
 def _shown(value: Any) -> Any:
@@ -274,27 +393,22 @@ def visible(text: str, longest: int = LONGEST) -> str:
     Line breaks and tabs stay. Other characters without a shape of their own, among them those
     that change the direction of writing, become U+FFFD.
     """
-    shown = "".join(c if c.isprintable() or c in _BREAKS else "\ufffd" for c in text[:longest])
+    shown = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text[:longest])
     rest = len(text) - longest
     return f"{shown} … ({rest:,} characters more)" if rest > 0 else shown
 
 
 @functools.cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    return environment(
+        TEMPLATES,
         autoescape=True,
         finalize=_shown,
+        filters={
+            "parts": label_parts,
+            "visible": visible,
+            "ticked": ticked_parts,
+            "time": lambda iso: f"{iso[:10]} {iso[11:16]} UTC",
+            "words": lambda name: name.replace("_", " "),
+        },
     )
-    environment.filters["parts"] = label_parts
-    environment.filters["visible"] = visible
-    environment.filters["ticked"] = ticked_parts
-    environment.filters["time"] = lambda iso: f"{iso[:10]} {iso[11:16]} UTC"
-    environment.filters["words"] = lambda name: name.replace("_", " ")
-    return environment
