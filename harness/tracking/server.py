@@ -51,11 +51,13 @@ from harness.tracking.record import (
     CURVE,
     DIGEST,
     FILES,
+    FIRST_VIEW,
     FOLDER,
     ID,
     MODEL,
     NOTE_TAG,
     SEEN,
+    SHARED,
     SYSTEM,
     Dataset,
     Record,
@@ -63,7 +65,6 @@ from harness.tracking.record import (
     point_ms,
     readable,
 )
-from harness.tracking.view import FIRST_VIEW, SHARED
 
 if TYPE_CHECKING:
     from pyarrow import DataType

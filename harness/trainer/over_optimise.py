@@ -20,7 +20,7 @@ from harness.errors import HarnessError
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.runtime import Json, LocalEngine, Plan, Stage, Store
-from harness.runtime.events import Event
+from harness.runtime.plan import Event
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.language import score as oracle_score

@@ -24,10 +24,10 @@ from harness.registry.profile import WORLD, Profile
 from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import Json, StageContext
+from harness.worlds import Runtime, World
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
 from harness.worlds.mock.build import MockWorld
-from harness.worlds.protocol import Runtime, World
 from harness.worlds.real.models import access_to
 from harness.worlds.real.world import RealRuntime, RealWorld
 from harness.worlds.stage_io import progress_callback, write_json

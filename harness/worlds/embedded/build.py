@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.runtime.provenance import cpu_model
+from harness.runtime.manifest import cpu_model
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded import reward, texts
 from harness.worlds.embedded.files import VERSION, Card, digest, write_card

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.worlds import Item
 from harness.worlds.embedded import files
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.language import Items, Operation, Task
-from harness.worlds.protocol import Item
 
 RANKED = tuple(random.Random("micro-3/ranks").sample(sorted(lang.MEANING), k=len(lang.MEANING)))
 """All names, from the best known and most used to the least."""
