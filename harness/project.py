@@ -59,11 +59,7 @@ def results_dir() -> Path:
 
 
 def publishing_dir() -> Path:
-    """Return the folder of published results, to write there.
-
-    Raises:
-        UserError: There is no checkout; what came with an installed package is not written to.
-    """
+    """Return the folder of published results, to write there."""
     if checkout() is None:
         raise UserError(
             "results are published in a clone of the project: "
@@ -142,11 +138,7 @@ def _entered() -> Path | None:
 
 
 def _current() -> Path:
-    """Return the current folder.
-
-    Raises:
-        UserError: It was deleted.
-    """
+    """Return the current folder."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -154,11 +146,7 @@ def _current() -> Path:
 
 
 def _named(variable: str) -> Path | None:
-    """Return the folder that an environment variable names, None where it names none.
-
-    Raises:
-        UserError: No folder can have that name.
-    """
+    """Return the folder that an environment variable names, None where it names none."""
     value = os.environ.get(variable)
     try:
         return Path(value).expanduser().resolve() if value else None

@@ -177,11 +177,7 @@ def record_path(folder: Path, profile: str, benchmark: str, judge: str) -> Path:
 
 
 def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration | None:
-    """Return the last calibration of a judge, None where there is none.
-
-    Raises:
-        HarnessError: The record cannot be read.
-    """
+    """Return the last calibration of a judge, None where there is none."""
     path = record_path(folder, profile, benchmark, judge)
     if not path.is_file():
         return None
@@ -200,11 +196,7 @@ def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
 
 
 def choose(published: list[Evaluation], model: str) -> Evaluation:
-    """Return the published evaluation of a model; a file of one model is that model's.
-
-    Raises:
-        UserError: The file has several models and none of that name, or several judges.
-    """
+    """Return the published evaluation of a model; a file of one model is that model's."""
     found = [e for e in published if e.score.model == model] if len(published) > 1 else published
     if len(found) != 1:
         names = ", ".join(dict.fromkeys(e.score.model for e in published))
@@ -221,10 +213,6 @@ def calibrate(
     """Judge outputs as options say, compare with published judgments, and keep the record.
 
     It is None where only the price was asked for.
-
-    Raises:
-        UserError: An option is wrong or missing.
-        HarnessError: An endpoint failed or the budget is used up.
     """
     from harness.endpoint.budget import Ledger, shared_book
     from harness.evaluation import run
@@ -295,11 +283,7 @@ def compare(
     digests: Mapping[str, str],
     tolerance: float | None = None,
 ) -> Calibration:
-    """Hold our evaluation of a checkpoint's outputs against the published one.
-
-    Raises:
-        UserError: They do not cover the same questions.
-    """
+    """Hold our evaluation of a checkpoint's outputs against the published one."""
     from harness.evaluation.benchmark import benchmark_class
 
     column, usual = benchmark_class(ours.score.benchmark).compared

@@ -118,9 +118,6 @@ def fit_logistic(design: FloatArray, target: FloatArray, weight: FloatArray) -> 
 
     Returns:
         The coefficients, shape (features,).
-
-    Raises:
-        HarnessError: No maximum was reached.
     """
     from scipy.special import expit
 

@@ -262,11 +262,7 @@ class FigureClaims(Strict):
 
 
 def figure_claims(path: Path | None = None) -> FigureClaims:
-    """Read the claims that belong to figures and to the text.
-
-    Raises:
-        RegistryError: The file is not what it must be.
-    """
+    """Read the claims that belong to figures and to the text."""
     file = path or project_root() / "experiments" / "claims" / "figures.yaml"
     return read_declared(file, FigureClaims, "claims")[0]
 

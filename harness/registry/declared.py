@@ -58,9 +58,6 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
 
     Returns:
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
-
-    Raises:
-        RegistryError: Anything is wrong in any file; it carries every problem found.
     """
     load_plugins()
     problems: list[Problem] = []
@@ -307,11 +304,7 @@ class Deviations(Strict):
 
 
 def deviations(path: Path | None = None) -> Deviations:
-    """Read and check the deviations.
-
-    Raises:
-        RegistryError: The file is not what it must be, or names what there is not.
-    """
+    """Read and check the deviations."""
     found, document = read_declared(path or project_root() / FILE, Deviations, "deviations")
     problems = few(_problems(document, found))
     if problems:
@@ -395,41 +388,24 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @functools.cache
 def all_tables() -> Mapping[str, Table]:
-    """Return the declared tables by id, read once.
-
-    Raises:
-        RegistryError: Anything is wrong in any file.
-    """
+    """Return the declared tables by id, read once."""
     return load_tables()
 
 
 @functools.cache
 def all_figures() -> Mapping[str, Figure]:
-    """Return the declared figures by id, read once.
-
-    Raises:
-        RegistryError: Anything is wrong in any file, or in a table's.
-    """
+    """Return the declared figures by id, read once."""
     return load_figures(all_tables())
 
 
 @functools.cache
 def all_profiles() -> Mapping[str, Profile]:
-    """Return the declared profiles by name, read once.
-
-    Raises:
-        RegistryError: Anything is wrong in any file.
-    """
+    """Return the declared profiles by name, read once."""
     return load_profiles()
 
 
 def named_profile(name: str) -> Profile:
-    """Return a profile by its name, or the one that a file declares.
-
-    Raises:
-        UserError: There is no such profile or file, or the file has the name of a declared one.
-        RegistryError: The file is wrong.
-    """
+    """Return a profile by its name, or the one that a file declares."""
     path = own_file(name)
     if path is None:
         _look_beside("profile", name, all_profiles())
@@ -445,12 +421,7 @@ def named_profile(name: str) -> Profile:
 
 
 def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
-    """Return a table by its name, or the one that a file declares; and all declared tables.
-
-    Raises:
-        UserError: There is no such table or file.
-        RegistryError: The file is wrong, alone or against the declared tables.
-    """
+    """Return a table by its name, or the one that a file declares; and all declared tables."""
     path = own_file(name)
     if path is None:
         _look_beside("table", name, all_tables())
@@ -470,9 +441,6 @@ def own_file(name: str) -> Path | None:
     """Return the file that a name is, None where it is a name and no file's.
 
     A file's name ends in `.yaml` or `.yml`.
-
-    Raises:
-        UserError: There is no such file.
     """
     if not name.endswith((".yaml", ".yml")):
         return None

@@ -130,11 +130,7 @@ class Training(Strict):
     """Hyperparameters of OAIF."""
 
     def of(self, algorithm: str) -> Offline | OnlineTraining:
-        """Return the hyperparameters of an algorithm.
-
-        Raises:
-            UserError: The profile does not have it.
-        """
+        """Return the hyperparameters of an algorithm."""
         found = getattr(self, algorithm) if algorithm in type(self).model_fields else None
         if found is None:
             raise UserError(f"there are no hyperparameters for `{algorithm}` in this profile")
@@ -251,11 +247,7 @@ class Hardware(Strict):
         }
 
     def online_numerics(self, dtype: str) -> dict[str, Any]:
-        """Return what changes the numbers of online training, for its stage's settings.
-
-        Raises:
-            UserError: adapters are asked for, which online training has not.
-        """
+        """Return what changes the numbers of online training, for its stage's settings."""
         if self.lora is not None:
             raise UserError("online training has no adapters: take `hardware.lora` out.")
         told = {

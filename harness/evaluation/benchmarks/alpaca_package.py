@@ -60,11 +60,7 @@ def installed() -> bool:
 
 
 def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, ChatRequest]:
-    """Return the annotator's prompts for pairs of outputs, one record each, with their requests.
-
-    Raises:
-        UserError: The package is not installed.
-    """
+    """Return the annotator's prompts for pairs of outputs, one record each, with their requests."""
 
     def see(prompts: Sequence[str], **settings: Any) -> Any:
         raise _Seen(prompts, settings)
@@ -115,9 +111,6 @@ class LengthControl:
 
         That is the preference predicted at equal lengths for each annotation, in percent, shape
         (805,). The instructions are the benchmark's, in its order, which annotations must have.
-
-        Raises:
-            UserError: The file cannot be read.
         """
         file = self.data_file
         if file is None:

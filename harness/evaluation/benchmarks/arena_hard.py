@@ -141,6 +141,7 @@ class ArenaHard(Benchmark):
     compared = ("win_rate", 5.0)
     package = "tiktoken"
     verdicts = GAMES_PER_PROMPT
+    leaderboard = ("model", "score", "rating_q025", "rating_q975", "CI", "avg_tokens")
     reply_tokens = 700  # the judge answers the question itself first
     homes = (
         HomeFile(
@@ -285,6 +286,22 @@ class ArenaHard(Benchmark):
             return evaluate_battles(fought, options.get("judge"), prompts)
         return evaluate_judgments(records, prompts)
 
+    @classmethod
+    def leaderboard_row(cls, evaluation: Evaluation) -> Mapping[str, str | float | None]:
+        """Return a row of `leaderboard/arena_hard_leaderboard_20240731.csv`."""
+        rate, interval = evaluation.score.scores["win_rate"], evaluation.intervals.get("win_rate")
+        tokens = evaluation.score.scores.get("answer_tokens")
+        row: dict[str, str | float | None] = {
+            "model": evaluation.score.model,
+            "score": None if rate is None else round(rate, 2),
+            "avg_tokens": None if tokens is None else float(round(tokens)),
+        }
+        if rate is not None and interval is not None:
+            low, high = interval
+            row |= {"rating_q025": round(low, 2), "rating_q975": round(high, 2)}
+            row["CI"] = f"(-{rate - low:.2f}, +{high - rate:.2f})"
+        return row
+
     def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
         """Judge both games of every question, unless the baseline would meet itself."""
         if answers.model == BASELINE:
@@ -327,21 +344,13 @@ def evaluate_battles(
 
 
 def questions_in(data: Path) -> tuple[Question, ...]:
-    """Read the questions from a folder of the benchmark's files.
-
-    Raises:
-        UserError: They are not there or have another form.
-    """
+    """Read the questions from a folder of the benchmark's files."""
     path = locate(data, "Arena-Hard's questions", ["question.jsonl"], _FOLDERS)
     return read_questions(path, turns=1)
 
 
 def battles_from_battles(records: Iterable[Record]) -> list[Battle]:
-    """Read battles, already weighted: a strong verdict is there three times.
-
-    Raises:
-        UserError: A field is absent or a winner unknown.
-    """
+    """Read battles, already weighted: a strong verdict is there three times."""
     battles = []
     for index, record in enumerate(records):
         winner = str(field_of(record, index, "winner"))
@@ -361,9 +370,6 @@ def battles_from_judgments(records: Iterable[Record], baseline: str) -> list[Bat
 
     The verdict is the file's `score`; a game without that field has its text parsed. A game that
     is not there counts as one without a verdict.
-
-    Raises:
-        UserError: A field is absent, or a judgment has more than two games.
     """
     battles = []
     for index, record in enumerate(records):
@@ -410,10 +416,6 @@ def score_battles(
 
     Returns:
         Model to score, columns `win_rate` (percent) and, where given, `answer_tokens`.
-
-    Raises:
-        UserError: A battle does not involve the baseline, or a prompt is not the benchmark's.
-        HarnessError: A model has no readable verdict.
     """
     scores = {}
     for model, fought in _by_model(battles, baseline).items():
@@ -457,10 +459,6 @@ def bootstrap_interval(
 
     Returns:
         Lower and upper end, in percent.
-
-    Raises:
-        UserError: A battle does not involve the baseline, or the model has none.
-        HarnessError: Fewer than two questions have a readable verdict.
     """
     by_model = _by_model(battles, baseline)
     if model not in by_model:

@@ -35,6 +35,7 @@ from harness.evaluation.options import LmEvalOptions
 from harness.evaluation.scores import (
     NOT_AVAILABLE,
     BenchmarkScore,
+    Evaluated,
     Evaluation,
     folder_of,
     keep,
@@ -176,11 +177,7 @@ class Measurement:
 
 
 def asked_for(options: LmEvalOptions, columns: Sequence[str] | None) -> Measurement:
-    """Return what options ask of lm-eval: the tasks of some columns, of all six for None.
-
-    Raises:
-        UserError: An option is wrong or missing.
-    """
+    """Return what options ask of lm-eval: the tasks of some columns, of all six for None."""
     options.check()
     return Measurement(
         model=options.model or "",
@@ -196,11 +193,7 @@ def asked_for(options: LmEvalOptions, columns: Sequence[str] | None) -> Measurem
 
 
 def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
-    """Return the tasks of some columns.
-
-    Raises:
-        UserError: Table 9 has no such column.
-    """
+    """Return the tasks of some columns."""
     by_column = {task.column: task for task in TASKS}
     unknown = [name for name in columns if name not in by_column]
     if unknown:
@@ -229,13 +222,7 @@ def installed() -> bool:
 
 
 def measure(asked: Measurement) -> dict[str, Any]:
-    """Run the tasks and return lm-eval's results, the samples among them.
-
-    Raises:
-        UserError: The package or one that its engine needs is not installed, or it has no such
-            engine.
-        HarnessError: The model or a data set cannot be loaded.
-    """
+    """Run the tasks and return lm-eval's results, the samples among them."""
     if not installed():
         raise UserError(
             "Table 9's tasks need the package lm-eval, which is not installed; install the extra "
@@ -277,26 +264,17 @@ def measure(asked: Measurement) -> dict[str, Any]:
     return dict(results)
 
 
-def evaluate(asked: Measurement) -> tuple[Evaluation, Path]:
-    """Run the tasks, keep results, samples and scores in one folder, and return scores and folder.
-
-    Raises:
-        UserError: As `measure`.
-        HarnessError: As `measure`, or nothing can be kept.
-    """
+def evaluate(asked: Measurement) -> Evaluated:
+    """Run the tasks, and keep results, samples and scores in one folder."""
     found = measure(asked)
     folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
     evaluation = evaluate_results(keep_results(found, folder), asked.model, asked.tasks)
     keep(folder, evaluation, {"kind": "measured", "data": asked.digest})
-    return evaluation, folder
+    return Evaluated([evaluation], folder)
 
 
 def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Write lm-eval's results, and each task's samples; return the results as they are read again.
-
-    Raises:
-        HarnessError: They cannot be written.
-    """
+    """Write lm-eval's results, and each task's samples; return the results as read again."""
     samples = results.get("samples")
     # What a model wrote is among them, and need not be text that can be written.
     kept: dict[str, Any] = read_json(
@@ -310,11 +288,7 @@ def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def parse_arguments(option: str, text: str | None) -> dict[str, Json]:
-    """Read an engine's arguments from `NAME=VALUE,NAME=VALUE`; values are JSON, else text.
-
-    Raises:
-        UserError: A part has no name or no value.
-    """
+    """Read an engine's arguments from `NAME=VALUE,NAME=VALUE`; values are JSON, else text."""
     found: dict[str, Json] = {}
     for part in text.split(",") if text else ():
         name, equals, value = part.partition("=")
@@ -328,11 +302,7 @@ def parse_arguments(option: str, text: str | None) -> dict[str, Json]:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Read a results file of lm-eval.
-
-    Raises:
-        UserError: It cannot be read or is none.
-    """
+    """Read a results file of lm-eval."""
     try:
         found = read_json(read_plain(path))
     except (OSError, ValueError) as error:
@@ -352,9 +322,6 @@ def evaluate_results(
 
     Returns:
         The evaluation; `n` counts documents over all columns.
-
-    Raises:
-        UserError: No task was run, or a value is no share.
     """
     by_task = {**results["results"], **_mapping(results, "groups")}
     scores: dict[str, float | None] = {}

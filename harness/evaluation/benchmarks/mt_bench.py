@@ -245,11 +245,7 @@ def evaluate_ratings(
 
 
 def questions_in(data: Path) -> tuple[Question, ...]:
-    """Read the questions from a folder of the benchmark's files.
-
-    Raises:
-        UserError: They are not there or have another form.
-    """
+    """Read the questions from a folder of the benchmark's files."""
     path = locate(data, "MT-Bench's questions", ["question.jsonl"], _FOLDERS)
     return read_questions(path, len(TURNS))
 
@@ -259,9 +255,6 @@ def ratings_from_judgments(records: Iterable[Record]) -> dict[str, list[Rating]]
 
     The rating is the file's `score`, -1 where there is none; a judgment without that field has its
     text parsed.
-
-    Raises:
-        UserError: A field is absent or not a number.
     """
     ratings: dict[str, list[Rating]] = {}
     for index, record in enumerate(records):
@@ -303,10 +296,6 @@ def score_ratings(
     Returns:
         Columns `average`, `turn_1`, `turn_2`, on the judge's scale of 1 to 10. A turn without any
         valid rating has no score. A turn of a prompt that was never judged counts as missing.
-
-    Raises:
-        UserError: A turn is not 1 or 2, or a prompt is not the benchmark's or has no category.
-        HarnessError: There is no valid rating.
     """
     ratings = list(ratings)
     order = prompt_order([rating.prompt_id for rating in ratings], prompts)

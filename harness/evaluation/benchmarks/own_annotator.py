@@ -163,11 +163,7 @@ class OwnAnnotator(AlpacaEval):
 
 
 def read_annotator(path: Path) -> Annotator:
-    """Read the words of an annotator.
-
-    Raises:
-        UserError: The file cannot be read, or is not of the form this module describes.
-    """
+    """Read the words of an annotator."""
     try:
         found = read_json(read_plain(path))
         annotator = Annotator(**{name: str(found[name]) for name in ("name", "system", "prompt")})
