@@ -65,7 +65,7 @@ OUTPUTS = {
     ),
     "calibrate": ("harness.evaluation.calibration:Candidates",),
     "engine check": ("harness.preflight:EngineCheck",),
-    "error-rates": ("harness.report.error_rates:ErrorRates",),
+    "error-rates": ("harness.report.measurements:ErrorRates",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }
 """The models of what each verb prints with `--json`, as `module:attribute`."""

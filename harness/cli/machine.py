@@ -296,17 +296,17 @@ def over_optimise(
 
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
-    from harness.report.over_optimisation import FOLDER, OVER_OPTIMISATION
-    from harness.report.over_optimisation import Pushed as Measured
+    from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER
+    from harness.report.measurements import Pushed as Measured
     from harness.runtime import Store
     from harness.trainer.over_optimise import push
 
-    to = publishing(True, allow_fewer, [FOLDER], "micro")
+    to = publishing(True, allow_fewer, [PUSHED_FOLDER], "micro")
     assert to is not None
     store = Store(work_dir() / "over-optimise" / "store")
     say = partial(_say, console(stderr=as_json))
     measured = Measured.model_validate(push(store, workers_of(jobs), say))
-    fewer, place = bool(to.fewer), f"micro/{FOLDER}"
+    fewer, place = bool(to.fewer), f"micro/{PUSHED_FOLDER}"
     folder = OVER_OPTIMISATION.publish(measured, place, to.results_dir, allow_fewer=fewer)
     note(f"published in {folder}")
     if as_json:

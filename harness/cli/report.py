@@ -363,9 +363,9 @@ def error_rates(
     scores, go through the code that judges the paper's claims.
     """
     from harness.registry.declared import all_tables, named_profile
-    from harness.report.error_rates import ERROR_RATES, FOLDER, HEAD, measure
+    from harness.report.measurements import ERROR_RATES, HEAD, RATES_FOLDER, measure
 
-    to = publish.to([FOLDER], profile)
+    to = publish.to([RATES_FOLDER], profile)
     folder = project.results_dir() / named_profile(profile).name
     found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
     if as_json:
@@ -375,7 +375,7 @@ def error_rates(
         out.print(Grid(HEAD, found.lines, right="1234567"))
         out.print(f"At most {found.level:.0%} of the verdicts should be decided.")
     if to is not None:  # after what took so long is printed, because it may be refused
-        place = f"{folder.name}/{FOLDER}"
+        place = f"{folder.name}/{RATES_FOLDER}"
         fewer = bool(to.fewer)
         target = ERROR_RATES.publish(found, place, to.results_dir, allow_fewer=fewer)
         note(f"published in {target}")
