@@ -1,7 +1,11 @@
 """Running a benchmark with a judge: the price first, then answers, judgments and scores.
 
 Everything that costs money goes through the client, whose replies are kept; so the same run goes on
-where it was interrupted, and done again it costs nothing and writes the same.
+where it was interrupted, and done again it costs nothing and writes the same. A checkpoint's own
+answers are kept under the digest of all that decides them. Each benchmark has its own sampling, and
+a second turn is asked with the first and its answer before it.
+
+Source: FastChat `gen_model_answer.py`; Arena-Hard-Auto `gen_answer.py`; the paper's appendix A.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """AlpacaEval 2: 805 answers compared with a reference model's, scored as a win rate.
 
-The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. All 805
-instructions must be there, and in the benchmark's order: its length control joins them by position.
+The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. A
+preference is a number from 1 (the baseline is better for certain) to 2 (the model is); a draw, 1.5
+or in older files 0, is half a win. The score is the mean of preference - 1, in percent; what is
+absent or out of range is counted and left out. The length-controlled win rate is the package's own
+(`alpaca_package`), which joins all 805 instructions by position; `score_preferences` can also give
+this project's regression (`harness.evaluation.statistics`), which is another number.
 
-A preference is a number from 1 (the baseline is better for certain) to 2 (the model is): the
-weighted judge gives fractions, others 1 or 2. A draw, 1.5 (or 0 in older files), is half a win.
-The score is the mean of preference - 1, in percent. A preference that is absent or out of range is
-counted and left out.
-
-The length-controlled win rate is the package's own (`alpaca_package`). `score_preferences` can also
-give this project's regression (`harness.evaluation.statistics`), which is another number.
-
-Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.py`,
-`metrics/helpers.py` (draws, range, mean, standard error).
+Source: alpaca_eval 0.6.6, `annotators/`, `metrics/helpers.py`, `metrics/glm_winrate.py`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,14 @@
 """Arena-Hard v0.1: two games for each question against one fixed model, scored as a win rate.
 
-In the first game the baseline's answer is shown as A, in the second as B. The judge ends with one
-of five labels. A reply in which nothing looks like a verdict is followed up in the same
-conversation, as often as the benchmark's settings allow; all replies together are then read as one
-text. The questions, the baseline's answers, the judge's prompts and its settings are the
-benchmark's own files. The sentence of the follow-up is this project's own: the benchmark keeps its
-sentence in code.
-
-A strong verdict counts three times, a tie half a win for each side, and the Bradley-Terry win rate
-against the baseline is the score, in percent. Where models met the baseline alone, as here, its fit
-is the weighted share of wins (Bradley and Terry, 1952); ratings of base 10 and scale 400, as the
-benchmark has them, only change the unit. The interval resamples questions: the two games of a
-question, and the copies of a strong verdict, are not independent, and resampling battles as if they
-were gives an interval about half as wide as it should be.
+The baseline's answer is shown as A in the first game, as B in the second. The judge ends with one
+of five labels; where nothing looks like a verdict it is asked to go on, in a sentence of ours, and
+all its replies are read as one text. A strong verdict counts three times, a tie half a win for each
+side. The score is the weighted share of wins: what the benchmark's Bradley-Terry fit gives where
+models met the baseline alone. Its interval resamples questions, because the games of a question and
+the copies of a strong verdict are not independent.
 
 Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/judge_config.yaml`
-(settings) and `show_result.py` (weights, score).
+(settings), `show_result.py` (weights, score); lmarena/arena-hard-auto (leaderboard).
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
 """MT-Bench: two turns of each answer, rated from 1 to 10 by a judge that sees one answer.
 
-The first turn is judged alone; the second with the first before it. Questions of math, reasoning
-and coding are judged against a reference answer. The judge's prompts, the questions and the
-references are the benchmark's own files.
-
-The score of a model is the mean of its valid ratings over both turns; the turns have their own
-means, and so have the categories. A reply without a rating (-1 in the published files) is counted
-and left out: it is never a zero. With one rating missing the average is therefore not the mean of
-the two turns' means, exactly as in the benchmark's own code.
+The second turn is judged with the first before it; math, reasoning and coding against a reference
+answer. The score is the mean of the valid ratings over both turns. A reply without a rating (-1 in
+published files) is counted and left out, never a zero; with one missing the average is therefore
+not the mean of the two turns' means, exactly as in the benchmark's own code.
 
 Source: FastChat, `fastchat/llm_judge/gen_judgment.py` (requests), `common.py` (which prompt for
-which question, reference categories, temperatures, limits, rating patterns) and `show_result.py`
-(means).
+which question, reference categories, temperatures, limits, rating patterns), `show_result.py`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from harness.errors import HarnessError, UserError
 from harness.evaluation import benchmark as packages
 from harness.evaluation.benchmark import Benchmark, benchmark_class
@@ -54,27 +52,14 @@ DOWNSTREAM = "downstream"
 
 LM_EVAL = "lm-eval"
 
-JUDGMENT_SCHEMA = pa.schema(
-    [
-        ("prompt_id", pa.string()),
-        ("category", pa.string()),
-        ("number", pa.int64()),
-        ("reply", pa.string()),
-        ("verdict", pa.string()),
-    ]
+JUDGMENT_SCHEMA = stage_io.schema_of(
+    "prompt_id", "category", ("number", stage_io.WHOLE), "reply", "verdict"
 )
 """Columns of `judgments.parquet`: the number of a game or turn, the judge's reply, what it says."""
 
-TASK_ANSWER_SCHEMA = pa.schema(
-    [
-        ("prompt_id", pa.string()),
-        ("turn", pa.int64()),
-        ("conversation", pa.string()),
-        ("completion", pa.string()),
-        ("n_tokens", pa.int64()),
-        ("column", pa.string()),
-        ("value", pa.float64()),
-    ]
+TASK_ANSWER_SCHEMA = stage_io.schema_of(
+    *("prompt_id", ("turn", stage_io.WHOLE), "conversation", "completion"),
+    *(("n_tokens", stage_io.WHOLE), "column", ("value", stage_io.REAL)),
 )
 """Columns of the tasks' `answers.parquet`: those of every benchmark (the package counts no tokens),
 and the task's column with the document's value, from 0 to 1."""

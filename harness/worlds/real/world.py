@@ -79,28 +79,17 @@ class RealWorld(worlds.World):
         """Return the model at an endpoint, how it samples and what it is told."""
         model, own = self.profile.creator, CREATORS.added(scheme)
         if own is not None and not own.options["asks"]:
-            return {
-                "creator": f"plugin/{scheme}",
-                **plugin_settings(scheme),
-                "rules": RULES_VERSION,
-            }
+            said: dict[str, Json] = {"creator": f"plugin/{scheme}", "rules": RULES_VERSION}
+            return {**said, **plugin_settings(scheme)}
         self._refuse_embedded("creator.source", model.source)
-        sampling: dict[str, Json] = {
-            "temperature": model.temperature,
-            "top_p": model.top_p,
-            "max_tokens": model.max_new_tokens,
-        }
         rewriting: dict[str, Json] = {
             "model": model.source,
-            "sampling": {name: value for name, value in sampling.items() if value is not None},
+            "sampling": scoring.sampling_of(model),
             "rules": RULES_VERSION,
         }
         if own is not None:
-            return {
-                "creator": f"{model.source}/{scheme}",
-                **plugin_settings(scheme),
-                "rewriting": rewriting,
-            }
+            said = {"creator": f"{model.source}/{scheme}", "rewriting": rewriting}
+            return {**said, **plugin_settings(scheme)}
         own_words = Path(model.templates) if model.templates else None
         templates = creator.load_scheme(scheme, own_words)
         return {
