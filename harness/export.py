@@ -47,8 +47,8 @@ from harness.runtime.stage import Stage
 from harness.runtime.store import Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.runs import cells_served
+from harness.worlds import World
 from harness.worlds.lookup import resolve, world_of
-from harness.worlds.protocol import World
 
 
 @dataclass(frozen=True)

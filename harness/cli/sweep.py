@@ -32,30 +32,22 @@ group = typer.Typer(
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(group, name="sweep")
 
-SweepArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="A sweep; `harness sweep list` names them.")
-]
+SweepArgument = Annotated[str, common.argument("NAME", "A sweep; `harness sweep list` names them.")]
 TrialsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--trials", metavar="N", help="Trials of the whole study.", show_default="as declared"
-    ),
+    int | None, common.option("--trials", "N", "Trials of the whole study.", default="as declared")
 ]
 ProcessesOption = Annotated[
-    int, typer.Option("--jobs", metavar="N", help="Processes, each with one trial at a time.")
+    int, common.option("--jobs", "N", "Processes, each with one trial at a time.")
 ]
 StorageOption = Annotated[
     str | None,
-    typer.Option(
-        "--storage",
-        metavar="URL",
-        help="Where Optuna keeps the trials.",
-        show_default="a file in the work folder",
+    common.option(
+        "--storage", "URL", "Where Optuna keeps the trials.", default="a file in the work folder"
     ),
 ]
 
 NoFinalOption = Annotated[
-    bool, typer.Option("--no-final", help="Do not run the winner on the benchmarks.")
+    bool, common.option("--no-final", None, "Do not run the winner on the benchmarks.")
 ]
 
 SHOWN_TRIALS = 10
@@ -206,11 +198,7 @@ def _watching(out: Console) -> Iterator[Watch]:
 
 
 def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
-    """Return a sweep and a profile by their names.
-
-    Raises:
-        UserError: There is no such sweep or profile.
-    """
+    """Return a sweep and a profile by their names."""
     from harness.registry.declared import named_profile
     from harness.sweep.declaration import find_sweep, load_sweeps
 

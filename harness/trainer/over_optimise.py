@@ -40,7 +40,7 @@ def push(store: Store, jobs: int, on_event: Callable[[Event], None]) -> dict[str
         on_event: told of every stage.
 
     Returns:
-        What `harness.report.over_optimisation.Pushed` holds: the measurements, and what they are
+        What `harness.report.measurements.Pushed` holds: the measurements, and what they are
         of: settings, reward model, commit and stages.
     """
     changes = {"learning_rate": LEARNING_RATE, "beta": 0.0}

@@ -25,8 +25,8 @@ from harness.registry.schema import Column, Row, RowKind, Table
 from harness.runtime.stage import Stage
 from harness.trainer.factory import KINDS, RewardStudy, plan_study
 from harness.trainer.plan import Planner, Run
+from harness.worlds import Topics
 from harness.worlds.lookup import world_of
-from harness.worlds.protocol import Topics
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from harness.errors import HarnessError
 from harness.project import results_dir
 from harness.registry.declared import load_tables, members
 from harness.registry.profile import load_profiles
-from harness.report.error_rates import one_recipe_twice
 from harness.report.findings import as_findings
+from harness.report.measurements import one_recipe_twice
 from harness.report.page.contents import from_results
 from harness.report.publication import read_index
 from harness.report.publish import TABLE, published_folders, read_published
