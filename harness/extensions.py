@@ -260,12 +260,8 @@ def creator(
     argument, `write`: it gives a message to the profile's creator model and returns the reply. What
     it returns is looked at by the world's rules for unusable rewrites, and an unusable one is tried
     again. It may be called from several threads. It is used as `creator.method` in recipes, at
-    every profile that has what it needs.
-
-    Args:
-        asks: Whether it asks a model.
-        chained: Whether each rewrite of a prompt starts from the one before; else all start from
-            the prompt itself.
+    every profile that has what it needs. `asks` says that it asks a model; `chained` that each
+    rewrite of a prompt starts from the one before, not from the prompt itself.
 
     Raises:
         UserError: The name is taken.
