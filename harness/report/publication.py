@@ -5,7 +5,8 @@
                       report.json     everything it says
                       report.md       the same for people
                       digests.json    sha256 of the files, fingerprints of the stages behind them
-                      ...             pictures, values of single prompts
+                      *.svg           pictures
+                      *.parquet       the values of single prompts that its numbers follow from
 
 A publication is written aside and takes the place of the one before as a whole. One process
 publishes at a time; what a killed one left behind is put right by the next. The index follows from
