@@ -93,10 +93,8 @@ class Ask:
         those of its stage; an engine keeps its finished answers under it.
         """
         s = self.ctx.settings
-        sampling: dict[str, Any] = {name: s[name] for name in ("temperature", "top_p")}
-        if temperature is not None:
-            sampling["temperature"] = temperature
-        sampling["max_new_tokens"] = s["max_new_tokens"]
+        sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}
+        sampling["temperature"] = s["temperature"] if temperature is None else temperature
         if self.solver is not None:
             done = progress_callback(
                 self.ctx, "answered", len(conversations), before=self.solver.asked
