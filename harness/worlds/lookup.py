@@ -63,11 +63,7 @@ def runtime_of(identity: str) -> Runtime:
 
 
 def resolve(identity: str) -> Path:
-    """Return where the files of a model lie, after checking their digest.
-
-    Raises:
-        HarnessError: They are missing, or are not the bytes the identity means.
-    """
+    """Return where the files of a model lie, after checking their digest."""
     return runtime_of(identity).resolve(identity)
 
 
@@ -172,11 +168,7 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
 
 
 def place_of(model: str) -> Place:
-    """Return where the endpoint is that serves the policy under a name.
-
-    Raises:
-        UserError: nothing says where, or a variable cannot be read.
-    """
+    """Return where the endpoint is that serves the policy under a name."""
     from harness.inference.solver import Place
 
     access = access_to("SOLVER", model)
