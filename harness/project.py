@@ -1,11 +1,9 @@
 """Where things are on disk: declarations, published results, and the folder that runs write to.
 
-In a checkout of the project (a clone, or an unpacked source archive) and in the folders below it,
-the checkout has all three: `experiments/` and `ablations/`, `results/`, `.harness/`. Anywhere else
-the declarations and results are those of the checkout that the code runs from or, where it was
-installed from a wheel, those that came with it, which are read only; and runs write to `.harness/`
-in the current folder. `HARNESS_WORK` names another folder to write to, `HARNESS_STORE` another
-place of the stage store alone.
+In a checkout and the folders below it, the checkout has all three: `experiments/` and `ablations/`,
+`results/`, `.harness/`. Elsewhere declarations and results are those of the checkout that the code
+runs from, or came with the wheel, read only; and runs write to `.harness/` in the current folder.
+`HARNESS_WORK` names another folder to write to, `HARNESS_STORE` another place of the store alone.
 """
 
 from __future__ import annotations

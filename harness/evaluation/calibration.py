@@ -1,17 +1,11 @@
 """Calibration: does the judge at hand give a released checkpoint its published score?
 
-Before a judge's word on models of our own counts, it judges answers that others published with
-their judgments. Both have judged the same answers to the same questions, so the difference is
-paired, and what is left of it is the judge. It passes where the whole 95% interval of the
-difference lies within the tolerance. A difference that merely is not significant would not do:
-ten questions would let every judge pass.
-
-The tolerances (`Benchmark.compared`) are ours. They leave room for a judge's own noise when it is
-asked again, and none for another judge: gpt-4o-mini gives the paper's base 54.6 on Arena-Hard,
-where the paper prints 41.3 of another judge.
-
-A calibration belongs to a profile, a benchmark and a judge, and the last one counts. A report reads
-these records and says, of every benchmark with a real judge, whether that judge has passed.
+It judges answers that others published with their judgments. Both have judged the same answers, so
+the difference is paired, and what is left of it is the judge. It passes where the whole 95%
+interval lies within the tolerance (`Benchmark.compared`, ours: room for a judge's own noise, none
+for another judge; gpt-4o-mini gives the paper's base 54.6 on Arena-Hard instead of 41.3). That a
+difference is not significant would not do: ten questions would let every judge pass. The last
+calibration of a profile, a benchmark and a judge counts, and reports say whether it passed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """A benchmark's own files: fetched, found in a folder, and read.
 
-They lie in the folder a user names, in the benchmarks' own layouts: the flat one of this project's
-reference data, or that of the benchmark's repository. Nothing of them is part of this package, and
-nothing is fetched unless a person says so: then from its public home at a pinned revision, and a
-file whose digest is another one is not kept.
-
-Answers come as JSON lines with one object for each question: `choices[0].turns` (MT-Bench, and
-Arena-Hard's first layout, with the length in `token_len`), or `messages` (Arena-Hard's second). An
-AlpacaEval file is one list with `instruction` and `output`. Published judgments are JSON lines or
-one list as well, and a file may hold several models.
+They lie in the folder a user names, in the layouts of this project's reference data or of the
+benchmark's repository. None is part of this package, and none is fetched unless a person says so:
+then at a pinned revision, and only a file of the known digest is kept. Answers are JSON lines with
+`choices[0].turns` or `messages`, AlpacaEval's one list; a file may hold several models.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What every scorer returns: scores, counts, and per-prompt values whose mean is the score.
+"""Scores with their values by prompt; an evaluation, and its file.
 
-A score belongs to its judge. The benchmark's own judge fills the benchmark's column; any other
-judge fills a column of its own, named `column@judge`, so that the two are never compared by
-mistake.
+A score belongs to its judge: another than the benchmark's own fills a column `column@judge`. Every
+score is the mean of values by prompt; one that is a ratio or comes from a fit is written so by its
+first-order expansion, the score plus a prompt's influence on it. All statistics then work on one
+kind of data, a matrix of seeds x prompts.
 
-A mean over prompts is its own per-prompt values. A score that is a ratio, or comes from a fit, is
-written as one by its first-order expansion over prompts: the value of a prompt is the score plus
-that prompt's influence on it. Influences sum to zero, so the plain mean is the score exactly, and
-the spread of the values is what a prompt's presence does to the score. All statistics then work
-on one kind of data, a matrix of seeds x prompts.
+Every evaluation has a folder, named after benchmark, model and judge. Its `evaluation.json` says
+all there is to say, and trackers read nothing else; answers and judgments lie beside it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """A claim of the paper as a statement that scores can support or contradict.
 
-A testable claim is a conjunction: it holds when each of its statements holds, and a statement says
-that one weighted sum of cells is above zero. `a > b` is the one statement a - b > 0; a trend is a
-statement for each step; `a` within a margin of `b` is two, a - b + margin > 0 and
-b - a + margin > 0. A margin that is a share of a gain is a weighted sum of cells too, so that the
-noise of that gain is part of the test.
-
-One claim of each table is its primary one, declared before there are results.
+A testable claim is a conjunction of statements that a weighted sum of cells is above zero. `a > b`
+is one, a - b > 0; a trend has one for each step; `a` within a margin of `b` is two. A margin that
+is a share of a gain is a weighted sum too, so that the noise of that gain is part of the test. One
+claim of each table is its primary one, declared before there are results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""All that is declared, read once; names of several tables; and files of the user's own.
+"""All that is declared, read once and checked, each alone and all against each other.
 
-A group is a name that stands for several tables, where a command takes them together. A table or a
-profile more can be declared in a file that is named in place of it.
+Of tables that is: known keys, unique ids, a valid recipe for every cell and no setting that changes
+nothing; one id for one table, one meaning for one column, one run id for one recipe. A group is a
+name for several tables; a file of the user's own declares a table or a profile more. Deviations are
+where the paper and its code part, or the paper can be read in several ways: each with the choice
+made here, and the settings and modules that embody it. What is wrong is a `RegistryError`.
 """
 
 from __future__ import annotations

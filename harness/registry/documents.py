@@ -1,10 +1,10 @@
-"""A YAML file with the line of every key, and problems that say where they are.
+"""A YAML file under limits, with the line of every key, and problems that say where they are.
 
-A declaration is read in two steps. First the file becomes plain data, with the line of each key
-(`_Walker`); a key given twice, which YAML loaders otherwise drop in silence,
-is a problem. Then a pydantic model checks the data, and each of its complaints is turned into one
-`Problem`: file, line, what is wrong and, for a name that is not known, the nearest one that is.
-Problems are collected over all files and raised together.
+A few bytes of YAML can stand for any amount of data, so a text is first read as a stream of events
+and held against limits on size, depth and what its aliases stand for; whatever is wrong is one
+`YamlFault`. A declaration then becomes plain data with the line of each key, and a pydantic model
+checks it: each complaint is one `Problem` with file, line and, for an unknown name, the nearest
+known one. Problems are collected over all files and raised together, as a `RegistryError`.
 """
 
 from __future__ import annotations

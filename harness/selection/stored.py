@@ -1,9 +1,9 @@
-"""What lies in the store: how much of each kind, whether it is whole, and what nothing needs.
+"""What lies in the store: how much, whether it is whole, what nothing needs, what MLflow shows.
 
 Needed are the stages of every declared table and figure, at every profile, with every seed that
 this work folder has ever run them with. Weights and optimiser state of a segment of an online run
-are *spent* when all stages that need the segment are done and the run has gone on from it: reports
-read its curves alone. Both can be computed again, and are dropped only on demand.
+are *spent* when all stages that need it are done and the run has gone on from it. Both can be
+computed again, and are dropped only on demand.
 """
 
 from __future__ import annotations

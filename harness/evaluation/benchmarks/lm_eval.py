@@ -1,21 +1,13 @@
 """Table 9's downstream tasks: run by lm-evaluation-harness, and read from its results.
 
 The paper prints six numbers a row and neither metrics nor shots. The tasks are those of the
-authors' script, with the shots the tasks themselves set. The metric is what the task reports where
-it reports one. Where it reports several, the choice is an assumption and says so in its column's
-notes; all printed values are multiples of one item out of `documents`, so that each of them is
-a share of right answers. Versions, shots and counts are taken from the results themselves: another
-version of a task is another task, whatever it is called.
-
-The package loads the model, fetches its data sets and scores; its results are kept as it gives
-them, with every sample beside them. A model behind an endpoint is asked for completions, because
-multiple-choice tasks need the probabilities of given answers, which no chat endpoint returns. This
-is the one place that imports it. It was run with lm-eval 0.4.13 on all six tasks with sets of a few
-items and a random model; with the real data sets or a real model it was not.
+authors' script, with the shots they set themselves; where a task reports several metrics, the
+choice is an assumption, which its column's notes say. Versions, shots and counts are taken from the
+results. It was run with lm-eval 0.4.13 on sets of a few items and a random model alone. A model
+behind an endpoint is asked for completions, which give the probabilities of given answers.
 
 Source: paper appendix G, table 9; authors' code, `benchmark/lm-evaluation-harness/run.sh`
-(lm-eval 0.4.3, batches of 4, no chat template); lm-eval 0.4.13, `result_schema.py`,
-`evaluator.simple_evaluate`, `models/openai_completions.py`.
+(lm-eval 0.4.3, batches of 4, no chat template); lm-eval 0.4.13.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""AlpacaEval with an annotator of one's own: a file in the folder, in the place of the package.
-
-AlpacaEval's own annotators, and its length control, live in the package `alpaca-eval` and in data
-of 805 instructions. Where a folder holds `annotator.json`, its words are used instead, and neither
-the package nor that data is needed; then there may be any number of instructions. This is for
-judges that are not AlpacaEval's and do not claim to be: their scores are filed under the name of
-the file's annotator, and their length-controlled win rate is this project's own regression
-(`harness.evaluation.statistics`).
+"""AlpacaEval with an annotator of one's own: `annotator.json` in the folder, not the package.
 
 The file is one JSON object: `name`; `system`; and `prompt`, with `{instruction}`, `{output_1}` and
-`{output_2}` in it. The two answers are called m and M in an order that the instruction's digest
-draws, and the judge says which is better by calling a function, as AlpacaEval's annotator has it.
+`{output_2}`. The answers are called m and M in an order that the instruction's digest draws, and
+the judge says which is better by calling a function. There may be any number of instructions. The
+scores do not claim to be AlpacaEval's: they are filed under the annotator's name, and the
+length-controlled win rate is this project's regression (`harness.evaluation.statistics`).
 """
 
 from __future__ import annotations
@@ -23,15 +18,7 @@ from typing import Any
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation.benchmark import Item, Judge, Replied
-from harness.evaluation.benchmarks.alpaca_eval import (
-    LENGTH_CONTROLLED,
-    OWN_ANNOTATOR,
-    AlpacaEval,
-    Inputs,
-    preferences_from_annotations,
-    read_inputs,
-    score_preferences,
-)
+from harness.evaluation.benchmarks import alpaca_eval
 from harness.evaluation.files import Answers, Record, fill
 from harness.evaluation.scores import Evaluation, intervals_of
 from harness.foreign import read_json, read_plain
@@ -92,13 +79,13 @@ class Annotator:
 
 
 @dataclass(frozen=True)
-class OwnInputs(Inputs):
+class OwnInputs(alpaca_eval.Inputs):
     """The benchmark's files, and the words of the annotator."""
 
     annotator: Annotator
 
 
-class OwnAnnotator(AlpacaEval):
+class OwnAnnotator(alpaca_eval.AlpacaEval):
     """AlpacaEval's form, with the folder's own annotator."""
 
     inputs: OwnInputs
@@ -106,7 +93,10 @@ class OwnAnnotator(AlpacaEval):
     @classmethod
     def read_files(cls, data: Path) -> OwnInputs:
         """Read the benchmark's files and the annotator's words."""
-        inputs, annotator = read_inputs(data, count=None), read_annotator(data / FILE_NAME)
+        inputs, annotator = (
+            alpaca_eval.read_inputs(data, count=None),
+            read_annotator(data / FILE_NAME),
+        )
         return OwnInputs(inputs.questions, inputs.references, annotator)
 
     @classmethod
@@ -155,11 +145,11 @@ class OwnAnnotator(AlpacaEval):
 
     def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
         """Score preferences, with a length-controlled win rate by this project's regression."""
-        preferences = preferences_from_annotations(records)[answers.model]
-        score = score_preferences(preferences, answers.model, length_control=True)
-        score = replace(score, notes={LENGTH_CONTROLLED: OWN_REGRESSION, **score.notes})
+        preferences = alpaca_eval.preferences_from_annotations(records)[answers.model]
+        score = alpaca_eval.score_preferences(preferences, answers.model, length_control=True)
+        score = replace(score, notes={alpaca_eval.LENGTH_CONTROLLED: OWN_REGRESSION, **score.notes})
         judge = str(records[0]["annotator"])
-        return Evaluation(score, judge, OWN_ANNOTATOR, intervals_of(score))
+        return Evaluation(score, judge, alpaca_eval.OWN_ANNOTATOR, intervals_of(score))
 
 
 def read_annotator(path: Path) -> Annotator:
