@@ -23,12 +23,9 @@ from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
 from harness.report import asked
 from harness.report.cells import build_cells
-from harness.report.claims import judge_figures, judge_published, judge_runs
 from harness.report.model import STATES, Cell, Verdict
-from harness.report.publish import read_published
 from harness.report.render import as_json
 from harness.report.scores import Measured, read_scores
-from harness.report.verdicts import judge_without
 from harness.report.view import seeds_text
 from harness.runtime import Store
 from harness.selection.names import DEFAULT_SEEDS, Format, seeds_of
@@ -393,6 +390,8 @@ def judge(
     They are judged by the store, of the seeds given or the most complete ones of each table, or by
     what is published. `on_note` hears of seeds that are left out.
     """
+    from harness.report.claims import judge_figures
+
     tables, declared = dict(all_tables()), figure_claims()
     names = _spelt_out(names)
     for i, name in enumerate(names):
@@ -446,6 +445,9 @@ def _stored(
     on_note: Callable[[str], None],
 ) -> list[Verdict]:
     """Judge a table by what the store holds, of seeds or of the most complete; `of` gets them."""
+    from harness.report.claims import judge_runs
+    from harness.report.verdicts import judge_without
+
     lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]
     if not rows:
@@ -457,6 +459,10 @@ def _stored(
 
 def _published(of: dict[str, Sequence[int]], table: Table, profile: Profile) -> list[Verdict]:
     """Judge a table by what is published of it; `of` gets its seeds."""
+    from harness.report.claims import judge_published
+    from harness.report.publish import read_published
+    from harness.report.verdicts import judge_without
+
     folder = results_dir() / profile.name / table.id
     if not folder.is_dir():
         return judge_without(table, profile.scale, f"`{table.id}` is not published")
