@@ -5,7 +5,8 @@
                       report.json     everything it says
                       report.md       the same for people
                       digests.json    sha256 of the files, fingerprints of the stages behind them
-                      ...             pictures, values of single prompts
+                      *.svg           pictures
+                      *.parquet       the values of single prompts that its numbers follow from
 
 A publication is written aside and takes the place of the one before as a whole. One process
 publishes at a time; what a killed one left behind is put right by the next. The index follows from
@@ -163,7 +164,7 @@ class Kind(Generic[Model]):
         with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _aside(target) as draft:
-                index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+                index = _known(results_dir)
                 for picture in self.pictures(report):
                     (draft / picture.file).write_bytes(picture.svg())
                 (draft / PAGE).write_text(self.page(report), encoding="utf-8")
@@ -223,6 +224,12 @@ class Kind(Generic[Model]):
                 changed is named with the first number it changes.
         """
         try:
+            return self._check(folder)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise changed_file(folder / REPORT, self.name) from error
+
+    def _check(self, folder: Path) -> int:
+        try:
             known = check_files(folder, (PAGE, REPORT), self.name)
             report = self.read(folder)
             file = self.values(report)
@@ -234,14 +241,12 @@ class Kind(Generic[Model]):
             if number is None:
                 raise
             raise HarnessError(f"{error}; the first number that changes is the {number}") from error
-        if file is None:
-            self._check_page(report, folder)
-        number = self.difference(report, folder)
+        again, number = f"publish the {self.name} again", self.difference(report, folder)
+        if file is None and self.page(report) != (folder / PAGE).read_text(encoding="utf-8"):
+            raise HarnessError(f"{folder / PAGE} does not follow from {REPORT}; {again}")
         if number is not None:
-            raise HarnessError(
-                f"{folder / REPORT}: the {number} does not follow from {file}; publish the "
-                f"{self.name} again"
-            )
+            said = f"the {number} does not follow from {file}"
+            raise HarnessError(f"{folder / REPORT}: {said}; {again}")
         return self.extent(report).numbers
 
     def _changed(self, folder: Path) -> str | None:
@@ -253,16 +258,6 @@ class Kind(Generic[Model]):
             return self.difference(self.read(folder), folder)
         except (HarnessError, OSError, LookupError, ValueError, TypeError, StopIteration):
             return None  # the files' own fault is reported by whoever found it
-
-    def _check_page(self, report: Model, folder: Path) -> None:
-        try:
-            follows = self.page(report) == (folder / PAGE).read_text(encoding="utf-8")
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise changed_file(folder / REPORT, self.name) from error
-        if not follows:
-            raise HarnessError(
-                f"{folder / PAGE} does not follow from {REPORT}; publish the {self.name} again"
-            )
 
 
 def read_index(results_dir: Path) -> Index:
@@ -289,6 +284,10 @@ def read_index(results_dir: Path) -> Index:
     return found
 
 
+def _known(results_dir: Path) -> Index:
+    return read_index(results_dir) if (results_dir / INDEX).exists() else {}
+
+
 def write_index(results_dir: Path, index: Index) -> None:
     """Write the index, in place of the one before as a whole."""
     write_whole(results_dir / INDEX, _index_text(index))
@@ -302,7 +301,7 @@ def enter(results_dir: Path, entries: Mapping[str, Entry | None]) -> None:
         StoreError: The folder may not be written.
     """
     with explained("recording what is published", results_dir), _alone(results_dir):
-        index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+        index = _known(results_dir)
         entered = {place: entry for place, entry in entries.items() if entry is not None}
         kept = {place: entry for place, entry in index.items() if place not in entries}
         write_index(results_dir, kept | entered)

@@ -100,9 +100,11 @@ def test_prompts_and_answers_are_published_where_they_are_the_embedded_world_s(
     assert page.examples is not None
     assert [found.steps[0].name for found in page.examples.lineages] == ["h2", "h1", "h3"]
     assert page.examples.judged[0].after[0].answer == "an answer dpo-eva-a_min"
-    (folder / FILE).write_text("{}")
+    (folder / FILE).write_text("[]")
     with pytest.raises(HarnessError, match="is not what was published"):
         read_published(folder)
+    with pytest.raises(HarnessError, match=r"examples\.json has another form"):
+        read_examples(folder / FILE)
 
 
 def test_digests_name_the_stages(folder: Path) -> None:
@@ -256,6 +258,23 @@ def test_a_publication_that_fails_leaves_the_one_before(
     monkeypatch.setattr("harness.report.scores.write_scores", full_disk)
     with pytest.raises(HarnessError, match="the disk is full"):
         publish(runs, store, folder.parent.parent)
+    assert TABLE.check(folder) == 8
+    assert [path.name for path in folder.parent.iterdir()] == ["table90"]
+
+
+def test_what_stood_there_comes_back_where_another_cannot_take_its_place(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def full_disk(path: Path, target: Path) -> Path:
+        if path.name == "new":
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", full_disk)
+    with pytest.raises(HarnessError, match="the disk is full"):
+        publish(toy_runs(), store, folder.parent.parent)
     assert TABLE.check(folder) == 8
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
 
