@@ -18,7 +18,6 @@ leaves out what it does not understand, and shows its usual page.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import math
 import re
@@ -33,7 +32,9 @@ from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from harness.registry.documents import as_yaml
+from harness.registry.recipe import flattened
 from harness.runtime import Json, Point, canonical_json
+from harness.runtime.stage import digest
 
 VERSION = 3
 """Version of the projection; bumped when the same store should look different in MLflow."""
@@ -195,7 +196,7 @@ class Record:
 
 def sha256(content: object) -> str:
     """Return the sha256 of JSON data as 64 hexadecimal digits."""
-    return hashlib.sha256(canonical_json(content).encode("ascii")).hexdigest()
+    return digest(canonical_json(content))
 
 
 def metric_name(name: str) -> str:
@@ -231,17 +232,12 @@ def milliseconds(iso: str) -> int:
     return round(datetime.fromisoformat(iso).timestamp() * 1000)
 
 
-def flatten(value: object, name: str) -> dict[str, str]:
+def flatten(settings: Mapping[str, object], name: str) -> dict[str, str]:
     """Return nested settings as parameters with dotted names.
 
     Lists become one text and null becomes `none`, because MLflow's parameters are texts.
     """
-    if isinstance(value, Mapping):
-        found: dict[str, str] = {}
-        for key, item in value.items():
-            found |= flatten(item, f"{name}.{key}")
-        return found
-    return {name: _text(value)}
+    return {f"{name}.{path}": _text(value) for path, value in flattened(settings).items()}
 
 
 def recipe_file(recipes: Mapping[str, Json]) -> Files:
