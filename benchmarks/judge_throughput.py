@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 
 from harness.endpoint.budget import Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client, work_through
+from harness.endpoint.client import Client, ReplyCache, work_through
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.request import ChatRequest, Message
 

@@ -92,7 +92,6 @@ def evaluate(
     from harness.evaluation import run
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import options_of
-    from harness.evaluation.scores import FILE
     from harness.extensions import benchmark_name
     from harness.tracking import EvaluationTracker
 
@@ -101,20 +100,12 @@ def evaluate(
     named = {"judgments": judgments, "annotator": annotator}
     given = {name: value for name, value in named.items() if value is not None}
     asked = options_of(benchmark).of({**options, **given})
-    tracker = EvaluationTracker(project.work_dir(), lambda warning: None)
-    file = asked.published
-    if file is not None:
-        scored = run.score_published(benchmark, file, asked)
-        if asked.track:
-            tracker.write(run.keep_published(scored, file))
-        return scored
-    found = run.evaluate(benchmark, asked)
-    if found is None:
+    done = run.evaluate(benchmark, asked)
+    if done is None:
         return []
-    evaluation, folder = found
     if asked.track:
-        tracker.write([folder / FILE])
-    return [evaluation]
+        EvaluationTracker(project.work_dir(), lambda warning: None).write(done.kept())
+    return done.found
 
 
 def verify(*, store: bool = False) -> Verified:

@@ -42,14 +42,13 @@ from harness.registry.schema import Table
 from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
 from harness.runtime.files import FileEntry, explained, seal_files
-from harness.runtime.manifest import Manifest, write_json
-from harness.runtime.provenance import git_state
+from harness.runtime.manifest import Manifest, git_state, write_json
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.runs import cells_served
+from harness.worlds import World
 from harness.worlds.lookup import resolve, world_of
-from harness.worlds.protocol import World
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,14 @@
 """What a user can add in a file of their own, and how such files (plug-ins) are found.
 
-A plug-in is a Python module. It is named by `--plugin PATH_OR_MODULE`, or in `HARNESS_PLUGINS`
-(several separated by commas), or it lies in the checkout as `plugins/NAME.py`. It registers what it
-adds with a decorator:
-
-    import harness
+A plug-in is a Python module, named by `--plugin PATH_OR_MODULE` or in `HARNESS_PLUGINS` (several
+separated by commas), or lying in the checkout as `plugins/NAME.py`. It registers what it adds:
 
     @harness.metric("top_two", version="1")
     def top_two(rewards):  # prompts x completions -> one number for each prompt
         return rewards.max(axis=1) - rewards.mean(axis=1)
 
-Every process that looks a name up has loaded the plug-ins before: the command line, Python, and the
-workers, which inherit the environment. What is added has a version, which a person changes when its
-meaning changes; plug-in and version are part of the identity of the stages that use it. What the
-project ships has neither there.
+Every process loads them before it looks a name up; workers inherit the environment. Plug-in and
+version, which a person changes with the meaning, are part of the identity of stages that use it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """What comes from outside: what a model, an endpoint or somebody's file says, read without trust.
 
-Python's own reader of JSON takes all that JSON allows, and what it returns can then not be written,
-sent or counted: a text with half a surrogate pair (an emoji that a limit of tokens cut in two) has
-no UTF-8, nesting that could still be read is too deep to be written, an integer of thousands of
-digits is no number of anything. Whoever reads text that this project did not write reads it here,
-and gets values that can be kept, or one kind of error.
+Python's own reader of JSON returns what can then not be written, sent or counted: a text with half
+a surrogate pair, nesting too deep to be written, an integer of thousands of digits. Whoever reads
+text that this project did not write reads it here, and gets values that can be kept, or one error.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -11,8 +11,17 @@ from typing import Any, Literal, TypeVar
 from harness.errors import UserError
 from harness.project import PACKAGE
 from harness.registry.claims import FigureClaims, figure_claims
-from harness.registry.declared import Deviations, all_figures, all_profiles, all_tables, deviations
-from harness.registry.documents import Problem, RegistryError, display_path
+from harness.registry.declared import (
+    Deviations,
+    all_figures,
+    all_profiles,
+    all_tables,
+    deviations,
+    named_profile,
+    named_table,
+    own_file,
+)
+from harness.registry.documents import Problem, RegistryError, display_path, read_document
 from harness.registry.figures import (
     AnyFigure,
     Figure,
@@ -64,11 +73,7 @@ class Listed(Output):
 
 
 def list_declared() -> Listed:
-    """List the tables and figures with the profiles that can run them now.
-
-    Raises:
-        RegistryError: Anything is wrong in any file.
-    """
+    """List the tables and figures with the profiles that can run them now."""
     tables, profiles = all_tables(), all_profiles()
     listed = [
         ListedTable(
@@ -221,11 +226,16 @@ class Validation(Output):
     """Distinct runs over the tables of the paper."""
     paper_values: int
     ours: Ours
+    files: list[str]
+    """Files of the user's own that were checked with them: tables and profiles."""
     problems: list[Problem]
 
 
-def validate() -> Validation:
-    """Read everything that is declared or ships as YAML, and name everything that is wrong."""
+def validate(files: Sequence[str] = ()) -> Validation:
+    """Read everything that is declared or ships as YAML, and name everything that is wrong.
+
+    Further files may declare a table or a profile each; they are checked against what is declared.
+    """
     from harness.sweep.declaration import load_sweeps
 
     problems: set[Problem] = set()
@@ -246,6 +256,8 @@ def validate() -> Validation:
     profiles, sweeps = read(all_profiles) or {}, read(load_sweeps) or {}
     for file, load in _shipped():
         read(load, display_path(file))
+    for own in files:
+        read(partial(_own, own), own)
     paper = [table for table in tables.values() if not table.is_ours]
     ours = [table for table in tables.values() if table.is_ours]
     return Validation(
@@ -259,8 +271,20 @@ def validate() -> Validation:
         runs=len(_runs(paper)),
         paper_values=sum(table.paper_values for table in paper),
         ours=Ours(tables=len(ours), runs=len(_runs(ours) - _runs(paper))),
+        files=list(files),
         problems=sorted(problems),
     )
+
+
+def _own(file: str) -> Table | Profile:
+    """Return the table or the profile that a file declares, by which it has more keys of."""
+    path = own_file(file)
+    if path is None:
+        raise UserError(f"`{file}` is no file of YAML; name one that ends in `.yaml`")
+    data = read_document(path).data
+    keys = set(data) if isinstance(data, dict) else set()
+    of_profile, of_table = (len(keys & model.model_fields.keys()) for model in (Profile, Table))
+    return named_profile(file) if of_profile > of_table else named_table(file)[0]
 
 
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:

@@ -23,8 +23,7 @@ from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, table_unsupported
 from harness.runtime import available_cores
 from harness.strict import Output, Strict
-from harness.worlds import lookup
-from harness.worlds.protocol import Need, package
+from harness.worlds import Need, lookup, package
 from harness.worlds.real import prompts as pools
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")

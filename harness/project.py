@@ -1,11 +1,9 @@
 """Where things are on disk: declarations, published results, and the folder that runs write to.
 
-In a checkout of the project (a clone, or an unpacked source archive) and in the folders below it,
-the checkout has all three: `experiments/` and `ablations/`, `results/`, `.harness/`. Anywhere else
-the declarations and results are those of the checkout that the code runs from or, where it was
-installed from a wheel, those that came with it, which are read only; and runs write to `.harness/`
-in the current folder. `HARNESS_WORK` names another folder to write to, `HARNESS_STORE` another
-place of the stage store alone.
+In a checkout and the folders below it, the checkout has all three: `experiments/` and `ablations/`,
+`results/`, `.harness/`. Elsewhere declarations and results are those of the checkout that the code
+runs from, or came with the wheel, read only; and runs write to `.harness/` in the current folder.
+`HARNESS_WORK` names another folder to write to, `HARNESS_STORE` another place of the store alone.
 """
 
 from __future__ import annotations
@@ -59,11 +57,7 @@ def results_dir() -> Path:
 
 
 def publishing_dir() -> Path:
-    """Return the folder of published results, to write there.
-
-    Raises:
-        UserError: There is no checkout; what came with an installed package is not written to.
-    """
+    """Return the folder of published results, to write there."""
     if checkout() is None:
         raise UserError(
             "results are published in a clone of the project: "
@@ -142,11 +136,7 @@ def _entered() -> Path | None:
 
 
 def _current() -> Path:
-    """Return the current folder.
-
-    Raises:
-        UserError: It was deleted.
-    """
+    """Return the current folder."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -154,11 +144,7 @@ def _current() -> Path:
 
 
 def _named(variable: str) -> Path | None:
-    """Return the folder that an environment variable names, None where it names none.
-
-    Raises:
-        UserError: No folder can have that name.
-    """
+    """Return the folder that an environment variable names, None where it names none."""
     value = os.environ.get(variable)
     try:
         return Path(value).expanduser().resolve() if value else None

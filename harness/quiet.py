@@ -1,13 +1,9 @@
 """The environment of our processes: no telemetry, no network, no noise, pinned threads.
 
 Libraries read these variables while they are imported, so `silence` is called before the first
-heavy import, and workers get the environment when they are started. A value the user has set
-wins, except for threads: two workers that each take all cores only fight.
-
-`QUIET` is the one place that switches off what libraries collect about their use, in this process
-and in all that we start: MLflow's client, server and pages (which ask their server whether they
-may; the notice on MLflow's home page is shown all the same), TRL and the Hugging Face Hub, vLLM
-and Ray.
+heavy import, and workers get the environment when they are started. `QUIET` is the one place that
+switches off what libraries collect about their use. A value the user has set wins, except for
+threads: two workers that each take all cores only fight.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.endpoint.budget import Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client
+from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message

@@ -1,6 +1,7 @@
 """Plug-ins: a file of the user's own adds a metric or a loss, and everything else follows.
 
-Each test runs Python in a process of its own, because what is added stays for a process's life.
+What is added stays for a process's life, so that most tests run Python in a process of its own;
+`here` forgets it instead.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import harness as package
+from harness import extensions
+from harness.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -132,6 +142,21 @@ def harness(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that runs the command line in this process, each time without plug-ins."""
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+
+    def run(*arguments: str) -> Any:
+        monkeypatch.setenv("HARNESS_PLUGINS", "")
+        monkeypatch.setattr(extensions, "_LOADED", {})
+        for kind in ("METRICS", "BENCHMARKS", "JUDGES", "CREATORS"):
+            monkeypatch.setattr(getattr(extensions, kind), "_added", {})
+        return CliRunner().invoke(app, list(arguments))
+
+    return run
+
+
 def test_a_metric_of_ones_own_is_planned_with_its_version(tmp_path: Path) -> None:
     """Its plug-in and version are in the identity of the stages that select by it alone."""
     own = table(tmp_path, "mine_table", "creator: {metric: top_gap}")
@@ -207,7 +232,7 @@ def test_a_loss_of_ones_own_has_hyperparameters_and_trains(tmp_path: Path) -> No
     assert lines[1].startswith("IPO ")
 
 
-def judged(folder: Path, reply: str, version: str = "1") -> subprocess.CompletedProcess[str]:
+def judged(run: Callable[..., Any], folder: Path, reply: str, version: str = "1") -> Any:
     """Judge three answers by a benchmark and a judge of one's own, in a folder."""
     mine = plugin(folder, BENCHMARK.format(version=version, reply=reply))
     (folder / "data").mkdir(exist_ok=True)
@@ -221,16 +246,18 @@ def judged(folder: Path, reply: str, version: str = "1") -> subprocess.Completed
         lines = "\n".join(json.dumps(record) for record in records)
         (folder / "data" / f"{name}.jsonl").write_text(lines, encoding="utf-8")
     data = str(folder / "data")
-    return harness(
-        folder, "--plugin", str(mine), "evaluate", "brevity", "--data", data, "--answers",
+    return run(
+        "--plugin", str(mine), "evaluate", "brevity", "--data", data, "--answers",
         f"{data}/answers.jsonl", "--judge", "letters", "--no-track", "--json",
     )  # fmt: skip
 
 
-def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(tmp_path: Path) -> None:
+def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
     """Derivation: 2 and 4 letters have the mean 3, and the third answer gets no rating."""
     reply = "'?' if answer == 'none' else str(len(answer))"
-    first, again, newer = (judged(tmp_path, reply, version) for version in ("1", "1", "2"))
+    first, again, newer = (judged(here, tmp_path, reply, version) for version in "112")
     (found,) = json.loads(first.stdout)["items"]
     assert (found["benchmark"], found["model"], found["judge"]) == ("brevity", "me", "letters")
     assert (found["scores"], found["n"], found["n_missing"]) == ({"rating": 3.0}, 2, 1)
@@ -242,46 +269,49 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(tmp_path: 
     assert {p.name for p in kept.iterdir()} == {
         "answers.jsonl", "evaluation.json", "judgments.jsonl", "replies.json",
     }  # fmt: skip
-    code = (
-        "import harness\n"
-        f"found = harness.evaluate('brevity', judgments={str(kept / 'judgments.jsonl')!r}, "
-        "track=False)\n"
-        "print(found[0].score.scores['rating'], found[0].columns['rating'])"
-    )
-    assert python(code, tmp_path, tmp_path / "mine.py").split() == ["3.0", "rating@letters"]
+    asked = {"data": tmp_path / "data", "answers": tmp_path / "data" / "answers.jsonl"}
+    (scored,) = package.evaluate("brevity", judge="letters", **asked, track=False)
+    (read,) = package.evaluate("brevity", judgments=kept / "judgments.jsonl", track=False)
+    for one in (scored, read):
+        assert (one.score.scores, one.columns) == ({"rating": 3.0}, {"rating": "rating@letters"})
+    assert package.evaluate("brevity", judge="letters", **asked, dry_run=True) == []
 
 
-def test_a_judge_of_ones_own_that_fails_is_one_sentence(tmp_path: Path) -> None:
+def test_a_judge_of_ones_own_that_fails_is_one_sentence(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
     for reply, words in (
         ("1 / 0", "plugin:mine/letters@1 failed on question 0: ZeroDivisionError"),
         ("len(answer)", "returned no text on question 0; return a str"),
     ):
-        done = judged(tmp_path, reply)
-        assert done.returncode == 1
+        done = judged(here, tmp_path, reply)
+        assert done.exit_code == 1
         assert words in done.stderr.replace("question 1", "question 0").replace(
             "question 2", "question 0"
         )
         assert "Traceback" not in done.stderr
 
 
-def test_a_benchmark_that_nobody_adds_is_no_command(tmp_path: Path) -> None:
-    done = harness(tmp_path, "evaluate", "brevity")
-    assert done.returncode == 2
+def test_a_benchmark_that_nobody_adds_is_no_command(here: Callable[..., Any]) -> None:
+    done = here("evaluate", "brevity")
+    assert done.exit_code == 2
     assert "brevity" in done.stderr
 
 
-def test_an_unknown_metric_gets_the_nearest_right_name(tmp_path: Path) -> None:
+def test_an_unknown_metric_gets_the_nearest_right_name(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
     own = table(tmp_path, "typo_table", "creator: {metric: top_gpa}")
     mine = plugin(tmp_path, METRIC.format(version="1"))
-    done = harness(tmp_path, "--plugin", str(mine), "plan", str(own))
-    assert done.returncode == 2
+    done = here("--plugin", str(mine), "plan", str(own))
+    assert done.exit_code == 2
     assert "`top_gpa` is not known; did you mean `top_gap`?" in done.stderr
-    without = harness(tmp_path, "plan", str(own))
-    assert without.returncode == 2
+    without = here("plan", str(own))
+    assert without.exit_code == 2
     assert "`top_gpa` is not known; it can be `a_min`" in without.stderr
 
 
-def test_a_plugin_that_is_wrong_is_one_sentence(tmp_path: Path) -> None:
+def test_a_plugin_that_is_wrong_is_one_sentence(here: Callable[..., Any], tmp_path: Path) -> None:
     for text, code, words in (
         (None, 2, "there is no plug-in"),
         ("1 / 0", 1, "cannot be loaded: ZeroDivisionError"),
@@ -293,12 +323,36 @@ def test_a_plugin_that_is_wrong_is_one_sentence(tmp_path: Path) -> None:
             "digits and `_` only: write `top_gap`",
         ),
         (METRIC.format(version="1").replace("top_gap", "a_min"), 2, "there is already (shipped)"),
+        ("import nothing_at_all", 1, "cannot be loaded: No module named 'nothing_at_all'"),
+        (LOSS.replace('like="dpo"', 'like="ppo"'), 2, "is like `ppo`, which is not shipped"),
     ):
         mine = tmp_path / "none.py" if text is None else plugin(tmp_path, text)
-        done = harness(tmp_path, "list", "--plugin", str(mine))
-        assert done.returncode == code, done.stderr
+        done = here("list", "--plugin", str(mine))
+        assert done.exit_code == code, done.stderr
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+    for name in ("nothing_at_all", "json"):
+        done = here("list", f"--plugin={name}")
+        assert done.exit_code == (2 if name == "nothing_at_all" else 0), done.stderr
+    assert "requires an argument" in here("list", "--plugin").stderr
+
+
+def test_a_stage_planned_with_another_version_is_not_computed(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
+    mine = plugin(tmp_path, METRIC.format(version="2"))
+    assert here("list", "--plugin", str(mine)).exit_code == 0
+    metrics = extensions.METRICS
+    planned = metrics.identity("top_gap")["plugin"]
+    metrics.check("top_gap", planned)
+    with pytest.raises(package.HarnessError, match="plan the run again"):
+        metrics.check("top_gap", {**planned, "version": "1"})
+    with pytest.raises(package.UserError, match="unknown informativeness metric `none`"):
+        metrics.get("none")
+    seen: list[str] = []
+    metrics.watch(lambda name, extension: seen.append(name))
+    metrics._watchers.pop()
+    assert seen == ["top_gap"]
 
 
 def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ OUTPUTS = {
     ),
     "calibrate": ("harness.evaluation.calibration:Candidates",),
     "engine check": ("harness.preflight:EngineCheck",),
-    "error-rates": ("harness.report.error_rates:ErrorRates",),
+    "error-rates": ("harness.report.measurements:ErrorRates",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }
 """The models of what each verb prints with `--json`, as `module:attribute`."""
@@ -100,55 +100,46 @@ def complete_profile(incomplete: str) -> list[str]:
     return [name for name in all_profiles() if name.startswith(incomplete)]
 
 
+def option(
+    flag: str, metavar: str | None, says: str, *, default: str | bool = True, **more: Any
+) -> Any:
+    """Return an option; `default` says in its help what it is where it is not given."""
+    return typer.Option(flag, metavar=metavar, help=says, show_default=default, **more)
+
+
+def argument(metavar: str, says: str, *, default: str | bool = True, **more: Any) -> Any:
+    """Return an argument, likewise."""
+    return typer.Argument(metavar=metavar, help=says, show_default=default, **more)
+
+
 TableArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="TABLE",
-        help="A table or figure; `harness list` names them.",
-        autocompletion=complete_table,
+    argument(
+        "TABLE", "A table or figure; `harness list` names them.", autocompletion=complete_table
     ),
 ]
 ProfileOption = Annotated[
-    str,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="The scale to run at.",
-        autocompletion=complete_profile,
-    ),
+    str, option("--profile", "NAME", "The scale to run at.", autocompletion=complete_profile)
 ]
-RowsOption = Annotated[
-    str | None,
-    typer.Option("--rows", metavar="A,B", help="Only these rows and their baselines."),
-]
-SeedOption = Annotated[
-    int, typer.Option("--seed", metavar="ID", min=0, max=names.LARGEST_SEED, help="The seed.")
-]
+RowsOption = Annotated[str | None, option("--rows", "A,B", "Only these rows and their baselines.")]
+SeedOption = Annotated[int, option("--seed", "ID", "The seed.", min=0, max=names.LARGEST_SEED)]
 AskedSeedsOption = Annotated[
     str | None,
-    typer.Option(
-        "--seeds",
-        metavar="IDS",
-        help="Seeds, as `0`, `0,2` or `0-4`.",
-        show_default="the most complete",
-    ),
+    option("--seeds", "IDS", "Seeds, as `0`, `0,2` or `0-4`.", default="the most complete"),
 ]
 JobsOption = Annotated[
-    int | None,
-    typer.Option("--jobs", metavar="N", help="Worker processes.", show_default="one per core"),
+    int | None, option("--jobs", "N", "Worker processes.", default="one per core")
 ]
-PortOption = Annotated[
-    int, typer.Option("--port", metavar="N", min=1, max=65535, help="Where to listen.")
-]
+PortOption = Annotated[int, option("--port", "N", "Where to listen.", min=1, max=65535)]
 AllowFewerOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--allow-fewer",
-        metavar="A,B",
-        help="Publish these though they are not whole, or have less than what stands there.",
+        "A,B",
+        "Publish these though they are not whole, or have less than what stands there.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else.")]
 
 
 @dataclass(frozen=True)
@@ -157,23 +148,24 @@ class Asked:
 
     table: Annotated[
         str,
-        typer.Argument(
-            metavar="TABLE",
-            help="A table (`harness list` names them), `all-offline` or `all`.",
+        argument(
+            "TABLE",
+            "A table (`harness list` names them), `all-offline` or `all`.",
             autocompletion=complete_tables,
         ),
     ]
     profile: ProfileOption = DEFAULT_PROFILE
     rows: RowsOption = None
-    seeds: Annotated[
-        str, typer.Option("--seeds", metavar="IDS", help="Seeds, as `0`, `0,2` or `0-4`.")
-    ] = DEFAULT_SEEDS
+    seeds: Annotated[str, option("--seeds", "IDS", "Seeds, as `0`, `0,2` or `0-4`.")] = (
+        DEFAULT_SEEDS
+    )
     jobs: JobsOption = None
     skip_unsupported: Annotated[
         bool,
-        typer.Option(
+        option(
             "--skip-unsupported",
-            help="Of `all-offline` or `all`, leave out the tables that the profile cannot run.",
+            None,
+            "Of `all-offline` or `all`, leave out the tables that the profile cannot run.",
         ),
     ] = False
 
@@ -197,18 +189,12 @@ class Limits:
 
     max_gpu_hours: Annotated[
         float | None,
-        typer.Option(
-            "--max-gpu-hours",
-            metavar="H",
-            help="Fail if what is left is estimated to take more GPU hours.",
-        ),
+        option("--max-gpu-hours", "H", "Fail if what is left is estimated to take more GPU hours."),
     ] = None
     budget_usd: Annotated[
         float | None,
-        typer.Option(
-            "--budget-usd",
-            metavar="B",
-            help="Fail if judge and creator are estimated to cost more dollars.",
+        option(
+            "--budget-usd", "B", "Fail if judge and creator are estimated to cost more dollars."
         ),
     ] = None
 
@@ -232,25 +218,24 @@ class EngineChoice:
     """Where stages are computed."""
 
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="What computes: this machine, or a cluster.")
+        EngineName, option("--engine", None, "What computes: this machine, or a cluster.")
     ] = EngineName.local
     ray_address: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--ray-address",
-            metavar="HOST:PORT",
-            help="The Ray cluster, with `--engine ray`.",
-            show_default="Ray is started on this machine",
+            "HOST:PORT",
+            "The Ray cluster, with `--engine ray`.",
+            default="Ray is started on this machine",
         ),
     ] = None
     sbatch: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--sbatch",
-            metavar="ARGS",
-            help="More arguments of `sbatch`, with `--engine slurm`, as `--partition=gpu "
-            "--time=9:00`.",
-            show_default="none",
+            "ARGS",
+            "More arguments of `sbatch`, with `--engine slurm`, as `--partition=gpu --time=9:00`.",
+            default="none",
         ),
     ] = None
 
@@ -271,8 +256,7 @@ class Publish:
     """Whether to publish what is shown."""
 
     publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Also write it to results/, with what it follows from."),
+        bool, option("--publish", None, "Also write it to results/, with what it follows from.")
     ] = False
     allow_fewer: AllowFewerOption = None
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harness.evaluation.calibration import Candidate
     from harness.evaluation.files import HomeFile
     from harness.evaluation.run import EvaluationPlan, Voice
-    from harness.evaluation.scores import Evaluation
+    from harness.evaluation.scores import Evaluated, Evaluation
 
 HELP = {
     "mt_bench": (
@@ -64,24 +64,22 @@ class FetchedFile(Strict):
 FetchedFiles = list[FetchedFile]
 
 BenchmarksArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="BENCHMARK...", help="Benchmarks.", show_default="all"),
+    list[str] | None, common.argument("BENCHMARK...", "Benchmarks.", default="all")
 ]
 
 
 BenchmarkOption = Annotated[
-    str | None,
-    typer.Option("--benchmark", metavar="NAME", help="A benchmark of the profile."),
+    str | None, common.option("--benchmark", "NAME", "A benchmark of the profile.")
 ]
 
 
 LeaderboardOption = Annotated[
     Path | None,
-    typer.Option(
+    common.option(
         "--leaderboard",
-        metavar="FILE",
-        help="Also write the scores as CSV in the form of the benchmark's own leaderboard.",
-        show_default="none",
+        "FILE",
+        "Also write the scores as CSV in the form of the benchmark's own leaderboard.",
+        default="none",
     ),
 ]
 
@@ -129,16 +127,10 @@ def command_of(name: str) -> Callable[..., None]:
     ) -> None:
         from harness.evaluation import run
 
-        file = options.published
-        if file is not None:
-            found = run.score_published(name, file, options)
-            _save_leaderboard(found, leaderboard)
-            _show_published(found, file, track=options.track, as_json=as_json)
-            return
-        judged = run.evaluate(name, options, voice(as_json=as_json))
-        if judged is not None:
-            _save_leaderboard([judged[0]], leaderboard)
-            _show_kept(*judged, what="judgments", track=options.track, as_json=as_json)
+        done = run.evaluate(name, options, voice(as_json=as_json))
+        if done is not None:
+            _save_leaderboard(done.found, leaderboard)
+            _show_done(done, "judgments", track=options.track, as_json=as_json)
 
     return evaluate
 
@@ -185,18 +177,19 @@ def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
     Data sets and models come from the hub's cache; HF_HUB_OFFLINE=0 lets them be fetched.
     """
     from harness.evaluation.benchmarks import lm_eval as tasks
+    from harness.evaluation.scores import Evaluated
 
     asked = tasks.asked_for(options, parse_names("--tasks", options.tasks))
-    if options.results is not None:
+    if options.dry_run and options.results is None:
+        _show_tasks(tasks.plan(asked), as_json)
+        return
+    if options.results is None:
+        done = tasks.evaluate(asked)
+    else:
         results = tasks.read_results(options.results)
         found = tasks.evaluate_results(results, options.model, asked.tasks)
-        _show_published([found], options.results, track=options.track, as_json=as_json)
-    elif options.dry_run:
-        _show_tasks(tasks.plan(asked), as_json)
-    else:
-        evaluation, folder = tasks.evaluate(asked)
-        what = "results and samples"
-        _show_kept(evaluation, folder, what=what, track=options.track, as_json=as_json)
+        done = Evaluated([found], options.results)
+    _show_done(done, "results and samples", track=options.track, as_json=as_json)
 
 
 def _show_tasks(planned: TaskPlan, as_json: bool) -> None:
@@ -296,43 +289,27 @@ def _save_leaderboard(found: Sequence[Evaluation], to: Path | None) -> None:
     """Write scores in the form of a leaderboard, where one is asked for."""
     if to is None:
         return
-    from harness.evaluation.leaderboard import leaderboard
+    from harness.evaluation.benchmark import leaderboard
 
     common.save(leaderboard(found), to, "--leaderboard")
 
 
-def _show_kept(found: Evaluation, folder: Path, *, what: str, track: bool, as_json: bool) -> None:
-    """Print scores and where all behind them is kept, and track them."""
-    from harness.evaluation.scores import FILE
+def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> None:
+    """Print scores and where all behind them is, and track them.
 
-    _show([found], as_json)
-    note(f"{what} in {folder}")
-    if track:
-        _track([folder / FILE])
-
-
-def _show_published(found: Sequence[Evaluation], file: Path, *, track: bool, as_json: bool) -> None:
-    """Print scores of a file, keep them, and track them.
-
-    What cannot be kept or tracked is a warning: the scores are on the terminal.
+    What cannot be kept or tracked of a published file is a warning: the scores are on the terminal.
     """
-    from harness.evaluation.run import keep_published
+    from harness.tracking import EvaluationTracker
 
-    _show(found, as_json)
+    _show(done.found, as_json)
+    if not done.is_published:
+        note(f"{what} in {done.place}")
     if not track:
         return
     try:
-        paths = keep_published(found, file)
+        EvaluationTracker(work_dir(), warn).write(done.kept())
     except HarnessError as error:
         warn(str(error))
-        return
-    _track(paths)
-
-
-def _track(files: Sequence[Path]) -> None:
-    from harness.tracking import EvaluationTracker
-
-    EvaluationTracker(work_dir(), warn).write(files)
 
 
 @app.command(

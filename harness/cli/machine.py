@@ -25,47 +25,38 @@ if TYPE_CHECKING:
 
 OneProfileOption = Annotated[
     str | None,
-    typer.Option(
-        "--profile", metavar="NAME", help="Everything that one profile needs, a line each."
-    ),
+    common.option("--profile", "NAME", "Everything that one profile needs, a line each."),
 ]
 OnlineOption = Annotated[
-    bool,
-    typer.Option("--online", help="With --profile: also ask the hub and the endpoints."),
+    bool, common.option("--online", None, "With --profile: also ask the hub and the endpoints.")
 ]
 PolicyOption = Annotated[
-    Path | None,
-    typer.Option("--policy", metavar="FOLDER", help="Another policy than the profile's base one."),
+    Path | None, common.option("--policy", "FOLDER", "Another policy than the profile's base one.")
 ]
 ToleranceOption = Annotated[
     float | None,
-    typer.Option(
+    common.option(
         "--tolerance",
-        metavar="NATS",
+        "NATS",
+        "Largest mean difference of log-probabilities.",
+        default="0.001 in float32, 0.05 in bfloat16",
         min=0.0,
-        help="Largest mean difference of log-probabilities.",
-        show_default="0.001 in float32, 0.05 in bfloat16",
     ),
 ]
 SourceOption = Annotated[
-    Path | None,
-    typer.Option("--source", metavar="PATH", help="A file or data set in place of the profile's."),
+    Path | None, common.option("--source", "PATH", "A file or data set in place of the profile's.")
 ]
 SplitsOption = Annotated[
-    str | None, typer.Option("--splits", metavar="A,B", help="Splits of a data set's folder.")
+    str | None, common.option("--splits", "A,B", "Splits of a data set's folder.")
 ]
 AgainstOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--against", metavar="NAME=FILE", help="Questions of a benchmark; may be repeated."
-    ),
+    common.option("--against", "NAME=FILE", "Questions of a benchmark; may be repeated."),
 ]
 
 OutputOption = Annotated[
     Path | None,
-    typer.Option(
-        "--output", metavar="DIR", help="Where to write.", show_default="`world` in the work folder"
-    ),
+    common.option("--output", "DIR", "Where to write.", default="`world` in the work folder"),
 ]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -305,17 +296,17 @@ def over_optimise(
 
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
-    from harness.report.over_optimisation import FOLDER, OVER_OPTIMISATION
-    from harness.report.over_optimisation import Pushed as Measured
+    from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER
+    from harness.report.measurements import Pushed as Measured
     from harness.runtime import Store
     from harness.trainer.over_optimise import push
 
-    to = publishing(True, allow_fewer, [FOLDER], "micro")
+    to = publishing(True, allow_fewer, [PUSHED_FOLDER], "micro")
     assert to is not None
     store = Store(work_dir() / "over-optimise" / "store")
     say = partial(_say, console(stderr=as_json))
     measured = Measured.model_validate(push(store, workers_of(jobs), say))
-    fewer, place = bool(to.fewer), f"micro/{FOLDER}"
+    fewer, place = bool(to.fewer), f"micro/{PUSHED_FOLDER}"
     folder = OVER_OPTIMISATION.publish(measured, place, to.results_dir, allow_fewer=fewer)
     note(f"published in {folder}")
     if as_json:

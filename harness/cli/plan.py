@@ -21,19 +21,15 @@ if TYPE_CHECKING:
     from harness.selection.why import Cause, ExplainedStage, Explanation
 
 GpuOption = Annotated[
-    str | None,
-    typer.Option("--gpu", metavar="NAME", help="Price for this GPU.", show_default="the profile's"),
+    str | None, common.option("--gpu", "NAME", "Price for this GPU.", default="the profile's")
 ]
 GpusOption = Annotated[
-    int | None,
-    typer.Option("--gpus", metavar="N", help="... and so many.", show_default="the profile's"),
+    int | None, common.option("--gpus", "N", "... and so many.", default="the profile's")
 ]
 RowArgument = Annotated[
-    str, typer.Argument(metavar="ROW", help="A row, as `table4/eva-a_min`, or with --table.")
+    str, common.argument("ROW", "A row, as `table4/eva-a_min`, or with --table.")
 ]
-TableOption = Annotated[
-    str | None, typer.Option("--table", metavar="TABLE", help="The table the row is in.")
-]
+TableOption = Annotated[str | None, common.option("--table", "TABLE", "The table the row is in.")]
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -254,11 +250,7 @@ def why(
 
 
 def _place(table: str | None, row: str) -> tuple[str, str]:
-    """Return table and row of `table/row`, or of a row and an option.
-
-    Raises:
-        UserError: No table is named, or two are.
-    """
+    """Return table and row of `table/row`, or of a row and an option."""
     named, slash, name = row.partition("/")
     if not slash:
         if table is None:

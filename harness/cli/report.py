@@ -28,31 +28,32 @@ app = typer.Typer(rich_markup_mode=None)
 
 AnyTableArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="TABLE",
-        help="A table; `harness list` names them.",
-        show_default=False,
+    common.argument(
+        "TABLE",
+        "A table; `harness list` names them.",
+        default=False,
         autocompletion=common.complete_tables,
     ),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Report every table.")]
+AllOption = Annotated[bool, common.option("--all", None, "Report every table.")]
 FormatOption = Annotated[
-    Format | None, typer.Option("--format", help="How to write it.", show_default="terminal")
+    Format | None, common.option("--format", None, "How to write it.", default="terminal")
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option(
+    common.option(
         "--output",
-        metavar="FILE",
-        help="Where to write it.",
-        show_default="stdout; HTML: a file in the work folder, named after what it reports",
+        "FILE",
+        "Where to write it.",
+        default="stdout; HTML: a file in the work folder, named after what it reports",
     ),
 ]
 PublishedOption = Annotated[
     bool,
-    typer.Option(
+    common.option(
         "--published",
-        help="HTML of what is published, without the store; with --all its findings as Markdown.",
+        None,
+        "HTML of what is published, without the store; with --all its findings as Markdown.",
     ),
 ]
 
@@ -146,14 +147,14 @@ def _page_place(chosen: Selection, *, published: bool) -> Path:
 
 ClaimsArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="TABLE...",
-        help="Tables, figures, or `all-offline`, the tables without online training.",
-        show_default="all",
+    common.argument(
+        "TABLE...",
+        "Tables, figures, or `all-offline`, the tables without online training.",
+        default="all",
     ),
 ]
 PublishedScoresOption = Annotated[
-    bool, typer.Option("--published", help="Judge the published scores, not those of the store.")
+    bool, common.option("--published", None, "Judge the published scores, not those of the store.")
 ]
 
 
@@ -170,7 +171,7 @@ def claims(
     The seeds are the most complete ones of each table; those left out are named.
     """
     from harness.registry.declared import named_profile
-    from harness.selection.claims import judge
+    from harness.selection.reporting import judge
 
     if published and seeds is not None:
         raise UserError("published scores have the seeds they have; leave out `--seeds`")
@@ -254,22 +255,23 @@ def _sentences(verdict: Verdict) -> list[str]:
 
 
 StoreOption = Annotated[
-    bool, typer.Option("--store", help="Also check the digest of every file in the store.")
+    bool, common.option("--store", None, "Also check the digest of every file in the store.")
 ]
 RecordOption = Annotated[
     str | None,
-    typer.Option(
+    common.option(
         "--record",
-        metavar="A,B",
-        help="First take what stands at these places below results/ for what was published: a "
-        "file kept by hand that was edited, or something that was taken away.",
+        "A,B",
+        "First take what stands at these places below results/ for what was published: "
+        "a file kept by hand that was edited, or something that was taken away.",
     ),
 ]
 WriteCrateOption = Annotated[
     bool,
-    typer.Option(
+    common.option(
         "--write-crate",
-        help="When all is well, describe it as a data set: results/ro-crate-metadata.json.",
+        None,
+        "When all is well, describe it as a data set: results/ro-crate-metadata.json.",
     ),
 ]
 
@@ -339,14 +341,10 @@ def _print_verified(found: Verified) -> None:
 
 
 RepetitionsOption = Annotated[
-    int,
-    typer.Option(
-        "--repetitions", min=1, max=1_000_000, metavar="N", help="Simulations of each table."
-    ),
+    int, common.option("--repetitions", "N", "Simulations of each table.", min=1, max=1000000)
 ]
 DealsOption = Annotated[
-    int,
-    typer.Option("--deals", min=1, max=1_000_000, metavar="N", help="Times that seeds are dealt."),
+    int, common.option("--deals", "N", "Times that seeds are dealt.", min=1, max=1000000)
 ]
 
 
@@ -365,9 +363,9 @@ def error_rates(
     scores, go through the code that judges the paper's claims.
     """
     from harness.registry.declared import all_tables, named_profile
-    from harness.report.error_rates import ERROR_RATES, FOLDER, HEAD, measure
+    from harness.report.measurements import ERROR_RATES, HEAD, RATES_FOLDER, measure
 
-    to = publish.to([FOLDER], profile)
+    to = publish.to([RATES_FOLDER], profile)
     folder = project.results_dir() / named_profile(profile).name
     found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
     if as_json:
@@ -377,7 +375,7 @@ def error_rates(
         out.print(Grid(HEAD, found.lines, right="1234567"))
         out.print(f"At most {found.level:.0%} of the verdicts should be decided.")
     if to is not None:  # after what took so long is printed, because it may be refused
-        place = f"{folder.name}/{FOLDER}"
+        place = f"{folder.name}/{RATES_FOLDER}"
         fewer = bool(to.fewer)
         target = ERROR_RATES.publish(found, place, to.results_dir, allow_fewer=fewer)
         note(f"published in {target}")

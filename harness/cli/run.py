@@ -39,15 +39,16 @@ REDRAWN_A_SECOND = 2
 
 FailFastOption = Annotated[
     bool,
-    typer.Option(
-        "--fail-fast/--keep-going", help="Stop at the first failure, or go on with what can."
+    common.option(
+        "--fail-fast/--keep-going", None, "Stop at the first failure, or go on with what can."
     ),
 ]
 DryRunOption = Annotated[
     bool,
-    typer.Option(
+    common.option(
         "--dry-run",
-        help="Show the plan, and with `--engine slurm` the batch scripts; compute nothing.",
+        None,
+        "Show the plan, and with `--engine slurm` the batch scripts; compute nothing.",
     ),
 ]
 

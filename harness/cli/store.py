@@ -22,30 +22,28 @@ from harness.words import counted
 if TYPE_CHECKING:
     from harness.selection.stored import Stored
 
-VerifyOption = Annotated[bool, typer.Option("--verify", help="Read every file, and check it.")]
+VerifyOption = Annotated[bool, common.option("--verify", None, "Read every file, and check it.")]
 PruneOption = Annotated[
     bool,
-    typer.Option(
-        "--prune", help="Say what no declared run of this work folder needs; with --yes, delete it."
+    common.option(
+        "--prune",
+        None,
+        "Say what no declared run of this work folder needs; with --yes, delete it.",
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", help="Delete what --prune names.")]
+YesOption = Annotated[bool, common.option("--yes", None, "Delete what --prune names.")]
 PublishedOption = Annotated[
-    bool, typer.Option("--published", help="Write the published results instead of the store's.")
+    bool, common.option("--published", None, "Write the published results instead of the store's.")
 ]
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
-]
-FolderOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="A new or empty folder.")
-]
+RunArgument = Annotated[str, common.argument("RUN", "A run's id, or a row, as `table4/eva-a_min`.")]
+FolderOption = Annotated[Path, common.option("--output", "DIR", "A new or empty folder.")]
 PushOption = Annotated[
     str | None,
-    typer.Option(
+    common.option(
         "--push",
-        metavar="OWNER/NAME",
-        help="Also send it to a private repository of the hub; needs HF_TOKEN.",
-        show_default="nothing is sent",
+        "OWNER/NAME",
+        "Also send it to a private repository of the hub; needs HF_TOKEN.",
+        default="nothing is sent",
     ),
 ]
 
@@ -60,7 +58,7 @@ class Place(StrEnum):
 
 ToOption = Annotated[
     Place | None,
-    typer.Option("--to", help="Write to another place than MLflow.", show_default="MLflow"),
+    common.option("--to", None, "Write to another place than MLflow.", default="MLflow"),
 ]
 
 

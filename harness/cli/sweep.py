@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.report.sweep import SweepReport
     from harness.report.view import Block
     from harness.sweep.declaration import Sweep
+    from harness.sweep.work import Progress, Watch
 
 group = typer.Typer(
     help="Searches over settings of recipes and profiles.",
@@ -31,30 +32,22 @@ group = typer.Typer(
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(group, name="sweep")
 
-SweepArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="A sweep; `harness sweep list` names them.")
-]
+SweepArgument = Annotated[str, common.argument("NAME", "A sweep; `harness sweep list` names them.")]
 TrialsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--trials", metavar="N", help="Trials of the whole study.", show_default="as declared"
-    ),
+    int | None, common.option("--trials", "N", "Trials of the whole study.", default="as declared")
 ]
 ProcessesOption = Annotated[
-    int, typer.Option("--jobs", metavar="N", help="Processes, each with one trial at a time.")
+    int, common.option("--jobs", "N", "Processes, each with one trial at a time.")
 ]
 StorageOption = Annotated[
     str | None,
-    typer.Option(
-        "--storage",
-        metavar="URL",
-        help="Where Optuna keeps the trials.",
-        show_default="a file in the work folder",
+    common.option(
+        "--storage", "URL", "Where Optuna keeps the trials.", default="a file in the work folder"
     ),
 ]
 
 NoFinalOption = Annotated[
-    bool, typer.Option("--no-final", help="Do not run the winner on the benchmarks.")
+    bool, common.option("--no-final", None, "Do not run the winner on the benchmarks.")
 ]
 
 SHOWN_TRIALS = 10
@@ -186,21 +179,26 @@ def ui(name: SweepArgument, port: common.PortOption = 8080, storage: StorageOpti
 
 
 @contextmanager
-def _watching(out: Console) -> Iterator[Callable[[str], None]]:
-    """Show where the trials stand while they run: a line redrawn on a terminal, none elsewhere."""
+def _watching(out: Console) -> Iterator[Watch]:
+    """Show where the sweep stands while it runs: redrawn on a terminal, nothing elsewhere."""
     if not out.is_terminal:
-        yield lambda words: None
+        yield lambda progress: None
         return
+    from rich.text import Text
+
     with out.status("starting") as status:
-        yield status.update
+
+        def show(progress: Progress) -> None:
+            lines = [Text(line) for line in f"{progress.here}\n{progress.sweep}".splitlines()]
+            for line in lines:
+                line.truncate(out.width - 2, overflow="ellipsis")  # the first is beside a spinner
+            status.update(Text("\n").join(lines))
+
+        yield show
 
 
 def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
-    """Return a sweep and a profile by their names.
-
-    Raises:
-        UserError: There is no such sweep or profile.
-    """
+    """Return a sweep and a profile by their names."""
     from harness.registry.declared import named_profile
     from harness.sweep.declaration import find_sweep, load_sweeps
 

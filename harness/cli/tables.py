@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from harness.overview import Listed
     from harness.registry.figures import Figure
     from harness.registry.schema import Row, Table
+
+FilesArgument = Annotated[
+    list[str] | None, common.argument("FILE...", "Tables or profiles of one's own.", default=False)
+]
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -134,13 +138,16 @@ def _printed(row: Row, column: str) -> str:
     return ("-" if value is None else value.printed) + (f" {note}" if note else "")
 
 
-@app.command("validate", epilog="Example: harness validate")
-def validate(as_json: common.JsonOption = False) -> None:
-    """Check everything that is declared, and name everything that is wrong."""
+@app.command("validate", epilog="Example: harness validate ./my_table.yaml")
+def validate(files: FilesArgument = None, as_json: common.JsonOption = False) -> None:
+    """Check everything that is declared, and name everything that is wrong.
+
+    Files of one's own, each with a table or a profile, are checked with it.
+    """
     from harness import overview
     from harness.registry.documents import RegistryError
 
-    found = overview.validate()
+    found = overview.validate(files or [])
     if as_json:
         print_json(found)
         raise typer.Exit(0 if found.ok else RegistryError.exit_code)
@@ -157,3 +164,5 @@ def validate(as_json: common.JsonOption = False) -> None:
         "assume too.",
         soft_wrap=True,
     )
+    if found.files:
+        console().print(f"So are yours: {', '.join(found.files)}.", soft_wrap=True)

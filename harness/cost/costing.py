@@ -126,13 +126,11 @@ def base_policy(stage: Stage) -> str:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What some steps of an online run do.
+    """What some steps of an online run do, counted in prompts but for the first.
 
     Attributes:
-        steps: optimiser steps.
-        trained: prompts trained on.
         children: rewrites that were asked for.
-        scored: prompts rolled out only to be scored: rewrites on entering, the buffer anew.
+        scored: rolled out only to be scored: rewrites on entering, the buffer anew.
         judged: candidates of best-of-n trees that a scorer reads.
     """
 
@@ -187,15 +185,7 @@ def _cumulated(s: StreamSettings, x: int, last: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Calls:
-    """Requests of one kind to one model.
-
-    Attributes:
-        role: whose requests they are.
-        model: who is asked.
-        requests: how many.
-        prompt_tokens: tokens of all prompts together.
-        completion_tokens: tokens of all replies together.
-    """
+    """Requests of one kind to one model in a role, with the tokens of all of them together."""
 
     role: Role
     model: str
@@ -228,14 +218,10 @@ def calls(role: Role, model: str, requests: float, prompt: float, reply: float) 
 
 @dataclass(frozen=True)
 class StageCost:
-    """What a stage costs.
+    """What a stage costs: GPU seconds over all GPUs, requests, and bytes.
 
-    Attributes:
-        gpu_s: GPU seconds, over all GPUs; None where a model's shape is not known.
-        calls: requests to endpoints.
-        kept: bytes it leaves in the store.
-        passing: bytes it needs besides while it runs.
-        unknown: why the GPU seconds are not known.
+    `kept` is what it leaves in the store, `passing` what it needs besides while it runs. The GPU
+    seconds are None where a model's shape is not known; `unknown` says why.
     """
 
     gpu_s: float | None = 0.0

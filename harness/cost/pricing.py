@@ -194,7 +194,20 @@ def _dollars(found: Iterable[Calls]) -> Dollars:
     for call in found:
         key = (call.role, call.model)
         summed[key] = summed[key] + call if key in summed else call
-    calls = [_call_price(call) for call in summed.values()]
+    calls = []
+    for call in summed.values():
+        price = price_of(call.role, call.model)
+        calls.append(
+            CallPrice(
+                role=call.role.lower(),
+                model=call.model,
+                requests=round(call.requests),
+                prompt_tokens=round(call.prompt_tokens),
+                completion_tokens=round(call.completion_tokens),
+                usd_per_million=None if price is None else (price.prompt, price.completion),
+                usd=call.usd,
+            )
+        )
     known = [call.usd for call in calls if call.usd is not None]
     prices = read_prices()
     models = dict.fromkeys(call.model for call in calls)
@@ -204,19 +217,6 @@ def _dollars(found: Iterable[Calls]) -> Dollars:
         calls=calls,
         prices=prices.origin,
         retirements=[prices.retirements[m] for m in models if m in prices.retirements],
-    )
-
-
-def _call_price(call: Calls) -> CallPrice:
-    price = price_of(call.role, call.model)
-    return CallPrice(
-        role=call.role.lower(),
-        model=call.model,
-        requests=round(call.requests),
-        prompt_tokens=round(call.prompt_tokens),
-        completion_tokens=round(call.completion_tokens),
-        usd_per_million=None if price is None else (price.prompt, price.completion),
-        usd=call.usd,
     )
 
 
@@ -275,11 +275,8 @@ def over_limits(price: Price, limits: Limits) -> str | None:
 
     The estimate itself is compared, not its upper end; a price that equals a limit keeps it.
     """
-    reasons = [
-        *_over_hours(price.gpu_hours, limits.gpu_hours),
-        *_over_budget(price.usd, limits.usd),
-    ]
-    return "; ".join(reasons) if reasons else None
+    hours = _over_hours(price.gpu_hours, limits.gpu_hours)
+    return "; ".join([*hours, *_over_budget(price.usd, limits.usd)]) or None
 
 
 def _over_hours(hours: GpuHours, limit: float | None) -> Iterator[str]:

@@ -23,7 +23,7 @@ from harness.evaluation.benchmark import Benchmark
 from harness.registry.profile import benchmark_named
 from harness.registry.recipe import Online
 from harness.runtime.stage import Stage
-from harness.trainer.online_plan import stream_settings
+from harness.trainer.plan import stream_settings
 from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 
 QUESTIONS = 2
@@ -36,135 +36,121 @@ WITH_REFERENCE = ("dpo", "sppo")
 """Algorithms that evaluate a reference, once before training."""
 
 
-def generate_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of n answers to each prompt."""
-    prompts, s = c.sizes.of(stage), stage.settings
-    prompt = c.prompt_tokens(prompts)
-    answer = c.answer_tokens(prompts, cast(int, s["max_new_tokens"]))
-    count = float(prompts.total * cast(int, s["n"]))
-
-    def work(gpu: GpuTime) -> float:
-        return gpu.generating(c.policy(stage), count, prompt, answer, count)
-
-    return c.timed(work, c.text_bytes(count, answer) + c.text_bytes(prompts.total, prompt))
+def _settings(stage: Stage) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], stage.settings)
 
 
-def annotate_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of a reward for each answer."""
-    prompts, s = c.sizes.of(stage), stage.settings
-    rollouts = stage.inputs["completions"].settings
-    n = cast(int, rollouts["n"])
-    prompt = c.prompt_tokens(prompts)
-    answer = c.answer_tokens(prompts, cast(int, rollouts["max_new_tokens"]))
-    count = float(prompts.total * n)
-    compared = n if s.get("rewards") == "win_probability" else 0
-
-    def work(gpu: GpuTime) -> float:
-        return c.rewarding(gpu, str(s["reward_model"]), count, compared, prompt, answer)
-
-    return c.timed(work, c.text_bytes(count, 0))
+def _generate(c: Costing, stage: Stage) -> StageCost:
+    """N answers to each prompt."""
+    prompts, s = c.sizes.of(stage), _settings(stage)
+    prompt, answer = c.prompt_tokens(prompts), c.answer_tokens(prompts, s["max_new_tokens"])
+    count = float(prompts.total * s["n"])
+    return c.timed(
+        lambda gpu: gpu.generating(c.policy(stage), count, prompt, answer, count),
+        c.text_bytes(count, answer) + c.text_bytes(prompts.total, prompt),
+    )
 
 
-def evolve_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of the creator's rewrites."""
-    children = c.sizes.of(stage).total
-    asked: tuple[Calls, ...] = ()
-    if "rewriting" in stage.settings:
-        model = str(cast(dict[str, Any], stage.settings["rewriting"])["model"])
-        asked = (c.rewrites(model, children),)
+def _annotate(c: Costing, stage: Stage) -> StageCost:
+    """A reward for each answer."""
+    prompts, s = c.sizes.of(stage), _settings(stage)
+    rollouts = _settings(stage.inputs["completions"])
+    prompt, answer = c.prompt_tokens(prompts), c.answer_tokens(prompts, rollouts["max_new_tokens"])
+    count = float(prompts.total * rollouts["n"])
+    compared = rollouts["n"] if s.get("rewards") == "win_probability" else 0
+    return c.timed(
+        lambda gpu: c.rewarding(gpu, s["reward_model"], count, compared, prompt, answer),
+        c.text_bytes(count, 0),
+    )
+
+
+def _evolve(c: Costing, stage: Stage) -> StageCost:
+    """The creator's rewrites."""
+    children, s = c.sizes.of(stage).total, _settings(stage)
+    asked = (c.rewrites(s["rewriting"]["model"], children),) if "rewriting" in s else ()
     # Prompts, and once more among the attempts.
     return c.asking(asked, 2 * c.text_bytes(children, c.assumed.tokens.evolved_prompt))
 
 
-def rewrite_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of the policy's revision of each chosen answer, and of its reward."""
-    prompts, s = c.sizes.of(stage), stage.settings
-    answer = c.answer_tokens(prompts, cast(int, s["max_new_tokens"]))
-    prompt = c.prompt_tokens(prompts)
+def _rewrite(c: Costing, stage: Stage) -> StageCost:
+    """The policy's revision of each chosen answer, and its reward."""
+    prompts, s = c.sizes.of(stage), _settings(stage)
+    prompt, answer = c.prompt_tokens(prompts), c.answer_tokens(prompts, s["max_new_tokens"])
     asked = prompt + answer + c.assumed.tokens.rewrite_instruction
     count = float(prompts.total)
-
-    def work(gpu: GpuTime) -> float:
-        revising = gpu.generating(c.policy(stage), count, asked, answer, count)
-        return revising + c.rewarding(gpu, str(s["reward_model"]), count, 0, prompt, answer)
-
-    return c.timed(work, c.text_bytes(count, prompt + 2 * answer))
-
-
-def train_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of training on pairs."""
-    pairs, s = c.sizes.of(stage), stage.settings
-    longest = cast(int, s["max_length"])
-    prompt = min(c.prompt_tokens(pairs), cast(int, s["max_prompt_length"] or longest))
-    length = min(prompt + c.answer_tokens(pairs), longest)
-    numerics = cast(dict[str, Any], s.get("numerics", {}))
-    forwards = c.training_forwards(
-        cast(float, s["epochs"]),
-        lora=numerics.get("lora") is not None,
-        reference=s["algorithm"] in WITH_REFERENCE,
+    return c.timed(
+        lambda gpu: (
+            gpu.generating(c.policy(stage), count, asked, answer, count)
+            + c.rewarding(gpu, s["reward_model"], count, 0, prompt, answer)
+        ),
+        c.text_bytes(count, prompt + 2 * answer),
     )
 
-    def work(gpu: GpuTime) -> float:
-        return gpu.training(c.policy(stage), 2.0 * pairs.total, length, forwards)
 
+def _train(c: Costing, stage: Stage) -> StageCost:
+    """Training on pairs."""
+    pairs, s = c.sizes.of(stage), _settings(stage)
+    longest = s["max_length"]
+    prompt = min(c.prompt_tokens(pairs), s["max_prompt_length"] or longest)
+    length = min(prompt + c.answer_tokens(pairs), longest)
+    lora = s.get("numerics", {}).get("lora") is not None
+    reference = s["algorithm"] in WITH_REFERENCE
+    forwards = c.training_forwards(s["epochs"], lora=lora, reference=reference)
     disk, size = c.assumed.disk, c.parameters(stage)
-    return c.timed(work, size * disk.parameter, size * disk.checkpoint)
+    return c.timed(
+        lambda gpu: gpu.training(c.policy(stage), 2.0 * pairs.total, length, forwards),
+        size * disk.parameter,
+        size * disk.checkpoint,
+    )
 
 
-def rows_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of a stage that only moves rows: what it leaves on disk."""
+def _rows(c: Costing, stage: Stage) -> StageCost:
+    """What a stage that only moves rows leaves on disk."""
     prompts = c.sizes.of(stage)
     answers = 2 * c.answer_tokens(prompts) if stage.kind in PAIRS else 0.0
     return StageCost(kept=c.text_bytes(prompts.total, c.prompt_tokens(prompts) + answers))
 
 
-def answer_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of a policy's answers to a benchmark."""
-    identity = str(stage.settings["benchmark"])
-    if are_tasks(identity):
+def _answer(c: Costing, stage: Stage) -> StageCost:
+    """A policy's answers to a benchmark."""
+    s = _settings(stage)
+    if are_tasks(s["benchmark"]):
         return _tasks(c, stage)
-    kind, items, lengths = _judged(c, identity)
-    turns = kind.turns
-    answer = min(lengths.answer, cast(int, stage.settings["max_new_tokens"]))
-
-    def work(gpu: GpuTime) -> float:
-        policy = c.policy(stage)
-        return sum(
-            gpu.generating(
-                policy, items, turn * lengths.question + (turn - 1) * answer, answer, items
-            )
-            for turn in range(1, turns + 1)
-        )
-
-    return c.timed(work, c.text_bytes(items * turns, lengths.question + answer))
+    kind, items, lengths = _judged(c, s["benchmark"])
+    answer = min(lengths.answer, s["max_new_tokens"])
+    turns = [turn * lengths.question + (turn - 1) * answer for turn in range(1, kind.turns + 1)]
+    return c.timed(
+        lambda gpu: sum(gpu.generating(c.policy(stage), items, t, answer, items) for t in turns),
+        c.text_bytes(items * kind.turns, lengths.question + answer),
+    )
 
 
-def judge_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of a judge's verdicts on a benchmark."""
-    identity = str(stage.settings["benchmark"])
-    if are_tasks(identity):
+def _judge(c: Costing, stage: Stage) -> StageCost:
+    """A judge's verdicts on a benchmark."""
+    s = _settings(stage)
+    if are_tasks(s["benchmark"]):
         return StageCost()  # the answers were scored by the package that asked for them
-    kind, items, lengths = _judged(c, identity)
+    kind, items, lengths = _judged(c, s["benchmark"])
     requests = items * kind.verdicts
     prompt = lengths.instructions + lengths.question + lengths.answer + lengths.reference
-    asked = calls("JUDGE", str(stage.settings["judge"]), requests, prompt, lengths.reply)
+    asked = calls("JUDGE", s["judge"], requests, prompt, lengths.reply)
     return c.asking((asked,), c.text_bytes(requests, lengths.reply))
 
 
-def rate_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of scoring each prompt's complexity and quality."""
+def _rate(c: Costing, stage: Stage) -> StageCost:
+    """Scores of each prompt's complexity and quality."""
     return _about_prompts(c, stage, c.assumed.benchmarks.prompt_judge, QUESTIONS)
 
 
-def topics_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of sorting each prompt by topic."""
+def _topics(c: Costing, stage: Stage) -> StageCost:
+    """The topic of each prompt."""
     return _about_prompts(c, stage, c.assumed.benchmarks.topics, 1)
 
 
 def _about_prompts(c: Costing, stage: Stage, each: Asked, questions: int) -> StageCost:
     prompts = c.sizes.of(stage)
     requests, prompt = questions * prompts.total, each.instructions + c.prompt_tokens(prompts)
-    asked = calls("SCORER", str(stage.settings["judge"]), requests, prompt, each.reply)
+    asked = calls("SCORER", _settings(stage)["judge"], requests, prompt, each.reply)
     return c.asking((asked,), c.text_bytes(requests, 0))
 
 
@@ -190,7 +176,7 @@ def _judged(c: Costing, identity: str) -> tuple[type[Benchmark], int, Judged]:
 
 
 def _tasks(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of table 9's tasks, answered and scored."""
+    """Table 9's tasks, answered and scored."""
     declared, tasks = c.profile.benchmarks[DOWNSTREAM], c.assumed.benchmarks.downstream
 
     def work(gpu: GpuTime) -> float:
@@ -207,9 +193,9 @@ def _tasks(c: Costing, stage: Stage) -> StageCost:
     return c.timed(work, c.text_bytes(rows, c.assumed.tokens.answer))
 
 
-def online_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return the cost of a segment; its policy and its optimiser's moments are kept."""
-    s = cast(Mapping[str, Any], stage.settings)
+def _online(c: Costing, stage: Stage) -> StageCost:
+    """A segment of an online run; its policy and its optimiser's moments are kept."""
+    s = _settings(stage)
     did = count_steps(
         stream_settings(Online.model_validate(s["online"]), s["x"], s["retries"]),
         s["x"],
@@ -240,7 +226,7 @@ def _time(c: Costing, gpu: GpuTime, stage: Stage, did: Stretch) -> float:
     A step's rollouts are few, so that the weights are read for few sequences at a time; and a step
     lasts as long as its longest rollout, which is taken to reach the limit.
     """
-    s, policy = cast(Mapping[str, Any], stage.settings), c.policy(stage)
+    s, policy = _settings(stage), c.policy(stage)
     hyper = s["training"]
     prompts = Prompts(did.trained + did.scored)
     prompt, limit = c.prompt_tokens(prompts), int(hyper["max_new_tokens"])
@@ -259,17 +245,17 @@ def _time(c: Costing, gpu: GpuTime, stage: Stage, did: Stretch) -> float:
 
 
 BY_KIND: Mapping[str, Callable[[Costing, Stage], StageCost]] = {
-    **dict.fromkeys(("prompts", "select", "pair", "mix", "join", "repeat"), rows_cost),
-    "generate": generate_cost,
-    "annotate": annotate_cost,
-    "evolve": evolve_cost,
-    "rewrite": rewrite_cost,
-    "train": train_cost,
-    "online": online_cost,
-    "answer": answer_cost,
-    "judge": judge_cost,
-    "rate": rate_cost,
-    "topics": topics_cost,
+    **dict.fromkeys(("prompts", "select", *PAIRS), _rows),
+    "generate": _generate,
+    "annotate": _annotate,
+    "evolve": _evolve,
+    "rewrite": _rewrite,
+    "train": _train,
+    "online": _online,
+    "answer": _answer,
+    "judge": _judge,
+    "rate": _rate,
+    "topics": _topics,
 }
 """The cost of each kind of stage that a profile from outside the embedded world can have."""
 

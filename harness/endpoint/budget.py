@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pydantic import BaseModel, ValidationError
+
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Reply
 from harness.errors import HarnessError
@@ -69,15 +71,10 @@ class BudgetReachedError(HarnessError):
 class Spending:
     """What one command asked for and what that cost.
 
-    Attributes:
-        requests: Replies that came over the network.
-        from_cache: Replies that were already there.
-        prompt_tokens: Tokens of the prompts of the former.
-        completion_tokens: Tokens of their completions.
-        usd: Their price in dollars; None where a price is not known.
-        usd_unconfirmed: The most that requests without a reply can have cost, in dollars.
-        overstated: Replies whose endpoint counted more tokens than the request allows; they are
-            counted at what it allows.
+    Requests and tokens are those of replies that came over the network. `usd` is None where a price
+    is not known; `usd_unconfirmed` is the most that requests without a reply can have cost.
+    `overstated` counts the replies whose endpoint counted more tokens than the request allows; they
+    are counted at what it allows.
     """
 
     requests: int
@@ -92,10 +89,8 @@ class Spending:
 class Book:
     """What the processes that draw on one budget have spent, and have under way; for many threads.
 
-    Amounts are kept as whole picodollars, so that no order of adding changes a sum.
-
-    Args:
-        folder: Where it lies; where not given, it is this process's own.
+    Amounts are kept as whole picodollars, so that no order of adding changes a sum. Without a
+    folder it is this process's own.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -104,7 +99,7 @@ class Book:
         self._mine = ExitStack()
         self._joined = False
         self._next = 0
-        self._sums = _Sums({}, {})
+        self._sums = _Sums(spent={}, under_way={})
 
     def join(self) -> None:
         """Draw on it from now on, until this process ends."""
@@ -112,11 +107,9 @@ class Book:
             pass
 
     def reserve(self, role: str, most: float, limits: Sequence[Limit]) -> tuple[int, Limit | None]:
-        """Set an amount aside if every limit leaves room for it.
+        """Set an amount aside if every limit leaves room for it; return its ticket, and None.
 
-        Returns:
-            Its ticket, and None; or the limit that leaves none, with the number of requests that
-            are under way and may make room.
+        Else the limit that leaves none, after the number of requests that may yet make room.
         """
         with self._sums_now() as sums:
             for limit in limits:
@@ -152,7 +145,7 @@ class Book:
             hold(self._folder / ".locks" / "book"),
         ):
             alone = not self._joined and self._join()
-            sums = _Sums({}, {}) if alone else _Sums.read(path)
+            sums = _Sums(spent={}, under_way={}) if alone else _Sums.read(path)
             before = sums.text()
             yield sums
             if alone or sums.text() != before:
@@ -199,8 +192,7 @@ def _pico(usd: float) -> int:
     return round(usd * _PICO)
 
 
-@dataclass
-class _Sums:
+class _Sums(BaseModel):
     """Picodollars spent by role; the role and the picodollars of each ticket by its process."""
 
     spent: dict[str, int]
@@ -219,21 +211,16 @@ class _Sums:
         return [kept for tickets in self.under_way.values() for kept in tickets.values()]
 
     def text(self) -> str:
-        return json.dumps({"spent": self.spent, "under_way": self.under_way}, sort_keys=True)
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True)
 
     @classmethod
     def read(cls, path: Path) -> _Sums:
         """Return the sums of a file; none where there is none."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            waiting = {
-                str(name): {str(n): (str(role), int(usd)) for n, (role, usd) in tickets.items()}
-                for name, tickets in found["under_way"].items()
-            }
-            return cls({str(r): int(usd) for r, usd in found["spent"].items()}, waiting)
+            return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
-            return cls({}, {})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls(spent={}, under_way={})
+        except ValidationError as error:
             raise HarnessError(
                 f"{path}, which says what is spent, is not what was written: look at your "
                 "provider's bill, then delete it"
@@ -249,12 +236,8 @@ def shared_book(folder: Path) -> Book:
 class Ledger:
     """Counts tokens and dollars of all endpoints together; may be used from many threads.
 
-    Args:
-        budget_usd: Most dollars for the role; None is no limit.
-        raised_by: What raises it, for the error.
-        book: Where the sums stand; one of this ledger's own where not given.
-        role: Whose requests these are.
-        total_usd: Most dollars for all roles of the book, which `--budget-usd` raises.
+    A budget is the most dollars for a role, with the option that raises it; None is no limit.
+    `total_usd` is that of all roles of the book, where the sums stand; without one they stand here.
     """
 
     def __init__(

@@ -8,24 +8,37 @@ killed and is run again finds every reply that had arrived.
 A request that is refused costs its item and no other. One that had no answer after all attempts
 lets the others go on, and is asked for again by the next command. An endpoint that answers nothing
 ends the evaluation, and so do a wrong key, a missing model and a budget that is used up.
+
+Replies are JSON lines that are only ever added to, found by the address of their request. Each
+process that keeps replies adds them to a file of its own, one line for each and in one write,
+because a file for each reply would cost more than the network. So a killed process leaves whole
+lines and at most one that is not, which counts as absent. Nothing waits for the disk: a machine
+that loses power may lose the replies of its last seconds. A process sees the replies of others
+that were there when it first looked.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from io import FileIO
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import tenacity
 
 from harness.endpoint.budget import Ledger, tokens_of
-from harness.endpoint.cache import ReplyCache
 from harness.endpoint.connection import LostError, OverloadedError, RefusedError
 from harness.endpoint.prices import Price
-from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Reply
+from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Reply, is_reply
 from harness.errors import HarnessError
+from harness.foreign import ForeignTextError, read_json
+from harness.runtime.manifest import utc_now
 
 ATTEMPTS = 8
 FIRST_PAUSE_S = 0.5
@@ -63,6 +76,114 @@ class Receipt:
     prompt_tokens: int
     completion_tokens: int
     usd: float | None
+
+
+_HEAD = b'{"address": "'
+_ADDRESS = slice(len(_HEAD), len(_HEAD) + 64)
+
+
+class Place(NamedTuple):
+    """Where a reply is kept: its file, and where its line begins and how many bytes it has."""
+
+    file: Path
+    start: int
+    length: int
+
+
+class ReplyCache:
+    """All replies kept in a folder, by the address of their request; for many threads."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._guard = threading.Lock()
+        self._index: dict[str, Place] | None = None
+        self._file: FileIO | None = None
+        self._written = 0
+        self._own = root / f"replies-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+
+    def get(self, address: str) -> Reply | None:
+        """Return the reply kept under an address, or None."""
+        place = self._places().get(address)
+        if place is None:
+            return None
+        try:
+            with place.file.open("rb") as file:
+                file.seek(place.start)
+                entry = read_json(file.read(place.length))
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot read {place.file}: {error}; delete the file, and its replies are asked "
+                "for again."
+            ) from error
+        except ForeignTextError:
+            return None
+        if not isinstance(entry, dict) or not is_reply(entry.get("reply")):
+            return None
+        return Reply(entry["reply"], cached=True)
+
+    def put(self, address: str, endpoint: str, request: ChatRequest, raw: dict[str, Any]) -> None:
+        """Keep a reply, with the request it answers."""
+        entry = {
+            "address": address,
+            "endpoint": endpoint,
+            "label": request.label,
+            "request": request.body(),
+            "sample": request.sample,
+            "received": utc_now(),
+            "reply": raw,
+        }
+        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        places = self._places()
+        try:
+            with self._guard:
+                if self._file is None:
+                    self.root.mkdir(parents=True, exist_ok=True)
+                    self._file = FileIO(self._own, "xb")
+                written = self._file.write(line)
+                start, self._written = self._written, self._written + written
+        except OSError as error:
+            raise self._unkept(error.strerror or str(error)) from error
+        if written < len(line):
+            raise self._unkept("the disk is full")
+        places[address] = Place(self._own, start, len(line))
+
+    def _places(self) -> dict[str, Place]:
+        """Return where each reply is, from the files that are there when it is first asked."""
+        with self._guard:
+            if self._index is None:
+                self._index = self._scanned()
+            return self._index
+
+    def _scanned(self) -> dict[str, Place]:
+        """Return the place of every reply in the files; the last of an address counts."""
+        found: dict[str, Place] = {}
+        try:
+            # In the order they were written, so that the last is the newest.
+            files = sorted(self.root.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+            for path in files:
+                found.update(_lines(path))
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot read the replies in {self.root}: {error}; make them readable, or set "
+                "HARNESS_WORK to another folder."
+            ) from error
+        return found
+
+    def _unkept(self, reason: str) -> HarnessError:
+        return HarnessError(
+            f"Cannot keep a reply in {self.root}: {reason}; make room or set HARNESS_WORK to a "
+            "folder that can be written."
+        )
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Place]]:
+    """Yield the address and the place of every line of a file that looks whole."""
+    start = 0
+    with path.open("rb") as file:
+        for line in file:
+            if line.startswith(_HEAD) and line.endswith(b"}\n"):
+                yield line[_ADDRESS].decode("ascii", "replace"), Place(path, start, len(line))
+            start += len(line)
 
 
 class Server(Protocol):
@@ -213,26 +334,29 @@ def work_through(
 ) -> list[Outcome[Result]]:
     """Do the work of every item, so many at once.
 
-    Args:
-        items: The items.
-        work: What is done with one; it asks `client`, one request after the other, so that no
-            more requests are under way than items.
-        client: The client that `work` asks.
-        concurrency: Most items at once.
-        done: Told how far it is, in the calling thread.
-
-    Returns:
-        The outcomes, in the order of the items: a result, or a refusal.
+    `work` asks `client`, one request after the other, so that no more requests are under way than
+    items. `done` is told how far it is, in the calling thread. The outcomes, in the order of the
+    items, are results or refusals; what had arrived before an error is in the cache.
     """
     outcomes: list[Outcome[Result]] = [Outcome()] * len(items)
     client.resume()
-    run = _Run()
+    failed_in_a_row, any_result = 0, False
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="ask") as pool:
         position = {pool.submit(work, item): i for i, item in enumerate(items)}
         try:
             for count, future in enumerate(as_completed(position), start=1):
                 outcomes[position[future]] = outcome = _outcome(future)
-                run.note(outcome)
+                if outcome.failure is None:
+                    failed_in_a_row, any_result = 0, True
+                # A prompt may be too long for a model that answers the others.
+                elif not (outcome.refused and any_result):
+                    failed_in_a_row += 1
+                if failed_in_a_row >= PATIENCE:
+                    raise HarnessError(
+                        f"{failed_in_a_row} requests in a row had no answer, the last because: "
+                        f"{outcome.failure}; once that is mended, run the same command again to go "
+                        "on."
+                    )
                 done(count, len(items))
         except BaseException:
             client.stop()
@@ -245,28 +369,6 @@ def work_through(
             "same command again to ask for them alone."
         )
     return outcomes
-
-
-class _Run:
-    """Notices an endpoint that answers nothing."""
-
-    def __init__(self) -> None:
-        self._failed_in_a_row = 0
-        self._any_result = False
-
-    def note(self, outcome: Outcome[Result]) -> None:
-        if outcome.failure is None:
-            self._failed_in_a_row, self._any_result = 0, True
-            return
-        if outcome.refused and self._any_result:
-            # A prompt may be too long for a model that answers the others.
-            return
-        self._failed_in_a_row += 1
-        if self._failed_in_a_row >= PATIENCE:
-            raise HarnessError(
-                f"{self._failed_in_a_row} requests in a row had no answer, the last because: "
-                f"{outcome.failure}; once that is mended, run the same command again to go on."
-            )
 
 
 def _outcome(future: Future[Result]) -> Outcome[Result]:
@@ -286,17 +388,11 @@ def _pause(state: tenacity.RetryCallState) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Requests of one kind that an evaluation makes, and their price.
+    """Requests of one kind (`answers`, `judgments`) that an evaluation makes, and their price.
 
-    Attributes:
-        what: `answers` or `judgments`.
-        model: Who is asked.
-        requests: How many there are, retries and follow-ups not counted.
-        from_cache: How many of them are already answered.
-        prompt_tokens: About how many tokens the prompts of the others have.
-        completion_tokens: About how many their replies will have.
-        usd: Their price in dollars, about; None where the model's price is not known.
-        usd_at_most: The price if every reply is as long as it may be.
+    Retries and follow-ups are not counted. Tokens and dollars are those of requests that are not
+    answered yet, about; the price is None where the model's is not known, and `usd_at_most` what
+    replies that are all as long as they may be cost.
     """
 
     what: str

@@ -64,11 +64,9 @@ TIMEOUT_S = 180.0
 class Connection:
     """A server that speaks OpenAI's API; failures are those of the package `openai`.
 
-    Args:
-        base_url: Its address, as in `http://127.0.0.1:8000/v1`.
-        key_variable: Name of the environment variable with its key; None for a server without.
-        timeout_s: Seconds that a request may take, from connecting to the reply's last byte.
-        retries: Further attempts where it is overloaded or cannot be reached.
+    Its key is in an environment variable; None for a server without. A request may take
+    `timeout_s`, from connecting to the reply's last byte; where the server is overloaded or cannot
+    be reached it is tried `retries` times more.
     """
 
     def __init__(

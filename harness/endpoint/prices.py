@@ -130,12 +130,7 @@ class _File(BaseModel):
 
 
 def read_prices(path: Path = SHIPPED) -> PriceList:
-    """Read a price list.
-
-    Args:
-        path: A YAML file with `as_of`, `source` and `models`: model to `prompt` and `completion`,
-            and where they are known to `retires` and `successor`.
-    """
+    """Read a price list: a YAML file with `as_of`, `source` and `models` by name (see `_File`)."""
     found = read_yaml(path)
     try:
         if isinstance(found, dict) and "as_of" in found:

@@ -55,12 +55,10 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One request for a completion.
+    """One request for a completion of the conversation so far.
 
     Attributes:
         label: What it is for, for people (`question 81, turn 1`); not part of the address.
-        model: Name of the model at the endpoint.
-        messages: The conversation so far.
         settings: Further fields of the body: temperature, max_tokens, tools, ...
         sample: Number of an independent repetition of the same request.
     """
@@ -171,12 +169,9 @@ _THINKING_MODELS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![^-.])(?!.*-chat)
 
 @dataclass(frozen=True)
 class ChatParameters:
-    """The settings a model takes.
+    """The settings of a model that thinks before it answers, or would and is `silenced`, or not.
 
-    Attributes:
-        name: As in the command line.
-        thinks: Whether the model thinks before it answers.
-        silenced: Whether it would, and is told not to.
+    The name is that of the command line.
     """
 
     name: str
@@ -205,13 +200,10 @@ CHAT_PARAMETERS = {one.name: one for one in (PLAIN, THINKING, SILENCED)}
 
 
 def chat_parameters_of(model: str, option: str, name: str | None = None) -> ChatParameters:
-    """Return how a model is asked.
+    """Return how a model is asked, by its name or as an `option` says (`name`).
 
-    Args:
-        model: Its name: OpenAI's o1 and later and gpt-5 and later think, their chat variants and
-            all other models do not; gpt-6-sol and gpt-6-luna are told not to.
-        option: The option that says otherwise, for the error.
-        name: What that option says; None where it is not given.
+    OpenAI's o1 and later and gpt-5 and later think, their chat variants and all other models do
+    not; gpt-6-sol and gpt-6-luna are told not to.
     """
     if name is None:
         if _SILENCED_MODELS.match(model):

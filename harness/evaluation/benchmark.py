@@ -8,7 +8,9 @@ same.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -103,6 +105,8 @@ class Benchmark(ABC):
         verdicts: How often a judge is asked about a conversation, likewise.
         reply_tokens: Tokens of a judge's reply on average, likewise.
         homes: Its files at their public homes.
+        leaderboard: The headings of its own leaderboard; none where it has none as CSV.
+        ranked_by: The scores that order that leaderboard, the first above the others.
         inputs: Its files as they were read: a dataclass, whose digest is the benchmark's.
     """
 
@@ -116,6 +120,8 @@ class Benchmark(ABC):
     verdicts: ClassVar[int] = 1
     reply_tokens: ClassVar[int] = 200
     homes: ClassVar[tuple[HomeFile, ...]] = ()
+    leaderboard: ClassVar[Sequence[str]] = ()
+    ranked_by: ClassVar[Sequence[str]] = ("win_rate",)
     inputs: Any
 
     @classmethod
@@ -244,6 +250,16 @@ class Benchmark(ABC):
             UserError: A file cannot be read or has another form.
         """
 
+    @classmethod
+    def on_leaderboard(cls, evaluation: Evaluation) -> bool:
+        """Return whether the judge's scores stand on its leaderboard: those of its own judge."""
+        return not any("@" in column for column in evaluation.columns.values())
+
+    @classmethod
+    def leaderboard_row(cls, evaluation: Evaluation) -> Mapping[str, str | float | None]:
+        """Return scores by the leaderboard's headings; what judgments do not say is left out."""
+        raise NotImplementedError
+
     def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
         """Judge a model's answers and score them.
 
@@ -272,6 +288,41 @@ def benchmark_class(name: str) -> type[Benchmark]:
         raise UserError(f"There is no benchmark `{name}`; choose one of {', '.join(BENCHMARKS)}")
     found: type[Benchmark] = BENCHMARKS.get(name)
     return found
+
+
+def leaderboard(found: Sequence[Evaluation]) -> str:
+    """Return evaluations of one benchmark as its own leaderboard's CSV, the best first.
+
+    Only the benchmark's own judge makes such a row: another one's scores are another scale.
+    """
+    benchmark = BENCHMARKS.get(found[0].score.benchmark)
+    if not benchmark.leaderboard:
+        raise UserError(
+            "`--leaderboard` is for arena_hard and alpaca_eval; "
+            f"{benchmark.name} has none of that form"
+        )
+    for evaluation in found:
+        if not benchmark.on_leaderboard(evaluation):
+            raise UserError(
+                f"{evaluation.score.model} was judged by {evaluation.judge}; a leaderboard's rows "
+                f"are those of {evaluation.own_judge}: leave out `--leaderboard`"
+            )
+    judges = dict.fromkeys(str(evaluation.judge) for evaluation in found)
+    if len(judges) > 1:
+        raise UserError(
+            f"these scores are of the judges {' and '.join(judges)}, and each has a leaderboard of "
+            "its own: score a file with the judgments of one"
+        )
+
+    def rank(evaluation: Evaluation) -> list[float]:
+        return [evaluation.score.scores.get(name) or 0.0 for name in benchmark.ranked_by]
+
+    out = io.StringIO()
+    # What a row lacks is written as nothing.
+    writer = csv.DictWriter(out, benchmark.leaderboard, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(benchmark.leaderboard_row, sorted(found, key=rank, reverse=True)))
+    return out.getvalue()
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,11 @@
 """Calibration: does the judge at hand give a released checkpoint its published score?
 
-Before a judge's word on models of our own counts, it judges answers that others published with
-their judgments. Both have judged the same answers to the same questions, so the difference is
-paired, and what is left of it is the judge. It passes where the whole 95% interval of the
-difference lies within the tolerance. A difference that merely is not significant would not do:
-ten questions would let every judge pass.
-
-The tolerances (`Benchmark.compared`) are ours. They leave room for a judge's own noise when it is
-asked again, and none for another judge: gpt-4o-mini gives the paper's base 54.6 on Arena-Hard,
-where the paper prints 41.3 of another judge.
-
-A calibration belongs to a profile, a benchmark and a judge, and the last one counts. A report reads
-these records and says, of every benchmark with a real judge, whether that judge has passed.
+It judges answers that others published with their judgments. Both have judged the same answers, so
+the difference is paired, and what is left of it is the judge. It passes where the whole 95%
+interval lies within the tolerance (`Benchmark.compared`, ours: room for a judge's own noise, none
+for another judge; gpt-4o-mini gives the paper's base 54.6 on Arena-Hard instead of 41.3). That a
+difference is not significant would not do: ten questions would let every judge pass. The last
+calibration of a profile, a benchmark and a judge counts, and reports say whether it passed.
 """
 
 from __future__ import annotations
@@ -177,11 +171,7 @@ def record_path(folder: Path, profile: str, benchmark: str, judge: str) -> Path:
 
 
 def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration | None:
-    """Return the last calibration of a judge, None where there is none.
-
-    Raises:
-        HarnessError: The record cannot be read.
-    """
+    """Return the last calibration of a judge, None where there is none."""
     path = record_path(folder, profile, benchmark, judge)
     if not path.is_file():
         return None
@@ -200,11 +190,7 @@ def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
 
 
 def choose(published: list[Evaluation], model: str) -> Evaluation:
-    """Return the published evaluation of a model; a file of one model is that model's.
-
-    Raises:
-        UserError: The file has several models and none of that name, or several judges.
-    """
+    """Return the published evaluation of a model; a file of one model is that model's."""
     found = [e for e in published if e.score.model == model] if len(published) > 1 else published
     if len(found) != 1:
         names = ", ".join(dict.fromkeys(e.score.model for e in published))
@@ -221,10 +207,6 @@ def calibrate(
     """Judge outputs as options say, compare with published judgments, and keep the record.
 
     It is None where only the price was asked for.
-
-    Raises:
-        UserError: An option is wrong or missing.
-        HarnessError: An endpoint failed or the budget is used up.
     """
     from harness.endpoint.budget import Ledger, shared_book
     from harness.evaluation import run
@@ -295,11 +277,7 @@ def compare(
     digests: Mapping[str, str],
     tolerance: float | None = None,
 ) -> Calibration:
-    """Hold our evaluation of a checkpoint's outputs against the published one.
-
-    Raises:
-        UserError: They do not cover the same questions.
-    """
+    """Hold our evaluation of a checkpoint's outputs against the published one."""
     from harness.evaluation.benchmark import benchmark_class
 
     column, usual = benchmark_class(ours.score.benchmark).compared

@@ -1,14 +1,9 @@
 """A benchmark's own files: fetched, found in a folder, and read.
 
-They lie in the folder a user names, in the benchmarks' own layouts: the flat one of this project's
-reference data, or that of the benchmark's repository. Nothing of them is part of this package, and
-nothing is fetched unless a person says so: then from its public home at a pinned revision, and a
-file whose digest is another one is not kept.
-
-Answers come as JSON lines with one object for each question: `choices[0].turns` (MT-Bench, and
-Arena-Hard's first layout, with the length in `token_len`), or `messages` (Arena-Hard's second). An
-AlpacaEval file is one list with `instruction` and `output`. Published judgments are JSON lines or
-one list as well, and a file may hold several models.
+They lie in the folder a user names, in the layouts of this project's reference data or of the
+benchmark's repository. None is part of this package, and none is fetched unless a person says so:
+then at a pinned revision, and only a file of the known digest is kept. Answers are JSON lines with
+`choices[0].turns` or `messages`, AlpacaEval's one list; a file may hold several models.
 """
 
 from __future__ import annotations
@@ -61,11 +56,7 @@ class Answers:
     by_prompt: Mapping[str, Answer]
 
     def to(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return the answers to some questions, in their order.
-
-        Raises:
-            UserError: A question, or a turn of it, has no answer.
-        """
+        """Return the answers to some questions, in their order."""
         lacking = [
             question.prompt_id
             for question in questions
@@ -91,11 +82,7 @@ class HomeFile:
 def fetch(
     files: Iterable[HomeFile], folder: Path, info: Callable[[HomeFile, bool], None]
 ) -> list[Path]:
-    """Fetch what is not there yet; `info` is told of each file whether it was. Return their places.
-
-    Raises:
-        HarnessError: A file cannot be fetched or kept, or is another one; it is not kept then.
-    """
+    """Fetch what is not there yet; `info` hears of each file whether it was. Return the places."""
     found = []
     for file in files:
         path = folder / file.name
@@ -108,22 +95,14 @@ def fetch(
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all; as `harness.runtime.files.write_whole`, with a sentence.
-
-    Raises:
-        HarnessError: It cannot be written.
-    """
+    """Write a file whole or not at all; as `harness.runtime.files.write_whole`, with a sentence."""
     with writing(path):
         runtime_files.write_whole(path, content)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in a sentence what to do where a file of the work folder cannot be written.
-
-    Raises:
-        HarnessError: It cannot be.
-    """
+    """Say in a sentence what to do where a file of the work folder cannot be written."""
     try:
         yield
     except OSError as error:
@@ -139,11 +118,7 @@ def locate(
     folders: Sequence[str] = ("",),
     elsewhere: Sequence[str] = (),
 ) -> Path:
-    """Return the first of some names in some folders below `data` that is a file, else elsewhere.
-
-    Raises:
-        UserError: None of them is there; the sentence says `what` the file holds.
-    """
+    """Return the first file of some names in some folders below `data`, else elsewhere below it."""
     candidates = [*(folder + name for folder in folders for name in names), *elsewhere]
     for candidate in candidates:
         if (data / candidate).is_file():
@@ -155,9 +130,6 @@ def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
     """Read questions, in the order of the file.
 
     The file has JSON lines with `question_id` or `uid`, `category`, and `turns` or `prompt`.
-
-    Raises:
-        UserError: A record has another form, or an id comes twice.
     """
     questions: dict[str, Question] = {}
     for index, record in enumerate(read_records(path)):
@@ -171,12 +143,7 @@ def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
 
 
 def read_answers(path: Path, model: str | None = None) -> Answers:
-    """Read one model's answers; where the file has those of several, `model` says whose.
-
-    Raises:
-        UserError: A record has another form, a question is answered twice, or the file has the
-            answers of several models and none was named.
-    """
+    """Read one model's answers; where the file has those of several, `model` says whose."""
     records = read_records(path)
     named = [str(r.get("model_id", r.get("model", model or path.stem))) for r in records]
     names = list(dict.fromkeys(named))
@@ -215,9 +182,6 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
     """Return a template with `{name}` replaced by fields, and `{{` by a brace.
 
     What a field holds is never read as a template.
-
-    Raises:
-        UserError: The template asks for a field that there is none of.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -234,11 +198,7 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines, or of one JSON list, into a list of objects.
-
-    Raises:
-        UserError: The file cannot be read, is empty, or a line is not a JSON object.
-    """
+    """Read a file of JSON lines, or of one JSON list, into a list of objects."""
     try:
         text = read_plain(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -255,22 +215,14 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def field_of(record: Record, index: int, name: str) -> Any:
-    """Return a field of a published record.
-
-    Raises:
-        UserError: It has none of that name.
-    """
+    """Return a field of a published record."""
     if name not in record:
         raise UserError(f"Record {index + 1} has no field {name!r}; give a file of judgments.")
     return record[name]
 
 
 def number_of(value: Any, index: int, name: str) -> float | None:
-    """Return the number that a field of a published record holds, None for null.
-
-    Raises:
-        UserError: It holds something else.
-    """
+    """Return the number that a field of a published record holds, None for null."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):

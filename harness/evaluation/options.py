@@ -76,11 +76,7 @@ class JudgeOptions(BaseModel):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the options that some names and values are; paths may be texts.
-
-        Raises:
-            UserError: There is no option of a name, or a value is none of its.
-        """
+        """Return the options that some names and values are; paths may be texts."""
         from harness.registry.documents import nearest
 
         unknown = [name for name in given if name not in cls.model_fields]
@@ -95,11 +91,7 @@ class JudgeOptions(BaseModel):
             raise UserError(in_a_line(f"`{first['loc'][0]}`: {first['msg']}")) from error
 
     def check(self) -> None:
-        """Refuse numbers that are none of theirs.
-
-        Raises:
-            UserError: A number is out of its range.
-        """
+        """Refuse numbers that are none of theirs."""
         if not 1 <= self.concurrency <= MOST_CONCURRENCY:
             raise UserError(
                 f"--concurrency is {self.concurrency}; give a number from 1 to {MOST_CONCURRENCY}"
@@ -110,11 +102,7 @@ class JudgeOptions(BaseModel):
             raise UserError(f"--budget-usd is {self.budget_usd:g}; give dollars, 0 or more")
 
     def data_folder(self, benchmark: str) -> Path:
-        """Return the folder of a benchmark's files: the one given, else the one fetched into.
-
-        Raises:
-            UserError: There is none.
-        """
+        """Return the folder of a benchmark's files: the one given, else the one fetched into."""
         if self.data is None:
             fetched = benchmarks_dir() / benchmark_place(benchmark)
             if fetched.is_dir():
@@ -166,11 +154,7 @@ class EvaluateOptions(JudgeOptions):
 
     @property
     def published(self) -> Path | None:
-        """The published file that is to be scored, None where a judge is asked.
-
-        Raises:
-            UserError: Several are given, or what has no use where nothing is sent.
-        """
+        """The published file that is to be scored, None where a judge is asked."""
         files: dict[str, Path] = {
             f"--{name}": file
             for name in ("battles", "judgments", "annotations")
@@ -255,11 +239,7 @@ class LmEvalOptions(BaseModel):
     """Write the scores to MLflow as well."""
 
     def check(self) -> None:
-        """Refuse what contradicts itself.
-
-        Raises:
-            UserError: There is nothing to evaluate, or what has no use, or no number of prompts.
-        """
+        """Refuse what contradicts itself."""
         if self.results is not None:
             if self.dry_run or self.model_base_url is not None:
                 raise UserError("`--results` is scored as it is; nothing is run")

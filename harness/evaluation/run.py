@@ -1,7 +1,11 @@
 """Running a benchmark with a judge: the price first, then answers, judgments and scores.
 
 Everything that costs money goes through the client, whose replies are kept; so the same run goes on
-where it was interrupted, and done again it costs nothing and writes the same.
+where it was interrupted, and done again it costs nothing and writes the same. A checkpoint's own
+answers are kept under the digest of all that decides them. Each benchmark has its own sampling, and
+a second turn is asked with the first and its answer before it.
+
+Source: FastChat `gen_model_answer.py`; Arena-Hard-Auto `gen_answer.py`; the paper's appendix A.
 """
 
 from __future__ import annotations
@@ -16,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.endpoint.budget import Ledger, Spending, shared_book
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client, Estimate, Server, estimate, work_through
+from harness.endpoint.client import Client, Estimate, ReplyCache, Server, estimate, work_through
 from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Message, chat_parameters_of
@@ -41,6 +44,7 @@ from harness.evaluation.scores import (
     ANSWERS,
     JUDGMENTS,
     REPLIES,
+    Evaluated,
     Evaluation,
     Summary,
     cost_of,
@@ -51,7 +55,6 @@ from harness.evaluation.scores import (
 from harness.extensions import JUDGES, benchmark_place
 from harness.foreign import READ_BY_LOADERS
 from harness.project import benchmarks_dir, evaluations_dir, spending_dir, work_dir
-from harness.runtime.files import sha256_of
 from harness.runtime.leases import hold
 from harness.strict import Output
 from harness.words import counted
@@ -80,11 +83,7 @@ class ServedModel:
         ]
 
     def answer(self, benchmark: Benchmark, concurrency: int, progress: Progress) -> Answers:
-        """Answer all questions, so many at once.
-
-        Raises:
-            HarnessError: A question has no answer: the endpoint failed or refused it.
-        """
+        """Answer all questions, so many at once."""
         questions = benchmark.questions
         outcomes = work_through(
             questions,
@@ -134,12 +133,7 @@ class LocalModel:
         return self.folder.resolve().name
 
     def answer(self, benchmark: Benchmark, concurrency: int, progress: Progress) -> Answers:
-        """Return its answers, from disk or sampled now; the memory says how many at once.
-
-        Raises:
-            UserError: The folder holds no checkpoint.
-            HarnessError: The answers cannot be kept.
-        """
+        """Return its answers, from disk or sampled now; the memory says how many at once."""
         sampled_from = {
             "weights": _digest(self.folder),
             "benchmark": benchmark.digest,
@@ -258,19 +252,19 @@ class EvaluationPlan(Output):
     """What is asked of each model, and its price."""
 
 
-def evaluate(
-    name: str, options: EvaluateOptions, voice: Voice | None = None
-) -> tuple[Evaluation, Path] | None:
-    """Run a benchmark with a judge, or say what that would ask and cost.
+def evaluate(name: str, options: EvaluateOptions, voice: Voice | None = None) -> Evaluated | None:
+    """Run a benchmark with a judge, or score a published file of judgments, sending nothing.
 
-    Returns:
-        The evaluation, and the folder that it is kept in; None where only the price was asked for.
-
-    Raises:
-        UserError: An option is wrong or missing.
-        HarnessError: An endpoint failed or the budget is used up.
+    It is None where only the price was asked for.
     """
-    annotator = checked_annotator(options)
+    annotator, file = checked_annotator(options), options.published
+    if file is not None:
+        more: dict[str, Any] = {}
+        if isinstance(options, ArenaHardOptions):
+            more = {"battles": options.battles is not None, "judge": options.judge}
+        if isinstance(options, AlpacaEvalOptions):
+            more = {"length_control": length_control(options)}
+        return Evaluated(benchmark_class(name).score_file(file, options.data, **more), file)
     benchmark = benchmark_class(name).load(options.data_folder(name))
     if isinstance(options, AlpacaEvalOptions) and isinstance(benchmark, AlpacaEval):
         benchmark.length_control = length_control(options)
@@ -283,44 +277,11 @@ def evaluate(
     if found is None:
         return None
     filed = benchmark.filed_judge(judge.model, annotator)
-    return found, folder_of(root, name, found.score.model, filed)
-
-
-def score_published(name: str, file: Path, options: EvaluateOptions) -> list[Evaluation]:
-    """Score what others published (judgments, battles or annotations), sending nothing.
-
-    Raises:
-        UserError: A file cannot be read or has another form.
-    """
-    more: dict[str, Any] = {}
-    if isinstance(options, ArenaHardOptions):
-        more = {"battles": options.battles is not None, "judge": options.judge}
-    if isinstance(options, AlpacaEvalOptions):
-        checked_annotator(options)
-        more = {"length_control": length_control(options)}
-    return benchmark_class(name).score_file(file, options.data, **more)
-
-
-def keep_published(found: Sequence[Evaluation], file: Path) -> list[Path]:
-    """Keep the scores of a published file among the evaluations, and return where each is.
-
-    Raises:
-        HarnessError: They cannot be written.
-    """
-    sha256 = sha256_of(file)
-    source, root, paths = {"kind": "published", "data": sha256}, evaluations_dir(), []
-    for item in found:
-        folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)
-        paths.append(keep(folder / f"published-{sha256[:12]}", item, source))
-    return paths
+    return Evaluated([found], folder_of(root, name, found.score.model, filed))
 
 
 def checked_annotator(options: JudgeOptions) -> str | None:
-    """Return the annotator of alpaca_eval that options name, None for its own.
-
-    Raises:
-        UserError: There is none of that name.
-    """
+    """Return the annotator of alpaca_eval that options name, None for its own."""
     annotator = options.annotator if isinstance(options, AnnotatorOptions) else None
     if annotator is not None and annotator not in ANNOTATORS:
         raise UserError(
@@ -411,11 +372,7 @@ def run(
     output: Path,
     progress: Progress = _ignore,
 ) -> Evaluation:
-    """Answer where needed, judge, score, and keep all of it in the evaluation's folder.
-
-    Raises:
-        HarnessError: An endpoint failed or the budget is used up; the same run goes on from there.
-    """
+    """Answer where needed, judge, score, and keep all of it in the evaluation's folder."""
     answers = source
     if not isinstance(answers, Answers):
         answers = answers.answer(benchmark, concurrency, progress)
@@ -439,9 +396,6 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
 
     Two commands at once would pay for everything twice. The second one says so and waits for the
     first to end, however that ends, and then finds its replies.
-
-    Raises:
-        HarnessError: The work folder cannot be written, or is on a file system without locks.
     """
     path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
     with ExitStack() as stack:
@@ -456,11 +410,7 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
 
 
 def judge_of(options: JudgeOptions, model: str, annotator: str | None, ledger: Ledger) -> Judge:
-    """Return the judge that the options name: a plug-in's function, or a model at an endpoint.
-
-    Raises:
-        UserError: Its endpoint, price or chat parameters are none, or a budget lacks its price.
-    """
+    """Return the judge that the options name: a plug-in's function, or a model at an endpoint."""
     if model in JUDGES:
         function = FunctionEndpoint(model)
         return Judge(_client(function, ledger, Price(0.0, 0.0), PLAIN), model, annotator)
@@ -479,11 +429,7 @@ def judge_of(options: JudgeOptions, model: str, annotator: str | None, ledger: L
 
 
 def source_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> Source:
-    """Return what gives the answers that options name.
-
-    Raises:
-        UserError: There are two of them or none, or an option of the model is wrong.
-    """
+    """Return what gives the answers that options name."""
     folder = Path(options.model) if options.model is not None else None
     nowhere = options.answers is None and options.model_base_url is None
     if nowhere and folder is not None and not folder.is_dir():
@@ -528,11 +474,7 @@ def _retirements(options: JudgeOptions, *models: str) -> list[Retirement]:
 def _refuse_retired(
     options: JudgeOptions, judge: str, ending: Sequence[Retirement], planned: Sequence[Estimate]
 ) -> None:
-    """Refuse to ask a retired judge at its seller's, before answers to it are paid for.
-
-    Raises:
-        UserError: It is retired, no endpoint is named, and not all of its judgments are kept.
-    """
+    """Refuse to ask a retired judge at its seller's, before answers to it are paid for."""
     retired = next((r for r in ending if r.model == judge and r.past), None)
     all_kept = all(line.requests == line.from_cache for line in planned)
     if retired is None or all_kept or options.judge_base_url is not None:

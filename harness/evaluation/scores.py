@@ -1,14 +1,12 @@
-"""What every scorer returns: scores, counts, and per-prompt values whose mean is the score.
+"""Scores with their values by prompt; an evaluation, and its file.
 
-A score belongs to its judge. The benchmark's own judge fills the benchmark's column; any other
-judge fills a column of its own, named `column@judge`, so that the two are never compared by
-mistake.
+A score belongs to its judge: another than the benchmark's own fills a column `column@judge`. Every
+score is the mean of values by prompt; one that is a ratio or comes from a fit is written so by its
+first-order expansion, the score plus a prompt's influence on it. All statistics then work on one
+kind of data, a matrix of seeds x prompts.
 
-A mean over prompts is its own per-prompt values. A score that is a ratio, or comes from a fit, is
-written as one by its first-order expansion over prompts: the value of a prompt is the score plus
-that prompt's influence on it. Influences sum to zero, so the plain mean is the score exactly, and
-the spread of the values is what a prompt's presence does to the score. All statistics then work
-on one kind of data, a matrix of seeds x prompts.
+Every evaluation has a folder, named after benchmark, model and judge. Its `evaluation.json` says
+all there is to say, and trackers read nothing else; answers and judgments lie beside it.
 """
 
 from __future__ import annotations
@@ -28,6 +26,8 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.files import write_whole
 from harness.extensions import benchmark_name
 from harness.foreign import read_json
+from harness.project import evaluations_dir
+from harness.runtime.files import sha256_of
 from harness.runtime.manifest import utc_now
 from harness.strict import Output
 
@@ -184,9 +184,6 @@ def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
         numerator: Per-prompt sums, shape (prompts,).
         denominator: Per-prompt weights, shape (prompts,), not all zero.
 
-    Raises:
-        HarnessError: No prompt has any weight.
-
     Source: linearisation of a ratio estimator (Cochran, Sampling Techniques, 1977, section 2.11).
     """
     weight = float(denominator.sum())
@@ -197,11 +194,7 @@ def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 def prompt_order(judged: Sequence[str], expected: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the prompt ids of a score, in order: the expected ones, else as first judged.
-
-    Raises:
-        UserError: A judged prompt is not an expected one.
-    """
+    """Return the prompt ids of a score, in order: the expected ones, else as first judged."""
     seen = dict.fromkeys(judged)
     if expected is None:
         return tuple(seen)
@@ -260,9 +253,6 @@ def keep(
     """Write an evaluation into its folder with what was scored and what that cost; return the file.
 
     What says the same already keeps its time.
-
-    Raises:
-        HarnessError: It cannot be written.
     """
     path = folder / FILE
     entry = Kept(
@@ -279,6 +269,35 @@ def keep(
     return path
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """What came of evaluating, and where it stands.
+
+    Attributes:
+        found: The evaluations; one, except of a file with the judgments of several models.
+        place: The folder that all is kept in, or the published file that was scored.
+    """
+
+    found: list[Evaluation]
+    place: Path
+
+    @property
+    def is_published(self) -> bool:
+        """Whether a published file was scored."""
+        return self.place.is_file()
+
+    def kept(self) -> list[Path]:
+        """Return the files of the evaluations; those of a published file are written now."""
+        if not self.is_published:
+            return [self.place / FILE]
+        sha256 = sha256_of(self.place)
+        source, root, paths = {"kind": "published", "data": sha256}, evaluations_dir(), []
+        for item in self.found:
+            folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)
+            paths.append(keep(folder / f"published-{sha256[:12]}", item, source))
+        return paths
+
+
 def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
     """Return tokens and dollars of the replies that clients used, whenever they were paid."""
     receipts = [client.receipt for client in clients]
@@ -292,11 +311,7 @@ def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
 
 
 def load(path: Path) -> Kept:
-    """Return what an evaluation's file says.
-
-    Raises:
-        HarnessError: The file cannot be read or is not whole.
-    """
+    """Return what an evaluation's file says."""
     try:
         return Kept.model_validate(read_json(path.read_bytes()))
     except ValidationError as error:
@@ -311,21 +326,13 @@ def all_kept(root: Path) -> list[Path]:
 
 
 def write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write records as JSON lines.
-
-    Raises:
-        HarnessError: The file cannot be written.
-    """
+    """Write records as JSON lines."""
     lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
     write_whole(path, ("\n".join(lines) + "\n").encode())
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as JSON, for people as well.
-
-    Raises:
-        HarnessError: The file cannot be written.
-    """
+    """Write a value as JSON, for people as well."""
     write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 

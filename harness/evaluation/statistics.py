@@ -1,27 +1,14 @@
-"""The fit behind a preference at equal lengths.
-
-It is a logistic regression without a penalty, with soft labels, fitted by Newton's method. The
-log-likelihood is concave; it is checked first that it has a maximum (that the labels are not
-separated), because what the score is where there is none depends on the model.
+"""The fit behind a preference at equal lengths, which is not AlpacaEval's.
 
 For prompt i with preference p[i] in [0, 1] for the model over the baseline:
 
     p[i] ~ expit(theta + beta * tanh(d[i] / sd(d))),   d[i] = length of answer - of baseline's
 
-The score is expit(theta), the preference predicted where the two answers are equally long. This is
-**not** AlpacaEval's length-controlled win rate and must not carry its name. AlpacaEval's regression
-has a third term, the difficulty of each instruction from a joint fit over its leaderboard, an L1
-penalty chosen by cross-validation, and two further "gamed" baselines mixed in with a small weight;
-its score is the mean of the predictions over instructions. What the two share is the tanh of the
-standardised length difference, and predicting at zero. Where no finite fit exists:
-
-* one side is preferred with certainty everywhere: the score is the limit, 0 or 1, which is also
-  the plain win rate;
-* all answers are exactly as long as the baseline's: there is nothing to control for, and the score
-  is the plain win rate;
-* the length term is the same for all prompts (to a thousandth) but not zero, or a threshold on it
-  separates wins from losses: equal lengths lie far outside what was seen, or the prediction there
-  depends on how the fit runs off to infinity. There is no score.
+The score is expit(theta). AlpacaEval's regression has a third term (the difficulty of each
+instruction, from a joint fit over its leaderboard), a penalty, and two gamed baselines mixed in.
+Here a logistic regression with soft labels and no penalty is fitted by Newton's method. Where one
+side is always preferred, or all lengths are equal, the score is the plain win rate; where the
+labels are separated by length, or lengths hardly vary, no finite fit exists, and no score.
 
 Source: Dubois et al. (2024), Length-controlled AlpacaEval, section 3 (the length term); existence:
 Albert and Anderson (1984), Biometrika 71.
@@ -118,9 +105,6 @@ def fit_logistic(design: FloatArray, target: FloatArray, weight: FloatArray) -> 
 
     Returns:
         The coefficients, shape (features,).
-
-    Raises:
-        HarnessError: No maximum was reached.
     """
     from scipy.special import expit
 

@@ -1,8 +1,7 @@
 """Checkpoints on disk and in memory, and conversations as token ids: what every model here needs.
 
-A model is a folder, or a name that the hub's cache holds. Nothing is downloaded here: weights of
-tens of gigabytes, and licences that a person has to accept, are fetched by that person with
-`hf download`.
+A model is a folder. Nothing is downloaded here: weights of tens of gigabytes, and licences that a
+person has to accept, are fetched by that person with `hf download`.
 
 *One BOS.* Conversations are always rendered by the chat template and tokenised without adding
 special tokens, so that the template's `<bos>` is the only one (the authors' generation and training
@@ -18,8 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
@@ -202,21 +199,6 @@ def pad(
     return ids.to(device), mask.to(device)
 
 
-def local_folder(model: Path | str) -> Path:
-    """Return the folder of a model: it is one, or the hub's name, as `llm-blender/PairRM-hf`."""
-    folder = Path(model).expanduser()
-    if isinstance(model, Path) or folder.is_dir():
-        return folder
-    try:
-        return Path(snapshot_download(model, local_files_only=True))
-    except (LocalEntryNotFoundError, HFValidationError) as error:
-        raise UserError(
-            f"there is neither a folder nor a downloaded model `{model}`: type `hf download "
-            f"{model}` (a gated model asks for its licence to be accepted at "
-            f"https://huggingface.co/{model}, and for `hf auth login`)."
-        ) from error
-
-
 Shape = tuple[int, ...]
 
 
@@ -229,16 +211,13 @@ def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "floa
     dropped, and a reward would still come out.
     """
     weight_files(path)
-    place = _device(device)
-    if dtype not in DTYPES:
-        raise UserError(f"there is no number format `{dtype}` here: use {' or '.join(DTYPES)}.")
     config = kind.config_class.from_pretrained(path, local_files_only=True)
     with torch.device("meta"):  # shapes without memory
         empty = kind(config)
     expected = {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
     check_tensors(path, kind.__name__, expected)
     try:
-        return from_folder(kind, path, dtype).to(place).eval()
+        return from_folder(kind, path, dtype).to(torch.device(device)).eval()
     except torch.OutOfMemoryError as error:
         raise HarnessError(
             f"the model at {path} does not fit into the memory of {device}: free it, use bfloat16, "
@@ -316,13 +295,3 @@ def _files(path: Path) -> list[Path]:
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{index} cannot be read ({error!r}): download the model again.") from error
     return [Path(path) / str(name) for name in sorted(names)]
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UserError(f"`{name}` is no device: use cpu, cuda or cuda:0.") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"there is no `{name}` here: use cpu, or a machine with that GPU.")
-    return device

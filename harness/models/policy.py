@@ -1,20 +1,14 @@
 """The policy answers: completions sampled from a causal model, n for each conversation.
 
-The model. A conversation is rendered with the generation prompt. From the logits at temperature T
-come probabilities; only the nucleus is kept, the smallest set of most likely tokens whose mass
-reaches `top_p` (no top-k); one token of it is drawn by inversion of its cumulative distribution at
-a uniform number u, until the turn ends or `max_new_tokens` are spent:
+From the logits at temperature T come probabilities; only the nucleus is kept, the smallest set of
+most likely tokens whose mass reaches `top_p`; one token of it is drawn by inversion of its
+cumulative distribution at a uniform number u, until the turn ends or `max_new_tokens` are spent:
 
     token = first k with  p_1 + ... + p_k > u * (mass of the nucleus)       (p falling)
-
-Temperature 0 means the most likely token.
 
 The numbers u are derived from the seed, the position of the conversation and the sample number, so
 adding conversations at the end changes no other's completions. `batch_size` enters through rounding
 alone, which now and then tips a draw, so it is part of the identity of a result.
-
-Unlike in `model.generate`, each prompt is read once, its key-value cache is repeated n times, and
-finished sequences leave the batch: on a CPU a third of the time for six short completions.
 
 Source: paper appendix A (six completions); authors' code (temperature 0.7, top_p 0.9).
 """
@@ -129,6 +123,9 @@ def decode(
     log_probabilities: list[list[float]] | None = None,
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
+
+    Unlike in `model.generate`, each prompt is read once, its key-value cache is repeated n times,
+    and finished sequences leave the batch: on a CPU a third of the time for six short completions.
 
     Token ids and mask are B x T, padded on the left; `uniforms` are (B * n) x M numbers in [0, 1),
     one for each token. `log_probabilities` receives B * n lists, the log-probability of each token

@@ -1,13 +1,12 @@
 """Reward models of every kind: how one is found and loaded, and what it says of answers.
 
-*Loading.* A role asks for a model that reads one answer or two. The architecture in the folder's
-`config.json` decides which reader that is; what fits no reader, or reads another number of answers
-than the role asks for, is an error. No code from a model's folder is ever run.
+A role asks for a model that reads one answer or two. The architecture in the folder's `config.json`
+decides which reader that is (`harness.models.formats`); what fits no reader, or reads another
+number of answers than the role asks for, is an error. No code from a model's folder is ever run.
 
-*Verified.* The readers were written from descriptions and are tested on small random checkpoints of
-the same form. That a published model is read rightly is known only once its own files have loaded
-strictly and given its card's reference values. Until then it is `unverified`, and whatever is
-scored with it says so.
+The readers were written from descriptions and are tested on small random checkpoints of the same
+form. Until a published model's own files have loaded strictly and given its card's reference values
+it is `unverified`, and whatever is scored with it says so.
 
 Source: paper appendix A, section 4.2.3 and appendix G; authors' code (`src/reward_hf.py`), which
 scores without a mask: harmless on the right, wrong on the left, where Gemma's tokenizer pads.
@@ -15,7 +14,7 @@ scores without a mask: harmless on the right, wrong on the left, where Gemma's t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
@@ -23,12 +22,11 @@ from typing import Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, RootModel
 from scipy.special import expit
 
 from harness.errors import HarnessError, UserError
 from harness.models import formats
-from harness.models.loading import FIRST_IS_BETTER, Conversation, local_folder, read_config, stamp
+from harness.models.loading import FIRST_IS_BETTER, Conversation, read_config, stamp
 from harness.models.reader import Average, Comparison, PairModel, RewardModel, read_all
 
 Reads = Literal["one answer", "two answers"]
@@ -41,45 +39,41 @@ KINDS: dict[str, type[Any]] = {
 
 @overload
 def load_reward_model(
-    path: Path | str, reads: Literal["one answer"] = ..., *, device: str = ..., dtype: str = ...
+    path: Path, reads: Literal["one answer"] = ..., *, device: str = ..., dtype: str = ...
 ) -> RewardModel: ...
 
 
 @overload
 def load_reward_model(
-    path: Path | str, reads: Literal["two answers"], *, device: str = ..., dtype: str = ...
+    path: Path, reads: Literal["two answers"], *, device: str = ..., dtype: str = ...
 ) -> PairModel: ...
 
 
 def load_reward_model(
-    path: Path | str, reads: Reads = "one answer", *, device: str = "cpu", dtype: str = "float32"
+    path: Path, reads: Reads = "one answer", *, device: str = "cpu", dtype: str = "float32"
 ) -> RewardModel | PairModel:
     """Load a reward model of any kind, or return it from the process's cache.
 
-    It is a folder, or the name of a model that the hub's cache holds; its tensors are exactly those
-    in the files. `dtype` is `float32` or `bfloat16`.
+    Its tensors are exactly those in the files of its folder. `dtype` is `float32` or `bfloat16`.
 
     Raises:
         HarnessError: There is no model at `path`, its files are incomplete, pickled or another
             model's, it has no chat template, or it is of the wrong kind.
     """
-    folder = local_folder(path)
-    return _load(str(folder.resolve()), stamp(folder), reads, device, dtype)
+    return _load(path.resolve(), stamp(path), reads, device, dtype)
 
 
 @lru_cache(maxsize=2)  # online, one rewards and another ranks
 def _load(
-    path: str, stamp: tuple[Any, ...], reads: Reads, device: str, dtype: str
+    path: Path, stamp: tuple[Any, ...], reads: Reads, device: str, dtype: str
 ) -> RewardModel | PairModel:
     del stamp  # part of the key only
-    config = read_config(Path(path))
-    model: RewardModel | PairModel = _kind(path, config, reads).load(
-        Path(path), config, device, dtype
-    )
+    config = read_config(path)
+    model: RewardModel | PairModel = _kind(path, config, reads).load(path, config, device, dtype)
     return model
 
 
-def _kind(path: str, config: dict[str, Any], reads: Reads) -> type[Any]:
+def _kind(path: Path, config: dict[str, Any], reads: Reads) -> type[Any]:
     """Return the reader for a checkpoint."""
     architecture = str((config.get("architectures") or ["nameless model"])[0])
     if architecture.endswith("ForSequenceClassification"):
@@ -203,31 +197,16 @@ def mean_win_probabilities(probabilities: NDArray[np.float64]) -> NDArray[np.flo
     return means
 
 
-TABLE = Path(__file__).with_name("verified_reward_models.json")
-"""The models that were loaded: name on the hub -> revision and date. Nothing is in it yet."""
+VERIFIED: Mapping[str, tuple[str, str]] = {}
+"""The published models whose own files loaded strictly and gave their reference values: name on the
+hub -> revision and day, as 2026-01-31. There is none yet."""
 
 UNVERIFIED = "unverified"
 
 
-class Verified(BaseModel):
-    """When which files of a model were loaded strictly, and gave its reference values."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    revision: str
-    """Commit of the model's repository."""
-    date: str
-    """Day, as 2026-01-31."""
-
-
-class _Table(RootModel[dict[str, Verified]]):
-    pass
-
-
-def verification(identity: str, table: Path = TABLE) -> str:
+def verification(identity: str) -> str:
     """Return `unverified`, or `verified on <date> at revision <commit>`, for `name@revision`."""
     name, _, revision = identity.partition("@")
-    known = _Table.model_validate_json(table.read_text(encoding="utf-8")).root.get(name)
-    if known is None or revision != known.revision:
-        return UNVERIFIED
-    return f"verified on {known.date} at revision {known.revision}"
+    known, date = VERIFIED.get(name, ("", ""))
+    # Without a revision, which one is used is not known.
+    return f"verified on {date} at revision {known}" if known and revision == known else UNVERIFIED

@@ -1,12 +1,9 @@
 """A claim of the paper as a statement that scores can support or contradict.
 
-A testable claim is a conjunction: it holds when each of its statements holds, and a statement says
-that one weighted sum of cells is above zero. `a > b` is the one statement a - b > 0; a trend is a
-statement for each step; `a` within a margin of `b` is two, a - b + margin > 0 and
-b - a + margin > 0. A margin that is a share of a gain is a weighted sum of cells too, so that the
-noise of that gain is part of the test.
-
-One claim of each table is its primary one, declared before there are results.
+A testable claim is a conjunction of statements that a weighted sum of cells is above zero. `a > b`
+is one, a - b > 0; a trend has one for each step; `a` within a margin of `b` is two. A margin that
+is a share of a gain is a weighted sum too, so that the noise of that gain is part of the test. One
+claim of each table is its primary one, declared before there are results.
 """
 
 from __future__ import annotations
@@ -262,11 +259,7 @@ class FigureClaims(Strict):
 
 
 def figure_claims(path: Path | None = None) -> FigureClaims:
-    """Read the claims that belong to figures and to the text.
-
-    Raises:
-        RegistryError: The file is not what it must be.
-    """
+    """Read the claims that belong to figures and to the text."""
     file = path or project_root() / "experiments" / "claims" / "figures.yaml"
     return read_declared(file, FigureClaims, "claims")[0]
 

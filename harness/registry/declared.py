@@ -1,7 +1,10 @@
-"""All that is declared, read once; names of several tables; and files of the user's own.
+"""All that is declared, read once and checked, each alone and all against each other.
 
-A group is a name that stands for several tables, where a command takes them together. A table or a
-profile more can be declared in a file that is named in place of it.
+Of tables that is: known keys, unique ids, a valid recipe for every cell and no setting that changes
+nothing; one id for one table, one meaning for one column, one run id for one recipe. A group is a
+name for several tables; a file of the user's own declares a table or a profile more. Deviations are
+where the paper and its code part, or the paper can be read in several ways: each with the choice
+made here, and the settings and modules that embody it. What is wrong is a `RegistryError`.
 """
 
 from __future__ import annotations
@@ -58,9 +61,6 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
 
     Returns:
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
-
-    Raises:
-        RegistryError: Anything is wrong in any file; it carries every problem found.
     """
     load_plugins()
     problems: list[Problem] = []
@@ -307,11 +307,7 @@ class Deviations(Strict):
 
 
 def deviations(path: Path | None = None) -> Deviations:
-    """Read and check the deviations.
-
-    Raises:
-        RegistryError: The file is not what it must be, or names what there is not.
-    """
+    """Read and check the deviations."""
     found, document = read_declared(path or project_root() / FILE, Deviations, "deviations")
     problems = few(_problems(document, found))
     if problems:
@@ -395,41 +391,24 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @functools.cache
 def all_tables() -> Mapping[str, Table]:
-    """Return the declared tables by id, read once.
-
-    Raises:
-        RegistryError: Anything is wrong in any file.
-    """
+    """Return the declared tables by id, read once."""
     return load_tables()
 
 
 @functools.cache
 def all_figures() -> Mapping[str, Figure]:
-    """Return the declared figures by id, read once.
-
-    Raises:
-        RegistryError: Anything is wrong in any file, or in a table's.
-    """
+    """Return the declared figures by id, read once."""
     return load_figures(all_tables())
 
 
 @functools.cache
 def all_profiles() -> Mapping[str, Profile]:
-    """Return the declared profiles by name, read once.
-
-    Raises:
-        RegistryError: Anything is wrong in any file.
-    """
+    """Return the declared profiles by name, read once."""
     return load_profiles()
 
 
 def named_profile(name: str) -> Profile:
-    """Return a profile by its name, or the one that a file declares.
-
-    Raises:
-        UserError: There is no such profile or file, or the file has the name of a declared one.
-        RegistryError: The file is wrong.
-    """
+    """Return a profile by its name, or the one that a file declares."""
     path = own_file(name)
     if path is None:
         _look_beside("profile", name, all_profiles())
@@ -445,12 +424,7 @@ def named_profile(name: str) -> Profile:
 
 
 def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
-    """Return a table by its name, or the one that a file declares; and all declared tables.
-
-    Raises:
-        UserError: There is no such table or file.
-        RegistryError: The file is wrong, alone or against the declared tables.
-    """
+    """Return a table by its name, or the one that a file declares; and all declared tables."""
     path = own_file(name)
     if path is None:
         _look_beside("table", name, all_tables())
@@ -470,9 +444,6 @@ def own_file(name: str) -> Path | None:
     """Return the file that a name is, None where it is a name and no file's.
 
     A file's name ends in `.yaml` or `.yml`.
-
-    Raises:
-        UserError: There is no such file.
     """
     if not name.endswith((".yaml", ".yml")):
         return None

@@ -1,10 +1,10 @@
-"""A YAML file with the line of every key, and problems that say where they are.
+"""A YAML file under limits, with the line of every key, and problems that say where they are.
 
-A declaration is read in two steps. First the file becomes plain data, with the line of each key
-(`_Walker`); a key given twice, which YAML loaders otherwise drop in silence,
-is a problem. Then a pydantic model checks the data, and each of its complaints is turned into one
-`Problem`: file, line, what is wrong and, for a name that is not known, the nearest one that is.
-Problems are collected over all files and raised together.
+A few bytes of YAML can stand for any amount of data, so a text is first read as a stream of events
+and held against limits on size, depth and what its aliases stand for; whatever is wrong is one
+`YamlFault`. A declaration then becomes plain data with the line of each key, and a pydantic model
+checks it: each complaint is one `Problem` with file, line and, for an unknown name, the nearest
+known one. Problems are collected over all files and raised together, as a `RegistryError`.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ class Marked:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the plain data of a YAML file that is no declaration of the project.
-
-    Raises:
-        UserError: The file cannot be read, or what it holds is not as it must be.
-    """
+    """Return the plain data of a YAML file that is no declaration of the project."""
     try:
         return parse_yaml(read_text(path))
     except YamlFault as fault:
@@ -85,11 +81,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the plain data of a text.
-
-    Raises:
-        YamlFault: It is no YAML, goes beyond a limit or gives a key twice.
-    """
+    """Return the plain data of a text."""
     marked = load(text)
     if marked.repeated:
         raise YamlFault(*marked.repeated[0])
@@ -97,11 +89,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a plain file.
-
-    Raises:
-        YamlFault: It cannot be read, is no plain file, is too large or is not text.
-    """
+    """Return the text of a plain file."""
     try:
         raw = read_plain(path, MOST_BYTES + 1)
     except IsADirectoryError as error:
@@ -123,11 +111,7 @@ def read_text(path: Path) -> str:
 
 
 def load(text: str) -> Marked:
-    """Return the data of a text with its lines.
-
-    Raises:
-        YamlFault: It is no YAML, or goes beyond a limit.
-    """
+    """Return the data of a text with its lines."""
     if len(text) > MOST_BYTES:
         raise YamlFault(1, f"is longer than {MOST_BYTES} characters")
     strange = yaml.reader.Reader.NON_PRINTABLE.search(text)
@@ -354,9 +338,6 @@ def yaml_files(folder: Path) -> list[Path]:
     What is no file (a folder, a link that leads nowhere) is among them: reading it is a problem,
     passing over it would be a silence. Only the links by which Emacs marks what it has open
     (`.#name`) are left out.
-
-    Raises:
-        RegistryError: A folder cannot be read.
     """
 
     def refuse(error: OSError) -> NoReturn:
@@ -376,9 +357,6 @@ def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[
     """Return the files that were found in some folders.
 
     `what` says what each of them declares: "table".
-
-    Raises:
-        RegistryError: There is none.
     """
     if not files:
         message = f"no {what} is declared here; is this the right folder?"
@@ -448,11 +426,7 @@ def misnamed(document: Document, key: str, found: BaseModel) -> list[Problem]:
 
 
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:
-    """Return what a single file declares, and the file as it was read.
-
-    Raises:
-        RegistryError: Anything is wrong in it; it carries every problem found.
-    """
+    """Return what a single file declares, and the file as it was read."""
     document = read_document(path)
     problems: list[Problem] = []
     found = checked(document, model, problems, what)
@@ -471,11 +445,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def find(what: str, declared: Mapping[str, Found], name: str) -> Found:
-    """Return what is declared under a name.
-
-    Raises:
-        UserError: There is no such thing; the message names the nearest.
-    """
+    """Return what is declared under a name."""
     if name not in declared:
         raise UserError(f"there is no {what} `{name}`{nearest(name, declared)}")
     return declared[name]

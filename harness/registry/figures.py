@@ -284,9 +284,6 @@ def load_figures(
 
     Returns:
         The figures by id, in order of their numbers.
-
-    Raises:
-        RegistryError: Anything is wrong in any file; it carries every problem found.
     """
     problems: list[Problem] = []
     figures: list[Figure] = []

@@ -452,11 +452,7 @@ def trains_on_matched(recipe: Recipe) -> bool:
 
 
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:
-    """Read and check every profile in a folder, or that of one file.
-
-    Raises:
-        RegistryError: Anything is wrong in any file; it carries every problem found.
-    """
+    """Read and check every profile in a folder, or that of one file."""
     load_plugins()
     profiles: dict[str, Profile] = {}
     problems: list[Problem] = []

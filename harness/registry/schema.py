@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, RootModel, field_validator, model_validator
+from pydantic import Field, PrivateAttr, RootModel, field_validator, model_validator
 
 from harness.errors import UserError
 from harness.extensions import BENCHMARKS
@@ -281,22 +281,14 @@ class Table(Strict):
         return sum(len(row.values) for row in self.rows)
 
     def row(self, name: str) -> Row:
-        """Return a row.
-
-        Raises:
-            UserError: There is no row of that name.
-        """
+        """Return a row."""
         rows = {row.id: row for row in self.rows}
         if name not in rows:
             raise UserError(f"`{self.id}` has no row `{name}`{nearest(name, rows)}")
         return rows[name]
 
     def column(self, name: str) -> Column:
-        """Return a column.
-
-        Raises:
-            UserError: There is no column of that name.
-        """
+        """Return a column."""
         columns = {column.id: column for column in self.columns}
         if name not in columns:
             raise UserError(f"`{self.id}` has no column `{name}`{nearest(name, columns)}")
@@ -325,9 +317,15 @@ class Table(Strict):
         """Return the settings of a cell as declared, before they are checked."""
         return layered(self.recipe, row.recipe, column.recipe)
 
+    _recipes: dict[tuple[str, str], Recipe] = PrivateAttr(default_factory=dict)
+
     def recipe_of(self, row: Row, column: Column) -> Recipe:
         """Return the recipe of a cell."""
-        return Recipe.model_validate(self.settings(row, column))
+        known = self._recipes.get((row.id, column.id))
+        if known is None:  # checking it takes longer than all else that is asked of a table
+            known = Recipe.model_validate(self.settings(row, column))
+            self._recipes[row.id, column.id] = known
+        return known
 
     def recipes(self, row: Row) -> Mapping[str, Recipe]:
         """Return the distinct recipes of a row by their run ids, in order of the columns."""

@@ -1,13 +1,9 @@
 """How a profile trains: the hyperparameters of each algorithm, and the hardware and its layout.
 
-What every trainer has comes first, then what offline trainers add, then each algorithm's own
-constants under the names the papers use. Sources stand in the profiles, beside the numbers.
-
-Without a `hardware` section everything is trained in the worker's own process in float32, as the
-embedded world is. With it training runs under `accelerate`. What changes numbers (the number
-format, the implementation of attention, LoRA, and that last batches are filled up) is part of a
-stage's identity; how many devices there are, how they share a batch and what they keep in memory is
-not. Online, one device and several differ, because several draw rollouts otherwise.
+Sources stand in the profiles, beside the numbers. Without a `hardware` section everything is
+trained in the worker's own process in float32; with it under `accelerate`. What changes numbers
+(number format, attention, LoRA, that last batches are filled up) is part of a stage's identity; how
+devices share a batch is not. Online, one device and several differ: several draw otherwise.
 """
 
 from __future__ import annotations
@@ -130,11 +126,7 @@ class Training(Strict):
     """Hyperparameters of OAIF."""
 
     def of(self, algorithm: str) -> Offline | OnlineTraining:
-        """Return the hyperparameters of an algorithm.
-
-        Raises:
-            UserError: The profile does not have it.
-        """
+        """Return the hyperparameters of an algorithm."""
         found = getattr(self, algorithm) if algorithm in type(self).model_fields else None
         if found is None:
             raise UserError(f"there are no hyperparameters for `{algorithm}` in this profile")
@@ -251,11 +243,7 @@ class Hardware(Strict):
         }
 
     def online_numerics(self, dtype: str) -> dict[str, Any]:
-        """Return what changes the numbers of online training, for its stage's settings.
-
-        Raises:
-            UserError: adapters are asked for, which online training has not.
-        """
+        """Return what changes the numbers of online training, for its stage's settings."""
         if self.lora is not None:
             raise UserError("online training has no adapters: take `hardware.lora` out.")
         told = {

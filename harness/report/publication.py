@@ -61,6 +61,11 @@ class Extent:
     counts: Mapping[str, int]
     lacking: tuple[str, ...] = ()
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers follow from values of single prompts; of a sweep that is its rows."""
+        return self.counts.get("numbers", len(self.rows))
+
     def less_than(self, before: Extent) -> list[str]:
         """Return what another extent has and this one has not, each in words."""
         rows = [f"`{row}`" for row in before.rows if row not in self.rows]
@@ -121,7 +126,6 @@ class Kind(Generic[Model]):
             Where there is none, the page follows from the report alone.
         difference: Returns the first number, in words, that does not follow from those values,
             given the folder they lie in; None where all do.
-        numbers: Returns how many numbers follow.
     """
 
     name: str
@@ -129,7 +133,6 @@ class Kind(Generic[Model]):
     model: type[Model]
     extent: Callable[[Model], Extent]
     page: Callable[[Model], str]
-    numbers: Callable[[Model], int]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
     values: Callable[[Model], str | None] = lambda report: None
     difference: Callable[[Model, Path], str | None] = lambda report, folder: None
@@ -239,7 +242,7 @@ class Kind(Generic[Model]):
                 f"{folder / REPORT}: the {number} does not follow from {file}; publish the "
                 f"{self.name} again"
             )
-        return self.numbers(report)
+        return self.extent(report).numbers
 
     def _changed(self, folder: Path) -> str | None:
         """Return the first published number that does not follow from the values as they are now.

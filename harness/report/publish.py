@@ -179,13 +179,9 @@ def table_extent(report: Report) -> Extent:
     return Extent(
         rows=tuple(row.id for row in report.rows),
         seeds=report.seeds,
-        counts={"numbers": _numbers(report)},
+        counts={"numbers": sum(cell.mean is not None for cell in report.cells)},
         lacking=publication.without_numbers(states),
     )
-
-
-def _numbers(report: Report) -> int:
-    return sum(cell.mean is not None for cell in report.cells)
 
 
 def published_folders(results_dir: Path) -> Iterator[Path]:
@@ -209,7 +205,6 @@ TABLE = Kind(
     Report,
     table_extent,
     page=as_markdown,
-    numbers=_numbers,
     pictures=pictures,
     values=lambda report: SCORES,
     difference=difference,

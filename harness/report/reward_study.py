@@ -26,7 +26,7 @@ from harness.report.view import APPLIES_NOT, NO_COMPARISON, Block, signed
 from harness.runtime import Stage, Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
 from harness.trainer.factory import SEED
-from harness.worlds.protocol import ACCURACY, BEST_OF_N
+from harness.worlds import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns

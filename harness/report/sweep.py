@@ -493,7 +493,6 @@ SWEEP = Kind(
     SweepReport,
     lambda report: report.extent,
     page=as_markdown,
-    numbers=lambda report: len(report.benchmarks),
     pictures=pictures,
     values=lambda report: SCORES,
     difference=difference,

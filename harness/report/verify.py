@@ -19,10 +19,9 @@ from typing import Any, Literal
 
 from harness.errors import HarnessError, UserError
 from harness.report import publication
-from harness.report.error_rates import ERROR_RATES
 from harness.report.figures.drawing import FIGURE
+from harness.report.measurements import ERROR_RATES, OVER_OPTIMISATION
 from harness.report.model import Count
-from harness.report.over_optimisation import OVER_OPTIMISATION
 from harness.report.publication import DIGESTS, INDEX, KEPT, REPORT, Entry, Index, Kind
 from harness.report.publish import TABLE
 from harness.report.sweep import SWEEP

@@ -3,13 +3,21 @@
 The store is content-addressed and the one source of truth for reports and tracking.
 """
 
-from harness.runtime.crew import Need, Needs
 from harness.runtime.engine import Engine, LocalEngine
 from harness.runtime.engines import HERE, EngineOptions
-from harness.runtime.events import (
+from harness.runtime.files import StoreError
+from harness.runtime.manifest import (
+    Failure,
+    Manifest,
+    Provenance,
+    available_cores,
+    collect_provenance,
+)
+from harness.runtime.plan import (
     Event,
     Interrupted,
     Outcome,
+    Plan,
     StageElsewhere,
     StageFailed,
     StageFinished,
@@ -18,10 +26,7 @@ from harness.runtime.events import (
     StageStarted,
     Tally,
 )
-from harness.runtime.files import StoreError
-from harness.runtime.manifest import Failure, Manifest
-from harness.runtime.plan import Plan
-from harness.runtime.provenance import Provenance, available_cores, collect_provenance
+from harness.runtime.pool import Need, Needs
 from harness.runtime.stage import (
     FingerprintError,
     Json,

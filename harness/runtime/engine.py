@@ -24,11 +24,18 @@ from typing import TYPE_CHECKING, Self
 
 from harness.errors import HarnessError, UserError
 from harness.quiet import worker_environment
-from harness.runtime.crew import Crew, Message, Need, Needs
-from harness.runtime.events import (
+from harness.runtime.files import DiskFullError, StoreError, disk_full
+from harness.runtime.manifest import (
+    Provenance,
+    available_cores,
+    collect_provenance,
+)
+from harness.runtime.plan import (
     Event,
     Interrupted,
     Outcome,
+    Plan,
+    Schedule,
     StageElsewhere,
     StageFailed,
     StageFinished,
@@ -36,14 +43,7 @@ from harness.runtime.events import (
     StageSkipped,
     StageStarted,
 )
-from harness.runtime.files import DiskFullError, StoreError, disk_full
-from harness.runtime.plan import Plan, Schedule
-from harness.runtime.pool import Pool
-from harness.runtime.provenance import (
-    Provenance,
-    available_cores,
-    collect_provenance,
-)
+from harness.runtime.pool import Crew, Message, Need, Needs, Pool
 from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
 

@@ -22,9 +22,8 @@ from typing import TypedDict, cast
 from harness.errors import HarnessError
 from harness.project import PACKAGE, work_dir
 from harness.quiet import worker_environment
-from harness.runtime.crew import LAST, Message
-from harness.runtime.pool import Pool
-from harness.runtime.provenance import code_digest
+from harness.runtime.manifest import code_digest
+from harness.runtime.pool import LAST, Message, Pool
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
 from harness.runtime.worker import Setup

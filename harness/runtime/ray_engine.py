@@ -20,10 +20,10 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.quiet import QUIET
-from harness.runtime.crew import LAST, Crew, Message, Need, Needs, refuse, visible_gpus
 from harness.runtime.engine import Engine
 from harness.runtime.host import Host, Order, fault, order
-from harness.runtime.provenance import available_cores
+from harness.runtime.manifest import available_cores
+from harness.runtime.pool import LAST, Crew, Message, Need, Needs, refuse, visible_gpus
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
 

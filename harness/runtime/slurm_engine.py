@@ -26,12 +26,12 @@ from typing import Any
 
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE
-from harness.runtime.crew import LAST, Crew, Message, Need, Needs
 from harness.runtime.engine import Engine
 from harness.runtime.files import explained
 from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, Order, order
 from harness.runtime.manifest import utc_now
 from harness.runtime.plan import Plan
+from harness.runtime.pool import LAST, Crew, Message, Need, Needs
 from harness.runtime.stage import Stage
 from harness.runtime.worker import Setup
 

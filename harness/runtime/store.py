@@ -42,13 +42,14 @@ from harness.runtime.manifest import (
     MANIFEST,
     Failure,
     Manifest,
+    Provenance,
+    collect_provenance,
     read_failure,
     read_manifest,
     utc_now,
     write_json,
     write_manifest,
 )
-from harness.runtime.provenance import Provenance, collect_provenance
 from harness.runtime.remote import Remote, url_of
 from harness.runtime.stage import PROGRESS, Point, Stage, StageRecord, point_of, titled
 

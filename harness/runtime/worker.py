@@ -24,8 +24,8 @@ from harness.errors import HarnessError
 from harness.extensions import load_plugins
 from harness.runtime import leases
 from harness.runtime.files import DiskFullError, explained
+from harness.runtime.manifest import Provenance
 from harness.runtime.processes import Parent
-from harness.runtime.provenance import Provenance
 from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecord
 from harness.runtime.store import Store
 

@@ -39,11 +39,7 @@ def ignore(_: object) -> None:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds that a text names, such as `0`, `0,2`, `0-4` or `0-2,7`, in ascending order.
-
-    Raises:
-        UserError: The text is not that, names a seed twice, or names too many.
-    """
+    """Return the seeds that a text such as `0`, `0,2` or `0-2,7` names, in ascending order."""
     given = f"`--seeds {text}`" if len(text) <= 80 else f"`--seeds {text[:80]}…`"
     seeds: set[int] = set()
     for part in text.split(","):
@@ -67,11 +63,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def workers_of(jobs: int | None) -> int:
-    """Return the number of processes that `--jobs` asks for; one per core where it is not given.
-
-    Raises:
-        UserError: It is less than 1, or more than any machine has use for.
-    """
+    """Return the number of processes that `--jobs` asks for; one per core where it is not given."""
     from harness.runtime import available_cores
 
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
@@ -81,11 +73,7 @@ def workers_of(jobs: int | None) -> int:
 
 
 def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
-    """Return seeds in ascending order, given as a text or as numbers.
-
-    Raises:
-        UserError: As `parse_seeds`, or there is none.
-    """
+    """Return seeds in ascending order, given as a text or as numbers."""
     if isinstance(seeds, str):
         return parse_seeds(seeds)
     if isinstance(seeds, int):
@@ -97,11 +85,7 @@ def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
 
 
 def parse_names(option: str, text: str | None) -> tuple[str, ...] | None:
-    """Return the names in a text, separated by commas; None where there is no text.
-
-    Raises:
-        UserError: A name is empty or stands there twice.
-    """
+    """Return the names in a text, separated by commas; None where there is no text."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(","))
@@ -143,12 +127,7 @@ class Publishing:
 def publishing(
     publish: bool, allow_fewer: str | None, names: Collection[str], profile: str
 ) -> Publishing | None:
-    """Return where and how to publish some names, None where that is not asked for.
-
-    Raises:
-        UserError: There is no such profile or it consists of stand-ins, less is allowed of
-            something that is not published, or there is no checkout to publish in.
-    """
+    """Return where and how to publish some names, None where that is not asked for."""
     from harness.registry.declared import named_profile
     from harness.registry.profile import MEANINGLESS
 

@@ -26,7 +26,7 @@ from harness.runtime import (
     State,
     Store,
 )
-from harness.selection.names import again, ignore
+from harness.selection.names import DEFAULT_PROFILE, again, ignore
 from harness.strict import Output, Strict
 from harness.trainer import factory
 from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
@@ -76,7 +76,8 @@ class Summary(Output):
     jobs: int
     """Workers that the estimate assumes."""
     estimated_s: float | None
-    """Expected seconds until all is done; null where there is a price instead."""
+    """Expected seconds until all is done; null where there is a price instead, and where no stage
+    of a kind that is left was ever timed at the profile."""
     failures: list[Failure]
     price: Price | None
     """What is left costs; null at a profile that costs nothing."""
@@ -191,11 +192,7 @@ class RunPlan:
 
     @cached_property
     def price(self) -> Price | None:
-        """The price of what is left; None for a profile that has no prices.
-
-        Raises:
-            UserError: An option is wrong, or is given for a profile that has no prices.
-        """
+        """The price of what is left; None for a profile that has no prices."""
         profile = self.work.profile
         if not has_price(profile):
             if self.options != PriceOptions():
@@ -213,12 +210,7 @@ class RunPlan:
         return price(stages, profile, hardware, done)
 
     def refuse_over_limits(self) -> None:
-        """Refuse a plan whose price passes a limit.
-
-        Raises:
-            HarnessError: It does; the message says which.
-            UserError: A limit is none.
-        """
+        """Refuse a plan whose price passes a limit."""
         limits = Limits(self.options.max_gpu_hours, self.options.budget_usd)
         sentence = None if self.price is None else over_limits(self.price, limits)
         if sentence is not None:
@@ -294,15 +286,11 @@ class RunPlan:
 
     @property
     def _progress(self) -> dict[str, Any]:
-        """What every summary says.
-
-        The expected time is that of a self-contained profile alone, on which stages were timed;
-        others have a price.
-        """
+        """What every summary says."""
         plan, store, price = self.stages, self.store, self.price
         kinds = dict.fromkeys(stage.kind for stage in plan)
         of_kind = {kind: self._counts(s for s in plan if s.kind == kind) for kind in kinds}
-        left_s = plan.remaining_s(store, self.jobs, factory.EXPECTED_S) if price is None else None
+        left_s = self._left_s if price is None else None
         failed = [stage for stage in plan if self._states[stage.fingerprint] == "failed"]
         return {
             "profile": self.work.profile.name,
@@ -317,6 +305,19 @@ class RunPlan:
             "failures": [_failure(stage, store) for stage in failed],
             "price": price,
         }
+
+    @property
+    def _left_s(self) -> float | None:
+        """Expected seconds until all is done; None where that would be a guess.
+
+        The times that ship with the project are those of `micro`. At another profile a kind of
+        stage is timed once one of its stages is done.
+        """
+        timed = {stage.kind for stage in self.stages if self._states[stage.fingerprint] == "done"}
+        unknown = {stage.kind for stage in self.stages.pending(self.store)} - timed
+        if unknown and self.work.profile.name != DEFAULT_PROFILE:
+            return None
+        return self.stages.remaining_s(self.store, self.jobs, factory.EXPECTED_S)
 
     def run(
         self,
@@ -347,7 +348,6 @@ class RunPlan:
 
         Raises:
             Interrupted: Ctrl-C.
-            UserError: A model, prompts or a benchmark that a stage needs are not on this machine.
         """
         from harness.project import work_dir
         from harness.report.asked import remember
@@ -500,8 +500,10 @@ def _what_is_left(summary: Summary) -> str:
         return "All stages are done."
     retried = f" ({stages.failed} failed before)" if stages.failed else ""
     done = f"{stages.done} done, {left} to compute{retried}"
-    if summary.estimated_s is None:
+    if summary.price is not None:
         return f"{done}."
+    if summary.estimated_s is None:
+        return f"{done}; nothing was timed at {summary.profile} yet to say how long that takes."
     workers = counted(summary.jobs, "worker")
     return f"{done}: about {duration(summary.estimated_s)} with {workers}."
 

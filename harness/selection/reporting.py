@@ -1,22 +1,39 @@
-"""What the store holds of a table, a figure or several tables, in every form it is shown in."""
+"""What the store holds of a table, a figure or several tables, in every form it is shown in.
+
+And the paper's claims, each judged by that or by what is published.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.errors import UserError
+from harness.project import results_dir, store_dir, work_dir
+from harness.registry.claims import Qualitative, figure_claims
+from harness.registry.declared import GROUPS, all_tables, members, named_table, own_file
+from harness.registry.documents import nearest
+from harness.registry.figures import Figure
+from harness.registry.profile import Profile, lacking_rows
+from harness.registry.schema import Table
+from harness.report import asked
 from harness.report.cells import build_cells
-from harness.report.model import STATES, Cell
+from harness.report.claims import judge_figures, judge_published, judge_runs
+from harness.report.model import STATES, Cell, Verdict
+from harness.report.publish import read_published
 from harness.report.render import as_json
 from harness.report.scores import Measured, read_scores
+from harness.report.verdicts import judge_without
+from harness.report.view import seeds_text
 from harness.runtime import Store
-from harness.selection.names import Format
-from harness.trainer.runs import FigureRuns, TableRuns, Work
+from harness.selection.names import DEFAULT_SEEDS, Format, seeds_of
+from harness.trainer.runs import FigureRuns, TableRuns, Work, plan_figure, plan_table
+from harness.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,11 +149,7 @@ class TableReport(Report):
         print_report(self.details, console, details=details)
 
     def publish(self, results_dir: Path, *, allow_fewer: bool) -> Path:
-        """Write it to the folder of published results; return its own folder.
-
-        Raises:
-            Refused: It is not whole, or has less than what stands there, and that is not allowed.
-        """
+        """Write it to the folder of published results; return its own folder."""
         from harness.report.publish import publish
 
         return publish(self.runs, self.store, results_dir, allow_fewer=allow_fewer)
@@ -189,11 +202,7 @@ class FigureReport(Report):
         print_figure(self.details, console)
 
     def publish(self, results_dir: Path, *, allow_fewer: bool) -> Path:
-        """Write it to the folder of published results; return its own folder.
-
-        Raises:
-            Refused: It is not whole, or has less than what stands there, and that is not allowed.
-        """
+        """Write it to the folder of published results; return its own folder."""
         from harness.report.figures.drawing import publish_figure
 
         return publish_figure(self.details, results_dir, allow_fewer=allow_fewer)
@@ -314,3 +323,143 @@ def _html(title: str, facts: Iterable[tuple[str, str]], blocks: Iterable[Block])
         rows = (f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in block.rows)
         found.append(f"<table><tr>{head}</tr>{''.join(rows)}</table>")
     return "".join(found)
+
+
+def seeds_shown(
+    table: Table,
+    profile: Profile,
+    rows: Sequence[str] | None,
+    on_note: Callable[[str], None],
+) -> tuple[int, ...]:
+    """Return the seeds that a report of a table, or of rows, shows when it is not told which.
+
+    They are the most complete of those ever asked for, the default ones where none were;
+    `on_note` hears of those that are left out.
+    """
+    found = asked.shown_seeds(work_dir(), Store(store_dir()), table, profile, rows)
+    if found is None:
+        return seeds_of(DEFAULT_SEEDS)
+    if found.left_out:
+        others = ", ".join(f"{seed} ({number})" for seed, number in found.left_out.items())
+        on_note(
+            f"{table.id}: shown are the most complete seeds, {seeds_text(found.seeds)}, with "
+            f"{found.whole} of {counted(found.runs, 'run')} done; left out, with how many are "
+            f"done: {others}; `--seeds` names others"
+        )
+    return found.seeds
+
+
+def seeds_shown_of_figure(
+    figure: Figure, tables: Mapping[str, Table], profile: Profile
+) -> tuple[int, ...]:
+    """Return the most complete seeds ever asked for of a figure or of a table behind it."""
+    default = seeds_of(DEFAULT_SEEDS)
+    names = (figure.id, *dict.fromkeys(ref.partition("/")[0] for ref in figure.rows))
+    known = {s for name in names for s in asked.ever_asked(work_dir(), name, profile.name)}
+    if not known:
+        return default
+    of_tables = {asked.recall(work_dir(), name, profile.name) for name in names[1:]} - {None}
+    (agreed,) = of_tables if len(of_tables) == 1 else (None,)
+    last = asked.recall(work_dir(), figure.id, profile.name) or agreed or default
+    runs = plan_figure(figure, tables, profile, sorted(known))
+    return asked.most_complete(runs, Store(store_dir()), last).seeds
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Verdicts on claims.
+
+    Attributes:
+        verdicts: The verdicts.
+        seeds: The seeds of each table that they rest on.
+    """
+
+    verdicts: Sequence[Verdict]
+    seeds: Mapping[str, Sequence[int]]
+
+
+def judge(
+    names: Sequence[str],
+    profile: Profile,
+    seeds: Sequence[int] | None,
+    *,
+    published: bool,
+    on_note: Callable[[str], None],
+) -> Judged:
+    """Judge the claims of some tables, groups and figures, of all that are declared by default.
+
+    A table may be the path of a file of the user's own.
+
+    They are judged by the store, of the seeds given or the most complete ones of each table, or by
+    what is published. `on_note` hears of seeds that are left out.
+    """
+    tables, declared = dict(all_tables()), figure_claims()
+    names = _spelt_out(names)
+    for i, name in enumerate(names):
+        if own_file(name) is not None:
+            table, _ = named_table(name)
+            tables[table.id], names[i] = table, table.id
+    known = [*tables, *(figure.id for figure in declared.figures)]
+    for name in names:
+        if name not in known:
+            raise UserError(f"there is no table or figure `{name}`{nearest(name, known)}")
+    wanted = set(names or known)
+    # A figure's claim may be measured by claims of tables that were not asked for.
+    measured_by = {
+        claim
+        for figure in declared.figures
+        if figure.id in wanted
+        for c in figure.claims
+        if isinstance(c.test, Qualitative)
+        for claim in c.test.measured_by or ()
+    }
+    of: dict[str, Sequence[int]] = {}
+    verdicts: list[Verdict] = []
+    for table in tables.values():
+        if table.id in wanted or any(claim.id in measured_by for claim in table.claims):
+            verdicts += (
+                _published(of, table, profile)
+                if published
+                else _stored(of, table, profile, seeds, on_note)
+            )
+    verdicts += judge_figures(declared, verdicts, profile.scale)
+    return Judged([verdict for verdict in verdicts if verdict.table in wanted], of)
+
+
+def _spelt_out(names: Sequence[str]) -> list[str]:
+    """Return names with each group's tables in its place; in that of `all`, figures as well."""
+    found: list[str] = []
+    for name in names:
+        if name in GROUPS:
+            found += [table.id for table in members(name, all_tables())]
+            found += [figure.id for figure in figure_claims().figures] if name == "all" else []
+        else:
+            found.append(name)
+    return found
+
+
+def _stored(
+    of: dict[str, Sequence[int]],
+    table: Table,
+    profile: Profile,
+    asked: Sequence[int] | None,
+    on_note: Callable[[str], None],
+) -> list[Verdict]:
+    """Judge a table by what the store holds, of seeds or of the most complete; `of` gets them."""
+    lacking = lacking_rows(table, profile)
+    rows = [row.id for row in table.rows if row.id not in lacking]
+    if not rows:
+        return judge_without(table, profile.scale, lacking[table.rows[0].id])
+    seeds = seeds_shown(table, profile, None, on_note) if asked is None else asked
+    of[table.id] = seeds
+    return judge_runs(plan_table(table, profile, seeds, rows), Store(store_dir()), lacking)
+
+
+def _published(of: dict[str, Sequence[int]], table: Table, profile: Profile) -> list[Verdict]:
+    """Judge a table by what is published of it; `of` gets its seeds."""
+    folder = results_dir() / profile.name / table.id
+    if not folder.is_dir():
+        return judge_without(table, profile.scale, f"`{table.id}` is not published")
+    found = read_published(folder)
+    of[table.id] = found.report.seeds
+    return judge_published(table, found, profile)

@@ -36,7 +36,6 @@ from harness.selection.names import (
 )
 
 if TYPE_CHECKING:
-    from harness.report.asked import Shown
     from harness.runtime import Event
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Report
@@ -206,27 +205,33 @@ class Selection:
             UserError: The profile cannot run it, or a row does not exist.
         """
         from harness.report.page.contents import runnable
-        from harness.selection.reporting import FigureReport, GroupReport, TableReport
+        from harness.selection import reporting
         from harness.trainer.runs import plan_table
 
         note, store = on_note or ignore, Store(store_dir())
         if self.figure is not None:
-            asked = self._asked(seeds) or self._shown_of_figure()
-            return FigureReport(self._figure_runs(self.figure, asked), store)
+            asked = self._asked(seeds) or reporting.seeds_shown_of_figure(
+                self.figure, self.declared, self.profile
+            )
+            return reporting.FigureReport(self._figure_runs(self.figure, asked), store)
         if not self.is_group:
             (table,) = self.tables
-            asked = self._asked(seeds) or self.shown(table, note)
-            return TableReport(plan_table(table, self.profile, asked, self.rows), store)
+            asked = self._asked(seeds) or reporting.seeds_shown(
+                table, self.profile, self.rows, note
+            )
+            return reporting.TableReport(plan_table(table, self.profile, asked, self.rows), store)
         tables, left_out = [], {}
         for table in self.tables:
-            asked = self._asked(seeds) or self.shown(table, note)
+            asked = self._asked(seeds) or reporting.seeds_shown(
+                table, self.profile, self.rows, note
+            )
             runs, lacking = runnable(table, self.profile, asked)
             if runs is None:
                 left_out[table.id] = [lacking[table.rows[0].id]]
                 note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
             else:
-                tables.append(TableReport(runs, store, whole=True))
-        return GroupReport(tuple(tables), left_out)
+                tables.append(reporting.TableReport(runs, store, whole=True))
+        return reporting.GroupReport(tuple(tables), left_out)
 
     def page(
         self,
@@ -250,9 +255,12 @@ class Selection:
 
             return as_html(from_results(self.tables, self.profile, results_dir()))
         from harness.report.page.contents import from_store
+        from harness.selection import reporting
 
         def of(table: Table) -> Sequence[int]:
-            return self._asked(seeds) or self.shown(table, on_note or ignore)
+            return self._asked(seeds) or reporting.seeds_shown(
+                table, self.profile, self.rows, on_note or ignore
+            )
 
         figures = declared.all_figures().values()
         store = Store(store_dir())
@@ -297,14 +305,14 @@ class Selection:
         Raises:
             HarnessError: It is refused.
         """
-        from harness.selection.reporting import FigureReport, TableReport
+        from harness.selection import reporting
 
         note, allowed = on_note or ignore, set(fewer)
         if self.is_group:
             self._publish_tables(results_dir, allowed, seeds, note, on_warning or ignore)
             return None
         report = self.report(seeds, note)
-        assert isinstance(report, TableReport | FigureReport)
+        assert isinstance(report, reporting.TableReport | reporting.FigureReport)
         folder = report.publish(results_dir, allow_fewer=self.id in allowed)
         note(f"published in {folder}")
         return report
@@ -315,14 +323,16 @@ class Selection:
         """Publish those tables of a group that were run; a refused one does not stop the others."""
         from harness.report.asked import recall
         from harness.report.publication import Refused
-        from harness.selection.reporting import TableReport
+        from harness.selection import reporting
         from harness.trainer.runs import plan_table, sorted_out
 
         runnable, left_out = sorted_out(self.name, self.tables, self.profile)
         store, refused = Store(store_dir()), []
         for table in runnable:
-            asked = self._asked(seeds) or self.shown(table, note)
-            report = TableReport(plan_table(table, self.profile, asked), store)
+            asked = self._asked(seeds) or reporting.seeds_shown(
+                table, self.profile, self.rows, note
+            )
+            report = reporting.TableReport(plan_table(table, self.profile, asked), store)
             # Rows of other tables do not make it one that was run.
             never = recall(work_dir(), table.id, self.profile.name) is None
             if never or {cell.state for cell in report.cells} <= {"not_run", "not_available"}:
@@ -363,46 +373,6 @@ class Selection:
             skip = self.skip_unsupported or skip_unsupported
             return plan_group(self.name, self.tables, self.profile, seeds, skip=skip)
         return plan_table(self.tables[0], self.profile, seeds, self.rows)
-
-    def shown(self, table: Table, on_note: Say) -> tuple[int, ...]:
-        """Return the seeds that a report of a table shows when it is not told which.
-
-        They are the most complete of those ever asked for, the default ones where none were;
-        `on_note` hears of those that are left out.
-
-        Raises:
-            UserError: There is no such row.
-            HarnessError: The record of the seeds asked for is broken.
-        """
-        from harness.report.asked import shown_seeds
-
-        found = shown_seeds(work_dir(), Store(store_dir()), table, self.profile, self.rows)
-        if found is None:
-            return seeds_of(DEFAULT_SEEDS)
-        if found.left_out:
-            on_note(_left_out(table, found))
-        return found.seeds
-
-    def _shown_of_figure(self) -> tuple[int, ...]:
-        """Return the most complete seeds ever asked for of the figure or of a table behind it.
-
-        Raises:
-            HarnessError: A record of seeds asked for is broken.
-        """
-        from harness.report.asked import ever_asked, most_complete, recall
-
-        assert self.figure is not None
-        folder, profile = work_dir(), self.profile.name
-        default = seeds_of(DEFAULT_SEEDS)
-        names = (self.id, *dict.fromkeys(ref.partition("/")[0] for ref in self.figure.rows))
-        known = {seed for name in names for seed in ever_asked(folder, name, profile)}
-        if not known:
-            return default
-        of_tables = {recall(folder, name, profile) for name in names[1:]} - {None}
-        (agreed,) = of_tables if len(of_tables) == 1 else (None,)
-        last = recall(folder, self.id, profile) or agreed or default
-        runs = self._figure_runs(self.figure, sorted(known))
-        return most_complete(runs, Store(store_dir()), last).seeds
 
     def _figure_runs(self, figure: Figure, seeds: Sequence[int]) -> FigureRuns:
         from harness.trainer.runs import plan_figure
@@ -490,16 +460,3 @@ def is_figure(name: str) -> bool:
     if name in declared.all_tables() or declared.own_file(name) is not None:
         return False
     return name.startswith("fig") or name in declared.all_figures()
-
-
-def _left_out(table: Table, shown: Shown) -> str:
-    """Return which seeds a report leaves out, in a sentence."""
-    from harness.report.view import seeds_text
-    from harness.words import counted
-
-    others = ", ".join(f"{seed} ({number})" for seed, number in shown.left_out.items())
-    return (
-        f"{table.id}: shown are the most complete seeds, {seeds_text(shown.seeds)}, with "
-        f"{shown.whole} of {counted(shown.runs, 'run')} done; left out, with how many are "
-        f"done: {others}; `--seeds` names others"
-    )

@@ -1,9 +1,9 @@
-"""What lies in the store: how much of each kind, whether it is whole, and what nothing needs.
+"""What lies in the store: how much, whether it is whole, what nothing needs, what MLflow shows.
 
 Needed are the stages of every declared table and figure, at every profile, with every seed that
 this work folder has ever run them with. Weights and optimiser state of a segment of an online run
-are *spent* when all stages that need the segment are done and the run has gone on from it: reports
-read its curves alone. Both can be computed again, and are dropped only on demand.
+are *spent* when all stages that need it are done and the run has gone on from it. Both can be
+computed again, and are dropped only on demand.
 """
 
 from __future__ import annotations
@@ -106,11 +106,7 @@ class Inventory:
 
 
 def inventory(store: Store) -> Inventory:
-    """Look through a store, reading manifests alone.
-
-    Raises:
-        HarnessError: The store, or the record of the seeds asked for, cannot be read.
-    """
+    """Look through a store, reading manifests alone."""
     found = Inventory(store)
     runs = list(_ever_run())
     found.runs = sum(len(one.runs) for one in runs if isinstance(one, TableRuns))
@@ -171,11 +167,7 @@ def _ever_run() -> Iterator[TableRuns | FigureRuns]:
 
 
 def refuse_to_empty(found: Inventory) -> None:
-    """Refuse to delete where this work folder cannot tell what is needed.
-
-    Raises:
-        UserError: It has run nothing that is declared, and others may have filled the store.
-    """
+    """Refuse to delete where this work folder cannot tell what is needed."""
     if found.unneeded and not found.runs:
         raise UserError(
             f"nothing declared was run from {work_dir()}, so that everything in "
@@ -185,11 +177,7 @@ def refuse_to_empty(found: Inventory) -> None:
 
 
 def prune(found: Inventory) -> None:
-    """Drop all that nothing needs; what is being computed now is waited for.
-
-    Raises:
-        StoreError: The store may not be written.
-    """
+    """Drop all that nothing needs; what is being computed now is waited for."""
     store = found.store
     for fingerprint in found.unneeded:
         store.discard(fingerprint)
@@ -260,11 +248,7 @@ def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None 
 
 
 def refuse_broken(broken: list[str]) -> None:
-    """Fail where something is not what was written.
-
-    Raises:
-        HarnessError: Something is; the message names all of it.
-    """
+    """Fail where something is not what was written."""
     if broken:
         listed = "".join(f"\n  {line}" for line in broken)
         raise HarnessError(f"{len(broken)} things in the store are broken:{listed}")
@@ -276,11 +260,7 @@ def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:
 
 
 def states_after(work: Work, report: Report) -> list[TableState]:
-    """Return what tracking shows of some work after a run of it.
-
-    Raises:
-        HarnessError: The record of the seeds asked for is broken, or the store cannot be read.
-    """
+    """Return what tracking shows of some work after a run of it."""
     if isinstance(report, FigureReport):
         # A figure has no rows of its own to track, only the runs of its tables' rows.
         return [TableState(part, ()) for part in parts_of(work)]
@@ -297,9 +277,6 @@ def states_of(runs: TableRuns, cells: Sequence[Cell], store: Store) -> list[Tabl
     Of runs there are those of the command. Rows are those of the whole table with the seeds that a
     report shows, whichever rows and seeds the command named, so that writing after a run and
     writing from the store are the same.
-
-    Raises:
-        HarnessError: The record of the seeds asked for is broken, or the store cannot be read.
     """
     rows = supported_rows(runs.table, runs.profile)
     shown = shown_seeds(work_dir(), store, runs.table, runs.profile, rows)

@@ -227,11 +227,7 @@ def _merged(causes: Iterable[Cause]) -> tuple[Cause, ...]:
 
 
 def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Explanation:
-    """Return why the stages of a row, named by its id, are what they are.
-
-    Raises:
-        UserError: There is no such row, or the profile cannot run it.
-    """
+    """Return why the stages of a row, named by its id, are what they are."""
     row = table.row(name)
     # Rows this profile cannot run have no stages to compare with.
     runs = plan_table(table, profile, (seed,), supported_rows(table, profile, asked=[row.id]))

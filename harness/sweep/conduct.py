@@ -54,7 +54,7 @@ from harness.sweep.study import (
     sweep_lock,
     trials_of,
 )
-from harness.sweep.work import Order, Say, Watch, Worker, run_processes
+from harness.sweep.work import Order, Say, Standing, Watch, Worker, run_processes
 from harness.tracking import TrialTracker
 from harness.tracking.connection import shown as shown_uri
 from harness.trainer import factory, steps
@@ -127,11 +127,11 @@ def run_sweep(
     warn: Say,
     *,
     final: bool = True,
-    watch: Watch = lambda words: None,
+    watch: Watch = lambda progress: None,
 ) -> SweepReport:
     """Run the trials a study lacks with so many processes, then the winner; return what was found.
 
-    Without `final` the winner isn't run. `watch` takes where the trials stand.
+    Without `final` the winner isn't run. `watch` takes where the sweep stands.
 
     Raises:
         UserError: The storage cannot be used, or what the stages need is not on this machine.
@@ -143,6 +143,7 @@ def run_sweep(
             "several processes of a sweep share one Ray: start it by `ray start --head` and give "
             "its address, as `--ray-address auto`, or leave `--jobs` out"
         )
+    order = order.model_copy(update={"final": final})
     for gap in world_of(order.profile).preflight(Plan(shared).pending(Store(order.store_dir))):
         warn(gap)
     claims = order.claims()
@@ -153,14 +154,14 @@ def run_sweep(
     done = max(0, order.target - missing)
     say(f"{order.study}: {done} of {order.target} trials begun or done, in {order.storage_shown}")
     if missing > 0:
-        _share(order, shared, jobs, say)
+        _share(order, shared, jobs, say, watch)
         if jobs == 1:
             with order.engine(1, "0") as engine:
                 Worker(order, engine, claims, tracker, say, watch).work()
         else:
             run_processes(order, min(jobs, missing), say, warn, watch)
     track_rest(order, claims.study, tracker)
-    best = _winner(order, claims, jobs, tracker, say) if final else None
+    best = _winner(order, claims, jobs, tracker, say, watch) if final else None
     scores = {} if best is None else final_scores(best, Store(order.store_dir))
     return report_of(order.sweep, order.profile, order.study, claims.study, scores)
 
@@ -252,7 +253,7 @@ def track_rest(
         tracker.write(line, runs, on_validation(found.profile))
 
 
-def _share(order: Order, shared: list[Stage], jobs: int, say: Say) -> None:
+def _share(order: Order, shared: list[Stage], jobs: int, say: Say, watch: Watch) -> None:
     """Compute what every trial needs."""
     plan, store = Plan(shared), Store(order.store_dir)
     missing = len(plan.pending(store))
@@ -261,6 +262,7 @@ def _share(order: Order, shared: list[Stage], jobs: int, say: Say) -> None:
     say(f"shared by all trials: {len(plan) - missing} of {len(plan)} stages reused, "
         f"{missing} to compute")  # fmt: skip
     with order.engine(jobs, "shared") as engine:
+        Standing(order, engine, watch, jobs).begin("shared by all trials", plan)
         outcome = engine.run(plan)
     if not outcome.ok:
         stage, reason = next(iter(outcome.failed.items()))
@@ -271,7 +273,7 @@ def _share(order: Order, shared: list[Stage], jobs: int, say: Say) -> None:
 
 
 def _winner(
-    order: Order, claims: Claims, jobs: int, tracker: TrialTracker, say: Say
+    order: Order, claims: Claims, jobs: int, tracker: TrialTracker, say: Say, watch: Watch
 ) -> Final | None:
     """Run the winner on the benchmarks once the study is complete."""
     trials = trials_of(claims.study)
@@ -291,6 +293,7 @@ def _winner(
         )
     final = final_runs(order.sweep, order.profile, point_of(trials[best]))
     with order.engine(jobs, "winner") as engine:
+        Standing(order, engine, watch, jobs).begin("winner", final.plan())
         run_final(final, engine, say)
     for run_id, profile in final.profiles.items():
         runs = [run for run in final.runs if run.run_id == run_id]

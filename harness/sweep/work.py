@@ -21,9 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import NamedTuple
 
 import optuna
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from pydantic import BaseModel, ConfigDict
 
 from harness.errors import HarnessError
@@ -41,8 +42,8 @@ from harness.runtime import (
 )
 from harness.runtime.manifest import utc_now
 from harness.runtime.processes import Child, Parent
-from harness.sweep.declaration import Sweep
-from harness.sweep.results import trial_line
+from harness.sweep.declaration import Point, Sweep
+from harness.sweep.results import final_runs, trial_line
 from harness.sweep.space import (
     by_prompt,
     candidate,
@@ -55,10 +56,12 @@ from harness.sweep.space import (
 from harness.sweep.study import (
     Claims,
     Note,
+    counted,
     open_storage,
     open_study,
     point_of,
     sweep_lock,
+    trials_of,
 )
 from harness.tracking import StudyName, TrialTracker
 from harness.tracking.connection import shown as shown_uri
@@ -68,14 +71,14 @@ from harness.words import duration
 
 Say = Callable[[str], None]
 
-Watch = Callable[[str], None]
-"""Takes where a trial stands, in words, as often as that changes."""
+Watch = Callable[["Progress"], None]
+"""Takes where a sweep stands, as often as that changes."""
 
 MOST_PROMPTS = 100_000
 """More than a seed has validation prompts."""
 
 LEAST_BETWEEN_S = 1.0
-"""Seconds between two words about where a trial stands."""
+"""Seconds between two words about where a sweep stands."""
 
 
 class Order(BaseModel):
@@ -87,6 +90,7 @@ class Order(BaseModel):
         study: Name of the study.
         storage: Where its trials are kept.
         target: Trials the study shall have.
+        final: Whether the winner is run after the trials.
         until: Time (seconds since 1970) from which no trial is begun; None for no limit.
         work_dir: The folder that is written to.
         store_dir: Root of the stage store.
@@ -104,6 +108,7 @@ class Order(BaseModel):
     storage: str
     target: int
     until: float | None
+    final: bool = True
     work_dir: Path
     store_dir: Path
     where: EngineOptions = HERE
@@ -228,37 +233,103 @@ class _Looks:
             raise _Pruned
 
 
-class Standing:
-    """Where a trial stands: its stages, and the time it takes yet; told at most once a second."""
+class Progress(NamedTuple):
+    """Where a sweep stands, in words: what this process computes, and the whole sweep."""
 
-    def __init__(self, order: Order, engine: Engine, watch: Watch) -> None:
+    here: str
+    sweep: str
+
+
+class Standing:
+    """Where a process and its whole sweep stand, and the time they take yet.
+
+    Told at most once a second. How long a trial takes, those say that have ended, pruned and failed
+    ones included; before the first has, nothing is said of the sweep's time.
+    """
+
+    def __init__(self, order: Order, engine: Engine, watch: Watch, jobs: int = 1) -> None:
         self._order = order
         self._engine = engine
         self._watch = watch
+        self._jobs = jobs
         self._head = ""
         self._tally: Tally | None = None
+        self._trials: Sequence[FrozenTrial] = ()
+        self._after_s = 0.0
         self._said = 0.0
+        if isinstance(engine, Engine):
+            engine.on_event(self.observe)
 
-    def begin(self, number: int, plan: Plan) -> None:
+    def begin(self, head: str, plan: Plan, trials: Sequence[FrozenTrial] = ()) -> None:
+        """Take in what is computed now, all its stages, and the study's trials so far."""
+        self._head, self._trials = head, trials
+        self._tally = Tally(plan, self._engine.store, self._jobs, self._order.expected_s)
+        self._show()
+
+    def begin_trial(self, point: Point, plan: Plan, trials: Sequence[FrozenTrial]) -> None:
         """Take in a trial and all its stages."""
-        self._head = f"trial {number} of {self._order.target}"
-        self._tally = Tally(plan, self._engine.store, 1, self._order.expected_s)
+        order = self._order
+        if order.final:
+            last = final_runs(order.sweep, order.profile, point).plan()
+            jobs = sum(trial.state == TrialState.RUNNING for trial in trials)
+            self._after_s = last.remaining_s(self._engine.store, max(1, jobs), order.expected_s)
+        self.begin(f"trial {counted(trials)} of {order.target}", plan, trials)
+
+    def end_trial(self, trials: Sequence[FrozenTrial]) -> str:
+        """Take in that a trial has ended; return where the sweep stands."""
+        self._trials, self._tally = trials, None
+        return self.sweep
 
     def observe(self, event: Event) -> None:
         """Take in an event of the engine."""
-        if self._tally is None:
-            return
-        self._tally.observe(event)
-        if time.monotonic() - self._said >= LEAST_BETWEEN_S:
-            self._said = time.monotonic()
-            tally = self._tally
-            running = next(iter(tally.running), None)
-            words = [f"{tally.done} of {tally.total} stages"]
-            if running is not None:
-                point = tally.latest.get(running.fingerprint)
-                words.append(running.kind + ("" if point is None else f" {point.words}"))
-            words.append(f"about {duration(tally.remaining_s())} left of this trial")
-            self._watch(f"{self._head} · {', '.join(words)}")
+        if self._tally is not None:
+            self._tally.observe(event)
+            if time.monotonic() - self._said >= LEAST_BETWEEN_S:
+                self._show()
+
+    @property
+    def sweep(self) -> str:
+        """Where the whole sweep stands."""
+        states = [t.state for t in self._trials if Note.DONE_AGAIN not in t.user_attrs]
+        done = sum(state.is_finished() for state in states)
+        pruned = states.count(TrialState.PRUNED)
+        words = f"{done} of {self._order.target} trials done"
+        words += f" ({pruned} pruned)" if pruned else ""
+        left = self._left_s()
+        if left is None:
+            return f"{words}, time left not known before the first"
+        return f"{words}, about {duration(left)} left"
+
+    def _left_s(self) -> float | None:
+        """Return the seconds that the sweep takes yet, None where no trial has said."""
+        order = self._order
+        own = self._tally.remaining_s() if self._tally is not None else 0.0
+        to_begin = max(0, order.target - counted(self._trials))
+        running = sum(trial.state == TrialState.RUNNING for trial in self._trials)
+        others = running - (self._tally is not None)
+        took = [t.user_attrs[Note.SECONDS] for t in self._trials if Note.SECONDS in t.user_attrs]
+        if not took and (to_begin or others > 0):
+            return None
+        usual = math.fsum(took) / max(1, len(took))
+        # Trials that run elsewhere are half done, as far as is known here.
+        work = own + usual * (to_begin + max(0, others) / 2)
+        left = max(own, work / max(1, running))
+        if order.until is not None:
+            left = min(left, max(own, order.until - time.time() + usual))
+        return left + self._after_s
+
+    def _show(self) -> None:
+        tally = self._tally
+        assert tally is not None
+        self._said = time.monotonic()
+        words = [self._head, f"{tally.done} of {tally.total} stages"]
+        if tally.done < tally.total:
+            words.append(f"about {duration(tally.remaining_s())} left")
+        running = next(iter(tally.running), None)
+        if running is not None:
+            point = tally.latest.get(running.fingerprint)
+            words.append(running.kind + ("" if point is None else f" {point.words}"))
+        self._watch(Progress(" · ".join(words), self.sweep if self._trials else ""))
 
 
 class Worker:
@@ -271,7 +342,7 @@ class Worker:
         claims: Claims,
         tracker: TrialTracker,
         say: Say,
-        watch: Watch = lambda words: None,
+        watch: Watch = lambda progress: None,
     ) -> None:
         self._order = order
         self._engine = engine
@@ -286,8 +357,6 @@ class Worker:
         Raises:
             Interrupted: Ctrl-C; the trial's point is queued again.
         """
-        if isinstance(self._engine, Engine):
-            self._engine.on_event(self._standing.observe)
         with self._claims.working() as mark:
             while self._order.until is None or time.time() < self._order.until:
                 trial = self._claims.take(mark, self._order.target)
@@ -317,7 +386,8 @@ class Worker:
         # MLflow comes first, because a trial that has ended takes no more notes.
         self._track(work)
         ended = trial.study.tell(trial, work.values, state=work.state)
-        self._say(said(self._order.sweep, ended))
+        standing = self._standing.end_trial(trials_of(trial.study))
+        self._say(f"{said(self._order.sweep, ended)} · {standing}")
 
     def _plan(self, work: _Work) -> None:
         """Plan the runs of a trial and say what is there of them."""
@@ -335,7 +405,7 @@ class Worker:
         plan = Plan(stage for run in planned for stage in run.targets)
         missing = len(plan.pending(self._engine.store))
         trial.set_user_attr(Note.REUSED, len(plan) - missing)
-        self._standing.begin(trial.number, plan)
+        self._standing.begin_trial(point_of(trial), plan, trials_of(trial.study))
         self._say(
             f"trial {trial.number} · {shown(point_of(trial))}: {len(plan) - missing} of "
             f"{len(plan)} stages reused, {missing} to compute"
@@ -419,7 +489,7 @@ def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
 
 
 def run_processes(
-    order: Order, count: int, say: Say, warn: Say, watch: Watch = lambda words: None
+    order: Order, count: int, say: Say, warn: Say, watch: Watch = lambda progress: None
 ) -> None:
     """Work on a study with several processes until it has enough trials; each warning is said once.
 
@@ -457,6 +527,7 @@ class _Heard:
         self._warned: set[str] = set()
         self._errors: dict[Child, str] = {}
         self._ended: set[Child] = set()
+        self._here: dict[Child, str] = {}
 
     def listen(self, children: Collection[Child]) -> None:
         """Listen until all processes have ended."""
@@ -466,13 +537,15 @@ class _Heard:
                 message = child.receive()
                 if message is None:
                     child.process.wait()
+                    self._here.pop(child, None)
                     self._ended.add(child)
                 elif "error" in message:
                     self._errors[child] = message["error"]
                 elif "say" in message:
                     self._say(message["say"])
                 elif "watch" in message:
-                    self._watch(message["watch"])
+                    self._here[child] = message["watch"]
+                    self._watch(Progress("\n".join(self._here.values()), message["sweep"]))
                 elif message["warn"] not in self._warned:
                     self._warned.add(message["warn"])
                     self._warn(message["warn"])
@@ -509,7 +582,7 @@ def main(descriptor: int) -> None:
                 order.claims(),
                 tracker,
                 lambda text: send(say=text),
-                lambda words: send(watch=words),
+                lambda progress: send(watch=progress.here, sweep=progress.sweep),
             )
             worker.work()
     except (KeyboardInterrupt, Interrupted):

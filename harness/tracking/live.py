@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.runtime import Event, Plan, Stage, StageFailed, StageFinished, StageProgress, Store
-from harness.tracking.connection import Connection, join_within
-from harness.tracking.marks import Marks
+from harness.tracking.connection import Connection, Marks, join_within
 from harness.tracking.record import Status
 from harness.tracking.runs import run_identity, run_record, trained_in
 from harness.trainer.runs import asked_together

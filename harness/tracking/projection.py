@@ -20,11 +20,15 @@ from typing import TYPE_CHECKING, Any
 from harness.evaluation.scores import REPLIES, Kept, load
 from harness.runtime import Store
 from harness.runtime.manifest import utc_now
-from harness.tracking.marks import Asked
+from harness.tracking.connection import Asked
 from harness.tracking.record import (
+    KIND_TAG,
     LONGEST_TAG,
+    Parallel,
     Record,
     Status,
+    View,
+    address,
     join,
     metric_name,
     milliseconds,
@@ -32,7 +36,6 @@ from harness.tracking.record import (
 )
 from harness.tracking.runs import run_record
 from harness.tracking.tables import Details, TableContent
-from harness.tracking.view import KIND_TAG, Parallel, View, address
 
 if TYPE_CHECKING:
     from harness.report.model import Cell

@@ -28,6 +28,8 @@ from harness.report.publish import Published, published_folders, read_published
 from harness.report.sweep import SWEEP, SweepReport
 from harness.tracking.projection import StudyName, trial_record
 from harness.tracking.record import (
+    KIND_TAG,
+    TRAINING,
     Files,
     Record,
     both,
@@ -39,7 +41,6 @@ from harness.tracking.record import (
     sha256,
 )
 from harness.tracking.tables import Details, TableContent
-from harness.tracking.view import KIND_TAG, TRAINING
 
 if TYPE_CHECKING:
     from harness.report.model import Origin

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from harness.runtime import Failure, Manifest, Plan, Stage, Store
-from harness.tracking.marks import Asked
+from harness.tracking.connection import Asked
 from harness.tracking.record import (
+    KIND_TAG,
     LONGEST_TAG,
     ONLINE_PREFIX,
+    TRAINING,
     Curves,
     Dataset,
     Files,
@@ -39,7 +41,6 @@ from harness.tracking.record import (
     recipe_file,
     sha256,
 )
-from harness.tracking.view import KIND_TAG, TRAINING
 from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:

@@ -51,11 +51,13 @@ from harness.tracking.record import (
     CURVE,
     DIGEST,
     FILES,
+    FIRST_VIEW,
     FOLDER,
     ID,
     MODEL,
     NOTE_TAG,
     SEEN,
+    SHARED,
     SYSTEM,
     Dataset,
     Record,
@@ -63,7 +65,6 @@ from harness.tracking.record import (
     point_ms,
     readable,
 )
-from harness.tracking.view import FIRST_VIEW, SHARED
 
 if TYPE_CHECKING:
     from pyarrow import DataType
@@ -77,10 +78,10 @@ _OURS = ("harness.", "state.", "stage.", "version.", "failure")
 _LINK_TO_NOTHING = re.compile(r"\[([^\]]*)\]\(#/experiments/0/[^)]*\)")
 _NAMED_EXPERIMENT = re.compile(r"\{experiment:([^}]+)\}")
 _FEW = 4
-"""Most runs that are searched for one by one."""
+"""Most runs that are searched for by their identities."""
 
-_SHOWING = (ID, FOLDER, DIGEST, NOTE_TAG)
-"""Tags that show whether a run holds what its record says."""
+_SHOWING = (ID, FOLDER, DIGEST, NOTE_TAG, MODEL)
+"""Tags that show whether a run holds what its record says, and what goes with it."""
 
 
 class _Overtaken(Exception):
@@ -113,26 +114,28 @@ class Server:
         return self._find(records)
 
     def _find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
-        """Return them; a few are asked for one by one, for many all of their experiments are."""
-        found: dict[str, list[Run]] = {}
         places = {record.identity: self._experiment(record) for record in records}
-        is_few = len(places) <= _FEW
+        found: dict[str, list[Run]] = {}
         if isinstance(self._store, SqlAlchemyStore):
-            tagged = self._tagged(set(places.values()), list(places) if is_few else [])
+            is_few = len(places) <= _FEW
+            found = self._tagged(set(places.values()), list(places) if is_few else [])
             for record in records:
-                runs = tagged.get(record.identity, [])
-                if len(runs) != 1 or not self._is_current(record, runs[0]):
-                    whole = [self._client.get_run(run.info.run_id) for run in runs]
-                    runs = [run for run in whole if run.info.lifecycle_stage == "active"]
-                found[record.identity] = runs
-            return found
-        wanted = [(place, "") for place in dict.fromkeys(places.values())]
-        if is_few:
-            wanted = [(at, f"tags.`{ID}` = '{identity}'") for identity, at in places.items()]
-        for place, which in wanted:
-            for run in self._search([place], which):
+                runs = found.get(record.identity, [])
+                if len(runs) == 1 and not self._is_current(record, runs[0]):
+                    found[record.identity] = [self._client.get_run(runs[0].info.run_id)]
+        elif len(places) <= _FEW:
+            found = {record.identity: self._same(record) for record in records}
+        else:
+            for run in self._search(list(dict.fromkeys(places.values())), ""):
                 found.setdefault(run.data.tags[ID], []).append(run)
         return found
+
+    def _same(self, record: Record) -> list[Run]:
+        """Return the runs of a record's identity; of those in a database with few of their tags."""
+        place, identity = self._experiment(record), record.identity
+        if isinstance(self._store, SqlAlchemyStore):
+            return self._tagged([place], [identity]).get(identity, [])
+        return self._search([place], f"tags.`{ID}` = '{identity}'")
 
     def _tagged(self, places: Collection[str], identities: list[str]) -> dict[str, list[Run]]:
         """Return a database's runs by identity, of their tags those that show if they are current.
@@ -181,7 +184,10 @@ class Server:
             What was done, and the MLflow run's id. It is `kept` as it is where another work folder
             has written it completely, computes it now, or writes it at the same time.
         """
-        run = self._first(record, list(found))
+        given = list(found)
+        run = self._first(record, given)
+        if run is not None and len(given) != 1:
+            run = self._client.get_run(run.info.run_id)
         if run is not None and self._stands(record, run):
             return "kept", run.info.run_id
         try:
@@ -286,7 +292,7 @@ class Server:
     def _first(self, record: Record, found: list[Run]) -> Run | None:
         """Return the one run of an identity that is to stay; the others are deleted."""
         if len(found) != 1:
-            found = self._find([record]).get(record.identity, [])
+            found = self._same(record)
         found.sort(key=lambda run: (run.info.start_time, run.info.run_id))
         for spare in found[1:]:
             self._delete(spare)

@@ -13,6 +13,7 @@ computed is its runs.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,18 +23,23 @@ from urllib.parse import quote
 from harness.registry.profile import Profile
 from harness.registry.schema import Column, Row, Table
 from harness.report.build import main_column
+from harness.report.plots import canvas, plain_frame
 from harness.tracking.record import (
     LONGEST_TAG,
+    TRAINING,
+    Bars,
     Files,
+    Parallel,
     Record,
     Status,
+    View,
+    address,
     flatten,
     join,
     metric_name,
     recipe_file,
     sha256,
 )
-from harness.tracking.view import TRAINING, Bars, Parallel, View, address
 
 if TYPE_CHECKING:
     from harness.report.model import Cell, HumanPrompts, Report
@@ -278,7 +284,7 @@ class TableContent:
         """Return the table's report in every form, and its forest plot."""
         from harness.report.publication import dumps
         from harness.report.render import as_csv, as_markdown
-        from harness.tracking.forest import forest_plots
+        from harness.tracking.tables import forest_plots
 
         assert self.details is not None
         details = self.details()
@@ -463,3 +469,44 @@ def _interval(
     if mean is None or low is None or high is None:
         return ""
     return f"{mean:{sign}.{decimals}f} ±{(high - low) / 2:.{decimals}f}"
+
+
+OURS = "#1f6f8b"
+PAPER = "#c8553d"
+
+
+def forest_plots(table: Table, rows: Sequence[Row], cells: Sequence[Cell]) -> dict[str, bytes]:
+    """Return a picture of each column that has numbers, as SVG by file name."""
+    found = {}
+    for column in table.columns:
+        held = {cell.row: cell for cell in cells if cell.column == column.id}
+        shown = [row for row in rows if row.id in held and held[row.id].mean is not None]
+        if shown:
+            title = f"{column.benchmark} · {column.printed}"
+            found[f"forest/{column.id}.svg"] = _forest(title, shown, held)
+    return found
+
+
+def _forest(title: str, rows: Sequence[Row], cells: Mapping[str, Cell]) -> bytes:
+    target = io.BytesIO()
+    height = 1.1 + 0.3 * len(rows)
+    with canvas(target, f"forest {title}", (7.0, height), heading=title) as (_, panels):
+        axes = panels[0, 0]
+        plain_frame(axes, grid="x")
+        places = list(range(len(rows), 0, -1))
+        for place, row in zip(places, rows, strict=True):
+            cell = cells[row.id]
+            assert cell.mean is not None
+            if cell.ci_low is not None and cell.ci_high is not None:
+                axes.hlines(place, cell.ci_low, cell.ci_high, color=OURS, linewidth=2)
+        means = [cells[row.id].mean for row in rows]
+        axes.plot(means, places, "o", color=OURS, markersize=5, label="ours, 95% interval")
+        printed = [(cells[row.id].paper, place) for place, row in zip(places, rows, strict=True)]
+        known = [(value, place) for value, place in printed if value is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), "D", color=PAPER, markersize=4.5, label="paper")
+        axes.set_yticks(places, [row.id for row in rows])
+        axes.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=8
+        )
+    return target.getvalue()

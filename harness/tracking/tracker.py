@@ -28,14 +28,16 @@ from harness.quiet import QUIET
 from harness.runtime import Event, Store
 from harness.tracking.connection import (
     PATIENCE_S,
+    Asked,
     Connection,
+    Marks,
+    Notes,
     artifacts_path,
     chosen_uri,
     database_path,
     shown,
 )
 from harness.tracking.live import Live, LiveRuns
-from harness.tracking.marks import Asked, Marks, Notes
 from harness.tracking.projection import (
     StudyName,
     evaluation_record,
@@ -43,10 +45,9 @@ from harness.tracking.projection import (
     trial_identity,
     trial_record,
 )
-from harness.tracking.record import Record, join
+from harness.tracking.record import Record, address, join
 from harness.tracking.runs import run_identity, run_record
 from harness.tracking.tables import Details
-from harness.tracking.view import address
 from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:

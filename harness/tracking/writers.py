@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from harness.errors import UserError
-from harness.tracking.marks import Notes
+from harness.tracking.connection import Notes
 from harness.tracking.record import Record, metric_name
 
 Place = Literal["tensorboard", "wandb", "trackio"]

@@ -26,15 +26,15 @@ from harness.registry.recipe import RewardRole, small
 from harness.registry.schema import Row, Table
 from harness.runtime import Need, Needs
 from harness.runtime.stage import Json, Stage
-from harness.worlds.protocol import World
+from harness.worlds import World
 
 
 class Kind(NamedTuple):
     """What is said of a kind of stage.
 
     Attributes:
-        seconds: of one on one core of an ordinary machine, at the profile `micro`. They order the
-            work and estimate its time until a stage of the kind is done and was measured.
+        seconds: of one on one core at the profile `micro`; they order the work and estimate its
+            time until a stage of the kind was measured.
         imports: what it imports that takes seconds; workers import it before their first stage.
         version: what the kind means; bumped by hand when its numbers change.
     """
@@ -238,11 +238,8 @@ class StageFactory:
 class RewardStudy:
     """The stages that measure the reward models of a table's rows.
 
-    Attributes:
-        roles: the reward model of each row that has one, by the row's id.
-        held_out: the stage that measures the accuracy of each reward model.
-        best_of_n: the stage that scores what each reward model chooses, by model and seed.
-        n: how many answers it chooses from.
+    They are the reward model of each row that has one, by the row's id; the accuracy of each; by
+    model and seed the score of what it chooses; and of how many answers it chooses.
     """
 
     roles: Mapping[str, RewardRole]

@@ -37,7 +37,7 @@ from harness.registry.recipe import Online
 from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import StageContext
-from harness.trainer.online_plan import stream_settings
+from harness.trainer.plan import stream_settings
 from harness.trainer.steps import (
     SCORING_BATCH,
     assistant,
@@ -105,10 +105,9 @@ def train_here(ctx: StageContext, place: Placement) -> None:
 
 @contextmanager
 def placed(ctx: StageContext) -> Iterator[tuple[Placement, Path | None]]:
-    """Yield how the stage is laid on this machine, with a server for rollouts while it lasts.
+    """Yield how the stage is laid on this machine, and a working folder that this process holds.
 
-    Yields:
-        How it is laid, and a working folder that this process holds; None where none is needed.
+    A server for rollouts lasts as long as the block. The folder is None where none is needed.
     """
     numerics = cast(dict[str, Any] | None, ctx.settings.get("numerics"))
     if numerics is None:
@@ -169,11 +168,8 @@ scoring included), optimiser steps, calls of the creator."""
 class Source:
     """Prompts from the stream, rewards from the reward models (a `PromptSource`).
 
-    Attributes:
-        stream: draws and evolves the prompts.
-        trained: what was trained on in this segment, one row a prompt.
-        costs: what the run has cost since it began, by the names in `COSTS`.
-        seed: root of all draws of the run.
+    `trained` has what was trained on in this segment, one row a prompt, and `costs` what the run
+    has cost since it began, by the names in `COSTS`.
     """
 
     def __init__(self, ctx: StageContext, hyper: OnlineAlgorithm) -> None:
@@ -287,10 +283,8 @@ class Source:
         for name, metric in self._prompt_metrics.items():
             metrics[name] = float(np.mean([metric(p.prompt) for p in prompts]))
         if batch.phase != "human":
-            metrics |= {
-                f"phase/{name}": float(batch.phase == name)
-                for name in ("warm-up", "mix-up", "bootstrap")
-            }
+            phases = ("warm-up", "mix-up", "bootstrap")
+            metrics |= {f"phase/{name}": float(batch.phase == name) for name in phases}
             metrics |= {
                 "buffer/size": float(len(buffer)),
                 "buffer/children": float(len(fed.children)),

@@ -20,7 +20,7 @@ from harness.errors import HarnessError
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.runtime import Json, LocalEngine, Plan, Stage, Store
-from harness.runtime.events import Event
+from harness.runtime.plan import Event
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.language import score as oracle_score
@@ -40,7 +40,7 @@ def push(store: Store, jobs: int, on_event: Callable[[Event], None]) -> dict[str
         on_event: told of every stage.
 
     Returns:
-        What `harness.report.over_optimisation.Pushed` holds: the measurements, and what they are
+        What `harness.report.measurements.Pushed` holds: the measurements, and what they are
         of: settings, reward model, commit and stages.
     """
     changes = {"learning_rate": LEARNING_RATE, "beta": 0.0}

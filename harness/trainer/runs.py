@@ -25,21 +25,16 @@ from harness.registry.schema import Column, Row, RowKind, Table
 from harness.runtime.stage import Stage
 from harness.trainer.factory import KINDS, RewardStudy, plan_study
 from harness.trainer.plan import Planner, Run
+from harness.worlds import Topics
 from harness.worlds.lookup import world_of
-from harness.worlds.protocol import Topics
 
 
 @dataclass(frozen=True)
 class TableRuns:
     """The runs behind a table at one profile: one for each distinct recipe and seed.
 
-    Attributes:
-        table: the table.
-        profile: the profile.
-        seeds: root seeds, in order.
-        rows: the rows asked for, in printed order.
-        runs: the runs by run id and seed.
-        study: what is measured of the rows beside their columns, if anything is.
+    `rows` are those asked for, in printed order; `runs` are found by run id and seed; `study` is
+    what is measured of the rows beside their columns, if anything is.
     """
 
     table: Table
@@ -81,8 +76,7 @@ def plan_table(
 
     Of the rows named, by default all, the baselines are added, because a gain needs them.
     """
-    if not seeds:
-        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+    _check_seeds(seeds)
     if rows is None and table.controls:
         # They are what can be run of them; a report says what cannot.
         rows = supported_rows(table, profile) or None
@@ -101,6 +95,11 @@ def plan_table(
     }
     study = None if table.study is None else plan_study(planner, table, wanted, seeds)
     return TableRuns(table, profile, tuple(seeds), wanted, runs, study)
+
+
+def _check_seeds(seeds: Sequence[int]) -> None:
+    if not seeds:
+        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
 
 
 @dataclass(frozen=True)
@@ -166,13 +165,8 @@ def cells_served(tables: Mapping[str, Table]) -> dict[str, list[str]]:
 class FigureRuns:
     """The runs behind a figure at one profile.
 
-    Attributes:
-        figure: the figure.
-        profile: the profile.
-        seeds: root seeds, in order.
-        places: table and row of each reference, as `table/row`.
-        parts: the runs of the rows that can run, by table; the rows' baselines are among them.
-        lacking: why each other row cannot run, by reference.
+    `places` has table and row of each reference `table/row`, `lacking` why a row cannot run, and
+    `parts` the runs of the others by table, the rows' baselines among them.
     """
 
     figure: Figure
@@ -226,8 +220,7 @@ def plan_figure(
     figure: Figure, tables: Mapping[str, Table], profile: Profile, seeds: Sequence[int]
 ) -> FigureRuns:
     """Plan the runs of a figure, of which the rows stand in declared tables."""
-    if not seeds:
-        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+    _check_seeds(seeds)
     lacking = figure_unsupported(figure, tables, profile)
     places = {ref: find_row(tables, ref) for ref in figure.rows}
     wanted: dict[str, list[str]] = {}
@@ -243,12 +236,7 @@ def plan_figure(
 class GroupRuns:
     """The runs behind the tables of a group, planned together: each distinct stage once.
 
-    Attributes:
-        id: name of the group.
-        profile: the profile.
-        seeds: root seeds, in order.
-        tables: the runs behind each table.
-        left_out: tables that the profile cannot run, each with the reasons.
+    `left_out` has the tables that the profile cannot run, each with the reasons.
     """
 
     id: str

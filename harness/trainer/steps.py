@@ -50,8 +50,8 @@ from harness.worlds.stage_io import (
 
 if TYPE_CHECKING:
     from harness.models.loading import Conversation
+    from harness.worlds import Item
     from harness.worlds.lookup import PolicyAnswer
-    from harness.worlds.protocol import Item
 
 FUNCTIONS: Mapping[str, str] = {
     **{

@@ -42,9 +42,9 @@ from harness.extensions import LOSSES
 from harness.models.loading import load_model, load_tokenizer, silence_progress_bars, tokenize
 from harness.runtime.stage import StageContext
 from harness.training import distributed, launch
+from harness.training.distributed import save_policy
 from harness.training.launch import Metrics, OnLog, Points
 from harness.training.placement import PLAIN, Placement, accumulation, padded
-from harness.training.weights import save_policy
 
 Pairs: TypeAlias = "pa.Table | Sequence[Mapping[str, Any]]"
 

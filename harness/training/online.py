@@ -39,11 +39,15 @@ from transformers import PrinterCallback, TrainerCallback, get_scheduler
 from harness.errors import UserError
 from harness.models.loading import Checkpoint, load_model, load_tokenizer, stop_token_ids
 from harness.training import distributed
-from harness.training.distributed import SharedPolicy
+from harness.training.distributed import (
+    GivenOptimizer,
+    SharedPolicy,
+    save_optimizer,
+    save_policy,
+)
 from harness.training.launch import Metrics, OnLog
 from harness.training.offline import TrainingError, quiet
 from harness.training.placement import FULL, PLAIN, Placement
-from harness.training.weights import GivenOptimizer, save_optimizer, save_policy
 
 OPTIMIZER = "optimizer.safetensors"
 
@@ -56,13 +60,8 @@ class OnlineAlgorithm(ABC):
     """An algorithm that trains on rollouts: a loss with everything that shapes a training by it.
 
     What a profile states as well means what it does there (`OnlineTraining` in
-    `harness.registry.training`).
-
-    Attributes:
-        schedule: `cosine`, `linear` or `constant_with_warmup` after the warm-up.
-        warmup_steps: steps over which the learning rate rises from 0.
-        schedule_steps: steps that the schedule spans.
-        minibatch: prompts of a step.
+    `harness.registry.training`). The learning rate rises from 0 over `warmup_steps` of the
+    `schedule_steps`, and is then constant (`constant_with_warmup`) or falls (`cosine`, `linear`).
     """
 
     blocks: ClassVar[bool]
@@ -125,14 +124,8 @@ class Segment:
 class OnlineSetup:
     """What an algorithm makes its trainer of.
 
-    Attributes:
-        policy: checkpoint to start from.
-        reference: checkpoint that the KL penalty or the implicit reward refers to.
-        tokenizer: the policy's tokenizer.
-        arguments: arguments that the configurations of both of TRL's trainers share.
-        steps: what happens in every step.
-        place: how the training is laid on devices.
-        prompts: prompts of a step.
+    `reference` is the checkpoint that the KL penalty or the implicit reward refers to, `arguments`
+    are those that both of TRL's configurations share, and `prompts` is the number of a step's.
     """
 
     policy: Path
@@ -177,12 +170,10 @@ class PromptSource(Protocol):
     def reward(
         self, completions: Sequence[Sequence[str]], ended: NDArray[np.bool_], tokens: int
     ) -> NDArray[np.float64]:
-        """Return the P x N rewards of the step's rollouts.
+        """Return the P x N rewards of the step's rollouts, given their P x N texts.
 
-        Args:
-            completions: P x N texts.
-            ended: P x N, whether the policy ended the turn itself.
-            tokens: tokens generated for them, ends of turns included.
+        `ended` says whether the policy ended the turn itself; `tokens` were generated for all of
+        them, ends of turns included.
         """
         ...
 
@@ -194,9 +185,8 @@ class PromptSource(Protocol):
 class Steps:
     """What happens in every step, whatever the loss: called by the trainer in each process.
 
-    Attributes:
-        metrics: what the source says of the last step.
-        length: mean tokens of its rollouts, ends of turns included.
+    `metrics` is what the source says of the last step, `length` the mean tokens of its rollouts,
+    ends of turns included.
     """
 
     def __init__(
@@ -332,19 +322,9 @@ def train_segment(
 ) -> None:
     """Train one segment; writes `model/` and `optimizer.safetensors` into `out_dir`.
 
-    Where the placement has several processes each of them calls this, and the first one writes.
-
-    Args:
-        algorithm: the loss and its hyperparameters.
-        policy: checkpoint to start from.
-        reference: checkpoint that the KL penalty or the implicit reward refers to.
-        optimizer_state: the optimiser's state to start from; None at the start of a run.
-        out_dir: existing folder.
-        segment: which steps of the run.
-        source: chooses prompts and takes rewards; None in all processes but the first.
-        seed: root of the random numbers of all steps.
-        on_log: called in the first process with the number of each finished step and its metrics.
-        place: how it is laid on devices.
+    Where the placement has several processes each of them calls this, the first one alone with a
+    `source`, and that one writes and calls `on_log` with each finished step and its metrics. A run
+    starts without an optimizer's state. `seed` is the root of the random numbers of all steps.
     """
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer = load_tokenizer(policy)

@@ -1,1 +1,366 @@
-"""What a run takes from outside the algorithm; see `harness.worlds.protocol`."""
+"""What a world answers, and when it is asked.
+
+A world is all that a run takes from outside the paper's algorithm. There are two, and code outside
+`harness.worlds` does not ask which one it has: `embedded`, which is shipped with the package, and
+`real`, models of the hub, endpoints and published benchmarks (`mock` is a real world that is made
+on this machine). A world is asked at two times, by two interfaces:
+
+- *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile): which
+  settings identify each part. They go into fingerprints, so they name bytes and words and never a
+  place. No model is loaded and nobody is asked.
+- *while a stage runs*, `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
+  stage's settings): load, read, rewrite and judge what those settings mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from harness.registry.profile import Profile
+from harness.registry.recipe import Online, RewardRole
+from harness.runtime.stage import Json, Stage, StageContext
+
+if TYPE_CHECKING:
+    from harness.eva.evolving import Creator, Over
+
+ACCURACY: Final = "rm_accuracy"
+"""What a reward model's being right on a held-out pair is called among the scores: 1 or 0."""
+
+BEST_OF_N: Final = "best_of_n"
+"""What the oracle's score of the answer it chooses is called among them, from 0 to 1."""
+
+NO_TOPIC: Final = "no topic"
+"""The topic of a prompt that cannot be read, or of which a model says nothing readable."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One benchmark item: one or two user turns, a category, a reference answer if pairwise."""
+
+    item_id: str
+    category: str
+    turn_1: str
+    turn_2: str | None = None
+    reference: str | None = None
+
+
+@dataclass(frozen=True)
+class HumanPrompts:
+    """The human prompts of a stage."""
+
+    pool: Sequence[str]
+    """Every prompt there is, in a fixed order."""
+    positions: Sequence[int]
+    """Those of the stage, by their place in the pool."""
+    summary: dict[str, Any] | None = None
+    """What to write beside them: of a pool from outside, its size and repetitions."""
+
+
+@dataclass(frozen=True)
+class Evolver:
+    """A creator at work."""
+
+    creator: Creator
+    over: Over = map
+    """How prompts are worked through."""
+    tokens: Any = None
+    """What an endpoint's texts took so far, as a data class; None for the embedded one."""
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Sorts prompts by topic."""
+
+    names: tuple[str, ...]
+    """The topics, in a fixed order."""
+    settings: dict[str, Json] | None
+    """Those of the stage in which a model sorts prompts; None where their text says the topic."""
+    read: Callable[[Path], list[tuple[str, str]]]
+    """Returns id and topic of each prompt from the folder of that stage or, without one, of one
+    that holds prompts or answers."""
+
+
+State = Literal["met", "missing", "advised"]
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a profile needs."""
+
+    what: str
+    state: State
+    """`met`; `missing`, so that the profile cannot run; or `advised`, so that it can."""
+    found: str
+    """What is there, or why it is not enough."""
+    do: str = ""
+    """What to do about it; empty where it is met."""
+
+    @property
+    def line(self) -> str:
+        """What is there and what to do, in one line."""
+        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
+
+
+def package(name: str, why: str, extra: str | None = None) -> Need:
+    """Return the need of a package, with the extra of this project that brings it."""
+    try:
+        return Need(f"package {name}", "met", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
+        return Need(
+            f"package {name}", "missing", f"not installed, and needed {why}",
+            f"type `python -m pip install {brings}`",
+        )  # fmt: skip
+
+
+OwnAnswering = Callable[[StageContext, Callable[[], Path]], None]
+"""Answers a benchmark in a stage; the second argument returns the folder of the policy."""
+
+
+class World(ABC):
+    """What a profile's names stand for, asked while runs are planned; see the module."""
+
+    self_contained = True
+    """Whether all it needs is shipped or made on this machine: nothing has a price, nothing is
+    downloaded, and no model is known outside."""
+
+    has_validation_prompts = False
+    """Whether it has prompts that no benchmark asks, with an oracle to score answers to them."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def prepare(self) -> None:
+        """Make what this machine has to make, before anything has an identity.
+
+        Raises:
+            HarnessError: It cannot be made, or was changed.
+        """
+        return
+
+    @abstractmethod
+    def policy(self) -> str:
+        """Return the base policy's identity."""
+
+    @abstractmethod
+    def reward_model(self, role: str) -> str:
+        """Return the identity of the reward model of a role."""
+
+    @abstractmethod
+    def prompts(self) -> dict[str, Json]:
+        """Return the settings that identify the human prompts."""
+
+    def matched_prompts(self) -> dict[str, Json] | None:
+        """Return the settings that identify prompts matched to the hard benchmark's skills.
+
+        They are a control that shows whether prompts matter here, and no method. `matched` is among
+        the settings; None where there are no such prompts.
+        """
+        return None
+
+    @abstractmethod
+    def creator(self, scheme: str) -> dict[str, Json]:
+        """Return the settings that identify the creator with an evolving scheme."""
+
+    def tree_scorer(self, online: Online) -> dict[str, Json]:
+        """Return the settings that identify the model that scores prompts of best-of-n trees.
+
+        They are empty where no tree grows, or where no model is asked.
+        """
+        return {}
+
+    @abstractmethod
+    def engine(self) -> dict[str, Json]:
+        """Return what stages in which the policy answers say of the engine."""
+
+    @abstractmethod
+    def rewriter(self) -> dict[str, Json]:
+        """Return what identifies the instruction to revise an answer."""
+
+    @abstractmethod
+    def benchmark(self, name: str) -> str:
+        """Return a benchmark's identity."""
+
+    @abstractmethod
+    def judge(self, name: str) -> str:
+        """Return a judge's identity."""
+
+    def answering(self, name: str, seed: int) -> dict[str, Json]:
+        """Return the settings of the stage that answers a benchmark, except for the policy."""
+        benchmark = self.profile.benchmarks[name]
+        return {
+            "benchmark": self.benchmark(name),
+            "temperature": benchmark.temperature,  # type: ignore[dict-item]
+            "top_p": benchmark.top_p,
+            "max_new_tokens": benchmark.max_new_tokens,
+            "batch_size": self.profile.generation.batch_size,
+            "seed": seed,
+            **self.engine(),
+        }
+
+    def judging(self, name: str) -> dict[str, Json]:
+        """Return the settings of the stage that judges the answers to a benchmark."""
+        judge = self.profile.benchmarks[name].judge
+        return {"benchmark": self.benchmark(name), "judge": self.judge(judge)}
+
+    def rating(self, name: str) -> dict[str, Json]:
+        """Return the settings of the stage that rates prompts, by its name among benchmarks."""
+        return {"judge": self.judge(self.profile.benchmarks[name].judge)}
+
+    @abstractmethod
+    def topics(self) -> Topics | None:
+        """Return what sorts prompts by topic, None where nothing does."""
+
+    def reward_model_accuracy(self, role: RewardRole) -> float | None:
+        """Return the share of held-out pairs, from 0 to 1, that a reward model orders rightly.
+
+        It is None where there is no such model, or where nobody has measured it.
+        """
+        return None
+
+    @abstractmethod
+    def prompt_pool(self) -> tuple[list[str], str]:
+        """Return every human prompt, and what identifies them."""
+
+    def shown_word(self, word: str) -> str:
+        """Return a word of a prompt as it counts for the distance between prompts."""
+        return word
+
+    def needs(self) -> Iterator[Need]:
+        """Yield what of this machine it needs, besides what runs models; nobody is asked."""
+        yield from ()
+
+    def lacking_models(self) -> list[str]:
+        """Return the models of the hub that a run would need and this machine does not have."""
+        return []
+
+    def online_needs(self) -> Iterator[Need]:
+        """Yield what the hub and the endpoints say of the models that it needs."""
+        yield from ()
+
+    def retirements(self) -> Iterator[Need]:
+        """Yield which of the models that it asks are retired by their sellers, or will be."""
+        yield from ()
+
+    def preflight(self, stages: Iterable[Stage]) -> list[str]:
+        """Look for what stages need, before any of them is computed.
+
+        Returns:
+            Which scores will not be available and why, a sentence for each; no reason to refuse.
+
+        Raises:
+            UserError: Something is missing; the message says what to type for each.
+        """
+        return []
+
+    def serving(self) -> AbstractContextManager[object]:
+        """Serve what stages ask over HTTP while they run, where that is up to this command."""
+        return nullcontext()
+
+
+class Runtime(ABC):
+    """What the settings of stages stand for, asked while stages run; see the module."""
+
+    @abstractmethod
+    def resolve(self, identity: str) -> Path:
+        """Return where the files of an identity lie, after checking their digest.
+
+        Raises:
+            HarnessError: They are missing, or are not the bytes the identity means.
+        """
+
+    @abstractmethod
+    def reader_device(self) -> str:
+        """Return the device that reward models run on."""
+
+    @abstractmethod
+    def weights(self, identity: str) -> str:
+        """Return what is known of a reward model's weights: `embedded`, or whether verified."""
+
+    @abstractmethod
+    def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return the human prompts that a stage's settings ask for.
+
+        The pool is the same for every seed; the seed decides the order it is cut in, so that
+        pieces of one seed never overlap (authors' code, `shuffle_ds.py`).
+
+        Raises:
+            UserError: They are not on this machine and cannot be fetched.
+            HarnessError: They are not those that the settings mean.
+        """
+
+    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return the prompts matched to the hard benchmark that a stage's settings ask for.
+
+        As for human prompts, pieces of one seed never overlap; they may be a pool of the same form.
+
+        Raises:
+            UserError: They are not on this machine, or too few.
+            HarnessError: They are not those that the settings mean.
+        """
+        return self.human_prompts(settings)
+
+    @abstractmethod
+    def evolver(
+        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
+    ) -> Evolver:
+        """Return the creator that a stage's settings mean.
+
+        `done` is told how many prompts are evolved, where they are many at once.
+
+        Raises:
+            UserError: Nothing says where the model is served.
+            HarnessError: The settings are not of this version.
+        """
+
+    @abstractmethod
+    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
+        """Return what scores prompts for best-of-n trees; None where no tree grows.
+
+        Raises:
+            UserError: Nothing says where the model is served.
+            HarnessError: The settings are not of this version.
+        """
+
+    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
+        """Return what is read from the text of prompts while a policy is trained, by name."""
+        return {}
+
+    @abstractmethod
+    def questions(self, identity: str) -> Sequence[Item]:
+        """Return the items of a benchmark, after checking that they are those it means.
+
+        Raises:
+            HarnessError: They are missing, or are not those.
+        """
+
+    def own_answering(self, identity: str) -> OwnAnswering | None:
+        """Return what answers a benchmark whose package asks the questions; None for others.
+
+        It writes what the stage writes.
+        """
+        return None
+
+    @abstractmethod
+    def judge(self, ctx: StageContext) -> None:
+        """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`.
+
+        Raises:
+            UserError: Nothing says where the judge is served, or the benchmark's files are others.
+            HarnessError: There is no such judge, it does not answer, or the budget is used up.
+        """
+
+    @abstractmethod
+    def rate(self, ctx: StageContext) -> None:
+        """Score prompts; writes `scores.parquet` and `summary.json`.
+
+        Raises:
+            UserError: Nothing says where the model is served.
+            HarnessError: There is no such judge, or it does not answer.
+        """

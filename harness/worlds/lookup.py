@@ -24,10 +24,10 @@ from harness.registry.profile import WORLD, Profile
 from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import Json, StageContext
+from harness.worlds import Runtime, World
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
 from harness.worlds.mock.build import MockWorld
-from harness.worlds.protocol import Runtime, World
 from harness.worlds.real.models import access_to
 from harness.worlds.real.world import RealRuntime, RealWorld
 from harness.worlds.stage_io import progress_callback, write_json
@@ -155,6 +155,9 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
     from harness.inference.solver import Solver, opening
 
     policy, s = policy_folder(ctx), ctx.settings
+    served_as = str(s.get("policy")).partition("@")[0]
+    if "policy" in ctx.inputs:
+        served_as = f"policy-{ctx.inputs['policy'].name[:12]}"
     gpus, profile = cast(int, ctx.hardware.get("gpus", 1)), ctx.hardware.get("training")
     copies = Hardware.model_validate(profile).copies(ctx.kind, gpus) if profile else 1
     opened = opening(
@@ -163,7 +166,7 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
         dtype=str(s["dtype"]),
         batch_size=cast(int, s["batch_size"]),
         log=keep / "engine.log",
-        place=place_of(_served_as(ctx)) if s["engine"] == "endpoint" else None,
+        place=place_of(served_as) if s["engine"] == "endpoint" else None,
         gpus=gpus,
         copies=copies,
     )
@@ -187,10 +190,3 @@ def place_of(model: str) -> Place:
     server = access.server
     assert isinstance(server, Endpoint)
     return Place(server.address, str(server.key_variable), access.concurrency, model)
-
-
-def _served_as(ctx: StageContext) -> str:
-    """Return the name that an endpoint serves a stage's policy under."""
-    if "policy" in ctx.inputs:
-        return f"policy-{ctx.inputs['policy'].name[:12]}"
-    return str(ctx.settings["policy"]).partition("@")[0]

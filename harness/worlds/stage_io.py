@@ -16,67 +16,39 @@ from harness.runtime.stage import StageContext
 
 Rows = list[dict[str, Any]]
 
-PROMPT_SCHEMA = pa.schema(
-    [
-        ("prompt_id", pa.string()),
-        ("prompt", pa.string()),
-        ("source", pa.string()),
-        ("parent_id", pa.string()),
-        ("generation", pa.int64()),
-        ("method", pa.string()),
-    ]
+
+def schema_of(*columns: tuple[str, pa.DataType] | str | pa.Field) -> pa.Schema:
+    """Return the schema of columns; those that are only named hold text."""
+    return pa.schema([(column, TEXT) if isinstance(column, str) else column for column in columns])
+
+
+TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
+
+PROMPT_SCHEMA = schema_of(
+    "prompt_id", "prompt", "source", "parent_id", ("generation", WHOLE), "method"
 )
 """Columns of `prompts.parquet`: the fields of `harness.eva.evolving.Prompt`."""
 
-ATTEMPT_SCHEMA = pa.schema(
-    [
-        ("child_id", pa.string()),
-        ("parent_id", pa.string()),
-        ("attempt", pa.int64()),
-        ("method", pa.string()),
-        ("reason", pa.string()),
-        ("written", pa.string()),
-        ("creator", pa.string()),
-    ]
+ATTEMPT_SCHEMA = schema_of(
+    "child_id", "parent_id", ("attempt", WHOLE), "method", "reason", "written", "creator"
 )
 """Columns of `attempts.parquet`: the fields of `harness.eva.evolving.Attempt`, and the identity of
 the creator, which for a model has the digest of its templates."""
 
-SELECTED_SCHEMA = pa.schema(
-    [
-        *PROMPT_SCHEMA,
-        ("informativeness", pa.float64()),
-        ("weight", pa.float64()),
-        ("draw", pa.int64()),
-    ]
+SELECTED_SCHEMA = schema_of(
+    *PROMPT_SCHEMA, ("informativeness", REAL), ("weight", REAL), ("draw", WHOLE)
 )
 """Columns of `selected.parquet`."""
 
-COMPLETION_SCHEMA = pa.schema(
-    [
-        *PROMPT_SCHEMA,
-        ("sample", pa.int64()),
-        ("completion", pa.string()),
-        ("n_tokens", pa.int64()),
-    ]
-)
+COMPLETION_SCHEMA = schema_of(*PROMPT_SCHEMA, ("sample", WHOLE), "completion", ("n_tokens", WHOLE))
 """Columns of `completions.parquet`."""
 
-PAIR_SCHEMA = pa.schema(
-    [
-        *PROMPT_SCHEMA,
-        ("chosen", pa.string()),
-        ("rejected", pa.string()),
-        ("reward_chosen", pa.float64()),
-        ("reward_rejected", pa.float64()),
-    ]
+PAIR_SCHEMA = schema_of(
+    *PROMPT_SCHEMA, "chosen", "rejected", ("reward_chosen", REAL), ("reward_rejected", REAL)
 )
 """Columns of `pairs.parquet`; the lineage is there because a mix's prompts can evolve again."""
 
-
-SCORE_SCHEMA = pa.schema(
-    [("prompt_id", pa.string()), ("column", pa.string()), ("value", pa.float64())]
-)
+SCORE_SCHEMA = schema_of("prompt_id", "column", ("value", REAL))
 """Columns of `scores.parquet`; there may be no row."""
 
 
@@ -119,11 +91,9 @@ def progress_callback(
 ) -> Callable[..., None]:
     """Return a function that is told how many prompts are done, and reports each twentieth.
 
-    Several prompts can be done at once and in any order, so twentieths are reported instead of
-    counts: the curve is then the same in every run.
-
-    The curve goes from 0 to 1, after `before` prompts that the stage has done before these. A
-    total that is not known yet is the second argument of each call.
+    Several can be done at once and in any order; in twentieths the curve, from 0 to 1, is the same
+    in every run. It begins after `before` prompts that the stage has done before these. A total
+    that is not known yet is the second argument of each call.
     """
     last = 0
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from toy_world import planned
 
+from harness.project import profiles_dir
 from harness.runtime import Plan, Store
 
 
@@ -57,6 +58,17 @@ def test_baselines_join_the_rows_asked_for(says: Callable[..., Any]) -> None:
 def test_more_workers_take_less_time(says: Callable[..., Any]) -> None:
     one, four = (says("plan", "plan", "table4", "--jobs", n) for n in ("1", "4"))
     assert four["estimated_s"] < one["estimated_s"]
+
+
+def test_the_time_at_a_profile_of_ones_own_is_unknown_until_something_was_timed(
+    call: Callable[..., Any], tmp_path: Path
+) -> None:
+    text = (profiles_dir() / "micro.yaml").read_text()
+    mini = tmp_path / "mini.yaml"
+    mini.write_text(text.replace("name: micro\n", "name: mini\n").replace("x: 400", "x: 40"))
+    said = call("plan", "table4", "--profile", str(mini)).stdout
+    assert "nothing was timed at mini yet" in said
+    assert "about" not in said
 
 
 def test_a_failed_stage_is_named_with_its_reason(

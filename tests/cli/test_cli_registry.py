@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from harness.cli.tables import profiles_in_short
 from harness.cost import assumptions as cost
-from harness.project import PACKAGE, declaration_dirs
+from harness.project import PACKAGE, declaration_dirs, profiles_dir, project_root
 from harness.registry import documents
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import unsupported
@@ -106,6 +107,7 @@ def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
         "runs": 64,
         "paper_values": 362,
         "ours": {"tables": 3, "runs": 26},
+        "files": [],
         "problems": [],
     }
 
@@ -143,6 +145,30 @@ def test_validate_names_the_problems_of_further_declarations(
     problems = says("validate", "validate", code=2)["problems"]
     assert {(p["file"], p["line"]) for p in problems} >= {(str(wrong), 1), (str(wrong), 2)}
     assert any("`strange` is given twice, first on line 1" in p["message"] for p in problems)
+
+
+def test_validate_takes_tables_and_profiles_of_ones_own(
+    call: Callable[..., Any], tmp_path: Path
+) -> None:
+    table, profile = tmp_path / "mine.yaml", tmp_path / "mini.yaml"
+    text = (project_root() / "ablations" / "table4.yaml").read_text()
+    text = re.sub(r"(?ms)^claims:.*", "", text).replace("id: table4\n", "id: mine\n")
+    table.write_text(text)
+    text = (profiles_dir() / "micro.yaml").read_text()
+    profile.write_text(text.replace("name: micro\n", "name: mini\n"))
+    found = call("validate", str(table), str(profile))
+    assert found.exit_code == 0, found.stderr
+    assert f"So are yours: {table}, {profile}." in found.stdout
+    table.write_text("id: mine\nrows: []\n")
+    profile.write_text("name: mini\nscale: huge\nengine: vllm\n")
+    found = call("validate", str(table), str(profile), "other.txt")
+    assert found.exit_code == 2
+    for line in (
+        "mine.yaml:1: columns: this key is missing; add it",
+        "mini.yaml:2: scale: `huge` is not known",
+        "`other.txt` is no file of YAML",
+    ):
+        assert line in found.stderr
 
 
 @pytest.mark.parametrize("verb", ["list", "validate", "show table4", "plan table4", "run table4"])

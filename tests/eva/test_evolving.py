@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import HarnessError
-from harness.eva.evolving import Evolution, Prompt, Rewrite, evolve
+from harness.errors import HarnessError, UserError
+from harness.eva.evolving import (
+    PLUGIN_SETTING,
+    Evolution,
+    NoReplyError,
+    OwnCreator,
+    Prompt,
+    Rewrite,
+    Write,
+    evolve,
+    own_method,
+    plugin_settings,
+)
+from harness.extensions import CREATORS
 
 
 class Appending:
@@ -107,3 +122,65 @@ def test_ids_stay_distinct_when_a_prompt_and_its_child_evolve_again_in_a_later_i
 def test_repeated_ids_are_an_error() -> None:
     with pytest.raises(HarnessError, match="`a` occurs twice"):
         run(Appending(), "aa")
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., OwnCreator]:
+    """Return what makes a creator of a function, under a rule that refuses short prompts."""
+    monkeypatch.setattr(CREATORS, "_added", dict(CREATORS._added))
+
+    def make(function: Callable[..., Any], write: Write | None = None) -> OwnCreator:
+        CREATORS.register("mine", "1")(function)
+        return OwnCreator("mine", lambda new, old, told: "short" if len(new) < 3 else None, write)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("a new one", Rewrite("a new one", "mine")),
+        (None, Rewrite(None, "mine", "none")),
+        ("ab", Rewrite(None, "mine", "short", "ab")),
+    ],
+)
+def test_what_a_users_method_returns_is_held_to_the_worlds_rules(
+    own: Callable[..., OwnCreator], given: str | None, expected: Rewrite
+) -> None:
+    creator = own(lambda prompt, rng: given)
+    assert creator.rewrite("prompt", np.random.default_rng(0)) == expected
+    assert plugin_settings("mine")[PLUGIN_SETTING]["version"] == "1"
+
+
+def test_a_users_method_asks_the_model_it_is_given(own: Callable[..., OwnCreator]) -> None:
+    def method(prompt: str, rng: Any, write: Callable[[str], str]) -> str:
+        return write(f"rewrite: {prompt}")
+
+    def write(message: str, rng: Any) -> str:
+        if "bad" in message:
+            raise NoReplyError("refused")
+        return message.upper()
+
+    creator = own(method, write)
+    rng = np.random.default_rng(0)
+    assert creator.rewrite("good", rng) == Rewrite("REWRITE: GOOD", "mine")
+    assert creator.rewrite("bad", rng) == Rewrite(None, "mine", "refused")
+
+
+def test_a_users_method_that_returns_no_text_is_one_sentence(
+    own: Callable[..., OwnCreator],
+) -> None:
+    with pytest.raises(UserError, match="`mine` returned int: let it return"):
+        own(lambda prompt, rng: 5).rewrite("prompt", np.random.default_rng(0))
+
+
+def test_a_stage_runs_with_the_method_it_was_planned_with(
+    own: Callable[..., OwnCreator],
+) -> None:
+    own(lambda prompt, rng: prompt)
+    settings = {"creator": "micro/mine", **plugin_settings("mine")}
+    assert own_method(settings) == "mine"
+    assert own_method({"creator": "micro/evol_instruct"}) is None
+    other = {**settings, PLUGIN_SETTING: {"name": "mine", "version": "2"}}
+    with pytest.raises(HarnessError, match="not what is loaded now"):
+        own_method(other)

@@ -26,7 +26,7 @@ ASKS = """
 import sys
 from pathlib import Path
 from harness.endpoint.budget import BudgetReachedError, Ledger, shared_book
-from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import ReplyCache
 from harness.endpoint.client import Client, work_through
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price

@@ -12,7 +12,7 @@ from typing import Any
 
 from judge_stand_in import StandIn, completion, digest
 
-from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import ReplyCache
 from harness.endpoint.request import ChatRequest, Message
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ REQUESTS, CONCURRENCY, KILLS = 60, 4, (10, 25, 40)
 EVALUATION = f"""
 import sys
 from pathlib import Path
-from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import ReplyCache
 from harness.endpoint.client import Client, work_through
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.budget import Ledger

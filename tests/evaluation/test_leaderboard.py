@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from harness.errors import UserError
-from harness.evaluation.benchmarks.alpaca_eval import ANNOTATORS, evaluate_annotations
+from harness.evaluation.benchmark import leaderboard
+from harness.evaluation.benchmarks.alpaca_eval import ANNOTATORS, AlpacaEval, evaluate_annotations
 from harness.evaluation.benchmarks.alpaca_package import LengthControl
+from harness.evaluation.benchmarks.arena_hard import ArenaHard
 from harness.evaluation.files import read_records
-from harness.evaluation.leaderboard import ALPACA_EVAL, ARENA_HARD, leaderboard
 from harness.evaluation.scores import BenchmarkScore, Evaluation
 
 
@@ -35,7 +36,7 @@ def test_arena_hard_s_rows_are_in_order_with_their_intervals() -> None:
     low = evaluated("arena_hard", "a", [0.0, 50.0], intervals={"win_rate": (20.0, 31.256)})
     high = evaluated("arena_hard", "b, c", [100.0, 50.0], scores={"answer_tokens": 612.4})
     heading, first, second = csv.reader(leaderboard([low, high]).splitlines())
-    assert heading == list(ARENA_HARD)
+    assert heading == list(ArenaHard.leaderboard)
     assert first == ["b, c", "75.0", "", "", "", "612.0"]
     assert second == ["a", "25.0", "20.0", "31.26", "(-5.00, +6.26)", ""]
 
@@ -46,7 +47,7 @@ def test_alpaca_eval_s_row_counts_wins_where_all_was_judged(
 ) -> None:
     found = evaluated("alpaca_eval", "a", [100.0, 90.0, 50.0, 0.0], n_missing=missing)
     (row,) = csv.DictReader(leaderboard([found]).splitlines())
-    assert tuple(row) == ALPACA_EVAL
+    assert tuple(row) == AlpacaEval.leaderboard
     assert [row["n_wins"], row["n_wins_base"], row["n_draws"]] == counts
     assert row["win_rate"] == "60.0"
     assert row["n_total"] == "4"
@@ -74,7 +75,7 @@ def test_a_row_of_alpaca_eval_s_leaderboard_is_made_again(shared_dir: Path, mode
     file = shared_dir / "benchmarks" / "alpaca_eval" / model / "annotations.json"
     (found,) = evaluate_annotations(read_records(file), LengthControl())
     (row,) = csv.DictReader(leaderboard([found]).splitlines())
-    names = [name for name in ALPACA_EVAL[1:10] if name != "mode"]
+    names = [name for name in AlpacaEval.leaderboard[1:10] if name != "mode"]
     made = [float(row[name]) for name in names]
     assert made == pytest.approx([float(text) for text in PUBLISHED[model].split(",")], rel=1e-12)
 
@@ -85,7 +86,7 @@ def test_the_site_s_leaderboard_has_the_same_numbers(shared_dir: Path) -> None:
     with (folder / "leaderboard.csv").open(encoding="utf-8") as file:
         site = {row["name"]: row for row in csv.DictReader(file)}
     shared = {"win_rate", "avg_length", "length_controlled_winrate"}
-    assert shared <= set(ALPACA_EVAL)
+    assert shared <= set(AlpacaEval.leaderboard)
     (found,) = evaluate_annotations(
         read_records(folder / "gemma-7b-it" / "annotations.json"), LengthControl()
     )
@@ -97,8 +98,8 @@ def test_the_site_s_leaderboard_has_the_same_numbers(shared_dir: Path) -> None:
 
 def test_the_columns_are_those_of_the_published_files() -> None:
     """As in lmarena/arena-hard-auto, 31 July 2024, and alpaca_eval 0.6.6."""
-    assert ",".join(ARENA_HARD) == "model,score,rating_q025,rating_q975,CI,avg_tokens"
-    assert ",".join(ALPACA_EVAL) == (
+    assert ",".join(ArenaHard.leaderboard) == "model,score,rating_q025,rating_q975,CI,avg_tokens"
+    assert ",".join(AlpacaEval.leaderboard) == (
         ",win_rate,standard_error,n_wins,n_wins_base,n_draws,n_total,discrete_win_rate,mode,"
         "avg_length,length_controlled_winrate,lc_standard_error"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from rounds import Player, Round
 from scene import ROOT, ROWS, RUN, Done, Scene
 
-from harness.tracking.marks import Marks
+from harness.tracking.connection import Marks
 
 REPORT = ("report", *ROWS, "0", "--json")
 

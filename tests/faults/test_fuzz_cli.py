@@ -116,7 +116,7 @@ HEAVY = (
     "harness.runtime.engine.LocalEngine.run",
     "harness.sweep.conduct.run_sweep",
     "harness.worlds.embedded.build.build_policy",
-    "harness.report.error_rates.measure",
+    "harness.report.measurements.measure",
     "harness.worlds.real.prompts.read_pool",
     "harness.preflight.check_engine",
     "harness.evaluation.files.fetch",

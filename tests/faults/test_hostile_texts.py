@@ -23,7 +23,7 @@ from harness.report.model import Report
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
 from harness.runtime import Store
-from harness.tracking.marks import Asked
+from harness.tracking.connection import Asked
 from harness.tracking.projection import table_records
 from harness.trainer.runs import TableRuns
 

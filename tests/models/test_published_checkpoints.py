@@ -6,7 +6,7 @@ the hub (`llm-blender/PairRM-hf`, …); then
     HARNESS_REWARD_MODELS=DIR python -m pytest -m slow tests/models/test_published_checkpoints.py
 
 loads them strictly and compares what they say with the values on their cards. A model that passes
-goes into `harness/models/verified_reward_models.json` with its revision and the date. Where there
+goes into `harness.models.reward_model.VERIFIED` with its revision and the date. Where there
 is no reference value, a model has at least to tell an answer from none.
 """
 

@@ -18,7 +18,7 @@ from harness.registry.claims import FigureClaims, Qualitative
 from harness.registry.schema import Table
 from harness.report.cells import build_cells
 from harness.report.claims import counts, judge_figures, judge_runs, share_tested
-from harness.report.error_rates import (
+from harness.report.measurements import (
     Counts,
     null_scores,
     one_recipe_twice,

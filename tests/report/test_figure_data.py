@@ -24,9 +24,9 @@ from harness.report.figures.scores import Point, ScoreData
 from harness.report.scores import read_rows, read_scores
 from harness.runtime import Stage, Store, StoreError
 from harness.trainer.runs import plan_figure
+from harness.worlds import Topics
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
 from harness.worlds.lookup import world_of
-from harness.worlds.protocol import Topics
 from harness.worlds.stage_io import write_rows
 
 

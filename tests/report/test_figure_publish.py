@@ -219,29 +219,6 @@ def test_a_point_more_or_elsewhere_is_named(
         FIGURE.check(folder)
 
 
-@pytest.mark.parametrize("file", ["figure.svg", "report.md", "rewards.parquet", "digests.json"])
-def test_a_figure_does_not_pass_without_a_file_or_with_another(
-    report_of: Callable[..., FigureReport], tmp_path: Path, file: str
-) -> None:
-    folder = publish_figure(report_of("figure10"), tmp_path)
-    (folder / file).write_text("{}" if file.endswith("json") else "other", encoding="utf-8")
-    with pytest.raises(HarnessError, match="is not what was published"):
-        FIGURE.check(folder)
-    (folder / file).unlink()
-    with pytest.raises(HarnessError, match=f"{file} is missing"):
-        FIGURE.check(folder)
-
-
-def test_a_figure_of_fewer_seeds_does_not_replace_one_of_more(
-    report_of: Callable[..., FigureReport], tmp_path: Path
-) -> None:
-    folder = publish_figure(report_of("figure10"), tmp_path)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(Refused, match="what stands there has seed 1 that it has not"):
-        publish_figure(report_of("figure10", (0,)), tmp_path)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_a_report_that_is_no_figure_any_more_fails(
     report_of: Callable[..., FigureReport], tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ from harness.report.render import latex_escape as escape
 from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
 from harness.runtime import Store
-from harness.tracking.marks import Asked
+from harness.tracking.connection import Asked
 from harness.tracking.projection import table_records
 from harness.trainer.runs import TableRuns, plan_table
 from harness.worlds.embedded.files import VERSION

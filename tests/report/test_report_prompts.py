@@ -18,7 +18,7 @@ from harness.registry.profile import load_profiles
 from harness.report.build import build_report
 from harness.report.cells import build_cells
 from harness.report.claims import judge_published, judge_runs
-from harness.report.error_rates import Counts, simulated_nulls
+from harness.report.measurements import Counts, simulated_nulls
 from harness.report.model import Report, Verdict
 from harness.report.publish import publish, read_published
 from harness.report.rows import Reader, prompt_distances

@@ -6,16 +6,14 @@ import re
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from harness.errors import HarnessError
 from harness.project import results_dir
 from harness.registry.declared import load_tables, members
 from harness.registry.profile import load_profiles
-from harness.report.error_rates import one_recipe_twice
 from harness.report.findings import as_findings
+from harness.report.measurements import one_recipe_twice
 from harness.report.page.contents import from_results
 from harness.report.publication import read_index
 from harness.report.publish import TABLE, published_folders, read_published
@@ -51,19 +49,6 @@ def test_the_published_tables_are_those_expected() -> None:
 )
 def test_a_published_report_follows_from_its_scores(folder: Path) -> None:
     assert TABLE.check(folder) > 0
-
-
-def test_one_changed_score_is_found(tmp_path: Path) -> None:
-    folder = tmp_path / "table4"
-    shutil.copytree(FOLDERS[0], folder)
-    table = pq.read_table(folder / "scores.parquet")
-    values = table.column("value").to_pylist()
-    values[0] += 1.0
-    place = table.schema.get_field_index("value")
-    changed = table.set_column(place, table.schema.field(place), pa.array(values, pa.float64()))
-    pq.write_table(changed, folder / "scores.parquet")
-    with pytest.raises(HarnessError, match=r"scores\.parquet"):
-        TABLE.check(folder)
 
 
 def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: Path) -> None:

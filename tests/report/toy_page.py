@@ -12,7 +12,7 @@ from toy_tables import PROVENANCE, judge_of, write_parquet, write_prompts
 from harness.registry.declared import deviations
 from harness.report.build import build_report, with_all_rows
 from harness.report.cells import build_cells
-from harness.report.error_rates import ErrorRates
+from harness.report.measurements import ErrorRates
 from harness.report.model import Verdict
 from harness.report.page.contents import Contents, Section, Traces, trace_store
 from harness.report.page.examples import examples_of

@@ -18,7 +18,7 @@ from harness.endpoint.budget import Book, Limit
 from harness.project import spending_dir, store_dir
 from harness.runtime import EngineOptions, Plan, Store
 from harness.runtime.host import Order, fault, order
-from harness.runtime.provenance import collect_provenance
+from harness.runtime.manifest import collect_provenance
 
 HERE = Path(__file__).resolve().parent
 BUDGET = 0.02

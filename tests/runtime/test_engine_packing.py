@@ -8,9 +8,9 @@ import pytest
 from toy_stages import FUNCTIONS, toy
 
 from harness.errors import UserError
-from harness.runtime import LocalEngine, Need, Needs, Plan, Stage, Store, crew
-from harness.runtime.crew import Crew, Message
+from harness.runtime import LocalEngine, Need, Needs, Plan, Stage, Store, pool
 from harness.runtime.engine import Engine
+from harness.runtime.pool import Crew, Message
 
 
 class Scripted(Crew):
@@ -115,6 +115,6 @@ def test_without_a_gpu_stages_that_need_some_run_one_at_a_time(
 
 def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
-    assert crew.visible_gpus() == ["3", "1"]
+    assert pool.visible_gpus() == ["3", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert crew.visible_gpus() == []
+    assert pool.visible_gpus() == []

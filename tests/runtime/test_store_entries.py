@@ -16,8 +16,7 @@ import pytest
 
 from harness.runtime import Stage, StageContext, Store, StoreError, collect_provenance
 from harness.runtime import store as store_module
-from harness.runtime.manifest import sealed
-from harness.runtime.provenance import git_state
+from harness.runtime.manifest import git_state, sealed
 from harness.runtime.stage import ProgressWriter
 
 STAGE = Stage("train", 1, {"seed": 0}, {}, "seed 0 · dpo-1 · train 1")

@@ -9,11 +9,12 @@ import pytest
 from toy_sweep import SHARE, InlineEngine, QuietTracker, micro, order_of, toy
 
 from harness.report.sweep import SweepReport
-from harness.runtime import Interrupted, Store
+from harness.runtime import Interrupted, Plan, Store
 from harness.sweep.conduct import stored_report
 from harness.sweep.declaration import Sweep
+from harness.sweep.results import final_runs
 from harness.sweep.study import Note, trials_of
-from harness.sweep.work import Order, Worker
+from harness.sweep.work import Order, Progress, Standing, Worker
 
 SHARES = {SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.6, 0.8]}}
 GRID = {"kind": "grid", "seed": 0}
@@ -108,6 +109,55 @@ def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(work_dir: 
             complete.append(first)
     assert len(complete) == 3
     assert any("pruned with win_rate" in line and "after 1 of 2 seeds" in line for line in said)
+
+
+def test_the_time_left_is_that_of_the_whole_sweep_once_a_trial_has_ended(work_dir: Path) -> None:
+    pruner = {"kind": "median", "startup_trials": 2}
+    sweep = toy(space=SHARES, sampler={"kind": "grid", "seed": 3}, pruner=pruner)
+    order = order_of(sweep, work_dir, final=False)
+    shown: list[Progress] = []
+    said: list[str] = []
+    engine: Any = InlineEngine(Store(order.store_dir))
+    tracker: Any = QuietTracker()
+    Worker(order, engine, order.claims(), tracker, said.append, shown.append).work()
+    assert [progress.here.split(" · ")[0] for progress in shown] == [
+        f"trial {number} of 4" for number in (1, 2, 3, 4)
+    ]
+    assert shown[0].sweep == "0 of 4 trials done, time left not known before the first"
+    assert shown[1].sweep.startswith("1 of 4 trials done, about ")
+    ended = [line for line in said if "trials done" in line]
+    assert ended[-1].endswith("4 of 4 trials done (1 pruned), about 0 s left")
+    assert all(len(line) < 80 for line in (shown[1].here, shown[1].sweep))
+
+
+def test_trials_of_other_processes_share_the_work_and_the_winner_comes_after(
+    work_dir: Path,
+) -> None:
+    """Two trials took 10 and 20 s, one runs elsewhere and one here, which has computed nothing.
+
+    Here a second for each stage is left, there half of 15 s, and two trials of 15 s are to begin:
+    half of all that for each of two processes, and then what the winner takes.
+    """
+    sweep = toy(space=SHARES, trials=6)
+    left = {}
+    for final in (False, True):
+        order = order_of(sweep, work_dir / str(final), final=final)
+        claims, shown = order.claims(), list[Progress]()
+        with claims.working() as mark:
+            for seconds in (10.0, 20.0, None, None):
+                trial = claims.take(mark, 6)
+                assert trial is not None
+                if seconds is not None:
+                    trial.set_user_attr(Note.SECONDS, seconds)
+                    claims.study.tell(trial, 1.0)
+            point = {SHARE: 0.8}
+            plan = Plan(final_runs(sweep, micro(), point).runs[0].targets)
+            engine: Any = InlineEngine(Store(order.store_dir))
+            Standing(order, engine, shown.append).begin_trial(point, plan, trials_of(claims.study))
+        assert shown[0].sweep.startswith("2 of 6 trials done, about ")
+        left[final] = int(shown[0].sweep.split("about ")[1].split()[0])
+    assert left[False] == round((len(plan) + 7.5 + 30) / 2)
+    assert left[True] > left[False]
 
 
 def test_a_failed_stage_fails_its_trial_and_no_other(work_dir: Path) -> None:

@@ -10,8 +10,8 @@ from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
 
 from harness.runtime import Store
 from harness.tracking import TableState, Tracker
+from harness.tracking.connection import Marks
 from harness.tracking.live import LiveRuns
-from harness.tracking.marks import Marks
 from harness.tracking.runs import run_identity
 from harness.trainer.runs import TableRuns
 

@@ -17,8 +17,7 @@ from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_run
 
 from harness.runtime import StageProgress, Store
 from harness.tracking import TableState, Tracker, ui_command
-from harness.tracking.connection import default_uri
-from harness.tracking.marks import Marks
+from harness.tracking.connection import Marks, default_uri
 from harness.tracking.record import FOLDER, ID, SEEN
 from harness.trainer.runs import TableRuns
 

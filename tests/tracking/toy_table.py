@@ -17,8 +17,7 @@ from harness.registry.profile import load_profiles
 from harness.report.model import Cell
 from harness.runtime import Json, Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
-from harness.tracking.connection import default_uri
-from harness.tracking.marks import Marks
+from harness.tracking.connection import Marks, default_uri
 from harness.tracking.record import FOLDER, MODEL, SEEN, SYSTEM
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner

@@ -10,11 +10,11 @@ from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.runtime import Plan
 from harness.trainer.runs import plan_figure
+from harness.worlds import NO_TOPIC
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import CATEGORIES
 from harness.worlds.embedded.world import category_of_first_operation
 from harness.worlds.lookup import world_of
-from harness.worlds.protocol import NO_TOPIC
 
 SEEDS = (0, 1)
 

@@ -13,8 +13,7 @@ from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.runtime import LocalEngine, Plan, Stage, Store
-from harness.trainer.online_plan import training_settings
-from harness.trainer.plan import Planner, Run
+from harness.trainer.plan import Planner, Run, training_settings
 from harness.trainer.runs import plan_table
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.lookup import world_of

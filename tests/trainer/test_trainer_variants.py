@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
-from harness.runtime import LocalEngine, Plan, Stage, Store
+from harness.runtime import LocalEngine, Plan, Stage, StageContext, Store
+from harness.trainer import steps
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import Rows, read_rows
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
+
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +121,18 @@ def test_self_instruct_children_are_all_of_the_sampled_prompt(
 def test_a_chain_says_nothing_of_its_shape(runs: dict[str, Run]) -> None:
     """So that what was computed before there were other shapes is still found."""
     assert "shape" not in evolve_stage(runs["plain"]).settings
+
+
+@pytest.mark.parametrize(
+    "kind", ["prompts", "generate", "annotate", "pair", "mix", "join", "rewrite"]
+)
+def test_a_stage_called_here_writes_what_a_worker_wrote(
+    runs: dict[str, Run], store: Store, tmp_path: Path, kind: str
+) -> None:
+    plan = Plan([stage for run in runs.values() for stage in run.training])
+    stage = next(stage for stage in plan if stage.kind == kind)
+    inputs = {name: store.open(before.fingerprint) for name, before in stage.inputs.items()}
+    getattr(steps, f"{kind}_stage")(StageContext(stage.settings, inputs, tmp_path, stage.seed))
+    written = store.open(stage.fingerprint)
+    for file in tmp_path.iterdir():
+        assert file.read_bytes() == (written / file.name).read_bytes(), file.name

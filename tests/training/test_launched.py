@@ -31,6 +31,7 @@ from harness.training.launch import (
     last_checkpoint,
     train_launched,
 )
+from harness.training.placement import Placement
 
 LEARNING = {
     "learning_rate": 1e-3, "lr_scheduler": "linear", "warmup_ratio": 0.0, "epochs": 2,
@@ -155,6 +156,35 @@ def test_a_reason_that_a_process_left_is_what_is_said(
     )
     with pytest.raises(HarnessError, match=r"^too hot$"):
         launch(policy_path, tmp_path, hardware())
+
+
+def test_a_process_does_its_part_and_the_first_writes_the_summary(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """What is launched, called here: a training in one process, and one that cannot be."""
+    pq.write_table(pa.Table.from_pylist(TEN), tmp_path / "pairs.parquet")
+    (tmp_path / "out").mkdir()
+    settings = {"algorithm": "dpo", **LEARNING, "epochs": 1}
+    inputs = {"policy": str(policy_path), "pairs": str(tmp_path / "pairs.parquet")}
+    job = {
+        "function": "harness.training.offline:train_pairs",
+        "settings": settings,
+        "inputs": inputs,
+        "output": str(tmp_path / "out"),
+        "seed": 3,
+        "place": Placement(micro_batch=2).model_dump(mode="json"),
+    }
+    (tmp_path / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    assert launching.main(tmp_path / "job.json") == 0
+    summary = json.loads((tmp_path / launching.SUMMARY).read_text(encoding="utf-8"))
+    assert (summary["pairs"], summary["steps"]) == (10, 3)
+    assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
+
+    job["settings"] = settings | {"algorithm": "no"}
+    (tmp_path / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    assert launching.main(tmp_path / "job.json") == 1
+    failure = json.loads((tmp_path / FAILURE).read_text(encoding="utf-8"))
+    assert "no algorithm `no` trains on pairs" in failure["reason"]
 
 
 def test_the_process_that_fails_first_says_why(tmp_path: Path) -> None:

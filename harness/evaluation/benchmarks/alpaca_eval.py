@@ -1,18 +1,13 @@
 """AlpacaEval 2: 805 answers compared with a reference model's, scored as a win rate.
 
-The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. All 805
-instructions must be there, and in the benchmark's order: its length control joins them by position.
+The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. A
+preference is a number from 1 (the baseline is better for certain) to 2 (the model is); a draw, 1.5
+or in older files 0, is half a win. The score is the mean of preference - 1, in percent; what is
+absent or out of range is counted and left out. The length-controlled win rate is the package's own
+(`alpaca_package`), which joins all 805 instructions by position; `score_preferences` can also give
+this project's regression (`harness.evaluation.statistics`), which is another number.
 
-A preference is a number from 1 (the baseline is better for certain) to 2 (the model is): the
-weighted judge gives fractions, others 1 or 2. A draw, 1.5 (or 0 in older files), is half a win.
-The score is the mean of preference - 1, in percent. A preference that is absent or out of range is
-counted and left out.
-
-The length-controlled win rate is the package's own (`alpaca_package`). `score_preferences` can also
-give this project's regression (`harness.evaluation.statistics`), which is another number.
-
-Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.py`,
-`metrics/helpers.py` (draws, range, mean, standard error).
+Source: alpaca_eval 0.6.6, `annotators/`, `metrics/helpers.py`, `metrics/glm_winrate.py`.
 """
 
 from __future__ import annotations
@@ -114,6 +109,12 @@ class AlpacaEval(Benchmark):
     package = "alpaca-eval"
     compared = ("win_rate", 5.0)
     reply_tokens = 40  # a ranking of two, as JSON
+    ranked_by = (LENGTH_CONTROLLED, "win_rate")
+    leaderboard = (
+        "", "win_rate", "standard_error", "n_wins", "n_wins_base", "n_draws", "n_total",
+        "discrete_win_rate", "mode", "avg_length", "length_controlled_winrate",
+        "lc_standard_error",
+    )  # fmt: skip
     homes = (
         HomeFile(
             "reference_gpt4_1106_preview_outputs.json",
@@ -248,6 +249,34 @@ class AlpacaEval(Benchmark):
         control = options.get("length_control") or LengthControl()
         return evaluate_annotations(read_records(file), control, instructions)
 
+    @classmethod
+    def on_leaderboard(cls, evaluation: Evaluation) -> bool:
+        """Return whether an annotator has a leaderboard; each has one of its own."""
+        return super().on_leaderboard(evaluation) or evaluation.judge in ANNOTATORS
+
+    @classmethod
+    def leaderboard_row(cls, evaluation: Evaluation) -> Mapping[str, str | float | None]:
+        """Return a row of `weighted_alpaca_eval_gpt4_turbo_leaderboard.csv`."""
+        score = evaluation.score
+        row: dict[str, str | float | None] = {
+            "": score.model,
+            "win_rate": score.scores["win_rate"],
+            "standard_error": _standard_error(score, "win_rate"),
+            "n_total": score.n,
+            "mode": "community",
+            "avg_length": None if evaluation.characters is None else int(evaluation.characters),
+            "length_controlled_winrate": score.scores.get(LENGTH_CONTROLLED),
+            "lc_standard_error": _standard_error(score, LENGTH_CONTROLLED),
+        }
+        if score.n_missing:  # then a value by prompt is no preference
+            return row
+        wins = score.values["win_rate"]
+        won, lost = int((wins > 50).sum()), int((wins < 50).sum())
+        drawn = len(wins) - won - lost
+        discrete = 100.0 * (won + drawn / 2) / len(wins)
+        counts = {"n_wins": won, "n_wins_base": lost, "n_draws": drawn}
+        return row | counts | {"discrete_win_rate": discrete}
+
     def _rows(self, answers: Answers) -> list[dict[str, str]]:
         """Return both outputs of each instruction, as the package takes them."""
         own = answers.to(self.questions)
@@ -271,11 +300,7 @@ def evaluate_annotations(
     length_control: LengthControl,
     instructions: Sequence[str] | None = None,
 ) -> list[Evaluation]:
-    """Score annotations in the benchmark's form, one evaluation for each model and annotator.
-
-    Raises:
-        UserError: A model lacks an annotation, or has one too many.
-    """
+    """Score annotations in the benchmark's form, one evaluation for each model and annotator."""
     found = []
     for judge, rows in records_by(records, "annotator").items():
         for model, annotated in _by_model(rows).items():
@@ -297,11 +322,7 @@ def evaluate_annotations(
 
 
 def read_inputs(data: Path, count: int | None = INSTRUCTIONS) -> Inputs:
-    """Read the reference outputs from a folder, `count` of them; None takes any number.
-
-    Raises:
-        UserError: The file is absent or does not hold that many instructions once each.
-    """
+    """Read the reference outputs from a folder, `count` of them; None takes any number."""
     names = ("reference_gpt4_1106_preview_outputs.json", "model_outputs.json")
     folders = ("", "alpaca_eval/", "results/gpt4_1106_preview/")
     path = locate(
@@ -323,11 +344,7 @@ def read_inputs(data: Path, count: int | None = INSTRUCTIONS) -> Inputs:
 
 
 def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> Answers:
-    """Read one model's outputs, whatever their order, and give them the benchmark's.
-
-    Raises:
-        UserError: An instruction has no output, or several, or is not the benchmark's.
-    """
+    """Read one model's outputs, whatever their order, and give them the benchmark's."""
     by_text = {question.turns[0]: question.prompt_id for question in inputs.questions}
     answers: dict[str, Answer] = {}
     records = read_records(path)
@@ -350,11 +367,7 @@ def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> Answer
 def in_order(
     annotations: Sequence[Record], model: str, instructions: Sequence[str] | None = None
 ) -> list[Record]:
-    """Return a model's annotations in the benchmark's order; in their own where that is not known.
-
-    Raises:
-        UserError: One of the 805 is missing, is there twice, or is not the benchmark's.
-    """
+    """Return a model's annotations in the benchmark's order, where that is known."""
     by_text: dict[str, Record] = {}
     for index, record in enumerate(annotations):
         text = record.get("instruction")
@@ -383,9 +396,6 @@ def preferences_from_annotations(records: Iterable[Record]) -> dict[str, list[Pr
 
     Lengths are in characters, as in the benchmark. The files number nothing: a prompt's id is a
     digest of its instruction, with a count where an instruction comes again.
-
-    Raises:
-        UserError: A field is absent or not a number.
     """
     preferences: dict[str, list[Preference]] = {}
     seen: dict[tuple[str, str], int] = {}
@@ -418,11 +428,6 @@ def score_preferences(
 
     Returns:
         Columns `win_rate` and, where asked for, `length_controlled_win_rate`, in percent.
-
-    Raises:
-        UserError: A prompt appears twice or is not the benchmark's, or a length is needed and
-            absent.
-        HarnessError: There is no valid preference.
     """
     by_prompt: dict[str, Preference] = {}
     for item in preferences:
@@ -483,6 +488,13 @@ def _differences(preferences: Sequence[Preference]) -> FloatArray:
             "the lengths of both answers."
         )
     return np.array(lengths, dtype=np.float64)
+
+
+def _standard_error(score: BenchmarkScore, column: str) -> float | None:
+    values = score.values.get(column)
+    if values is None or len(values) < 2:
+        return None
+    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
 def _by_model(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -1,18 +1,10 @@
 """What AlpacaEval takes from the package `alpaca_eval`: its annotators and its length control.
 
-**Annotators.** What the judge is asked and how its reply is read are the package's: its annotator
-makes the prompts (with the two answers in its seeded random order), and its parser reads the
-replies. Only what lies between, sending prompts and keeping replies, is this project's client: the
-annotator is called once to see its prompts, and again when every one of them has its reply.
-
-**Length control.** The regression needs data that neither the package nor this project carries:
-`df_gamed.csv`, with the difficulty of every instruction and the annotations of two gamed baselines.
-The package fetches it from the hub at every call; here it is read from a file whose digest is
-checked. Without the package, the file or all 805 annotations in the benchmark's order there is no
-score, because the regression joins difficulties by position: an annotation that is missing shifts
-all that follow. One that is there without a preference keeps its place, and the package leaves it
-out itself. The win rate is the mean of the regression's predictions at equal lengths, one for each
-instruction; its standard error in the package is that of these. So they are its values by prompt.
+The package's annotator makes the prompts, in its seeded random order, and reads the replies. What
+lies between is this project's client: the annotator is called once to see its prompts, and again
+when each has its reply. The length control needs `df_gamed.csv`, which neither carries and whose
+digest is checked. It joins difficulties by position, so that there is no score without all 805
+annotations in order; its values by prompt are the predictions at equal lengths.
 
 Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.py`,
 `decoders/openai.py` (chat messages, top_p 1, arguments of a tool call as the text),
@@ -60,11 +52,7 @@ def installed() -> bool:
 
 
 def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, ChatRequest]:
-    """Return the annotator's prompts for pairs of outputs, one record each, with their requests.
-
-    Raises:
-        UserError: The package is not installed.
-    """
+    """Return the annotator's prompts for pairs of outputs, one record each, with their requests."""
 
     def see(prompts: Sequence[str], **settings: Any) -> Any:
         raise _Seen(prompts, settings)
@@ -115,9 +103,6 @@ class LengthControl:
 
         That is the preference predicted at equal lengths for each annotation, in percent, shape
         (805,). The instructions are the benchmark's, in its order, which annotations must have.
-
-        Raises:
-            UserError: The file cannot be read.
         """
         file = self.data_file
         if file is None:

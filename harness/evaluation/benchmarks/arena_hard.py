@@ -1,21 +1,14 @@
 """Arena-Hard v0.1: two games for each question against one fixed model, scored as a win rate.
 
-In the first game the baseline's answer is shown as A, in the second as B. The judge ends with one
-of five labels. A reply in which nothing looks like a verdict is followed up in the same
-conversation, as often as the benchmark's settings allow; all replies together are then read as one
-text. The questions, the baseline's answers, the judge's prompts and its settings are the
-benchmark's own files. The sentence of the follow-up is this project's own: the benchmark keeps its
-sentence in code.
-
-A strong verdict counts three times, a tie half a win for each side, and the Bradley-Terry win rate
-against the baseline is the score, in percent. Where models met the baseline alone, as here, its fit
-is the weighted share of wins (Bradley and Terry, 1952); ratings of base 10 and scale 400, as the
-benchmark has them, only change the unit. The interval resamples questions: the two games of a
-question, and the copies of a strong verdict, are not independent, and resampling battles as if they
-were gives an interval about half as wide as it should be.
+The baseline's answer is shown as A in the first game, as B in the second. The judge ends with one
+of five labels; where nothing looks like a verdict it is asked to go on, in a sentence of ours, and
+all its replies are read as one text. A strong verdict counts three times, a tie half a win for each
+side. The score is the weighted share of wins: what the benchmark's Bradley-Terry fit gives where
+models met the baseline alone. Its interval resamples questions, because the games of a question and
+the copies of a strong verdict are not independent.
 
 Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/judge_config.yaml`
-(settings) and `show_result.py` (weights, score).
+(settings), `show_result.py` (weights, score); lmarena/arena-hard-auto (leaderboard).
 """
 
 from __future__ import annotations
@@ -141,6 +134,7 @@ class ArenaHard(Benchmark):
     compared = ("win_rate", 5.0)
     package = "tiktoken"
     verdicts = GAMES_PER_PROMPT
+    leaderboard = ("model", "score", "rating_q025", "rating_q975", "CI", "avg_tokens")
     reply_tokens = 700  # the judge answers the question itself first
     homes = (
         HomeFile(
@@ -285,6 +279,22 @@ class ArenaHard(Benchmark):
             return evaluate_battles(fought, options.get("judge"), prompts)
         return evaluate_judgments(records, prompts)
 
+    @classmethod
+    def leaderboard_row(cls, evaluation: Evaluation) -> Mapping[str, str | float | None]:
+        """Return a row of `leaderboard/arena_hard_leaderboard_20240731.csv`."""
+        rate, interval = evaluation.score.scores["win_rate"], evaluation.intervals.get("win_rate")
+        tokens = evaluation.score.scores.get("answer_tokens")
+        row: dict[str, str | float | None] = {
+            "model": evaluation.score.model,
+            "score": None if rate is None else round(rate, 2),
+            "avg_tokens": None if tokens is None else float(round(tokens)),
+        }
+        if rate is not None and interval is not None:
+            low, high = interval
+            row |= {"rating_q025": round(low, 2), "rating_q975": round(high, 2)}
+            row["CI"] = f"(-{rate - low:.2f}, +{high - rate:.2f})"
+        return row
+
     def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
         """Judge both games of every question, unless the baseline would meet itself."""
         if answers.model == BASELINE:
@@ -327,21 +337,13 @@ def evaluate_battles(
 
 
 def questions_in(data: Path) -> tuple[Question, ...]:
-    """Read the questions from a folder of the benchmark's files.
-
-    Raises:
-        UserError: They are not there or have another form.
-    """
+    """Read the questions from a folder of the benchmark's files."""
     path = locate(data, "Arena-Hard's questions", ["question.jsonl"], _FOLDERS)
     return read_questions(path, turns=1)
 
 
 def battles_from_battles(records: Iterable[Record]) -> list[Battle]:
-    """Read battles, already weighted: a strong verdict is there three times.
-
-    Raises:
-        UserError: A field is absent or a winner unknown.
-    """
+    """Read battles, already weighted: a strong verdict is there three times."""
     battles = []
     for index, record in enumerate(records):
         winner = str(field_of(record, index, "winner"))
@@ -361,9 +363,6 @@ def battles_from_judgments(records: Iterable[Record], baseline: str) -> list[Bat
 
     The verdict is the file's `score`; a game without that field has its text parsed. A game that
     is not there counts as one without a verdict.
-
-    Raises:
-        UserError: A field is absent, or a judgment has more than two games.
     """
     battles = []
     for index, record in enumerate(records):
@@ -410,10 +409,6 @@ def score_battles(
 
     Returns:
         Model to score, columns `win_rate` (percent) and, where given, `answer_tokens`.
-
-    Raises:
-        UserError: A battle does not involve the baseline, or a prompt is not the benchmark's.
-        HarnessError: A model has no readable verdict.
     """
     scores = {}
     for model, fought in _by_model(battles, baseline).items():
@@ -457,10 +452,6 @@ def bootstrap_interval(
 
     Returns:
         Lower and upper end, in percent.
-
-    Raises:
-        UserError: A battle does not involve the baseline, or the model has none.
-        HarnessError: Fewer than two questions have a readable verdict.
     """
     by_model = _by_model(battles, baseline)
     if model not in by_model:

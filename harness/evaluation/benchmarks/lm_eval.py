@@ -1,21 +1,13 @@
 """Table 9's downstream tasks: run by lm-evaluation-harness, and read from its results.
 
 The paper prints six numbers a row and neither metrics nor shots. The tasks are those of the
-authors' script, with the shots the tasks themselves set. The metric is what the task reports where
-it reports one. Where it reports several, the choice is an assumption and says so in its column's
-notes; all printed values are multiples of one item out of `documents`, so that each of them is
-a share of right answers. Versions, shots and counts are taken from the results themselves: another
-version of a task is another task, whatever it is called.
-
-The package loads the model, fetches its data sets and scores; its results are kept as it gives
-them, with every sample beside them. A model behind an endpoint is asked for completions, because
-multiple-choice tasks need the probabilities of given answers, which no chat endpoint returns. This
-is the one place that imports it. It was run with lm-eval 0.4.13 on all six tasks with sets of a few
-items and a random model; with the real data sets or a real model it was not.
+authors' script, with the shots they set themselves; where a task reports several metrics, the
+choice is an assumption, which its column's notes say. Versions, shots and counts are taken from the
+results. It was run with lm-eval 0.4.13 on sets of a few items and a random model alone. A model
+behind an endpoint is asked for completions, which give the probabilities of given answers.
 
 Source: paper appendix G, table 9; authors' code, `benchmark/lm-evaluation-harness/run.sh`
-(lm-eval 0.4.3, batches of 4, no chat template); lm-eval 0.4.13, `result_schema.py`,
-`evaluator.simple_evaluate`, `models/openai_completions.py`.
+(lm-eval 0.4.3, batches of 4, no chat template); lm-eval 0.4.13.
 """
 
 from __future__ import annotations
@@ -35,6 +27,7 @@ from harness.evaluation.options import LmEvalOptions
 from harness.evaluation.scores import (
     NOT_AVAILABLE,
     BenchmarkScore,
+    Evaluated,
     Evaluation,
     folder_of,
     keep,
@@ -176,11 +169,7 @@ class Measurement:
 
 
 def asked_for(options: LmEvalOptions, columns: Sequence[str] | None) -> Measurement:
-    """Return what options ask of lm-eval: the tasks of some columns, of all six for None.
-
-    Raises:
-        UserError: An option is wrong or missing.
-    """
+    """Return what options ask of lm-eval: the tasks of some columns, of all six for None."""
     options.check()
     return Measurement(
         model=options.model or "",
@@ -196,11 +185,7 @@ def asked_for(options: LmEvalOptions, columns: Sequence[str] | None) -> Measurem
 
 
 def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
-    """Return the tasks of some columns.
-
-    Raises:
-        UserError: Table 9 has no such column.
-    """
+    """Return the tasks of some columns."""
     by_column = {task.column: task for task in TASKS}
     unknown = [name for name in columns if name not in by_column]
     if unknown:
@@ -229,13 +214,7 @@ def installed() -> bool:
 
 
 def measure(asked: Measurement) -> dict[str, Any]:
-    """Run the tasks and return lm-eval's results, the samples among them.
-
-    Raises:
-        UserError: The package or one that its engine needs is not installed, or it has no such
-            engine.
-        HarnessError: The model or a data set cannot be loaded.
-    """
+    """Run the tasks and return lm-eval's results, the samples among them."""
     if not installed():
         raise UserError(
             "Table 9's tasks need the package lm-eval, which is not installed; install the extra "
@@ -277,26 +256,17 @@ def measure(asked: Measurement) -> dict[str, Any]:
     return dict(results)
 
 
-def evaluate(asked: Measurement) -> tuple[Evaluation, Path]:
-    """Run the tasks, keep results, samples and scores in one folder, and return scores and folder.
-
-    Raises:
-        UserError: As `measure`.
-        HarnessError: As `measure`, or nothing can be kept.
-    """
+def evaluate(asked: Measurement) -> Evaluated:
+    """Run the tasks, and keep results, samples and scores in one folder."""
     found = measure(asked)
     folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
     evaluation = evaluate_results(keep_results(found, folder), asked.model, asked.tasks)
     keep(folder, evaluation, {"kind": "measured", "data": asked.digest})
-    return evaluation, folder
+    return Evaluated([evaluation], folder)
 
 
 def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Write lm-eval's results, and each task's samples; return the results as they are read again.
-
-    Raises:
-        HarnessError: They cannot be written.
-    """
+    """Write lm-eval's results, and each task's samples; return the results as read again."""
     samples = results.get("samples")
     # What a model wrote is among them, and need not be text that can be written.
     kept: dict[str, Any] = read_json(
@@ -310,11 +280,7 @@ def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def parse_arguments(option: str, text: str | None) -> dict[str, Json]:
-    """Read an engine's arguments from `NAME=VALUE,NAME=VALUE`; values are JSON, else text.
-
-    Raises:
-        UserError: A part has no name or no value.
-    """
+    """Read an engine's arguments from `NAME=VALUE,NAME=VALUE`; values are JSON, else text."""
     found: dict[str, Json] = {}
     for part in text.split(",") if text else ():
         name, equals, value = part.partition("=")
@@ -328,11 +294,7 @@ def parse_arguments(option: str, text: str | None) -> dict[str, Json]:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Read a results file of lm-eval.
-
-    Raises:
-        UserError: It cannot be read or is none.
-    """
+    """Read a results file of lm-eval."""
     try:
         found = read_json(read_plain(path))
     except (OSError, ValueError) as error:
@@ -352,9 +314,6 @@ def evaluate_results(
 
     Returns:
         The evaluation; `n` counts documents over all columns.
-
-    Raises:
-        UserError: No task was run, or a value is no share.
     """
     by_task = {**results["results"], **_mapping(results, "groups")}
     scores: dict[str, float | None] = {}

@@ -1,17 +1,12 @@
 """MT-Bench: two turns of each answer, rated from 1 to 10 by a judge that sees one answer.
 
-The first turn is judged alone; the second with the first before it. Questions of math, reasoning
-and coding are judged against a reference answer. The judge's prompts, the questions and the
-references are the benchmark's own files.
-
-The score of a model is the mean of its valid ratings over both turns; the turns have their own
-means, and so have the categories. A reply without a rating (-1 in the published files) is counted
-and left out: it is never a zero. With one rating missing the average is therefore not the mean of
-the two turns' means, exactly as in the benchmark's own code.
+The second turn is judged with the first before it; math, reasoning and coding against a reference
+answer. The score is the mean of the valid ratings over both turns. A reply without a rating (-1 in
+published files) is counted and left out, never a zero; with one missing the average is therefore
+not the mean of the two turns' means, exactly as in the benchmark's own code.
 
 Source: FastChat, `fastchat/llm_judge/gen_judgment.py` (requests), `common.py` (which prompt for
-which question, reference categories, temperatures, limits, rating patterns) and `show_result.py`
-(means).
+which question, reference categories, temperatures, limits, rating patterns), `show_result.py`.
 """
 
 from __future__ import annotations
@@ -245,11 +240,7 @@ def evaluate_ratings(
 
 
 def questions_in(data: Path) -> tuple[Question, ...]:
-    """Read the questions from a folder of the benchmark's files.
-
-    Raises:
-        UserError: They are not there or have another form.
-    """
+    """Read the questions from a folder of the benchmark's files."""
     path = locate(data, "MT-Bench's questions", ["question.jsonl"], _FOLDERS)
     return read_questions(path, len(TURNS))
 
@@ -259,9 +250,6 @@ def ratings_from_judgments(records: Iterable[Record]) -> dict[str, list[Rating]]
 
     The rating is the file's `score`, -1 where there is none; a judgment without that field has its
     text parsed.
-
-    Raises:
-        UserError: A field is absent or not a number.
     """
     ratings: dict[str, list[Rating]] = {}
     for index, record in enumerate(records):
@@ -303,10 +291,6 @@ def score_ratings(
     Returns:
         Columns `average`, `turn_1`, `turn_2`, on the judge's scale of 1 to 10. A turn without any
         valid rating has no score. A turn of a prompt that was never judged counts as missing.
-
-    Raises:
-        UserError: A turn is not 1 or 2, or a prompt is not the benchmark's or has no category.
-        HarnessError: There is no valid rating.
     """
     ratings = list(ratings)
     order = prompt_order([rating.prompt_id for rating in ratings], prompts)

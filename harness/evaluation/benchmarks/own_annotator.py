@@ -1,15 +1,10 @@
-"""AlpacaEval with an annotator of one's own: a file in the folder, in the place of the package.
-
-AlpacaEval's own annotators, and its length control, live in the package `alpaca-eval` and in data
-of 805 instructions. Where a folder holds `annotator.json`, its words are used instead, and neither
-the package nor that data is needed; then there may be any number of instructions. This is for
-judges that are not AlpacaEval's and do not claim to be: their scores are filed under the name of
-the file's annotator, and their length-controlled win rate is this project's own regression
-(`harness.evaluation.statistics`).
+"""AlpacaEval with an annotator of one's own: `annotator.json` in the folder, not the package.
 
 The file is one JSON object: `name`; `system`; and `prompt`, with `{instruction}`, `{output_1}` and
-`{output_2}` in it. The two answers are called m and M in an order that the instruction's digest
-draws, and the judge says which is better by calling a function, as AlpacaEval's annotator has it.
+`{output_2}`. The answers are called m and M in an order that the instruction's digest draws, and
+the judge says which is better by calling a function. There may be any number of instructions. The
+scores do not claim to be AlpacaEval's: they are filed under the annotator's name, and the
+length-controlled win rate is this project's regression (`harness.evaluation.statistics`).
 """
 
 from __future__ import annotations
@@ -163,11 +158,7 @@ class OwnAnnotator(AlpacaEval):
 
 
 def read_annotator(path: Path) -> Annotator:
-    """Read the words of an annotator.
-
-    Raises:
-        UserError: The file cannot be read, or is not of the form this module describes.
-    """
+    """Read the words of an annotator."""
     try:
         found = read_json(read_plain(path))
         annotator = Annotator(**{name: str(found[name]) for name in ("name", "system", "prompt")})

@@ -442,13 +442,9 @@ def figure_extent(report: FigureReport) -> Extent:
     return Extent(
         rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
         seeds=report.seeds,
-        counts={"numbers": _numbers(report)},
+        counts={"numbers": sum(point.value is not None for point in points)},
         lacking=without_numbers((point.name, point.state) for point in points),
     )
-
-
-def _numbers(report: FigureReport) -> int:
-    return sum(point.value is not None for point in report.points)
 
 
 def difference(report: FigureReport, folder: Path) -> str | None:
@@ -479,7 +475,6 @@ FIGURE = Kind(
     FigureReport,
     figure_extent,
     page=lambda report: as_markdown(report, drawn=True),
-    numbers=_numbers,
     pictures=lambda report: [picture(report)],
     values=lambda report: report.data.file,
     difference=difference,

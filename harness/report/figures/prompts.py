@@ -35,7 +35,7 @@ from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.trainer.runs import FigureRuns
-    from harness.worlds.protocol import Topics
+    from harness.worlds import Topics
 
 Floats = NDArray[np.float64]
 
@@ -231,7 +231,7 @@ def _topics(runs: FigureRuns, row: str) -> tuple[Topics | None, str | None]:
 
 def _names(topics: Topics, told: Any) -> tuple[str, ...]:
     """Return the names of the topics, with that of prompts of none where there are any."""
-    from harness.worlds.protocol import NO_TOPIC
+    from harness.worlds import NO_TOPIC
 
     return (*topics.names, *([NO_TOPIC] if NO_TOPIC in told else []))
 

@@ -17,13 +17,13 @@ from harness.registry.declared import Deviations, all_figures, deviations
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Table
-from harness.report import error_rates
+from harness.report import measurements
 from harness.report.build import build_report, with_all_rows, without_runs
 from harness.report.cells import build_cells
 from harness.report.claims import judge_figures, judge_published, judge_runs
-from harness.report.error_rates import ErrorRates
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
+from harness.report.measurements import ErrorRates
 from harness.report.model import Report, Verdict
 from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.page import examples as samples
@@ -354,7 +354,7 @@ def _contents(
         sections=tuple(sections),
         figure_verdicts=tuple(judge_figures(figure_claims(), verdicts, profile.scale)),
         pictures=tuple(shown),
-        error_rates=error_rates.read(folder),
+        error_rates=measurements.read_rates(folder),
         deviations=deviations(),
         examples=found,
         traces=traces,

@@ -23,7 +23,7 @@ from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.registry.declared import Ambiguity, Discrepancy, value_in
 from harness.registry.profile import Profile
 from harness.registry.schema import Column
-from harness.report import error_rates, view
+from harness.report import measurements, view
 from harness.report.claims import PRIMARY, counts, line, share_tested
 from harness.report.findings import finding, primary_of
 from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
@@ -83,7 +83,7 @@ def as_html(contents: Contents) -> str:
             tested=share_tested(contents.verdicts),
             margins=margins(claim for it in sections for claim in it.report.table.claims),
             rates=rates,
-            rate_head=error_rates.HEAD,
+            rate_head=measurements.HEAD,
             rate_lines=[] if rates is None else rates.lines,
             assumptions=_assumptions(sections),
             discrepancies=[_deviation(d, profile) for d in contents.deviations.discrepancies],

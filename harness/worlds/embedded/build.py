@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.runtime.provenance import cpu_model
+from harness.runtime.manifest import cpu_model
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded import reward, texts
 from harness.worlds.embedded.files import VERSION, Card, digest, write_card
@@ -245,48 +245,6 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _describe_policy(
-    folder: Path, config: PretrainConfig, loss: float, seconds: float
-) -> dict[str, Any]:
-    """Measure θ0, write its model card, and return what the world's card says of it."""
-    competence = measure(folder, config.seed)
-    text = (
-        "Trained on demonstrations by a fallible demonstrator. What it can do was measured on 100 "
-        "prompts for each group of names and each depth, six answers each at temperature 1: "
-        "`exact` is the share of wholly right answers, `score` the mean partial credit, `best of "
-        "6` the mean over prompts of the best of six."
-    )
-    figures = f"{as_lines(dict(competence))}\nTraining loss at the end: {loss:.3f}"
-    settings = asdict(config)
-    _write(folder, "Base policy θ0", text, settings, figures, seconds)
-    return {"settings": settings, "loss": round(loss, 4), "competence": competence}
-
-
-def _describe_reward_model(
-    role: str, folder: Path, config: RewardConfig, seconds: float
-) -> dict[str, Any]:
-    """Measure a reward model, write its card, and return what the world's card says of it."""
-    title, text = DESCRIPTIONS[role]
-    found = accuracies(folder, config)
-    chosen = best_of_n(folder.parent / "theta0", folder, config, config.seed)
-    figures = (
-        f"Accuracy on held-out pairs with true labels ({config.flipped:.0%} of the training labels "
-        "were flipped), by depth of the task and by third of the mean rank of its names:\n\n"
-        f"{as_lines(found)}\nScore of the answer it likes best of n that θ0 gives to {PROMPTS} "
-        "prompts like the hard benchmark's, and of the best of them:\n\n"
-        f"{as_lines({'n': chosen})}"
-    )
-    settings = asdict(config)
-    _write(folder, title, text, settings, figures, seconds)
-    return {
-        "settings": settings,
-        "held_out_accuracy": found["all"]["all"]["accuracy"],
-        "standard_error": found["all"]["all"]["standard_error"],
-        "accuracy_by": {kind: found[kind] for kind in ("depth", "rank")},
-        "best_of_n": chosen,
-    }
-
-
 def _write(
     folder: Path, title: str, text: str, settings: dict[str, Any], figures: str, seconds: float
 ) -> None:
@@ -360,23 +318,51 @@ def write_texts(output: Path, seed: int) -> None:
 
 
 def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
-    """Train θ0 into `theta0/` and return what its card says."""
-    config = PretrainConfig(seed=seed)
+    """Train θ0 into `theta0/`, write its card, and return what the world's card says of it."""
+    config, folder = PretrainConfig(seed=seed), output / "theta0"
     losses, on_step = _curve("θ0", config.steps, on_event)
-    start, folder = time.monotonic(), output / "theta0"
+    start = time.monotonic()
     pretrain(config, folder, lambda step, loss, model: on_step(step, loss))
-    return _describe_policy(folder, config, fmean(losses[-100:]), time.monotonic() - start)
+    loss, seconds = fmean(losses[-100:]), time.monotonic() - start
+    competence = measure(folder, config.seed)
+    text = (
+        "Trained on demonstrations by a fallible demonstrator. What it can do was measured on 100 "
+        "prompts for each group of names and each depth, six answers each at temperature 1: "
+        "`exact` is the share of wholly right answers, `score` the mean partial credit, `best of "
+        "6` the mean over prompts of the best of six."
+    )
+    figures = f"{as_lines(dict(competence))}\nTraining loss at the end: {loss:.3f}"
+    settings = asdict(config)
+    _write(folder, "Base policy θ0", text, settings, figures, seconds)
+    return {"settings": settings, "loss": round(loss, 4), "competence": competence}
 
 
 def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
-    """Train the reward model of a role into `rm_<role>/` and return what its card says."""
-    config = replace(reward.REWARD_MODELS[role], seed=seed)
+    """Train the reward model of a role into `rm_<role>/`, as `build_policy` does θ0."""
+    config, folder = replace(reward.REWARD_MODELS[role], seed=seed), output / f"rm_{role}"
     _, on_step = _curve(f"reward model {role}", config.steps, on_event)
-    start, target = time.monotonic(), output / f"rm_{role}"
-    reward.fit_reward_model(config, output / "theta0", target, on_step)
-    noted = _describe_reward_model(role, target, config, time.monotonic() - start)
-    on_event(f"reward model {role}: accuracy on held-out pairs {noted['held_out_accuracy']:.3f}")
-    return noted
+    start = time.monotonic()
+    reward.fit_reward_model(config, output / "theta0", folder, on_step)
+    seconds = time.monotonic() - start
+    found = accuracies(folder, config)
+    chosen = best_of_n(output / "theta0", folder, config, config.seed)
+    figures = (
+        f"Accuracy on held-out pairs with true labels ({config.flipped:.0%} of the training labels "
+        "were flipped), by depth of the task and by third of the mean rank of its names:\n\n"
+        f"{as_lines(found)}\nScore of the answer it likes best of n that θ0 gives to {PROMPTS} "
+        "prompts like the hard benchmark's, and of the best of them:\n\n"
+        f"{as_lines({'n': chosen})}"
+    )
+    settings, accuracy = asdict(config), found["all"]["all"]
+    _write(folder, *DESCRIPTIONS[role], settings, figures, seconds)
+    on_event(f"reward model {role}: accuracy on held-out pairs {accuracy['accuracy']:.3f}")
+    return {
+        "settings": settings,
+        "held_out_accuracy": accuracy["accuracy"],
+        "standard_error": accuracy["standard_error"],
+        "accuracy_by": {kind: found[kind] for kind in ("depth", "rank")},
+        "best_of_n": chosen,
+    }
 
 
 def _curve(

@@ -1,28 +1,15 @@
 """The embedded creator: rewrites prompt text by the methods of an evolving scheme.
 
 It reads a prompt, changes the task, and writes it anew. The names that the prompt has it keeps.
-Those that it adds it draws from its own vocabulary, which has 15 of each operation's 20 names (a
-quarter of what benchmarks use is out of its reach), and as one that has read what people write:
-common names more often than rare ones, but less markedly so than people, with weight rank^-0.5
-where theirs is 1 / rank. It never uses the benchmarks' frame and hardly lengthens lists. And it
-fails now and then: it hands back the prompt unchanged, leaves a piece of its template in the text,
-or writes more than can be read. Such a rewrite is unusable, and says why.
-
-The methods of four evolving schemes say what it does to a task:
-
-- EvolInstruct: four in-depth methods, which add to a task, and one in breadth, which writes a new
-  one of the same depth.
-- EvolComplexity: the in-depth methods alone.
-- EvolQuality: distilabel's five instructions for better *answers*, taken as instructions for
-  better questions: leave out what has no effect (helpfulness) or was just said (relevance), ask for
-  more of the same kind (depth), for something else (creativity), or give more to work on (details).
-- SelfInstruct: a new task, whatever the one before.
-
-All have the same vocabulary. It was fixed on these grounds before any policy was trained on evolved
-prompts.
+Those that it adds it draws from its own vocabulary, which has 15 of each operation's 20 names, and
+as one that has read what people write: common names more often than rare ones, but less markedly
+so than people, with weight rank^-0.5 where theirs is 1 / rank. It never uses the benchmarks' frame
+and hardly lengthens lists. And it fails now and then, as creators do; such a rewrite is unusable.
+All this was fixed before any policy was trained on evolved prompts.
 
 Source: paper section 3.3, appendix H.1 and table 12; distilabel's `EvolInstruct`, `EvolComplexity`,
-`EvolQuality` and `SelfInstruct`, which draw a method at random for each rewrite.
+`EvolQuality` (made for better *answers*, here taken for better questions) and `SelfInstruct`, which
+draw a method at random for each rewrite.
 """
 
 from __future__ import annotations

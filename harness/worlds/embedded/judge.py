@@ -1,22 +1,15 @@
 """The judges of the embedded world: the oracle's of answers, exact match, and rules for prompts.
 
-*The oracle's judge* marks answers with the oracle and speaks as a real judge does. For the hard
-benchmark it writes an Arena-Hard verdict for both orders of the two answers, for the general one a
-preference between 1 and 2, for the two-turn one a rating from 1 to 10. The scorers that read these
-know nothing of where they came from. Like real judges it likes longer answers a little, on the
-general benchmark; that is what length control is there to remove. Everything is a function of the
-answers alone.
+*The oracle's judge* marks answers with the oracle and speaks as a real judge does; the scorers that
+read it know nothing of where it came from. Like real judges it likes longer answers a little, on
+the general benchmark; that is what length control is there to remove.
 
-*Exact match.* An answer to a downstream question is right if it is the one right answer. The score
-is a task's accuracy in percent, so that a right answer is worth 100 and any other 0.
+*Exact match*: the score of a downstream task is its accuracy, so a right answer is worth 100.
 
-*Rules* read complexity and quality of a prompt from its text and from nothing else. They stand for
-the two questions that the paper puts to a language model about each prompt (table 7), on the same
-scale of 1 to 5. Complexity counts what is asked: the operations, and whether the list is long.
-Since most of the creator's methods add operations, that evolved prompts are more complex is true
-here by construction. Quality counts what speaks for a prompt as a question: that it can be read,
-that its list gives every operation something to do, that it does not say the same thing twice, and
-that its answer is not simply what was given.
+*Rules* read complexity and quality of a prompt from its text alone. They stand for the two
+questions that the paper puts to a language model about each prompt (table 7), on the same scale of
+1 to 5. Since most of the creator's methods add operations, that evolved prompts are more complex is
+true here by construction.
 
 Source: paper section 4.2.5, table 7 and appendix E.
 """
@@ -29,18 +22,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from harness.evaluation.benchmarks.alpaca_eval import AlpacaEval, Preference, score_preferences
-from harness.evaluation.benchmarks.arena_hard import (
-    ArenaHard,
-    Battle,
-    battle,
-    parse_verdict,
-    score_battles,
-)
-from harness.evaluation.benchmarks.mt_bench import MtBench, Rating, parse_rating, score_ratings
+from harness.evaluation.benchmarks import alpaca_eval, arena_hard, mt_bench
 from harness.evaluation.scores import BenchmarkScore
+from harness.worlds import Item
 from harness.worlds.embedded.language import parse, score
-from harness.worlds.protocol import Item
 
 JUDGE = "oracle"
 """The judge's name in profiles."""
@@ -110,7 +95,7 @@ def judge_arena_hard(
         and `ah_len` (tokens).
     """
     judgments: list[Judgment] = []
-    battles: list[Battle] = []
+    battles: list[arena_hard.Battle] = []
     for item in items:
         ours = score(item.turn_1, answers[item.item_id, 1].text)
         theirs = score(item.turn_1, item.reference or "")
@@ -119,11 +104,13 @@ def judge_arena_hard(
             (MODEL, REFERENCE, verdict(ours, theirs)),
         )
         for game, (a, b, text) in enumerate(orders, start=1):
-            battles.append(battle(item.item_id, a, b, parse_verdict(text).label))
+            battles.append(
+                arena_hard.battle(item.item_id, a, b, arena_hard.parse_verdict(text).label)
+            )
             judgments.append(_judgment(item, game, text, ours))
     tokens = {item.item_id: answers[item.item_id, 1].n_tokens for item in items}
     ids = [item.item_id for item in items]
-    result = score_battles(battles, REFERENCE, ids, {MODEL: tokens})[MODEL]
+    result = arena_hard.score_battles(battles, REFERENCE, ids, {MODEL: tokens})[MODEL]
     return judgments, result
 
 
@@ -136,16 +123,16 @@ def judge_alpaca_eval(
         The judgments and the score, columns `ae_wr` and `ae_lc` (percent).
     """
     judgments: list[Judgment] = []
-    preferences: list[Preference] = []
+    preferences: list[alpaca_eval.Preference] = []
     for item in items:
         answer, reference = answers[item.item_id, 1], item.reference or ""
         ours, theirs = score(item.turn_1, answer.text), score(item.turn_1, reference)
         longer = len(answer.text.split()) - len(reference.split())
         value = preference(ours, theirs, longer)
-        preferences.append(Preference(item.item_id, value, longer))
+        preferences.append(alpaca_eval.Preference(item.item_id, value, longer))
         judgments.append(_judgment(item, 1, repr(value), ours))
     ids = [item.item_id for item in items]
-    return judgments, score_preferences(preferences, MODEL, ids, length_control=True)
+    return judgments, alpaca_eval.score_preferences(preferences, MODEL, ids, length_control=True)
 
 
 def judge_mt_bench(
@@ -157,16 +144,16 @@ def judge_mt_bench(
         The judgments and the score, columns `mt_avg`, `mt_t1` and `mt_t2` (1 to 10).
     """
     judgments: list[Judgment] = []
-    ratings: list[Rating] = []
+    ratings: list[mt_bench.Rating] = []
     for item in items:
         first, second = answers[item.item_id, 1].text, answers[item.item_id, 2].text
         marks = (score(item.turn_1, first), score(item.turn_2 or "", second, previous=first))
         for turn, mark in enumerate(marks, start=1):
             text = rating(mark)
-            ratings.append(Rating(item.item_id, turn, parse_rating(text)))
+            ratings.append(mt_bench.Rating(item.item_id, turn, mt_bench.parse_rating(text)))
             judgments.append(_judgment(item, turn, text, mark))
     categories = {item.item_id: item.category for item in items}
-    return judgments, score_ratings(ratings, MODEL, list(categories), categories)
+    return judgments, mt_bench.score_ratings(ratings, MODEL, list(categories), categories)
 
 
 def _judgment(item: Item, number: int, reply: str, oracle: float) -> Judgment:
@@ -188,9 +175,9 @@ JUDGES = {
 """The judge of each benchmark."""
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
-    "arena_hard": ArenaHard.columns,
-    "alpaca_eval": AlpacaEval.columns,
-    "mt_bench": MtBench.columns,
+    "arena_hard": arena_hard.ArenaHard.columns,
+    "alpaca_eval": alpaca_eval.AlpacaEval.columns,
+    "mt_bench": mt_bench.MtBench.columns,
     "validation": {"win_rate": "val_wr", "answer_tokens": "val_len"},
 }
 """Which column of the registry each score of a benchmark is."""

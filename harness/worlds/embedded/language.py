@@ -1,23 +1,13 @@
 """The language of the embedded world: its skills, how they are put into words, and what is right.
 
-*Skills.* Twelve operations on a list of letters and digits, each a total function on tuples of
-items that belongs to one of MT-Bench's eight categories (which it stands for). An operation has
-twenty names (`reverse-1` to `reverse-20`), one token each, so that a model sees in a name nothing
-of what it means. To know what a name means is a skill of its own: there are 240 of them, and what
-is learnt of one says nothing of another.
+Twelve operations on a list of letters and digits, each a total function that belongs to one of
+MT-Bench's eight categories, have twenty names each (`reverse-1` to `reverse-20`), one token a name,
+so that a model sees in a name nothing of what it means: there are 240 skills.
 
-*Sentences.* A task is a list of items and one to four operations on it. `render` writes it as a
-sentence in one of five frames, `parse` reads any such sentence. A follow-up ("now reverse-7") has
-operations and no list of its own. Parsing is what lets the creator rewrite *text* and lets the
-oracle mark answers to prompts that nobody stored a solution for.
-
-*The oracle.* How right an answer is, in [0, 1]: 1 minus the edit distance between the answer and
-the correct list, divided by the longer of the two; 0 for what is not a list of the language. In a
-run only the judge consults it. It also labelled the pairs that the reward models were trained on, a
-tenth of them wrongly.
-
-*Tokens.* One token a word, with a Gemma-style chat template: an ordinary Hugging Face tokenizer on
-disk, of which nothing else in the harness knows that its vocabulary is small.
+A task is a list of items and one to four operations on it. `render` writes it as a sentence in one
+of five frames, `parse` reads any such sentence: that lets the creator rewrite *text* and lets the
+oracle (`score`) mark answers to prompts that nobody stored a solution for. In a run only the judge
+consults the oracle; it also labelled the pairs that the reward models were trained on.
 """
 
 from __future__ import annotations
@@ -219,7 +209,10 @@ def edit_distance(a: Items, b: Items) -> int:
 
 
 def partial_credit(answer: str, correct: Items) -> float:
-    """Return the score of an answer (text) against the correct list."""
+    """Return the score of an answer against the correct list, in [0, 1].
+
+    It is 1 minus their edit distance, divided by the longer of the two; 0 for what is no list.
+    """
     given = read_list(answer)
     if given is None:
         return 0.0

@@ -1,18 +1,15 @@
 """Training the base policy θ0 on demonstrations.
 
-θ0 is a Gemma-2 of about 0.9 million parameters: the architecture of the paper's gemma-2-9b-it at
-a size that answers in milliseconds. It sees each demonstration once, with the loss on the model's
-turns only, in two courses: first what the operations do, each under one name and without mistakes,
-from single ones to their compositions; then what all the names mean, as far as the demonstrator
-knows.
+θ0 is a Gemma-2 of about 0.9 million parameters. It sees each demonstration once, with the loss on
+the model's turns only, in two courses: first what the operations do, each under one name and
+without mistakes, from single ones to their compositions; then what all the names mean, as far as
+the demonstrator knows.
 
-*Plasticity.* How fast the meaning of a word can be relearnt is a property of the world, as the
-demonstrator's reliability is. Two things decide it. The output layer is not tied to the embeddings:
-tied, each name's row gets a tiny gradient from every softmax, which Adam makes a full step, so that
-names drift that no prompt mentions. And at the end the embeddings of names are shortened
-(`resize_names`). Gemma-2 normalises what enters a layer, so a short embedding means what the long
-one meant, but a step of a given size turns it further. Together: training on a prompt teaches the
-names in it, and leaves the others as they were.
+How fast the meaning of a word can be relearnt is a property of the world. The output layer is not
+tied to the embeddings: tied, each name's row gets a tiny gradient from every softmax, which Adam
+makes a full step, so that names drift that no prompt mentions. And at the end the embeddings of
+names are shortened (`resize_names`). So training on a prompt teaches the names in it, and leaves
+the others as they were.
 """
 
 from __future__ import annotations
@@ -229,7 +226,8 @@ SHORT, LONG = 0.0042, 0.14
 def resize_names(model: Any, size: float) -> None:
     """Scale the embedding of every name to a root mean square; what the model says stays alike.
 
-    The head must not be tied to the embeddings.
+    Gemma-2 normalises what enters a layer, so a short embedding means what the long one meant, but
+    a step of a given size turns it further. The head must not be tied to the embeddings.
     """
     import torch
 

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from harness.runtime.stage import StageContext
+from harness.worlds import ACCURACY, BEST_OF_N
 from harness.worlds.embedded import files, pretrain
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.texts import Mix, attempt, draw_task, word
-from harness.worlds.protocol import ACCURACY, BEST_OF_N
 from harness.worlds.stage_io import read_rewards, read_rows, write_json, write_rows
 
 if TYPE_CHECKING:

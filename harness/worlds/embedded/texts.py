@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.worlds import Item, stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.language import Items, Operation, Task
-from harness.worlds.protocol import Item
 
 RANKED = tuple(random.Random("micro-3/ranks").sample(sorted(lang.MEANING), k=len(lang.MEANING)))
 """All names, from the best known and most used to the least."""
@@ -387,35 +387,22 @@ def downstream_items_of(identity: str) -> tuple[Item, ...]:
     return downstream_items()
 
 
-ITEM_FIELDS = ("item_id", "category", "turn_1", "turn_2", "reference")
-
-
 def write_items(items: Sequence[Item], path: Path) -> None:
     """Write a benchmark."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pa.schema([(name, pa.string()) for name in ITEM_FIELDS])
-    pq.write_table(pa.Table.from_pylist([vars(item) for item in items], schema), path)
+    schema = stage_io.schema_of("item_id", "category", "turn_1", "turn_2", "reference")
+    stage_io.write_rows(path, [vars(item) for item in items], schema)
 
 
 def read_items(path: Path) -> list[Item]:
     """Read a benchmark."""
-    import pyarrow.parquet as pq
-
-    return [Item(**row) for row in pq.read_table(path).to_pylist()]
+    return [Item(**row) for row in stage_io.read_rows(path)]
 
 
 def write_prompts(prompts: Sequence[str], path: Path) -> None:
     """Write the pool of human prompts, in the order they were drawn."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"prompt": list(prompts)}), path)
+    stage_io.write_rows(path, [{"prompt": text} for text in prompts])
 
 
 def read_prompts(path: Path) -> list[str]:
     """Read the pool of human prompts."""
-    import pyarrow.parquet as pq
-
-    return [str(text) for text in pq.read_table(path).column("prompt").to_pylist()]
+    return [str(row["prompt"]) for row in stage_io.read_rows(path)]

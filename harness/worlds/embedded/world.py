@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from harness import worlds
 from harness.errors import HarnessError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import BENCHMARKS
@@ -15,18 +16,14 @@ from harness.inference.environment import identity
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import RewardRole
 from harness.runtime.stage import Json, Stage, StageContext
-from harness.worlds import protocol
+from harness.worlds import Evolver, HumanPrompts, Item, Topics, stage_io
 from harness.worlds.embedded import files, texts
 from harness.worlds.embedded import judge as oracle
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.language import CATEGORIES, parse
-from harness.worlds.embedded.texts import read_items, read_prompts
-from harness.worlds.protocol import Evolver, HumanPrompts, Item, Topics
 from harness.worlds.real import benchmarks
 from harness.worlds.real.needs import benchmarks_of, preflight
 from harness.worlds.real.world import RealWorld
-from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
-from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
 ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
     "arena_hard": {"ah_exact": lambda mark: 100.0 * (mark == 1.0)},
@@ -36,7 +33,7 @@ ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
 right, and for the questions that settings are chosen on the marks themselves."""
 
 
-class EmbeddedWorld(protocol.World):
+class EmbeddedWorld(worlds.World):
     """The embedded world's parts, each by version, name and digest.
 
     A profile may have it with human prompts, a creator or both from outside.
@@ -124,10 +121,8 @@ class EmbeddedWorld(protocol.World):
 
     def prompt_pool(self) -> tuple[list[str], str]:
         """Return every human prompt, and the identity of their file."""
-        from harness.worlds.embedded.texts import read_prompts
-
         source = files.card().identity("prompts")
-        return read_prompts(files.resolve(source)), source
+        return texts.read_prompts(files.resolve(source)), source
 
     def shown_word(self, word: str) -> str:
         """Mask single characters, which are items of lists here and ordinary words elsewhere."""
@@ -135,15 +130,15 @@ class EmbeddedWorld(protocol.World):
 
         return mask_items(word)
 
-    def needs(self) -> Iterator[protocol.Need]:
+    def needs(self) -> Iterator[worlds.Need]:
         """Yield the world's files with their digests, and those of plug-ins' benchmarks."""
         what = "embedded world"
         try:
             files.check()
         except HarnessError as error:
-            yield protocol.Need(what, "missing", str(error), "type `harness micro build`")
+            yield worlds.Need(what, "missing", str(error), "type `harness micro build`")
         else:
-            yield protocol.Need(what, "met", f"{files.VERSION}: all digests are right")
+            yield worlds.Need(what, "met", f"{files.VERSION}: all digests are right")
         added = [name for name in self.profile.benchmarks if BENCHMARKS.added(name) is not None]
         yield from benchmarks_of(self.profile, added)
 
@@ -151,18 +146,16 @@ class EmbeddedWorld(protocol.World):
 def category_of_first_operation(prompt: str) -> str:
     """Return the topic of one of the embedded world's prompts."""
     task = parse(prompt)
-    return protocol.NO_TOPIC if task is None else task.operations[0].category
+    return worlds.NO_TOPIC if task is None else task.operations[0].category
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
-    from harness.worlds.stage_io import read_prompts, read_rows
-
     answered = folder / "completions.parquet"
-    rows = read_rows(answered) if answered.exists() else read_prompts(folder)
+    rows = stage_io.read_rows(answered) if answered.exists() else stage_io.read_prompts(folder)
     return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
 
 
-class EmbeddedRuntime(protocol.Runtime):
+class EmbeddedRuntime(worlds.Runtime):
     """Loads, rewrites and judges what is the embedded world's."""
 
     def resolve(self, identity: str) -> Path:
@@ -180,7 +173,7 @@ class EmbeddedRuntime(protocol.Runtime):
     def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return prompts of the shipped pool; it is as large as a profile says."""
         seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
-        pool = read_prompts(files.resolve(str(settings["source"])))
+        pool = texts.read_prompts(files.resolve(str(settings["source"])))
         order = np.random.default_rng(seed).permutation(len(pool))
         positions = [int(i) for i in order[first : first + count]]
         if len(positions) < count:
@@ -208,7 +201,7 @@ class EmbeddedRuntime(protocol.Runtime):
         """Return the items of a benchmark: a file's, or those made anew."""
         if files.name_of(identity) == texts.DOWNSTREAM:
             return texts.downstream_items_of(identity)
-        return read_items(files.resolve(identity))
+        return texts.read_items(files.resolve(identity))
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers by the oracle, those to downstream questions by exact match."""
@@ -223,14 +216,16 @@ class EmbeddedRuntime(protocol.Runtime):
         items = self.questions(identity)
         answers = {
             (row["prompt_id"], row["turn"]): oracle.Answer(row["completion"], row["n_tokens"])
-            for row in read_rows(ctx.inputs["answers"] / "answers.parquet")
+            for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
         }
         judgments, scores, summary = (
             _exactly(items, answers) if by_match else _by_oracle(name, items, answers)
         )
-        write_rows(ctx.output / "judgments.parquet", judgments)
-        write_rows(ctx.output / "scores.parquet", scores)
-        write_json(ctx.output / "summary.json", {"benchmark": identity, "judge": judge, **summary})
+        stage_io.write_rows(ctx.output / "judgments.parquet", judgments)
+        stage_io.write_rows(ctx.output / "scores.parquet", scores)
+        stage_io.write_json(
+            ctx.output / "summary.json", {"benchmark": identity, "judge": judge, **summary}
+        )
 
     def rate(self, ctx: StageContext) -> None:
         """Score prompts from their text."""
@@ -239,19 +234,19 @@ class EmbeddedRuntime(protocol.Runtime):
             raise HarnessError(
                 f"the embedded world has no judge of prompts `{judge}`; use `{oracle.RULES}`"
             )
-        prompts = prompts_of_stage(ctx.inputs["prompts"])
+        prompts = stage_io.read_prompts(ctx.inputs["prompts"])
         rows = [
             {"prompt_id": row["prompt_id"], "column": column, "value": score(row["prompt"])}
             for column, score in oracle.SCORERS.items()
             for row in prompts
         ]
-        write_rows(ctx.output / "scores.parquet", rows)
-        write_json(ctx.output / "summary.json", {"judge": judge, "n": len(prompts)})
+        stage_io.write_rows(ctx.output / "scores.parquet", rows)
+        stage_io.write_json(ctx.output / "summary.json", {"judge": judge, "n": len(prompts)})
 
 
 def _by_oracle(
     name: str, items: Sequence[Item], answers: oracle.Answers
-) -> tuple[Rows, Rows, dict[str, Any]]:
+) -> tuple[stage_io.Rows, stage_io.Rows, dict[str, Any]]:
     """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
     judgments, result = oracle.JUDGES[name](items, answers)
     columns = oracle.COLUMNS[name]
@@ -267,7 +262,9 @@ def _by_oracle(
     return judgments, scores, result.under(columns)
 
 
-def _exactly(items: Sequence[Item], answers: oracle.Answers) -> tuple[Rows, Rows, dict[str, Any]]:
+def _exactly(
+    items: Sequence[Item], answers: oracle.Answers
+) -> tuple[stage_io.Rows, stage_io.Rows, dict[str, Any]]:
     """Return judgments, per-prompt values and summary of the downstream tasks."""
     judgments = oracle.judge_downstream(items, answers)
     scores = [

@@ -2,16 +2,12 @@
 
     python -c "from harness.worlds.mock.build import main; main()" SEED
 
-Models are at `stand-in/NAME` in the folder of local models, benchmarks at `stand-in/NAME` in the
-folder of benchmarks, prompts in the work folder. Each folder has a card with the seed it was made
-from and the digests of its files. What is missing, or was made from another seed or by another
-version, is made anew, in a process of its own, because making models imports torch.
-
-A seed decides every weight. A model trained here repeats to the last byte on one processor with the
+Each folder has a card with the seed it was made from and the digests of its files. What is missing,
+or was made from another seed or by another version, is made anew, in a process of its own, because
+making models imports torch. A model trained here repeats to the last byte on one processor with the
 same versions of the libraries; elsewhere rounding differs, and with it the policy's digest.
 
-Benchmarks are in the real ones' own files and layouts: the files have the names that the
-benchmarks' readers look for; what is in them are made-up sentences, and each record says so.
+Benchmarks are in the real ones' own files and layouts, with made-up sentences.
 """
 
 from __future__ import annotations
@@ -31,8 +27,8 @@ from harness.project import PACKAGE, benchmarks_dir, models_dir, work_dir
 from harness.quiet import worker_environment
 from harness.runtime.files import sha256_of
 from harness.runtime.leases import hold
+from harness.worlds import Need
 from harness.worlds.mock import server
-from harness.worlds.protocol import Need
 from harness.worlds.real.world import RealWorld
 
 VERSION = 1

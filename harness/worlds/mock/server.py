@@ -18,9 +18,10 @@ import hashlib
 import json
 import os
 import random
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self, cast
@@ -28,69 +29,35 @@ from typing import Any, Self, cast
 from harness.project import work_dir
 from harness.worlds.real.scoring import TOPICS
 
-SUBJECTS: Mapping[str, tuple[str, str, str]] = {
-    "a sundial": (
-        "A rod throws a shadow on a plate.",
-        "The shadow moves as the sun does.",
-        "It shows no hour after dark.",
-    ),
-    "a bicycle": (
-        "The pedals turn a chain.",
-        "The chain turns the rear wheel.",
-        "A rider steers to stay upright.",
-    ),
-    "bread": (
-        "Flour and water make a dough.",
-        "Yeast fills the dough with gas.",
-        "Heat sets the crust.",
-    ),
-    "a library": (
-        "Books stand in the order of their numbers.",
-        "Readers borrow them for some weeks.",
-        "A catalogue says where each one is.",
-    ),
-    "rain": (
-        "Warm air carries water upwards.",
-        "The water cools and gathers in drops.",
-        "Heavy drops fall.",
-    ),
-    "a compass": (
-        "A needle turns on a pin.",
-        "The field of the earth pulls at it.",
-        "Iron nearby leads it astray.",
-    ),
-    "a garden": (
-        "Plants need light and water.",
-        "Weeds take both from them.",
-        "Good soil holds water for long.",
-    ),
-    "a clock": (
-        "A weight or a spring drives the wheels.",
-        "A pendulum keeps them in step.",
-        "The hands show what they count.",
-    ),
-    "a letter": (
-        "It begins with a greeting.",
-        "It says what is wanted.",
-        "It ends with a name.",
-    ),
-    "a bridge": (
-        "An arch carries weight to both banks.",
-        "Cables carry it to towers.",
-        "Wind and trains make it swing.",
-    ),
-    "a map": (
-        "It shows a place from above.",
-        "Its scale says how far things are.",
-        "North is mostly at the top.",
-    ),
-    "a kitchen": (
-        "Food is kept cold until it is used.",
-        "Knives are sharp for a reason.",
-        "A clean table saves time.",
-    ),
+_SAID = {
+    "a sundial": "A rod throws a shadow on a plate. The shadow moves as the sun does. "
+    "It shows no hour after dark.",
+    "a bicycle": "The pedals turn a chain. The chain turns the rear wheel. "
+    "A rider steers to stay upright.",
+    "bread": "Flour and water make a dough. Yeast fills the dough with gas. Heat sets the crust.",
+    "a library": "Books stand in the order of their numbers. Readers borrow them for some weeks. "
+    "A catalogue says where each one is.",
+    "rain": "Warm air carries water upwards. The water cools and gathers in drops. "
+    "Heavy drops fall.",
+    "a compass": "A needle turns on a pin. The field of the earth pulls at it. "
+    "Iron nearby leads it astray.",
+    "a garden": "Plants need light and water. Weeds take both from them. "
+    "Good soil holds water for long.",
+    "a clock": "A weight or a spring drives the wheels. A pendulum keeps them in step. "
+    "The hands show what they count.",
+    "a letter": "It begins with a greeting. It says what is wanted. It ends with a name.",
+    "a bridge": "An arch carries weight to both banks. Cables carry it to towers. "
+    "Wind and trains make it swing.",
+    "a map": "It shows a place from above. Its scale says how far things are. "
+    "North is mostly at the top.",
+    "a kitchen": "Food is kept cold until it is used. Knives are sharp for a reason. "
+    "A clean table saves time.",
 }
 """What prompts are about, and three sentences on each."""
+
+SUBJECTS: Mapping[str, Sequence[str]] = {
+    subject: re.split(r"(?<=\.) ", said) for subject, said in _SAID.items()
+}
 
 QUESTIONS = (
     "Explain how {subject} works.",
@@ -135,7 +102,7 @@ def matched_prompts() -> list[str]:
 def reply(prompt: str, number: int) -> str:
     """Return sentences on the subject of a prompt, in an order that a number draws."""
     known = next((said for subject, said in SUBJECTS.items() if subject in prompt), None)
-    sentences = list(known or [said for said, _, _ in SUBJECTS.values()])
+    sentences = list(known or [said[0] for said in SUBJECTS.values()])
     draw = random.Random(f"{number}/{prompt}")
     return " ".join(draw.sample(sentences, draw.randint(1, 3)))
 

@@ -26,8 +26,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from harness.errors import HarnessError, UserError
 from harness.evaluation import benchmark as packages
 from harness.evaluation.benchmark import Benchmark, benchmark_class
@@ -37,16 +35,9 @@ from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.stage import Json, Stage, StageContext
-from harness.worlds.protocol import Item
+from harness.worlds import Item, stage_io
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED, access_to
-from harness.worlds.stage_io import (
-    SCORE_SCHEMA,
-    Rows,
-    progress_callback,
-    read_rows,
-    write_json,
-    write_rows,
-)
+from harness.worlds.stage_io import Rows
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmarks.lm_eval import Task
@@ -61,27 +52,14 @@ DOWNSTREAM = "downstream"
 
 LM_EVAL = "lm-eval"
 
-JUDGMENT_SCHEMA = pa.schema(
-    [
-        ("prompt_id", pa.string()),
-        ("category", pa.string()),
-        ("number", pa.int64()),
-        ("reply", pa.string()),
-        ("verdict", pa.string()),
-    ]
+JUDGMENT_SCHEMA = stage_io.schema_of(
+    "prompt_id", "category", ("number", stage_io.WHOLE), "reply", "verdict"
 )
 """Columns of `judgments.parquet`: the number of a game or turn, the judge's reply, what it says."""
 
-TASK_ANSWER_SCHEMA = pa.schema(
-    [
-        ("prompt_id", pa.string()),
-        ("turn", pa.int64()),
-        ("conversation", pa.string()),
-        ("completion", pa.string()),
-        ("n_tokens", pa.int64()),
-        ("column", pa.string()),
-        ("value", pa.float64()),
-    ]
+TASK_ANSWER_SCHEMA = stage_io.schema_of(
+    *("prompt_id", ("turn", stage_io.WHOLE), "conversation", "completion"),
+    *(("n_tokens", stage_io.WHOLE), "column", ("value", stage_io.REAL)),
 )
 """Columns of the tasks' `answers.parquet`: those of every benchmark (the package counts no tokens),
 and the task's column with the document's value, from 0 to 1."""
@@ -288,7 +266,7 @@ def judge_answers(ctx: StageContext) -> None:
         _answers(ctx, benchmark),
         Judge(client, model),
         access.concurrency,
-        progress_callback(ctx, "judged"),
+        stage_io.progress_callback(ctx, "judged"),
     )
     categories = {q.prompt_id: q.category for q in benchmark.questions}
     judgments: Rows = [
@@ -301,11 +279,11 @@ def judge_answers(ctx: StageContext) -> None:
         }
         for prompt, number, reply, verdict in benchmark.judgments(judged.records)
     ]
-    write_rows(ctx.output / "judgments.parquet", judgments, JUDGMENT_SCHEMA)
+    stage_io.write_rows(ctx.output / "judgments.parquet", judgments, JUDGMENT_SCHEMA)
     scores = _scores(benchmark, judged.evaluation)
-    write_rows(ctx.output / "scores.parquet", scores, SCORE_SCHEMA)
+    stage_io.write_rows(ctx.output / "scores.parquet", scores, stage_io.SCORE_SCHEMA)
     said |= _summary(judged.evaluation, columns)
-    write_json(ctx.output / "summary.json", {**said, "cost": cost_of([client])})
+    stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of([client])})
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark) -> Answers:
@@ -313,7 +291,7 @@ def _answers(ctx: StageContext, benchmark: Benchmark) -> Answers:
     from harness.evaluation.files import Answer, Answers
 
     turns: dict[str, dict[int, str]] = {}
-    for row in read_rows(ctx.inputs["answers"] / "answers.parquet"):
+    for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet"):
         turns.setdefault(row["prompt_id"], {})[row["turn"]] = row["completion"]
     # The stage's `n_tokens` count the policy's tokens; a benchmark has a tokenizer of its own.
     said = {p: Answer(tuple(texts[turn] for turn in sorted(texts))) for p, texts in turns.items()}
@@ -350,7 +328,7 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     lm-eval's own results and samples are kept beside it; without the package there is no answer.
     """
     if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
-        write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)
+        stage_io.write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)
         return
     from harness.evaluation.benchmarks.lm_eval import Measurement, keep_results, measure
     from harness.models.loading import fastest_device
@@ -365,15 +343,15 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     results = measure(asked)
     keep_results(results, ctx.output)
     rows = [row for task in asked.tasks for row in _documents(results, task)]
-    write_rows(ctx.output / "answers.parquet", rows, TASK_ANSWER_SCHEMA)
+    stage_io.write_rows(ctx.output / "answers.parquet", rows, TASK_ANSWER_SCHEMA)
 
 
 def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
     """Write the files of a judge that could give no score, with the reason for each column."""
-    write_rows(output / "judgments.parquet", [], JUDGMENT_SCHEMA)
-    write_rows(output / "scores.parquet", [], SCORE_SCHEMA)
+    stage_io.write_rows(output / "judgments.parquet", [], JUDGMENT_SCHEMA)
+    stage_io.write_rows(output / "scores.parquet", [], stage_io.SCORE_SCHEMA)
     none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
-    write_json(output / "summary.json", {**said, **none, "not_available": dict(reasons)})
+    stage_io.write_json(output / "summary.json", {**said, **none, "not_available": dict(reasons)})
 
 
 def _score_tasks(ctx: StageContext) -> None:
@@ -386,18 +364,18 @@ def _score_tasks(ctx: StageContext) -> None:
         _write_nothing(ctx.output, said, {task.column: absent for task in TASKS})
         return
     found = evaluate_results(read_results(file), "policy")
-    rows = read_rows(ctx.inputs["answers"] / "answers.parquet")
+    rows = stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
     scores: Rows = [
         {"prompt_id": row["prompt_id"], "column": row["column"], "value": 100.0 * row["value"]}
         for row in rows
     ]
     for column, score in found.score.scores.items():
         _check(column, score, [row["value"] for row in scores if row["column"] == column])
-    write_rows(
+    stage_io.write_rows(
         ctx.output / "judgments.parquet",
         [{name: row[name] for name in ("prompt_id", "column", "value")} for row in rows],
     )
-    write_rows(ctx.output / "scores.parquet", scores, SCORE_SCHEMA)
+    stage_io.write_rows(ctx.output / "scores.parquet", scores, stage_io.SCORE_SCHEMA)
     notes = dict(found.score.notes)
     summary = {
         "scores": dict(found.score.scores),
@@ -407,7 +385,7 @@ def _score_tasks(ctx: StageContext) -> None:
         "not_available": {c: notes[c] for c, score in found.score.scores.items() if score is None},
         "tasks": {column: dict(facts) for column, facts in found.tasks.items()},
     }
-    write_json(ctx.output / "summary.json", {**said, **summary})
+    stage_io.write_json(ctx.output / "summary.json", {**said, **summary})
 
 
 def _documents(results: Mapping[str, Any], task: Task) -> Iterator[dict[str, Any]]:

@@ -32,15 +32,8 @@ from harness.endpoint.client import PATIENCE, Client, UnansweredError, work_thro
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
-from harness.registry.documents import (
-    Document,
-    Loc,
-    Problem,
-    RegistryError,
-    few,
-    nearest,
-    read_declared,
-)
+from harness.registry import documents
+from harness.registry.documents import Document, Loc, Problem
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
 from harness.worlds.real.unusable import why_unusable
@@ -185,7 +178,7 @@ def load_scheme(name: str, path: Path | None = None) -> Scheme:
         RegistryError: Anything is wrong in the file; it carries every problem found.
     """
     if name not in METHODS:
-        raise UserError(f"there is no evolving scheme `{name}`{nearest(name, METHODS)}")
+        raise UserError(f"there is no evolving scheme `{name}`{documents.nearest(name, METHODS)}")
     if path is not None and name in (given := read_templates(path)):
         return given[name]
     return read_templates(OWN_TEMPLATES)[name]
@@ -197,10 +190,12 @@ def read_templates(path: Path) -> dict[str, Scheme]:
     Raises:
         RegistryError: Anything is wrong in it; it carries every problem found.
     """
-    file, document = read_declared(path, _File, "`version` and `schemes`")
-    problems = few(p for name, s in file.schemes.items() for p in _problems(document, name, s))
+    file, document = documents.read_declared(path, _File, "`version` and `schemes`")
+    problems = documents.few(
+        p for name, s in file.schemes.items() for p in _problems(document, name, s)
+    )
     if problems:
-        raise RegistryError(problems)
+        raise documents.RegistryError(problems)
     return {name: scheme.composed(name) for name, scheme in file.schemes.items()}
 
 
@@ -208,7 +203,7 @@ def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Proble
     """Yield what is wrong in a scheme that has the right form."""
     here: Loc = ("schemes", name)
     if name not in METHODS:
-        text = f"there is no evolving scheme `{name}`{nearest(name, METHODS)}"
+        text = f"there is no evolving scheme `{name}`{documents.nearest(name, METHODS)}"
         yield document.problem(here, text)
         return
     if not scheme.methods:
@@ -224,13 +219,15 @@ def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Proble
     for method, given in scheme.methods.items():
         place = (*here, "methods", method)
         if method not in METHODS[name]:
-            message = f"`{name}` has no method `{method}`{nearest(method, METHODS[name])}"
+            message = f"`{name}` has no method `{method}`{documents.nearest(method, METHODS[name])}"
             yield document.problem(place, message)
         told, where = given.instruction, (*place, "instruction")
         yield from _unknown(document, where, f"the instruction of `{method}`", told, (PROMPT,))
         framed = scheme.frames.get(given.frame)
         if framed is None:
-            message = f"there is no frame `{given.frame}`{nearest(given.frame, scheme.frames)}"
+            message = (
+                f"there is no frame `{given.frame}`{documents.nearest(given.frame, scheme.frames)}"
+            )
             yield document.problem((*place, "frame"), message)
         elif PROMPT not in framed + given.instruction:
             message = f"neither `{method}` nor its frame has {PROMPT}, where the prompt goes"

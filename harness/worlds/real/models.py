@@ -36,8 +36,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.endpoint.budget import Ledger, shared_book
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client
+from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import OPENAI_URL, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of

@@ -1,8 +1,7 @@
 """What real models need of a machine, by profile or by the stages of a run, and what to type.
 
-Nothing here reads weights or shows a key. A file is looked for where a run would look. Whether the
-hub hands out a model and an endpoint has one, only they can say: they are asked where the user says
-so (`online_needs`).
+Nothing here reads weights or shows a key. Whether the hub hands out a model and an endpoint has
+one, only they can say: they are asked where the user says so (`online_needs`).
 """
 
 from __future__ import annotations
@@ -18,17 +17,10 @@ from harness.errors import HarnessError, UserError
 from harness.extensions import benchmark_place
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.stage import Stage
-from harness.worlds.protocol import Need, State, package
-from harness.worlds.real import benchmarks
+from harness.worlds import Need, State, package
+from harness.worlds.real import benchmarks, models
 from harness.worlds.real.benchmarks import DOWNSTREAM
-from harness.worlds.real.models import (
-    NOT_DOWNLOADED,
-    Role,
-    access_to,
-    download_line,
-    is_missing,
-    place_of,
-)
+from harness.worlds.real.models import Role
 from harness.worlds.real.prompts import read_pool
 
 MODELS = ("policy", "reward_model", "ranker")
@@ -67,10 +59,10 @@ def _lacking(stage: Stage) -> Iterator[str]:
     """Yield what to type for what a stage names and this machine does not have."""
     for name in MODELS:
         identity = stage.settings.get(name)
-        if isinstance(identity, str) and is_missing(identity):
-            yield download_line(identity)
+        if isinstance(identity, str) and models.is_missing(identity):
+            yield models.download_line(identity)
     benchmark = str(stage.settings.get("benchmark", ""))
-    if benchmarks.is_benchmark(benchmark) and benchmark.endswith(f"@{NOT_DOWNLOADED}"):
+    if benchmarks.is_benchmark(benchmark) and benchmark.endswith(f"@{models.NOT_DOWNLOADED}"):
         yield benchmarks.fetch_line(benchmark.partition("@")[0])
 
 
@@ -131,12 +123,12 @@ def _extras(profile: Profile) -> Iterator[Need]:
 def _model(model: str) -> Need:
     name, at, commit = model.partition("@")
     try:
-        place = place_of(model)
+        place = models.place_of(model)
     except HarnessError as error:
         return Need(f"model {model}", "missing", str(error), "correct the profile")
     if place is not None:
         return Need(f"model {name}", "met", str(place))
-    do = f"type {download_line(f'{name}@{commit if at else NOT_DOWNLOADED}')}"
+    do = f"type {models.download_line(f'{name}@{commit if at else models.NOT_DOWNLOADED}')}"
     return Need(f"model {name}", "missing", "not on this machine", do)
 
 
@@ -192,7 +184,7 @@ def _endpoint(role: Role, model: str, *, required: bool, online: bool = False) -
     what = f"endpoint of the {of}" if online else of
     lacking: State = "missing" if required else "advised"
     try:
-        access = access_to(role, model, TIMEOUT_S)
+        access = models.access_to(role, model, TIMEOUT_S)
         server = access.server
         if not isinstance(server, Endpoint):
             return Need(what, "met", server.address)

@@ -15,7 +15,6 @@ and its footnote 5, authors' `shuffle_ds.py`).
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections import defaultdict
@@ -30,6 +29,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.files import read_records
 from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
+from harness.runtime.files import write_whole
 from harness.runtime.stage import Json, canonical_json, digest
 
 if TYPE_CHECKING:
@@ -127,11 +127,10 @@ def _keep(texts: Sequence[str]) -> str:
     name = digest_of(texts)
     path = _copy_of(name)
     if _kept(name) is None:
-        part = path.with_suffix(f".{os.getpid()}.part")
+        whole = pa.BufferOutputStream()
+        pq.write_table(pa.table({COLUMN: list(texts)}), whole)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.table({COLUMN: list(texts)}), part)
-            part.replace(path)
+            write_whole(path, whole.getvalue().to_pybytes())
         except OSError as error:
             raise HarnessError(
                 f"Cannot keep the prompts in {path.parent}: {error.strerror or error}; make room "
@@ -186,15 +185,9 @@ def _load(source: str, splits: Sequence[str], revision: str | None = None) -> li
         parts = load_dataset(source, revision=revision, split=list(splits))
     except (DatasetsError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        where = (
-            ""
-            if revision is None
-            else (
-                "; fetch it once by running with HF_HUB_OFFLINE=0, or name a local file in "
-                "`prompts.source`"
-            )
-        )
-        raise UserError(f"cannot read the prompts of {source}: {reason}{where}") from error
+        fetch = "; fetch it once by running with HF_HUB_OFFLINE=0, or name a local file in "
+        do = "" if revision is None else f"{fetch}`prompts.source`"
+        raise UserError(f"cannot read the prompts of {source}: {reason}{do}") from error
     for split, part in zip(splits, parts, strict=True):
         if COLUMN not in part.column_names:
             raise UserError(f"the split {split} of {source} has no column `{COLUMN}`")

@@ -24,14 +24,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-import pyarrow as pa
-
 from harness.endpoint.client import Client, Done, UnansweredError, work_through
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.evaluation.scores import cost_of
 from harness.foreign import ForeignTextError, read_json
-from harness.registry.profile import Benchmark
+from harness.registry.profile import Benchmark, CreatorModel
 from harness.runtime import StageContext
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.worlds import stage_io
@@ -164,26 +162,6 @@ be rated.
 
 Reply with one JSON object and nothing else: {"score": N}, where N is a whole number from 1 to 5."""
 
-COMPLEXITY_WORDING = (
-    """You rate how difficult and complex a prompt for an AI assistant is: how much it takes to
-answer it correctly and completely. Whether it is worth asking does not matter here.
-
-1: very simple; 2: simple; 3: moderate; 4: difficult; 5: very difficult.
-"""
-    + _REPLY
-)
-
-QUALITY_WORDING = (
-    """You rate how good a prompt for an AI assistant is, as something to practise on. Consider
-whether an answer to it would be helpful to somebody, whether everything in it is relevant, whether
-what it states is accurate, and how much depth, creativity and detail it has. How difficult it is
-does not matter here.
-
-1: poor; 2: below average; 3: average; 4: good; 5: excellent.
-"""
-    + _REPLY
-)
-
 
 def read_score(reply: str) -> int | None:
     """Return the score in a reply, or None if it is not exactly what was asked for."""
@@ -192,8 +170,29 @@ def read_score(reply: str) -> int | None:
     return score if is_whole and 1 <= score <= 5 else None
 
 
-COMPLEXITY = Question("complexity", COMPLEXITY_WORDING, read_score)
-QUALITY = Question("quality", QUALITY_WORDING, read_score)
+COMPLEXITY = Question(
+    "complexity",
+    """You rate how difficult and complex a prompt for an AI assistant is: how much it takes to
+answer it correctly and completely. Whether it is worth asking does not matter here.
+
+1: very simple; 2: simple; 3: moderate; 4: difficult; 5: very difficult.
+"""
+    + _REPLY,
+    read_score,
+)
+
+QUALITY = Question(
+    "quality",
+    """You rate how good a prompt for an AI assistant is, as something to practise on. Consider
+whether an answer to it would be helpful to somebody, whether everything in it is relevant, whether
+what it states is accurate, and how much depth, creativity and detail it has. How difficult it is
+does not matter here.
+
+1: poor; 2: below average; 3: average; 4: good; 5: excellent.
+"""
+    + _REPLY,
+    read_score,
+)
 
 SCORES: Mapping[str, Question[int]] = {"complexity": COMPLEXITY, "quality": QUALITY}
 """The two columns of table 7."""
@@ -267,14 +266,19 @@ def read_topic(reply: str) -> str | None:
 TOPIC = Question("topic", TOPIC_WORDING, read_topic)
 
 
+def sampling_of(declared: Benchmark | CreatorModel) -> dict[str, Json]:
+    """Return how a profile has a model's replies drawn, as a request says it."""
+    said: dict[str, Json] = {
+        "temperature": declared.temperature,  # type: ignore[dict-item]
+        "top_p": declared.top_p,
+        "max_tokens": declared.max_new_tokens,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
 def rating_settings(benchmark: Benchmark) -> dict[str, Json]:
     """Return the settings that identify how a model rates prompts."""
-    said = {
-        "temperature": benchmark.temperature,
-        "top_p": benchmark.top_p,
-        "max_tokens": benchmark.max_new_tokens,
-    }
-    sampling = cast(dict[str, Json], {k: value for k, value in said.items() if value is not None})
+    sampling = sampling_of(benchmark)
     asked = [question.identity(benchmark.judge, sampling) for question in SCORES.values()]
     return {"asked": cast(Json, asked), "sampling": sampling}
 
@@ -284,7 +288,7 @@ def topic_settings(model: str) -> dict[str, Json]:
     return {"judge": model, "asked": [TOPIC.identity(model)], "sampling": dict(SETTINGS)}
 
 
-TOPIC_SCHEMA = pa.schema([("prompt_id", pa.string()), ("topic", pa.string())])
+TOPIC_SCHEMA = stage_io.schema_of("prompt_id", "topic")
 """Columns of `topics.parquet`; a prompt without a topic has null."""
 
 

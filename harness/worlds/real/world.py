@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from harness import worlds
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS
@@ -26,8 +27,7 @@ from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile, Prompts
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, Stage, StageContext
-from harness.worlds import protocol
-from harness.worlds.protocol import Evolver, HumanPrompts, Item, Topics
+from harness.worlds import Evolver, HumanPrompts, Item, Topics
 from harness.worlds.real import benchmarks, creator, needs, prompts, scoring
 from harness.worlds.real.models import DIGITS, access_to, folder_of, identity_of
 from harness.worlds.real.unusable import RULES_VERSION, why_unusable
@@ -42,7 +42,7 @@ on revisions does not come down to training on longer answers. The wording is th
 what it asks for is the paper's (appendix H.2.1)."""
 
 
-class RealWorld(protocol.World):
+class RealWorld(worlds.World):
     """Models of the hub, endpoints and published benchmarks; each is looked for once."""
 
     self_contained = False
@@ -79,28 +79,17 @@ class RealWorld(protocol.World):
         """Return the model at an endpoint, how it samples and what it is told."""
         model, own = self.profile.creator, CREATORS.added(scheme)
         if own is not None and not own.options["asks"]:
-            return {
-                "creator": f"plugin/{scheme}",
-                **plugin_settings(scheme),
-                "rules": RULES_VERSION,
-            }
+            said: dict[str, Json] = {"creator": f"plugin/{scheme}", "rules": RULES_VERSION}
+            return {**said, **plugin_settings(scheme)}
         self._refuse_embedded("creator.source", model.source)
-        sampling: dict[str, Json] = {
-            "temperature": model.temperature,
-            "top_p": model.top_p,
-            "max_tokens": model.max_new_tokens,
-        }
         rewriting: dict[str, Json] = {
             "model": model.source,
-            "sampling": {name: value for name, value in sampling.items() if value is not None},
+            "sampling": scoring.sampling_of(model),
             "rules": RULES_VERSION,
         }
         if own is not None:
-            return {
-                "creator": f"{model.source}/{scheme}",
-                **plugin_settings(scheme),
-                "rewriting": rewriting,
-            }
+            said = {"creator": f"{model.source}/{scheme}", "rewriting": rewriting}
+            return {**said, **plugin_settings(scheme)}
         own_words = Path(model.templates) if model.templates else None
         templates = creator.load_scheme(scheme, own_words)
         return {
@@ -174,7 +163,7 @@ class RealWorld(protocol.World):
         """Look for models, benchmarks and prompts, and for the packages that scores need."""
         return needs.preflight(stages)
 
-    def needs(self) -> Iterator[protocol.Need]:
+    def needs(self) -> Iterator[worlds.Need]:
         """Yield packages, models, prompts, benchmarks, endpoints and calibrations."""
         return needs.needs_of(self.profile)
 
@@ -182,11 +171,11 @@ class RealWorld(protocol.World):
         """Return the models that are not on this machine."""
         return needs.lacking_models(self.profile)
 
-    def online_needs(self) -> Iterator[protocol.Need]:
+    def online_needs(self) -> Iterator[worlds.Need]:
         """Yield what the hub and the endpoints say."""
         return needs.online_needs(self.profile)
 
-    def retirements(self) -> Iterator[protocol.Need]:
+    def retirements(self) -> Iterator[worlds.Need]:
         """Yield which models are retired, or will be."""
         return needs.retirements(self.profile)
 
@@ -208,10 +197,10 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     from harness.worlds.stage_io import read_rows
 
     rows = read_rows(folder / "topics.parquet")
-    return [(row["prompt_id"], row["topic"] or protocol.NO_TOPIC) for row in rows]
+    return [(row["prompt_id"], row["topic"] or worlds.NO_TOPIC) for row in rows]
 
 
-class RealRuntime(protocol.Runtime):
+class RealRuntime(worlds.Runtime):
     """Loads models, and asks those behind endpoints."""
 
     def resolve(self, identity: str) -> Path:
@@ -294,7 +283,7 @@ class RealRuntime(protocol.Runtime):
         """Return a benchmark's questions in its order, with the answers it compares with."""
         return benchmarks.questions_of(identity)
 
-    def own_answering(self, identity: str) -> protocol.OwnAnswering | None:
+    def own_answering(self, identity: str) -> worlds.OwnAnswering | None:
         """Return what runs table 9's tasks, whose package asks the questions."""
         return benchmarks.run_tasks if benchmarks.are_tasks(identity) else None
 

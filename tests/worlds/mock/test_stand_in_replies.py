@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from harness.endpoint.budget import Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client
+from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.evaluation.benchmark import Benchmark, Judge

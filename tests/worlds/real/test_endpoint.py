@@ -15,8 +15,7 @@ import pytest
 from judge_stand_in import StandIn, completion, digest
 
 from harness.endpoint.budget import BudgetReachedError, Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client
+from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.errors import HarnessError, UserError

@@ -1,6 +1,7 @@
-"""How often a verdict is reached where there is nothing to find: measured, published, read back.
+"""Measurements that belong to no table, each published on a page of its own.
 
-Measured are two ways, both through the code that judges the paper's claims:
+*How often a verdict is reached where there is nothing to find*, through the code that judges the
+paper's claims; a verdict counts when it is `supported` or `contradicted`, and at most 5% should be:
 
 * Simulated nulls: every row of every declared table has the same true mean. What rows, prompts,
   seeds and answers differ in by chance is drawn, and all claims are judged as they are declared.
@@ -8,8 +9,8 @@ Measured are two ways, both through the code that judges the paper's claims:
   seeds of a run that was computed are dealt to the two names without a seed in common, and a table
   is judged that claims of every score, one of them primary, that one name is above the other.
 
-A verdict is counted when it is `supported` or `contradicted`; at most 5% of them should be. What is
-published in `results/<profile>/error-rates/` has the counts, and all that repeats them.
+*Over-optimisation*: a learned reward pushed beyond what it knows. It shows why the reward model and
+the judge are two things.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import Field
 
 from harness import foreign
 from harness.errors import HarnessError
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
 from harness.report.model import TESTED, Cell, Verdict
+from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.publication import REPORT, SCORES, Extent, Kind
 from harness.report.publish import published_folders, read_published
 from harness.report.render import template
@@ -36,7 +40,7 @@ from harness.strict import Strict
 if TYPE_CHECKING:
     import numpy as np
 
-FOLDER = "error-rates"
+RATES_FOLDER, PUSHED_FOLDER = "error-rates", "over-optimisation"
 
 SEEDS = (3, 5)
 """Seeds of the simulated runs."""
@@ -230,13 +234,13 @@ def _commit() -> str:
     return provenance["commit"][:12] + (" (changed)" if provenance["dirty"] else "")
 
 
-def read(profile_results: Path) -> ErrorRates | None:
+def read_rates(profile_results: Path) -> ErrorRates | None:
     """Return what was measured last, None where nothing was.
 
     Raises:
         HarnessError: The file is broken.
     """
-    path = profile_results / FOLDER / REPORT
+    path = profile_results / RATES_FOLDER / REPORT
     try:
         return ErrorRates.model_validate(foreign.read_json(path.read_bytes()))
     except FileNotFoundError:
@@ -370,7 +374,114 @@ ERROR_RATES = Kind(
     ErrorRates,
     lambda found: found.extent,
     page=lambda found: found.markdown,
-    numbers=lambda found: len(found.lines),
 )
 """How often a verdict is reached where there is nothing to find; its place is
 `<profile>/error-rates`, and a command measures it again."""
+
+
+# --- Over-optimisation ---
+
+TITLE = "What happens when the learned reward is pushed"
+
+ALT = "Mean reward and mean oracle score of the same answers, by prompts trained on"
+
+
+class PushedPoint(Strict):
+    """What the policy answers after some prompts."""
+
+    size: int
+    """Prompts trained on, in multiples of x."""
+    reward: float
+    """Mean learned reward of its answers."""
+    oracle: float
+    """Mean oracle score of the same answers."""
+
+
+class PushedSetting(Strict):
+    """What was measured, and what it comes from."""
+
+    learning_rate: float
+    beta: float
+    seed: int
+    prompts: int
+    """Validation prompts."""
+    n: int
+    """Answers to each."""
+    reward_model: str
+    commit: str
+    stages: dict[str, str]
+    """Fingerprint of the rewards after each size."""
+
+
+class Pushed(Strict):
+    """One run pushed without a KL penalty."""
+
+    points: Annotated[tuple[PushedPoint, ...], Field(min_length=1)]
+    """What was measured, in order of size."""
+    setting: PushedSetting
+    """What it was measured with."""
+
+    @property
+    def finding(self) -> str:
+        """Whether the reward went on rising where the oracle score fell, in a sentence."""
+        last, top = self.points[-1], max(self.points, key=lambda point: point.oracle)
+        if top is last:
+            return (
+                "The oracle score is highest at the end: this run was not pushed far enough to be "
+                "over-optimised."
+            )
+        reward, oracle = last.reward - top.reward, last.oracle - top.oracle
+        where = f"{top.size}x" if top.size else "the start"
+        rose = "rose" if reward > 0 else "fell as well"
+        return (
+            f"The oracle score is highest at {where} ({top.oracle:.3f}). From there to "
+            f"{last.size}x it fell by {-oracle:.3f}, and the learned reward {rose} "
+            f"({reward:+.3f})."
+        )
+
+    @property
+    def markdown(self) -> str:
+        """The page."""
+        return template("over_optimisation.md.j2").render(
+            picture=self.picture, points=self.points, setting=self.setting, finding=self.finding
+        )
+
+    @property
+    def extent(self) -> Extent:
+        """How much there is; its rows are the sizes after which was measured."""
+        return Extent(
+            rows=tuple(f"{point.size}x" for point in self.points),
+            seeds=(self.setting.seed,),
+            counts={"prompts": self.setting.prompts, "answers to each": self.setting.n},
+        )
+
+    @property
+    def picture(self) -> Picture:
+        """Reward and oracle score by prompts trained on."""
+        return Picture(TITLE, "figure.svg", ALT, self._draw)
+
+    def _draw(self, target: Target) -> None:
+        sizes = [point.size for point in self.points]
+        with canvas(target, "harness", (6.5, 3.6)) as (sheet, panels):
+            left = panels[0][0]
+            right = left.twinx()
+            rewards, scores = zip(*((p.reward, p.oracle) for p in self.points), strict=True)
+            left.plot(sizes, rewards, "C0o-", label="learned reward (left)")
+            right.plot(sizes, scores, "C1s--", label="oracle score (right)")
+            left.set_xlabel("prompts trained on (multiples of x)")
+            left.set_ylabel("mean reward")
+            right.set_ylabel("mean oracle score")
+            plain_frame(left, grid="both")
+            right.spines["top"].set_visible(False)
+            sheet.legend(loc="outside upper center", ncols=2)
+
+
+OVER_OPTIMISATION = Kind(
+    PUSHED_FOLDER,
+    "setting",
+    Pushed,
+    lambda found: found.extent,
+    page=lambda found: found.markdown,
+    pictures=lambda found: [found.picture],
+)
+"""One run pushed without a KL penalty; its place is `<profile>/over-optimisation`."""

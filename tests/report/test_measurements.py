@@ -1,7 +1,11 @@
-"""Error rates: counted as they are reached, kept with what repeats them, read back as they are."""
+"""Error rates: counted as they are reached, kept with what repeats them, read back as they are.
+
+The page on over-optimisation says what its numbers say.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,20 +14,24 @@ from toy_tables import toy_runs, write_all, write_prompts
 
 from harness.errors import HarnessError
 from harness.registry.schema import Table
-from harness.report.error_rates import (
+from harness.report.measurements import (
     ERROR_RATES,
-    FOLDER,
+    OVER_OPTIMISATION,
     PROMPTS,
+    PUSHED_FOLDER,
+    RATES_FOLDER,
     Counts,
     Dealt,
     ErrorRates,
+    Pushed,
     measure,
     one_recipe_twice,
-    read,
+    read_rates,
     simulated_nulls,
 )
 from harness.report.page.contents import published_pictures
 from harness.report.page.page import as_html
+from harness.report.publication import Refused
 from harness.report.publish import publish, published_folders, read_published
 from harness.runtime import Store
 
@@ -44,8 +52,11 @@ def test_what_is_measured_is_what_the_simulations_say(
     (twice,) = found.one_recipe_twice
     again = one_recipe_twice(read_published(folder).measured, (0, 1, 2, 3), 2, 0)
     assert (twice.table, twice.judged) == ("table90", Counts.of(again).judged)
-    assert ERROR_RATES.publish(found, f"micro/{FOLDER}", results) == results / "micro" / FOLDER
-    assert read(results / "micro") == found
+    assert (
+        ERROR_RATES.publish(found, f"micro/{RATES_FOLDER}", results)
+        == results / "micro" / RATES_FOLDER
+    )
+    assert read_rates(results / "micro") == found
     # It is no table, and no figure either.
     assert list(published_folders(results)) == [folder]
     assert list(published_pictures(results / "micro", {"table90"})) == []
@@ -106,14 +117,14 @@ def test_the_page_shows_what_was_measured_and_nothing_else(store: Store) -> None
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"simulated": [{}], "one_recipe_twice": []}'])
 def test_a_broken_file_is_a_sentence(tmp_path: Path, text: str) -> None:
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "report.json").write_text(text)
+    (tmp_path / RATES_FOLDER).mkdir()
+    (tmp_path / RATES_FOLDER / "report.json").write_text(text)
     with pytest.raises(HarnessError, match="measure again"):
-        read(tmp_path)
+        read_rates(tmp_path)
 
 
 def test_nothing_measured_is_nothing(tmp_path: Path) -> None:
-    assert read(tmp_path) is None
+    assert read_rates(tmp_path) is None
 
 
 def test_several_tables_are_also_counted_together() -> None:
@@ -122,3 +133,45 @@ def test_several_tables_are_also_counted_together() -> None:
     assert all_[1:] == ("5, 10", "400", "8", "2.0%", "20", "2", "10.0%")
     assert [row[0] for row in single] == [f"one recipe under two names, {t}" for t in "ab"]
     assert len(rates(dealt("a", 5, 100, 6, 1)).lines) == 1
+
+
+# --- Over-optimisation ---
+
+SETTING = {
+    "learning_rate": 3e-4, "beta": 0.0, "seed": 100, "prompts": 20, "n": 6,
+    "reward_model": "world/rm@00", "commit": "abc", "stages": {"0x": "f" * 64},
+}  # fmt: skip
+
+
+def pushed(*pairs: tuple[float, float]) -> Pushed:
+    points = [{"size": i, "reward": r, "oracle": o} for i, (r, o) in enumerate(pairs)]
+    return Pushed.model_validate({"points": points, "setting": SETTING})
+
+
+def test_a_reward_that_rises_while_the_oracle_falls_is_told() -> None:
+    said = pushed((0.0, 0.5), (1.0, 0.7), (2.0, 0.6)).finding
+    assert "highest at 1x (0.700)" in said
+    assert "to 2x it fell by 0.100, and the learned reward rose (+1.000)" in said
+
+
+def test_a_run_not_pushed_far_enough_says_so() -> None:
+    assert "not pushed far enough" in pushed((0.0, 0.5), (1.0, 0.7)).finding
+
+
+def test_both_can_fall() -> None:
+    said = pushed((1.0, 0.5), (0.5, 0.4)).finding
+    assert "highest at the start" in said
+    assert "fell as well (-0.500)" in said
+
+
+def test_the_page_its_figure_and_its_numbers_are_published(tmp_path: Path) -> None:
+    given = pushed((0.0, 0.5), (1.0, 0.7), (2.0, 0.6))
+    folder = OVER_OPTIMISATION.publish(given, f"micro/{PUSHED_FOLDER}", tmp_path)
+    assert folder == tmp_path / "micro" / "over-optimisation"
+    assert json.loads((folder / "report.json").read_text()) == given.model_dump(mode="json")
+    assert "| 1x | 1.000 | 0.700 |" in (folder / "report.md").read_text(encoding="utf-8")
+    fewer = pushed((0.0, 0.5), (1.0, 0.7))
+    with pytest.raises(Refused, match="what stands there has row `2x` that it has not"):
+        OVER_OPTIMISATION.publish(fewer, f"micro/{PUSHED_FOLDER}", tmp_path)
+    OVER_OPTIMISATION.publish(fewer, f"micro/{PUSHED_FOLDER}", tmp_path, allow_fewer=True)
+    assert (folder / "figure.svg").read_text(encoding="utf-8").startswith("<?xml")

@@ -1,0 +1,325 @@
+"""Laws of the worlds as commands and stages ask them, in this process and of nobody outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import HarnessError, UserError
+from harness.registry.profile import WORLD, Profile, load_profiles
+from harness.registry.recipe import Online
+from harness.runtime.stage import StageContext
+from harness.worlds import stage_io
+from harness.worlds.embedded import files
+from harness.worlds.embedded.judge import complexity, quality
+from harness.worlds.lookup import answering, place_of, resolve, runtime_of, world_of
+from harness.worlds.mock import build, server
+from harness.worlds.mock.build import MockWorld
+from harness.worlds.real import models, needs, prompts
+from harness.worlds.real.world import RealRuntime, RealWorld
+
+PROFILES = load_profiles()
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+READABLE = "take a b c 1 and reverse-1 , then sort_up-2"
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with nothing on it, and no variable of the one who runs the tests."""
+    for name in [name for name in os.environ if name.startswith("HARNESS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path
+
+
+def real(**changes: Any) -> Profile:
+    return PROFILES["paper"].model_copy(update=changes)
+
+
+def with_prompts(**changes: Any) -> Profile:
+    declared = PROFILES["paper"].prompts.model_copy(update={"splits": (), **changes})
+    return real(prompts=declared)
+
+
+def stage(tmp_path: Path, inputs: dict[str, Path] | None = None, **settings: Any) -> StageContext:
+    output = tmp_path / "output"
+    output.mkdir()
+    return StageContext(settings, inputs or {}, output, 0)
+
+
+@pytest.mark.parametrize("name", ["micro", "stand-in"])
+def test_a_world_of_its_own_asks_nobody(name: str) -> None:
+    world = world_of(PROFILES[name])
+    assert world.self_contained
+    assert world.lacking_models() == [] == list(world.online_needs())
+    assert all(need.state != "missing" for need in world.needs())
+    assert all(need.state != "missing" for need in world.retirements())
+
+
+def test_the_embedded_world_has_prompts_words_and_accuracies() -> None:
+    world = world_of(PROFILES["micro"])
+    pool, source = world.prompt_pool()
+    assert source == files.card().identity("prompts")
+    assert len(pool) == len(set(pool)) == 2400
+    assert world.shown_word("reverse-1") == "reverse-1"
+    assert world.shown_word("a") == world.shown_word("7") != "a"
+    assert world.reward_model_accuracy("pointwise") == pytest.approx(0.9, abs=0.1)
+    assert world_of(PROFILES["paper"]).reward_model_accuracy("pointwise") is None
+    assert world_of(PROFILES["paper"]).shown_word("a") == "a"
+
+
+def test_an_engine_of_its_own_is_part_of_an_embedded_run() -> None:
+    profile = PROFILES["micro"].model_copy(update={"engine": "endpoint"})
+    assert world_of(PROFILES["micro"]).engine() == {}
+    assert set(world_of(profile).engine()) == {"engine", "dtype"}
+
+
+def test_the_embedded_judge_of_prompts_reads_their_text(tmp_path: Path) -> None:
+    rows = [{"prompt_id": "p0", "prompt": READABLE}, {"prompt_id": "p1", "prompt": "what?"}]
+    stage_io.write_rows(tmp_path / "prompts.parquet", rows)
+    ctx = stage(tmp_path, {"prompts": tmp_path}, judge="micro-3/rules")
+    runtime_of("micro-3/rules").rate(ctx)
+    found = {
+        (row["prompt_id"], row["column"]): row["value"]
+        for row in stage_io.read_rows(ctx.output / "scores.parquet")
+    }
+    assert found["p0", "complexity"] == complexity(READABLE) == 2.0
+    assert found["p0", "quality"] == quality(READABLE) > found["p1", "quality"] == 1.0
+    with pytest.raises(HarnessError, match="no judge of prompts `micro-3/oracle`; use `rules`"):
+        runtime_of("micro-3/rules").rate(replace(ctx, settings={"judge": "micro-3/oracle"}))
+
+
+def test_the_embedded_runtime_reads_what_settings_mean() -> None:
+    runtime = runtime_of("micro-3/theta0@0")
+    assert runtime.weights("micro-3/rm_pointwise@0") == "embedded"
+    assert runtime.reader_device() == "cpu"
+    score = runtime.tree_score({})
+    assert score is not None
+    assert score(READABLE) == quality(READABLE)
+    assert runtime.prompt_metrics()["complexity"](READABLE) == 2.0
+    asked = {"source": files.card().identity("prompts"), "seed": 0, "first": 2300, "count": 200}
+    with pytest.raises(ValueError, match="prompts 2300 to 2500 of a pool of 2400"):
+        runtime.human_prompts(asked)
+    with pytest.raises(HarnessError, match="has no creator `micro-3/other`; use one of evol_"):
+        runtime.evolver({"creator": "micro-3/other"})
+
+
+def test_an_unknown_asset_or_an_unreadable_card_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(HarnessError, match="has no asset `other`"):
+        files.card().identity("other")
+    with pytest.raises(HarnessError, match="asset `other` is missing"):
+        resolve("micro-3/other@0")
+    with pytest.raises(HarnessError, match="the asset `theta0` of the world"):
+        files.write_card(tmp_path, {})
+    monkeypatch.setenv("HARNESS_WORLD", str(tmp_path))
+    with pytest.raises(HarnessError, match=r"card .* cannot be read"):
+        files.card()
+
+
+def test_a_folder_without_prompts_is_a_fault_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no prompts in"):
+        stage_io.read_prompts(tmp_path)
+
+
+def test_the_policy_behind_an_endpoint_has_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
+    assert place_of("a/b").url == "http://127.0.0.1:8000/v1"
+    monkeypatch.setenv("HARNESS_SOLVER_BUDGET_USD", "3")
+    monkeypatch.setenv("HARNESS_SOLVER_PRICE", "1,1")
+    with pytest.raises(UserError, match="HARNESS_SOLVER_BUDGET_USD is set, and what"):
+        place_of("a/b")
+
+
+def test_an_engine_that_is_not_here_is_named(tmp_path: Path) -> None:
+    settings = {"engine": "endpoint", "dtype": "float32", "batch_size": 8, "policy": "o/m@x"}
+    ctx = stage(tmp_path, **settings)
+    with pytest.raises(UserError, match="`o/m` is not on this machine"), answering(ctx):
+        raise AssertionError("no engine answers")
+
+
+def test_a_model_at_a_commit_is_looked_for_in_the_cache_alone() -> None:
+    assert models.identity_of(f"o/m@{COMMIT}") == f"o/m@{COMMIT}"
+    assert models.is_missing(f"o/m@{COMMIT}")
+    assert models.place_of(f"o/m@{COMMIT}") is None
+    assert f"--revision {COMMIT}" in models.download_line(f"o/m@{COMMIT}")
+
+
+def write_model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def test_digests_that_cannot_be_read_are_taken_anew(machine: Path) -> None:
+    folder = write_model(machine / "work" / "models" / "o" / "m")
+    before = models.digest_of_folder(folder)
+    (kept,) = (machine / "work" / "digests").iterdir()
+    for text in ("[1", "[]", '{"config.json": "x", "model.safetensors": [7]}'):
+        kept.write_text(text)
+        assert models.digest_of_folder(folder) == before
+
+
+def test_files_that_cannot_be_read_or_written_are_named(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = write_model(machine / "work" / "models" / "o" / "m")
+    monkeypatch.setattr(models, "write_whole", refused)
+    with pytest.raises(HarnessError, match=r"Cannot write .*: No space left on device; make room"):
+        models.digest_of_folder(folder)
+    monkeypatch.setattr(models, "sha256_of", refused)
+    with pytest.raises(HarnessError, match=r"Cannot read .*config.json: .*; download the model"):
+        models.digest_of_folder(folder)
+
+
+def test_a_model_whose_index_is_no_index_is_not_there(machine: Path) -> None:
+    folder = write_model(machine / "work" / "models" / "o" / "m")
+    for text in ("{", "[]", '{"weight_map": 3}'):
+        (folder / "model.safetensors.index.json").write_text(text)
+        assert models.place_of("o/m") is None
+
+
+def test_a_profile_that_names_no_model_of_the_hub_is_to_be_corrected() -> None:
+    need = {need.what: need for need in needs.needs_of(real(policy="no-owner"))}["model no-owner"]
+    assert (need.state, need.do) == ("missing", "correct the profile")
+    assert "no model of the hub" in need.found
+
+
+def test_prompts_of_a_file_are_looked_for_where_they_are_named(tmp_path: Path) -> None:
+    there = tmp_path / "prompts.jsonl"
+    there.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    profile = with_prompts(source=str(there), revision=None)
+    assert {n.what: n for n in needs.needs_of(profile)}["prompts"].state == "met"
+    assert world_of(profile).prompt_pool()[0] == ["a", "b"]
+    lost = with_prompts(source=str(tmp_path / "lost.jsonl"), revision=None)
+    assert {n.what: n for n in needs.needs_of(lost)}["prompts"].do == "correct `prompts.source`"
+
+
+@pytest.mark.parametrize(("lines", "says"), [("", "there is no prompt in"), (
+    '{"prompt": " "}\n', "prompt 1 of .* is blank or no text; take it out",
+)])  # fmt: skip
+def test_a_file_with_no_prompt_in_it_is_refused(tmp_path: Path, lines: str, says: str) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(lines)
+    with pytest.raises(UserError, match=says):
+        prompts.read_local(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "do"),
+    [
+        ("RepositoryNotFoundError", "if it is private"),
+        ("ConnectionError", "connect this machine, or bring the model in HARNESS_MODELS"),
+    ],
+)
+def test_what_the_hub_says_of_a_model_is_told(
+    error: str, do: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import errors
+
+    kind: Any = getattr(errors, error, ConnectionError)
+
+    def auth_check(name: str) -> None:
+        raise kind.__new__(kind)
+
+    monkeypatch.setattr("huggingface_hub.auth_check", auth_check)
+    found = [n for n in world_of(PROFILES["paper"]).online_needs() if n.what.startswith("hub, ")]
+    assert found
+    assert all(need.state == "missing" and do in need.do for need in found)
+
+
+def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
+    path = tmp_path / "matched.jsonl"
+    path.write_text("".join(f'{{"prompt": "p{i}"}}\n' for i in range(8)))
+    profile = with_prompts(matched=str(path))
+    world = world_of(profile)
+    settings = {**(world.matched_prompts() or {}), "seed": 3, "first": 2, "count": 4}
+    assert settings["matched"] is True
+    found = RealRuntime().matched_prompts(settings)
+    order = np.random.default_rng(3).permutation(8)
+    assert list(found.positions) == order[2:6].tolist()
+    with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
+        RealRuntime().matched_prompts({**settings, "first": 5})
+    assert world_of(with_prompts(matched=None)).matched_prompts() is None
+
+
+def test_trees_grow_by_a_scorer_that_the_profile_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    grows = Online(prompts="eva", method="tree_bon", tree_depth=2)
+    creator = PROFILES["paper"].creator.model_copy(update={"scorer": None})
+    with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
+        RealWorld(real(creator=creator)).tree_scorer(grows)
+    settings: Any = RealWorld(PROFILES["paper"]).tree_scorer(grows)
+    settings["scorer"]["asked"] = ["another question"]
+    with pytest.raises(HarnessError, match="other questions than this version has"):
+        RealRuntime().tree_score(settings)
+    assert RealRuntime().tree_score({}) is None
+    assert RealRuntime().prompt_metrics() == {}
+
+
+def test_a_real_world_takes_nothing_from_the_embedded_one() -> None:
+    with pytest.raises(UserError, match=r"takes `prompts.source` from the embedded world"):
+        world_of(with_prompts(source=WORLD)).prompts()
+
+
+def test_a_mock_world_says_what_will_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = MockWorld(PROFILES["stand-in"])
+    (need,) = world.needs()
+    assert (need.state, need.found) == ("met", "10 are made when first needed")
+    monkeypatch.setattr(build, "missing", lambda seed: [])
+    (need,) = world.needs()
+    assert need.state == "missing"
+    assert "delete the folder" in need.found
+    monkeypatch.setattr(build, "check", lambda name, folder: None)
+    (need,) = world.needs()
+    assert need.found == "made, and all digests are right"
+
+
+def test_the_mock_world_is_built_with_the_seed_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+    monkeypatch.setattr(build, "build", built.append)
+    monkeypatch.setattr(sys, "argv", ["-c", "/anywhere", "7"])
+    build.main()
+    assert built == [7]
+
+
+def test_mock_endpoints_are_named_while_they_serve_and_keep_their_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HARNESS_JUDGE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("HARNESS_JUDGE_KEY", "secret")
+    urls = []
+    for _ in range(2):
+        with MockWorld(PROFILES["stand-in"]).serving():
+            urls.append(os.environ["HARNESS_JUDGE_URL"])
+            assert os.environ["HARNESS_CREATOR_URL"] == urls[-1]
+            assert "HARNESS_JUDGE_KEY" not in os.environ
+        assert os.environ["HARNESS_JUDGE_URL"] == "http://127.0.0.1:9/v1"
+        assert os.environ["HARNESS_JUDGE_KEY"] == "secret"
+        assert "HARNESS_CREATOR_URL" not in os.environ
+    assert urls[0] == urls[1]
+
+
+def test_a_fault_of_the_mock_endpoint_is_shown_and_a_lost_client_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with server.MockEndpoint() as endpoint:
+        for error, shown in ((BrokenPipeError("gone"), False), (ValueError("ours"), True)):
+            try:
+                raise error
+            except Exception:  # noqa: BLE001 - as the server's own loop does
+                handle: Callable[..., None] = endpoint.server.handle_error
+                handle(None, ("127.0.0.1", 1))
+            assert ("ours" in capsys.readouterr().err) is shown
