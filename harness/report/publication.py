@@ -223,6 +223,12 @@ class Kind(Generic[Model]):
                 changed is named with the first number it changes.
         """
         try:
+            return self._check(folder)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise changed_file(folder / REPORT, self.name) from error
+
+    def _check(self, folder: Path) -> int:
+        try:
             known = check_files(folder, (PAGE, REPORT), self.name)
             report = self.read(folder)
             file = self.values(report)
@@ -234,14 +240,12 @@ class Kind(Generic[Model]):
             if number is None:
                 raise
             raise HarnessError(f"{error}; the first number that changes is the {number}") from error
-        if file is None:
-            self._check_page(report, folder)
-        number = self.difference(report, folder)
+        again, number = f"publish the {self.name} again", self.difference(report, folder)
+        if file is None and self.page(report) != (folder / PAGE).read_text(encoding="utf-8"):
+            raise HarnessError(f"{folder / PAGE} does not follow from {REPORT}; {again}")
         if number is not None:
-            raise HarnessError(
-                f"{folder / REPORT}: the {number} does not follow from {file}; publish the "
-                f"{self.name} again"
-            )
+            said = f"the {number} does not follow from {file}"
+            raise HarnessError(f"{folder / REPORT}: {said}; {again}")
         return self.extent(report).numbers
 
     def _changed(self, folder: Path) -> str | None:
@@ -253,16 +257,6 @@ class Kind(Generic[Model]):
             return self.difference(self.read(folder), folder)
         except (HarnessError, OSError, LookupError, ValueError, TypeError, StopIteration):
             return None  # the files' own fault is reported by whoever found it
-
-    def _check_page(self, report: Model, folder: Path) -> None:
-        try:
-            follows = self.page(report) == (folder / PAGE).read_text(encoding="utf-8")
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise changed_file(folder / REPORT, self.name) from error
-        if not follows:
-            raise HarnessError(
-                f"{folder / PAGE} does not follow from {REPORT}; publish the {self.name} again"
-            )
 
 
 def read_index(results_dir: Path) -> Index:

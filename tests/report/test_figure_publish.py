@@ -150,6 +150,19 @@ def test_a_page_of_the_store_has_no_published_figure(
     ]
 
 
+def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
+    store: Store, tmp_path: Path
+) -> None:
+    table = declared()[0]["table4"]
+    bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
+    contents = from_store([table], bare, lambda _: (0,), store, tmp_path)
+    (section,) = contents.sections
+    assert not section.has_numbers
+    assert {*section.absent} == {row.id for row in table.rows}
+    assert {verdict.verdict for verdict in section.verdicts} == {"not_run"}
+    assert "has no algorithm <code>dpo</code>" in as_html(contents)
+
+
 def test_publishing_again_replaces_what_was_there(
     report_of: Callable[..., FigureReport], tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ from harness.report.page.page import as_html
 from harness.report.publication import Refused
 from harness.report.publish import publish, published_folders, read_published
 from harness.runtime import Store
+from harness.runtime.files import sha256_of
 
 
 def test_what_is_measured_is_what_the_simulations_say(
@@ -175,3 +176,28 @@ def test_the_page_its_figure_and_its_numbers_are_published(tmp_path: Path) -> No
         OVER_OPTIMISATION.publish(fewer, f"micro/{PUSHED_FOLDER}", tmp_path)
     OVER_OPTIMISATION.publish(fewer, f"micro/{PUSHED_FOLDER}", tmp_path, allow_fewer=True)
     assert (folder / "figure.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_a_page_that_does_not_follow_from_its_report_is_named(tmp_path: Path) -> None:
+    """The digests are those of the changed files, as a careful forger would have them."""
+    given = pushed((0.0, 0.5), (1.0, 0.7))
+    folder = OVER_OPTIMISATION.publish(given, f"micro/{PUSHED_FOLDER}", tmp_path)
+    digests = json.loads((folder / "digests.json").read_text())
+
+    def forge(text: str, without: str = "") -> None:
+        (folder / "report.json").write_text(text)
+        files = {**digests["files"], "report.json": sha256_of(folder / "report.json")}
+        files.pop(without, None)
+        (folder / "digests.json").write_text(json.dumps({"files": files}))
+
+    report = given.model_dump(mode="json")
+    report["points"][0]["reward"] = 9.0
+    forge(json.dumps(report))
+    with pytest.raises(HarnessError, match=r"report\.md does not follow from report\.json"):
+        OVER_OPTIMISATION.check(folder)
+    forge("[]")
+    with pytest.raises(HarnessError, match=r"report\.json does not hold a report"):
+        OVER_OPTIMISATION.check(folder)
+    forge(json.dumps(given.model_dump(mode="json")), without="figure.svg")
+    with pytest.raises(HarnessError, match=r"figure\.svg is not what was published"):
+        OVER_OPTIMISATION.check(folder)

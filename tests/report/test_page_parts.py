@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from toy_page import RUN, write_judgments, write_lineage, write_training
-from toy_tables import DECLARATION, toy_runs, write_all
+from toy_tables import DECLARATION, toy_runs, write_all, write_scores
 
 from harness.project import results_dir
 from harness.registry.claims import Claim
@@ -127,6 +127,21 @@ def test_a_finding_without_numbers_gives_the_reason(store: Store) -> None:
         "Nothing to say yet, because `eva-a_min` in `ah_wr` has not run: “A_min beats DPO” is its "
         "primary claim."
     )
+
+
+def test_a_finding_without_the_claim_s_row_decides_nothing(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1], table=claimed())
+    for seed in (0, 1):
+        write_scores(store, runs, "dpo-h1", seed, ah_wr={"p0": 50.0, "p1": 52.0})
+    assert said_of(runs, store) == (
+        "Not decided, because `eva-a_min` in `ah_wr` has not run: “A_min beats DPO”; in Arena-Hard "
+        "v0.1, WR (%), none of the 3 rows with a baseline has a gain yet."
+    )
+    alone = deepcopy(DECLARATION)
+    for row in alone["rows"]:
+        row.pop("baseline", None)
+    runs = toy_runs(seeds=[0, 1], table=alone)
+    assert said_of(runs, store) == "In Arena-Hard v0.1, WR (%), no row has a baseline."
 
 
 def test_a_finding_of_one_seed_concludes_nothing(store: Store) -> None:

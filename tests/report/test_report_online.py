@@ -14,6 +14,7 @@ from toy_tables import PROVENANCE, toy_runs, write_parquet
 
 from harness.registry.recipe import Online
 from harness.report.build import build_report, online_settings
+from harness.report.page.examples import Examples, examples_of
 from harness.report.plots import WINDOW, curves_of, draw_curves
 from harness.report.rows import online_costs
 from harness.report.view_details import detail_blocks
@@ -144,3 +145,32 @@ def test_an_online_table_has_a_block_of_costs_and_none_of_an_offline_creator(
     rows = {row[0]: row[1:] for row in detail_blocks(report)[-1].rows}
     assert rows["eva (2x)"] == ("600", "3,000", "100", "100", "50.0%", "10.0%", "320")
     assert rows["RLOO"][0] == "not run"
+
+
+@pytest.mark.parametrize(("evolved", "shown"), [(True, ["h0", "h0.1", "h0.1.1"]), (False, None)])
+def test_the_last_evolved_prompt_is_followed_back_to_its_human_one(
+    store: Store, evolved: bool, shown: list[str] | None
+) -> None:
+    runs = planned((0,))
+    (stage,) = runs.runs["eva-1x", 0].training
+    names = ["h0", "h0.1", "h1", "h0.1.1", "h2"] if evolved else ["h0", "h1"]
+    rows = [
+        {"prompt_id": name, "prompt": f"prompt {name}", "source": "human", "step": step,
+         "method": "deepening" if "." in name else None, "phase": "mix-up",
+         "parent_id": name.rpartition(".")[0] or None, "generation": name.count("."),
+         "informativeness": 1.5, "reward_mean": 0.25, "reward_best": 2.0}
+        for step, name in enumerate(names)
+    ]  # fmt: skip
+    write_parquet(store, stage.inputs["prompts"], "prompts.parquet", {"prompt": ["sort 1 2"]})
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    write_parquet(store, stage, "trained.parquet", columns)
+    found = examples_of(runs, store)
+    if shown is None:
+        assert found == Examples()
+        return
+    (lineage,) = found.online
+    assert (lineage.table, lineage.row, lineage.run) == ("table91", "eva-1x", "eva-1x/micro/seed0")
+    assert [step.name for step in lineage.steps] == shown
+    assert [step.how for step in lineage.steps] == ["human", "deepening", "deepening"]
+    assert dict(lineage.steps[-1].facts)["step"] == "3, mix-up"
+    assert lineage.stages == (stage.fingerprint[:12],)

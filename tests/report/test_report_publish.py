@@ -260,6 +260,23 @@ def test_a_publication_that_fails_leaves_the_one_before(
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
 
 
+def test_what_stood_there_comes_back_where_another_cannot_take_its_place(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def full_disk(path: Path, target: Path) -> Path:
+        if path.name == "new":
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", full_disk)
+    with pytest.raises(HarnessError, match="the disk is full"):
+        publish(toy_runs(), store, folder.parent.parent)
+    assert TABLE.check(folder) == 8
+    assert [path.name for path in folder.parent.iterdir()] == ["table90"]
+
+
 def test_nothing_from_cells_to_publishing_imports_a_model_library_or_pandas(
     folder: Path, store: Store
 ) -> None:

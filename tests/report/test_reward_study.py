@@ -20,6 +20,7 @@ from toy_tables import (
 
 from harness.errors import HarnessError
 from harness.report.build import build_report
+from harness.report.findings import finding
 from harness.report.model import Agreement, Report, Study
 from harness.report.publication import DIGESTS, REPORT
 from harness.report.publish import TABLE as PUBLISHED_TABLE
@@ -263,3 +264,12 @@ def test_a_changed_value_of_a_held_out_pair_is_found(folder: Path) -> None:
     seal(folder)
     with pytest.raises(HarnessError, match="in the study does not follow"):
         PUBLISHED_TABLE.check(folder)
+
+
+def test_a_finding_waits_for_every_reward_model(store: Store) -> None:
+    runs = planned()
+    assert runs.study is not None
+    write_study(store, runs, without=[runs.study.held_out[ROLES[0]]])
+    assert finding(build_report(runs, store), []).startswith(
+        "Not every reward model has its numbers; in "
+    )

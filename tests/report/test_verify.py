@@ -140,6 +140,18 @@ def test_what_was_taken_away_is_missing_until_that_is_recorded(results: Path) ->
     assert verify(results).tables == ("micro/table90",)
 
 
+def test_what_is_of_no_known_kind_is_named(results: Path) -> None:
+    (results / "micro" / "pie").mkdir()
+    (results / "micro" / "pie" / "report.json").write_text("{}")
+    with pytest.raises(HarnessError, match="is no report of the harness"):
+        record(results, ["micro/pie"])
+    index = read_index(results)
+    known = index["micro/table90"]
+    write_index(results, {"micro/table90": Entry("pie", known.files, known.extent)})
+    with pytest.raises(HarnessError, match="nothing of the kind of `micro/table90` is published"):
+        verify(results)
+
+
 def test_other_files_are_named_as_not_covered(results: Path) -> None:
     (results / "micro" / "notes.txt").write_text("mine")
     (results / "micro" / "table90" / "stray.svg").write_text("<svg/>")

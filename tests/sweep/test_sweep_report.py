@@ -159,6 +159,8 @@ def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
 def test_a_contour_needs_two_numbers_and_three_points() -> None:
     assert contour_settings(REPORT) == (RATIO, N_NEW)
     assert contour_settings(replace(REPORT, trials=REPORT.trials[:2])) is None
+    named = REPORT.trials[0].model_copy(update={"params": {RATIO: "x", N_NEW: 1}})
+    assert contour_settings(replace(REPORT, trials=(named,))) is None
     one_line = tuple(t for t in REPORT.trials if t.params[N_NEW] == 1)
     assert contour_settings(replace(REPORT, trials=one_line)) is None
 
@@ -167,6 +169,35 @@ def test_points_on_one_line_are_drawn_without_a_contour(tmp_path: Path) -> None:
     diagonal = (trial(0, 0.25, 1, 1.0, 1), trial(1, 0.5, 2, 2.0, 2), trial(2, 0.75, 4, 3.0, 3))
     folder = publish_sweep(replace(REPORT, trials=diagonal, pareto=(2,), winner=2), tmp_path)
     assert (folder / "contour.svg").exists()
+
+
+def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> None:
+    """One objective, so that trials can be pruned; the base recipe is the winner."""
+
+    def ended(number: int, **how: Any) -> SweepTrial:
+        return trial(number, 0.5, 1, 0.0, 0.0).model_copy(update={"values": None, **how})
+
+    winner = {key: values for key, values in MEASURED.items() if key[0] == "toy-winner"}
+    trials = (
+        *REPORT.trials,
+        ended(4, state="pruned", so_far={1: 51.0}),
+        ended(5, state="fail", failure="no memory"),
+        ended(6, state="fail", failure="killed", done_again=True),
+    )
+    report = replace(
+        REPORT, objectives=REPORT.objectives[:1], seeds=(0, 1), trials=trials, pareto=None,
+        importances=None, benchmarks=winner_scores(winner, "toy", (100, 101), ("ah_wr",)),
+    )  # fmt: skip
+    folder = publish_sweep(report, tmp_path)
+    page = (folder / "report.md").read_text()
+    assert "| pruned at 51 after 1 of 2 seeds |" in page
+    assert "| failed |" in page
+    assert "| done again |" in page
+    assert "- trial 5: no memory\n" in page
+    assert "killed" not in page
+    assert "| the base recipe is the winner |" in page
+    assert "pruned (first seeds only)" in (folder / "history.svg").read_text()
+    assert not (folder / "pareto.svg").exists()
 
 
 def test_equal_points_are_ranked_once() -> None:

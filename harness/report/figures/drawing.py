@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.errors import HarnessError
 from harness.registry.figures import CorrelationFigure
 from harness.report import plots
 from harness.report.figures.prompts import HISTOGRAM, NAMES, RHO, RewardData, variance_bounds, xy
 from harness.report.figures.report import FILE, FigureReport, as_markdown
 from harness.report.figures.scores import Point
 from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES, Picture, Target
-from harness.report.publication import Extent, Kind, changed_file, differing, without_numbers
+from harness.report.publication import Extent, Kind, differing, without_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -449,13 +448,7 @@ def figure_extent(report: FigureReport) -> Extent:
 
 def difference(report: FigureReport, folder: Path) -> str | None:
     """Return which number does not follow from the published values, None where all do."""
-    path = folder / report.data.file
-    if not path.is_file():
-        raise HarnessError(f"{path} is missing; publish the figure again")
-    try:
-        data = report.data.read(path)
-    except (KeyError, ValueError) as error:
-        raise changed_file(path, FIGURE.name) from error
+    data = report.data.read(folder / report.data.file)
     points = report.kind.points(report.figure, data)
     if len(report.points) != len(points):
         return f"number of points ({len(report.points)}, and {len(points)} follow from the data)"
