@@ -1,15 +1,8 @@
 """Publishing a table: a report that stays, with the per-prompt scores it was computed from.
 
-    results/<profile>/<table>/report.md        for people
-                              report.json      cells, summary, distances, creator and origin
-                              scores.parquet   value of each prompt, by run, seed and score
-                              curves.svg       learning curves, where anything is trained online
-                              study.svg        what a table's study found, where it has one
-                              examples.json    prompts and answers of the embedded world
-                              digests.json     sha256 of the files, fingerprints of the stages
-
 Read back, the cells are computed again from `scores.parquet` with the functions that computed them
-first, so that a published table can be checked without a store, a model or the declarations.
+first, so that a published table can be checked without a store, a model or the declarations. A
+table of the embedded world has prompts and answers as well, in `examples.json`.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def seal_files(folder: Path) -> dict[str, FileEntry]:
         StoreError: Something in the folder is neither a plain file nor a folder.
     """
     entries: dict[str, FileEntry] = {}
-    for name, found in sorted(_below(folder).items()):
+    for name, found in sorted(_below(str(folder)).items()):
         if found.is_dir(follow_symlinks=False):
             flush_folder(Path(found.path))
             continue
@@ -144,13 +144,13 @@ def seal_files(folder: Path) -> dict[str, FileEntry]:
     return entries
 
 
-def sha256_of(path: Path) -> str:
+def sha256_of(path: Path | str) -> str:
     """Return the sha256 of a file as 64 hexadecimal digits.
 
     Raises:
         OSError: The file cannot be read.
     """
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -181,14 +181,18 @@ def flush_folder(folder: Path) -> None:
 
 
 class DigestCache:
-    """The files this process has verified, so that each is read once."""
+    """The files this process has verified, so that each is read once.
+
+    Paths are texts here: a store has a hundred thousand, and making others of them would take as
+    long as reading them.
+    """
 
     def __init__(self) -> None:
         self._verified: dict[str, tuple[int, int, int, str]] = {}
 
     def fault(
         self,
-        folder: Path,
+        folder: str,
         files: Mapping[str, FileEntry],
         own: str,
         dropped: Collection[str] = (),
@@ -209,16 +213,16 @@ class DigestCache:
                 continue
             if there.pop(name, None) is None:
                 return f"{in_a_line(name, 80)} is missing"
-            fault = self.file_fault(folder / name, name, file)
+            fault = self.file_fault(f"{folder}/{name}", name, file)
             if fault is not None:
                 return fault
         for name in sorted(there):
             return f"{in_a_line(name, 80)} was not written there"
         return None
 
-    def file_fault(self, path: Path, name: str, written: FileEntry) -> str | None:
+    def file_fault(self, path: str, name: str, written: FileEntry) -> str | None:
         """Return what is wrong with one file, named as it was written, or None."""
-        fault = self._fault(os.fspath(path), written)
+        fault = self._fault(path, written)
         return None if fault is None else f"{in_a_line(name, 80)} {fault}"
 
     def _fault(self, path: str, written: FileEntry) -> str | None:
@@ -233,16 +237,16 @@ class DigestCache:
         # The time of the last change to the file cannot be set back, that to its content can.
         key = (now.st_mtime_ns, now.st_ctime_ns, now.st_size, written["sha256"])
         if self._verified.get(path) != key:
-            if sha256_of(Path(path)) != written["sha256"]:
+            if sha256_of(path) != written["sha256"]:
                 return "has other content than was written (its digest differs)"
             self._verified[path] = key
         return None
 
 
-def _below(folder: Path) -> dict[str, os.DirEntry[str]]:
+def _below(folder: str) -> dict[str, os.DirEntry[str]]:
     """Return all that lies below a folder by relative path; links are not followed."""
     below: dict[str, os.DirEntry[str]] = {}
-    folders = [("", os.fspath(folder))]
+    folders = [("", folder)]
     while folders:
         prefix, path = folders.pop()
         with os.scandir(path) as entries:

@@ -40,7 +40,7 @@ from typing_extensions import TypedDict
 from harness.foreign import in_a_line
 from harness.project import PACKAGE
 from harness.runtime.files import FileEntry, NewerEntry
-from harness.runtime.stage import FingerprintError, StageRecord
+from harness.runtime.stage import FingerprintError, StageRecord, digest, identity_of
 
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
@@ -243,7 +243,7 @@ _FAILURE = TypeAdapter(Failure)
 _Read = TypeVar("_Read")
 
 
-def read_manifest(entry: Path) -> Manifest:
+def read_manifest(entry: Path | str) -> Manifest:
     """Return the manifest of an entry, whose folder has the stage's fingerprint as its name.
 
     Raises:
@@ -251,7 +251,7 @@ def read_manifest(entry: Path) -> Manifest:
         ValueError: The manifest is not as it must be; the words follow the name of the file.
         FileNotFoundError: There is none.
     """
-    raw = _bytes_of(entry / MANIFEST)
+    raw, fingerprint = _bytes_of(f"{entry}/{MANIFEST}"), os.path.basename(entry)
     found = _object(raw)
     if DIGEST in found and not _is_sealed(raw):
         raise ValueError("was changed after it was written (its digest differs)")
@@ -261,12 +261,12 @@ def read_manifest(entry: Path) -> Manifest:
     except ValueError as error:
         if is_sealed and (newer := _newer(error.__cause__)):
             raise NewerEntry(
-                f"the stored stage {entry.name[:12]} was written by a newer version of the harness "
-                f"({MANIFEST} has `{newer}`): install that version, or choose another folder with "
-                "HARNESS_WORK"
+                f"the stored stage {fingerprint[:12]} was written by a newer version of the "
+                f"harness ({MANIFEST} has `{newer}`): install that version, or choose another "
+                "folder with HARNESS_WORK"
             ) from error
         raise
-    if not _fingerprint_of(manifest) == manifest["fingerprint"] == entry.name:
+    if not _fingerprint_of(manifest) == manifest["fingerprint"] == fingerprint:
         raise ValueError("describes another stage")
     return manifest
 
@@ -304,8 +304,8 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
         ValueError: A text in it cannot be written.
     """
     try:
-        digest = hashlib.sha256(_text(fields).encode()).hexdigest()
-        return _text({**fields, DIGEST: digest}).encode()
+        own = hashlib.sha256(_text(fields).encode()).hexdigest()
+        return _text({**fields, DIGEST: own}).encode()
     except UnicodeEncodeError as error:
         raise ValueError("holds text that UTF-8 cannot write") from error
 
@@ -343,14 +343,15 @@ def _text(value: Mapping[str, Any]) -> str:
     return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
 
 
-def _bytes_of(path: Path) -> bytes:
+def _bytes_of(path: Path | str) -> bytes:
     """Return what a plain file holds; a pipe would never end and a link may lead anywhere."""
-    found = path.lstat()
+    found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("is not a plain file")
     if found.st_size > _LARGEST:
         raise ValueError(f"has {found.st_size} bytes, more than any that was written")
-    return path.read_bytes()
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _object(raw: bytes) -> dict[str, Any]:
@@ -403,6 +404,10 @@ def _newer(error: object) -> str | None:
 
 def _fingerprint_of(manifest: Manifest) -> str | None:
     try:
-        return record_of(manifest).fingerprint
+        return digest(
+            identity_of(
+                manifest["kind"], manifest["version"], manifest["settings"], manifest["inputs"]
+            )
+        )
     except FingerprintError:
         return None

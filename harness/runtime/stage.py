@@ -96,6 +96,14 @@ def _refuse(value: object, where: str) -> None:
         )
 
 
+def identity_of(
+    kind: str, version: int, settings: Mapping[str, Json], inputs: Mapping[str, str]
+) -> str:
+    """Return the text whose digest is a stage's fingerprint; as `canonical_json`."""
+    fields = {"kind": kind, "version": version, "settings": dict(settings), "inputs": dict(inputs)}
+    return canonical_json(fields, where=str(kind))
+
+
 def titled(label: str, fingerprint: str) -> str:
     """Return a label with the start of a fingerprint."""
     return f"'{in_a_line(label, 200)}' ({fingerprint[:12]})"
@@ -125,15 +133,7 @@ class StageRecord:
     fingerprint: str = field(init=False)
 
     def __post_init__(self) -> None:
-        identity = canonical_json(
-            {
-                "kind": self.kind,
-                "version": self.version,
-                "settings": dict(self.settings),
-                "inputs": dict(self.inputs),
-            },
-            where=str(self.kind),
-        )
+        identity = identity_of(self.kind, self.version, self.settings, self.inputs)
         # A caller may go on changing the dict it built the settings in; this stage must not.
         object.__setattr__(self, "settings", json.loads(identity)["settings"])
         object.__setattr__(self, "inputs", dict(self.inputs))

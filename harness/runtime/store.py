@@ -146,7 +146,7 @@ class Store:
             if written is None:
                 fault = f"{name} was not written there" if os.path.lexists(path) else None
             else:
-                fault = self._digests.file_fault(path, name, written)
+                fault = self._digests.file_fault(str(path), name, written)
         if fault is not None:
             raise self._broken(fingerprint, fault, _title(manifest))
         return path
@@ -162,9 +162,8 @@ class Store:
         self._fetch(fingerprint)
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             released = self.released(fingerprint)
-            fault = self._digests.fault(
-                self._entry(fingerprint), manifest["files"], MANIFEST, released
-            )
+            entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
+            fault = self._digests.fault(entry, manifest["files"], MANIFEST, released)
         if fault is not None:
             raise self._broken(fingerprint, fault, _title(manifest))
 
@@ -451,7 +450,7 @@ class Store:
                 version = _version(entry)
                 if os.path.islink(entry):
                     raise self._broken(fingerprint, "it is a link")
-                known = self._manifests[fingerprint] = (version, read_manifest(Path(entry)))
+                known = self._manifests[fingerprint] = (version, read_manifest(entry))
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not os.path.lexists(entry):
                     return self._find_remote(fingerprint)
@@ -491,7 +490,7 @@ class Store:
             output = folder / fingerprint
             self.remote.fetch(fingerprint, output)
             manifest = read_manifest(output)
-            fault = DigestCache().fault(output, manifest["files"], MANIFEST)
+            fault = DigestCache().fault(str(output), manifest["files"], MANIFEST)
             if fault is not None:
                 raise self.remote.broken(fingerprint, fault)
             self._publish(output, fingerprint)

@@ -166,19 +166,33 @@ def validation_runs(
 ) -> list[Run]:
     """Return the run, called `run_id`, of each of a trial's seeds, on the validation prompts.
 
-    Args:
-        sweep: The sweep.
-        found: What the trial's point means.
-        run_id: What its runs are called.
-        after: Iterations (offline) or multiples of x (online) that they end after; None for all.
+    It ends after so many iterations (offline) or multiples of x (online), where they are given.
 
     Raises:
         UserError: The profile cannot run the recipe.
     """
-    profile = on_validation(found.profile)
-    planner = Planner(world_of(profile))
     recipe = found.recipe if after is None else _shortened(found.recipe, after)
-    runs = [planner.run(run_id, recipe, seed) for seed in sweep.seeds]
+    return _on_validation(found, [(run_id, recipe, seed) for seed in sweep.seeds])
+
+
+def first_parts(sweep: Sweep, found: Candidate, run_id: str) -> list[Run]:
+    """Return the first iteration, or segment of an online run, of each of a trial's seeds.
+
+    Each is judged on the validation prompts; its stages are those that the whole run begins with.
+
+    Raises:
+        UserError: The profile cannot run the recipe.
+    """
+    whole = [(run_id, found.recipe, seed) for seed in sweep.seeds]
+    return _on_validation(found, whole, first=True)
+
+
+def _on_validation(
+    found: Candidate, wanted: list[tuple[str, Recipe, int]], *, first: bool = False
+) -> list[Run]:
+    planner = Planner(world_of(on_validation(found.profile)))
+    runs = [planner.run(*one) for one in wanted]
+    runs = [planner.first_part(run) for run in runs] if first else runs
     if planner.world.has_validation_prompts:
         return runs
     return [_scored(planner, run) for run in runs]
@@ -204,23 +218,6 @@ def _scored(planner: Planner, run: Run) -> Run:
     base = planner.rollouts(f"{label} · base", None, held_back, "pointwise")
     scored = {VALIDATION: own[1], BASE: base[1]}
     return replace(run, judges=scored, asked=tuple(scored))
-
-
-def first_parts(sweep: Sweep, found: Candidate, run_id: str) -> list[Run]:
-    """Return the first iteration, or segment of an online run, of each of a trial's seeds.
-
-    Each is judged on the validation prompts; its stages are those that the whole run begins with.
-
-    Raises:
-        UserError: The profile cannot run the recipe.
-    """
-    profile = on_validation(found.profile)
-    planner = Planner(world_of(profile))
-    runs = [planner.run(run_id, found.recipe, seed) for seed in sweep.seeds]
-    parts = [planner.first_part(run) for run in runs]
-    if planner.world.has_validation_prompts:
-        return parts
-    return [_scored(planner, part) for part in parts]
 
 
 def _shortened(recipe: Recipe, after: int) -> Recipe:

@@ -120,8 +120,7 @@ class LiveRuns:
                     new = point_metrics(prefix, written.start_ms, point.step, values)
                     metrics.setdefault(identity, []).extend(new)
         for identity, some in metrics.items():
-            if not server.add_points(self._written[identity].run_id, some):
-                del self._written[identity]  # another work folder writes it
+            self._add_points(server, identity, some)
 
     def write_settled(self, server: Server, stages: Iterable[str]) -> None:
         """Write the records of all runs that need stages which have finished or failed."""
@@ -139,14 +138,17 @@ class LiveRuns:
         from harness.tracking.server import system_metrics
 
         for identity in self._running():
-            written = self._written[identity]
-            if not server.add_points(written.run_id, system_metrics(written.start_ms, readings)):
-                del self._written[identity]
+            metrics = system_metrics(self._written[identity].start_ms, readings)
+            self._add_points(server, identity, metrics)
 
     def write_ends(self, server: Server) -> None:
         """Write the records of the runs that are not computed any more."""
         for identity in self._running():
             self._write(server, identity)
+
+    def _add_points(self, server: Server, identity: str, metrics: list[Metric]) -> None:
+        if not server.add_points(self._written[identity].run_id, metrics):
+            del self._written[identity]  # another work folder writes it
 
     def _running(self) -> list[str]:
         return [name for name, written in self._written.items() if written.status == "RUNNING"]

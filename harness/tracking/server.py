@@ -19,28 +19,13 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from mlflow import MlflowClient
-from mlflow.entities import (
-    Dataset as MlflowDataset,
-)
-from mlflow.entities import (
-    DatasetInput,
-    Experiment,
-    InputTag,
-    LoggedModelOutput,
-    LoggedModelStatus,
-    Metric,
-    Param,
-    Run,
-    RunData,
-    RunInfo,
-    RunTag,
-)
+from mlflow import MlflowClient, entities
+from mlflow.entities import Metric, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.dbmodels.models import SqlRun, SqlTag
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -67,6 +52,7 @@ from harness.tracking.record import (
 )
 
 if TYPE_CHECKING:
+    from mlflow.store.entities import PagedList
     from pyarrow import DataType
 
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged", "kept"]
@@ -74,6 +60,7 @@ Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged", "kept
 SILENT_S = 300.0
 """Seconds without a sign of life after which another work folder's run is not computed any more."""
 
+_Item = TypeVar("_Item")
 _OURS = ("harness.", "state.", "stage.", "version.", "failure")
 _LINK_TO_NOTHING = re.compile(r"\[([^\]]*)\]\(#/experiments/0/[^)]*\)")
 _NAMED_EXPERIMENT = re.compile(r"\{experiment:([^}]+)\}")
@@ -101,7 +88,9 @@ class Server:
         self._artifacts = artifacts
         self._experiments: dict[str, str] = {}
         self._named: dict[str, str] = {}
-        self._user = _user()
+        self._user = "unknown"
+        with suppress(OSError, KeyError):
+            self._user = getpass.getuser()
         self._client.search_experiments(max_results=1)
 
     def find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
@@ -157,8 +146,8 @@ class Server:
         with self._store.ManagedSessionMaker() as session:
             for run_id, place, status, start, key, text in session.execute(asked):
                 if run_id not in runs:
-                    info = RunInfo(run_id, str(place), "", status, start, None, "active")
-                    runs[run_id] = Run(info, RunData())
+                    info = entities.RunInfo(run_id, str(place), "", status, start, None, "active")
+                    runs[run_id] = Run(info, entities.RunData())
                 runs[run_id].data.tags[key] = text
         found: dict[str, list[Run]] = {}
         for run in runs.values():
@@ -172,17 +161,11 @@ class Server:
         return ours and tags.get(DIGEST) == record.digest and not record.open
 
     def apply(self, record: Record, found: Iterable[Run], *, settle: bool) -> tuple[Change, str]:
-        """Bring MLflow to hold what a record says.
+        """Bring MLflow to hold what a record says; return what was done, and the run's id there.
 
-        Args:
-            record: What it should hold.
-            found: The runs of that identity it holds now.
-            settle: Also remove the points of trainings that are not finished. Not while one of
-                them may be running.
-
-        Returns:
-            What was done, and the MLflow run's id. It is `kept` as it is where another work folder
-            has written it completely, computes it now, or writes it at the same time.
+        `found` are the runs of that identity it holds now. With `settle` the points of trainings
+        that are not finished go as well; not while one of them may be running. A run is `kept`
+        that another work folder has written completely, computes now, or writes at the same time.
         """
         given = list(found)
         run = self._first(record, given)
@@ -243,33 +226,25 @@ class Server:
         experiments = [experiment.experiment_id for experiment in self._all_experiments()]
         return self._search(experiments, "attributes.status = 'RUNNING'")
 
-    def _all_experiments(self) -> list[Experiment]:
-        found: list[Experiment] = []
-        token = None
-        while True:
-            page = self._client.search_experiments(page_token=token)
-            found += page
-            token = page.token
-            if not token:
-                return found
+    def _all_experiments(self) -> list[entities.Experiment]:
+        return _all_pages(lambda token: self._client.search_experiments(page_token=token))
 
     def _search(self, experiments: list[str], wanted: str) -> list[Run]:
         """Return all of our runs that a filter finds."""
-        found: list[Run] = []
-        token = None
-        while experiments:
-            page = self._client.search_runs(experiments, wanted, max_results=1000, page_token=token)
-            found += [run for run in page if ID in run.data.tags]
-            token = page.token
-            if not token:
-                break
-        return found
+        if not experiments:
+            return []
+        found: list[Run] = _all_pages(
+            lambda token: self._client.search_runs(
+                experiments, wanted, max_results=1000, page_token=token
+            )
+        )
+        return [run for run in found if ID in run.data.tags]
 
     def _is_computed(self, run: Run, computing: Collection[str]) -> bool:
         """Return whether something computes a run that is RUNNING.
 
-        This work folder knows its own; others give signs of life where they can, and have the
-        benefit of the doubt where they cannot (trials). Runs from before there were tags are ours.
+        This work folder knows its own, and those without a tag; others give signs of life where
+        they can, and have the benefit of the doubt where they cannot (trials).
         """
         tags = run.data.tags
         if tags.get(FOLDER, self._folder) == self._folder:
@@ -322,11 +297,7 @@ class Server:
         return "unchanged"
 
     def _create(self, record: Record) -> Run:
-        """Create a run.
-
-        Raises:
-            _Overtaken: Another process has created the one that stays.
-        """
+        """Create a run; raise _Overtaken where another process has created the one that stays."""
         tags = {ID: record.identity, FOLDER: self._folder, "mlflow.user": self._user}
         run = self._client.create_run(self._experiment(record), record.start_ms, tags, record.name)
         first = self._first(record, [])
@@ -336,11 +307,7 @@ class Server:
 
     @contextmanager
     def _overtaken(self, run_id: str) -> Iterator[None]:
-        """Tell apart that a run was deleted by another process from other failures.
-
-        Raises:
-            _Overtaken: It was deleted.
-        """
+        """Raise _Overtaken where what fails does so because another process deleted the run."""
         try:
             yield
         except MlflowException as error:
@@ -387,7 +354,7 @@ class Server:
 
         return _LINK_TO_NOTHING.sub(r"\1", _NAMED_EXPERIMENT.sub(number, text))
 
-    def _new_experiment(self, record: Record) -> Experiment:
+    def _new_experiment(self, record: Record) -> entities.Experiment:
         """Create an experiment, and return it or that of a process which was faster."""
         name = record.experiment
         place = (self._artifacts / name).resolve().as_uri() if self._artifacts else None
@@ -425,11 +392,7 @@ class Server:
         return any((metric.key, _point(metric)) not in wanted for metric in held)
 
     def _write(self, record: Record, run: Run | None, metrics: list[Metric]) -> str:
-        """Write what is missing, and last the tags that say all is there.
-
-        Raises:
-            _Overtaken: The run was deleted meanwhile, or another one was created.
-        """
+        """Write what is missing, and last the tags that say all is there; raises _Overtaken."""
         run = self._create(record) if run is None else run
         run_id: str = run.info.run_id
         with self._overtaken(run_id):
@@ -437,8 +400,8 @@ class Server:
                 self._client.update_run(run_id, name=record.name)
             extra, linked = self._write_model(run, record)
             params = record.params.items() - run.data.params.items()
-            new = [Param(key, text) for key, text in sorted(params)]
-            self._client.log_batch(run_id, metrics=_linked(metrics, linked), params=new)
+            new = [entities.Param(key, text) for key, text in sorted(params)]
+            self._client.log_batch(run_id, metrics=_with_scores(metrics, linked), params=new)
             datasets = _datasets(record, without=_held_datasets(run))
             if datasets:
                 self._client.log_inputs(run_id, datasets)
@@ -481,8 +444,8 @@ class Server:
             "policy",
         )  # fmt: skip
         model = str(logged.model_id)
-        self._client.finalize_logged_model(model, LoggedModelStatus.READY)
-        self._client.log_outputs(run.info.run_id, [LoggedModelOutput(model, 0)])
+        self._client.finalize_logged_model(model, entities.LoggedModelStatus.READY)
+        self._client.log_outputs(run.info.run_id, [entities.LoggedModelOutput(model, 0)])
         scores = record.read_scores().items()
         return {MODEL: model}, [Metric(n, v, record.start_ms, 0, model_id=model) for n, v in scores]
 
@@ -524,17 +487,21 @@ def system_metrics(start_ms: int, readings: Mapping[str, float]) -> list[Metric]
     return [Metric(SYSTEM + name, value, now, step) for name, value in readings.items()]
 
 
+def _all_pages(ask: Callable[[str | None], PagedList[_Item]]) -> list[_Item]:
+    """Return the items of all pages, which are asked for by the token of the page before."""
+    found: list[_Item] = []
+    token = None
+    while True:
+        page = ask(token)
+        found += page
+        token = page.token
+        if not token:
+            return found
+
+
 def _as_people_sort(name: str) -> list[tuple[str, int]]:
     """Return what sorts table 9 before table 10."""
     return [(text, int(part or 0)) for text, part in re.findall(r"(\D+)(\d*)", name)]
-
-
-def _user() -> str:
-    """Return who writes, for MLflow's column of that name."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
 
 
 def _now() -> str:
@@ -553,7 +520,7 @@ def _wanted_metrics(record: Record, skip: tuple[str, ...] = ()) -> list[Metric]:
     return found
 
 
-def _linked(metrics: list[Metric], linked: list[Metric]) -> list[Metric]:
+def _with_scores(metrics: list[Metric], linked: list[Metric]) -> list[Metric]:
     """Return points, and with them those that belong to a model as well."""
     keys = {(metric.key, metric.step) for metric in linked}
     return [*(m for m in metrics if (m.key, m.step) not in keys), *linked]
@@ -584,15 +551,17 @@ def _held_datasets(run: Run) -> set[tuple[str, str]]:
     return {(held.dataset.name, held.dataset.digest) for held in inputs}
 
 
-def _datasets(record: Record, without: set[tuple[str, str]]) -> list[DatasetInput]:
+def _datasets(record: Record, without: set[tuple[str, str]]) -> list[entities.DatasetInput]:
     return [
-        DatasetInput(_dataset(dataset), [InputTag("mlflow.data.context", dataset.context)])
+        entities.DatasetInput(
+            _dataset(dataset), [entities.InputTag("mlflow.data.context", dataset.context)]
+        )
         for dataset in record.datasets
         if (dataset.name, dataset.digest) not in without
     ]
 
 
-def _dataset(dataset: Dataset) -> MlflowDataset:
+def _dataset(dataset: Dataset) -> entities.Dataset:
     """Return a data set as MLflow shows it, with its source, columns and number of rows."""
     more = {}
     source: dict[str, str] = {"uri": f"sha256:{dataset.sha256}"}
@@ -608,7 +577,7 @@ def _dataset(dataset: Dataset) -> MlflowDataset:
         more["schema"] = json.dumps({"mlflow_colspec": columns})
         more["profile"] = json.dumps({"num_rows": found.num_rows})
         source = {"uri": str(path)}
-    return MlflowDataset(
+    return entities.Dataset(
         name=dataset.name,
         digest=dataset.digest,
         source_type="local",

@@ -85,9 +85,8 @@ class _Writer:
     ) -> list[tuple[Change, str]]:
         """Bring the server to hold some records; return what was done of each, and its run's id.
 
-        Args:
-            records: Makes them from what the work folder knows now.
-            end_stale: Also end the runs that are RUNNING and that nothing computes.
+        `records` makes them from what the work folder knows now. With `end_stale`, runs that are
+        RUNNING and that nothing computes are ended, too.
 
         Raises:
             TrackingError: MLflow cannot be reached, or refuses what is written.
@@ -113,6 +112,11 @@ class _Writer:
                 server.end_stale(asked.computing)
                 self.marks.gather(asked)
         return changes
+
+    def count(self, records: Sequence[Record]) -> Counter[str]:
+        """Bring the server to hold some records; return how many runs were changed, and how."""
+        changes = self.write(lambda _: records, end_stale=False) if records else ()
+        return Counter(change for change, _ in changes)
 
 
 class Tracker:
@@ -243,28 +247,19 @@ class EvaluationTracker:
         def catch_up() -> None:
             records = [evaluation_record(path) for path in files]
             if not self._writer.notes.covers(records):
-                self._write(records)
+                self._writer.count(records)
 
         self._writer.connection.attempt(self._warn, catch_up)
 
     def sync(self) -> Counter[str]:
-        """Bring MLflow to the state of all kept evaluations.
-
-        Returns:
-            How many MLflow runs were `created`, `updated`, `replaced`, and left `unchanged`.
+        """Bring MLflow to the state of all kept evaluations; return what was done.
 
         Raises:
             TrackingError: MLflow cannot be reached, or refuses what is written.
             HarnessError: An evaluation cannot be read.
         """
         files = all_kept(self._work_dir / "evaluations")
-        return self._write([evaluation_record(path) for path in files])
-
-    def _write(self, records: list[Record]) -> Counter[str]:
-        if not records:
-            return Counter()
-        changes = self._writer.write(lambda _: records, end_stale=False)
-        return Counter(change for change, _ in changes)
+        return self._writer.count([evaluation_record(path) for path in files])
 
 
 class PublishedTracker:
@@ -282,9 +277,7 @@ class PublishedTracker:
         """
         from harness.tracking.published import published_records
 
-        records = published_records(results_dir)
-        changes = self._writer.write(lambda _: records, end_stale=False)
-        return Counter(change for change, _ in changes)
+        return self._writer.count(published_records(results_dir))
 
 
 class TrialTracker:
@@ -310,14 +303,8 @@ class TrialTracker:
         """Bring MLflow to the state of a trial and, once it has ended, of its runs.
 
         A trial that is running is marked as computed by this process until it is written again.
-
-        Args:
-            trial: The trial.
-            runs: The runs behind it.
-            profile: The profile of the runs; None where they could not be planned.
-
-        Returns:
-            The id of the trial's MLflow run, None where MLflow cannot be reached.
+        The profile is None where the runs could not be planned; the id of the trial's MLflow run,
+        which is returned, where MLflow cannot be reached.
         """
         tags: dict[str, str] = {"runs": join(run_identity(run) for run in runs)}
         self._mark.close()

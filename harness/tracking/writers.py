@@ -15,7 +15,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from harness.errors import UserError
 from harness.tracking.connection import Notes
@@ -24,13 +24,6 @@ from harness.tracking.record import Record, metric_name
 Place = Literal["tensorboard", "wandb", "trackio"]
 
 PROJECT = "eva-harness"
-
-
-class Writer(Protocol):
-    """Writes a record as one run of some place."""
-
-    def write(self, record: Record) -> None:
-        """Write a record in place of what was written of it before."""
 
 
 def write_to(place: Place, records: Iterable[Record], work_dir: Path) -> Counter[str]:
@@ -103,7 +96,7 @@ class WandbClient:
         run.finish()
 
 
-_WRITERS: Mapping[Place, Callable[[Path], Writer]] = {
+_WRITERS: Mapping[Place, Callable[[Path], TensorBoard | WandbClient]] = {
     "tensorboard": TensorBoard,
     "wandb": lambda folder: WandbClient("wandb", folder),
     "trackio": lambda folder: WandbClient("trackio", folder),
@@ -125,11 +118,7 @@ def _file_name(text: str) -> str:
 
 
 def _module(name: str) -> Any:
-    """Return a module.
-
-    Raises:
-        UserError: It is not installed.
-    """
+    """Return a module; raise UserError where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -101,9 +101,11 @@ def test_prompts_and_answers_are_published_where_they_are_the_embedded_world_s(
     assert page.examples is not None
     assert [found.steps[0].name for found in page.examples.lineages] == ["h2", "h1", "h3"]
     assert page.examples.judged[0].after[0].answer == "an answer dpo-eva-a_min"
-    (folder / FILE).write_text("{}")
+    (folder / FILE).write_text("[]")
     with pytest.raises(HarnessError, match="is not what was published"):
         read_published(folder)
+    with pytest.raises(HarnessError, match=r"examples\.json has another form"):
+        read_examples(folder / FILE)
 
 
 def test_digests_name_the_stages(folder: Path) -> None:
