@@ -114,12 +114,7 @@ class Extensible:
             )
 
     def register(self, name: str, version: str, **options: Any) -> Callable[[Thing], Thing]:
-        """Return a decorator that adds something under a name.
-
-        Args:
-            name: Its name in recipes and profiles.
-            version: Its version; change it with the meaning.
-            options: What else is said about it.
+        """Return a decorator that adds something under a name, with what else is said about it.
 
         Raises:
             UserError: The name is taken, or name or version is none.
@@ -225,12 +220,9 @@ def metric(name: str, *, version: str, inverse: bool = False) -> Callable[[Thing
     """Return a decorator that adds an informativeness metric.
 
     The function takes finite rewards, prompts x completions with at least two completions, and
-    returns one number for each prompt. It is used as `creator.metric` or `online.metric`.
-
-    Args:
-        name: Its name in recipes.
-        version: Its version; change it when the function's meaning changes.
-        inverse: Whether prompts with small numbers are the informative ones.
+    returns one number for each prompt. It is used as `creator.metric` or `online.metric`. With
+    `inverse`, prompts with small numbers are the informative ones. Change the version when the
+    meaning changes.
 
     Raises:
         UserError: The name is taken.
@@ -244,12 +236,8 @@ def loss(name: str, *, version: str, like: str = "dpo") -> Callable[[Thing], Thi
     The function takes nothing and returns a subclass of
     `harness.training.offline.OfflineAlgorithm`; it is called where a policy is trained, so that
     only there the heavy libraries are imported. The loss is used as `algorithm` in recipes; a
-    profile offers it in `algorithms` and has its hyperparameters in `training`.
-
-    Args:
-        name: Its name in recipes and profiles.
-        version: Its version; change it when the loss's meaning changes.
-        like: The shipped loss whose hyperparameters it has, by their names.
+    profile offers it in `algorithms` and has its hyperparameters in `training`: those of the
+    shipped loss that it is `like`.
 
     Raises:
         UserError: The name is taken, or there is no such shipped loss.
@@ -272,14 +260,8 @@ def creator(
     argument, `write`: it gives a message to the profile's creator model and returns the reply. What
     it returns is looked at by the world's rules for unusable rewrites, and an unusable one is tried
     again. It may be called from several threads. It is used as `creator.method` in recipes, at
-    every profile that has what it needs.
-
-    Args:
-        name: Its name in recipes.
-        version: Its version; change it when the function's meaning changes.
-        asks: Whether it asks a model.
-        chained: Whether each rewrite of a prompt starts from the one before; else all start from
-            the prompt itself.
+    every profile that has what it needs. `asks` says that it asks a model; `chained` that each
+    rewrite of a prompt starts from the one before, not from the prompt itself.
 
     Raises:
         UserError: The name is taken.
@@ -291,11 +273,8 @@ def benchmark(name: str, *, version: str) -> Callable[[Thing], Thing]:
     """Return a decorator that adds a benchmark.
 
     It decorates a subclass of `harness.evaluation.benchmark.Benchmark`, most simply of
-    `RatedBenchmark` beside it, and is used as `harness evaluate NAME`.
-
-    Args:
-        name: Its name in the command line.
-        version: Its version; change it when what is asked or how it is scored changes.
+    `RatedBenchmark` beside it, and is used as `harness evaluate NAME`. Change the version when what
+    is asked or how it is scored changes.
 
     Raises:
         UserError: The name is taken.
@@ -316,10 +295,6 @@ def judge(name: str, *, version: str) -> Callable[[Thing], Thing]:
     reply's text. It is used as `--judge NAME`; its replies are kept and addressed with its version,
     and cost nothing.
 
-    Args:
-        name: Its name, in the place of a model's.
-        version: Its version; change it when it replies differently.
-
     Raises:
         UserError: The name is taken.
     """
@@ -331,10 +306,7 @@ _LOADED: dict[str, ModuleType | None] = {}
 
 
 def name_plugins(names: list[str]) -> None:
-    """Name plug-ins for this process and all that it starts, and load them.
-
-    Args:
-        names: Paths of Python files, and modules.
+    """Name plug-ins, as files or modules, for this process and all that it starts; load them.
 
     Raises:
         UserError: There is no such file or module.

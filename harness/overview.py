@@ -10,17 +10,9 @@ from typing import Any, Literal, TypeVar
 
 from harness.errors import UserError
 from harness.project import PACKAGE
+from harness.registry import declared
 from harness.registry.claims import FigureClaims, figure_claims
-from harness.registry.declared import (
-    Deviations,
-    all_figures,
-    all_profiles,
-    all_tables,
-    deviations,
-    named_profile,
-    named_table,
-    own_file,
-)
+from harness.registry.declared import deviations
 from harness.registry.documents import Problem, RegistryError, display_path, read_document
 from harness.registry.figures import (
     AnyFigure,
@@ -74,7 +66,7 @@ class Listed(Output):
 
 def list_declared() -> Listed:
     """List the tables and figures with the profiles that can run them now."""
-    tables, profiles = all_tables(), all_profiles()
+    tables, profiles = declared.all_tables(), declared.all_profiles()
     listed = [
         ListedTable(
             id=table.id,
@@ -86,14 +78,16 @@ def list_declared() -> Listed:
         )
         for table in tables.values()
     ]
-    return Listed(tables=listed, figures=[_listed(figure) for figure in all_figures().values()])
+    return Listed(
+        tables=listed, figures=[_listed(figure) for figure in declared.all_figures().values()]
+    )
 
 
 def _listed(figure: Figure) -> ListedFigure:
     rows = len(figure.rows)
     can = {
-        name: rows - len(figure_unsupported(figure, all_tables(), profile))
-        for name, profile in all_profiles().items()
+        name: rows - len(figure_unsupported(figure, declared.all_tables(), profile))
+        for name, profile in declared.all_profiles().items()
     }
     return ListedFigure(
         id=figure.id,
@@ -249,11 +243,11 @@ def validate(files: Sequence[str] = ()) -> Validation:
             problems.add(Problem(file, 1, str(error)))
         return None
 
-    tables = read(all_tables) or {}
+    tables = read(declared.all_tables) or {}
     # Where tables are broken, what figures refer to cannot be told from what is not declared.
     figures = read(lambda: load_figures(tables or None)) or {}
     claims, parted = read(figure_claims), read(deviations)
-    profiles, sweeps = read(all_profiles) or {}, read(load_sweeps) or {}
+    profiles, sweeps = read(declared.all_profiles) or {}, read(load_sweeps) or {}
     for file, load in _shipped():
         read(load, display_path(file))
     for own in files:
@@ -278,13 +272,13 @@ def validate(files: Sequence[str] = ()) -> Validation:
 
 def _own(file: str) -> Table | Profile:
     """Return the table or the profile that a file declares, by which it has more keys of."""
-    path = own_file(file)
+    path = declared.own_file(file)
     if path is None:
         raise UserError(f"`{file}` is no file of YAML; name one that ends in `.yaml`")
     data = read_document(path).data
     keys = set(data) if isinstance(data, dict) else set()
     of_profile, of_table = (len(keys & model.model_fields.keys()) for model in (Profile, Table))
-    return named_profile(file) if of_profile > of_table else named_table(file)[0]
+    return declared.named_profile(file) if of_profile > of_table else declared.named_table(file)[0]
 
 
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
@@ -336,7 +330,9 @@ def schemas() -> dict[str, str]:
         "claims.json": _titled(
             FigureClaims.model_json_schema(), "Claims of figures and of the text"
         ),
-        "deviations.json": _titled(Deviations.model_json_schema(), "Deviations and ambiguities"),
+        "deviations.json": _titled(
+            declared.Deviations.model_json_schema(), "Deviations and ambiguities"
+        ),
         "profile.json": _titled(Profile.model_json_schema(), "A profile"),
     }
     return {name: json.dumps(schema, indent=2) + "\n" for name, schema in made.items()}

@@ -23,17 +23,7 @@ import numpy as np
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
-from harness.evaluation.files import (
-    Answers,
-    HomeFile,
-    Question,
-    locate,
-    number_of,
-    read_answers,
-    read_questions,
-    read_records,
-    records_by,
-)
+from harness.evaluation import files
 from harness.evaluation.scores import BenchmarkScore, Evaluation, intervals_of, ratio_values
 from harness.extensions import BENCHMARKS, benchmark_name
 from harness.runtime.stage import Json
@@ -119,7 +109,7 @@ class Benchmark(ABC):
     turns: ClassVar[int] = 1
     verdicts: ClassVar[int] = 1
     reply_tokens: ClassVar[int] = 200
-    homes: ClassVar[tuple[HomeFile, ...]] = ()
+    homes: ClassVar[tuple[files.HomeFile, ...]] = ()
     leaderboard: ClassVar[Sequence[str]] = ()
     ranked_by: ClassVar[Sequence[str]] = ("win_rate",)
     inputs: Any
@@ -174,9 +164,9 @@ class Benchmark(ABC):
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[files.Question, ...]:
         """The questions, in the benchmark's order."""
-        questions: tuple[Question, ...] = self.inputs.questions
+        questions: tuple[files.Question, ...] = self.inputs.questions
         return questions
 
     @property
@@ -199,14 +189,14 @@ class Benchmark(ABC):
         self.inputs = replace(self.inputs, questions=kept)
 
     @abstractmethod
-    def sampling(self, question: Question) -> dict[str, Json]:
+    def sampling(self, question: files.Question) -> dict[str, Json]:
         """Return the settings at which a model answers a question."""
 
-    def read_answers(self, path: Path, model: str | None) -> Answers:
+    def read_answers(self, path: Path, model: str | None) -> files.Answers:
         """Read a model's answers."""
-        return read_answers(path, model)
+        return files.read_answers(path, model)
 
-    def answer_records(self, answers: Answers) -> list[dict[str, Any]]:
+    def answer_records(self, answers: files.Answers) -> list[dict[str, Any]]:
         """Return answers in the benchmark's form; here that of MT-Bench."""
         return [
             {
@@ -218,7 +208,7 @@ class Benchmark(ABC):
         ]
 
     @abstractmethod
-    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return what is asked of a judge, follow-ups not counted.
 
         Raises:
@@ -230,7 +220,9 @@ class Benchmark(ABC):
         return [client.ask(item.request)]
 
     @abstractmethod
-    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
+    def records(
+        self, answers: files.Answers, judge: Judge, replied: Replied
+    ) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form, unread ones among them."""
 
     def judgments(self, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, str, object]]:
@@ -238,7 +230,7 @@ class Benchmark(ABC):
         return [(str(r["question_id"]), r["turn"], r["judgment"], r["score"]) for r in records]
 
     @abstractmethod
-    def score(self, records: Sequence[Mapping[str, Any]], answers: Answers) -> Evaluation:
+    def score(self, records: Sequence[Mapping[str, Any]], answers: files.Answers) -> Evaluation:
         """Score judgments of a model's answers."""
 
     @classmethod
@@ -260,7 +252,7 @@ class Benchmark(ABC):
         """Return scores by the leaderboard's headings; what judgments do not say is left out."""
         raise NotImplementedError
 
-    def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
+    def judge(self, answers: files.Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
         """Judge a model's answers and score them.
 
         Raises:
@@ -329,7 +321,7 @@ def leaderboard(found: Sequence[Evaluation]) -> str:
 class RatedInputs:
     """The questions of a benchmark whose answers are rated alone."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[files.Question, ...]
 
 
 class RatedBenchmark(Benchmark):
@@ -347,22 +339,22 @@ class RatedBenchmark(Benchmark):
     @classmethod
     def read_files(cls, data: Path) -> RatedInputs:
         """Read the questions from a folder."""
-        path = locate(data, f"the questions of {cls.name}", ["question.jsonl"])
-        return RatedInputs(read_questions(path, cls.turns))
+        path = files.locate(data, f"the questions of {cls.name}", ["question.jsonl"])
+        return RatedInputs(files.read_questions(path, cls.turns))
 
     @abstractmethod
-    def prompt(self, question: Question, answer: Sequence[str]) -> str:
+    def prompt(self, question: files.Question, answer: Sequence[str]) -> str:
         """Return what the judge is asked about the answer to a question, turn by turn."""
 
     @abstractmethod
     def read(self, reply: str) -> float | None:
         """Return the rating in a judge's reply, None where there is none."""
 
-    def sampling(self, question: Question) -> dict[str, Json]:
+    def sampling(self, question: files.Question) -> dict[str, Json]:
         """Return greedy decoding."""
         return {"temperature": 0.0, "max_tokens": self.answer_tokens}
 
-    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return one request for each question."""
         return [
             Item(
@@ -378,7 +370,9 @@ class RatedBenchmark(Benchmark):
             for question, answer in zip(self.questions, answers.to(self.questions), strict=True)
         ]
 
-    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
+    def records(
+        self, answers: files.Answers, judge: Judge, replied: Replied
+    ) -> list[dict[str, Any]]:
         """Return a record for each question, with a score of null where there is no rating."""
         records = []
         for item, outcome in replied:
@@ -394,7 +388,7 @@ class RatedBenchmark(Benchmark):
             records.append(record | ({"error": outcome.failure} if outcome.failure else {}))
         return records
 
-    def score(self, records: Sequence[Mapping[str, Any]], answers: Answers) -> Evaluation:
+    def score(self, records: Sequence[Mapping[str, Any]], answers: files.Answers) -> Evaluation:
         """Return the mean rating."""
         (found,) = self._scored(records)
         return found
@@ -402,15 +396,15 @@ class RatedBenchmark(Benchmark):
     @classmethod
     def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
         """Score a file of judgments as this benchmark keeps them."""
-        return cls._scored(read_records(file))
+        return cls._scored(files.read_records(file))
 
     @classmethod
     def _scored(cls, records: Sequence[Mapping[str, Any]]) -> list[Evaluation]:
         found = []
-        for judge, of_judge in records_by(records, "judge").items():
-            for model, rows in records_by(of_judge, "model").items():
+        for judge, of_judge in files.records_by(records, "judge").items():
+            for model, rows in files.records_by(of_judge, "model").items():
                 prompts = tuple(str(row.get("question_id")) for row in rows)
-                read = [number_of(row.get("score"), i, "score") for i, row in enumerate(rows)]
+                read = [files.number_of(row.get("score"), i, "score") for i, row in enumerate(rows)]
                 ratings = np.array([np.nan if r is None else r for r in read])
                 valid = np.isfinite(ratings)
                 values = ratio_values(np.where(valid, ratings, 0.0), valid.astype(float))

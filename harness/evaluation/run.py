@@ -25,6 +25,7 @@ from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Message, chat_parameters_of
 from harness.errors import HarnessError, UserError
+from harness.evaluation import scores
 from harness.evaluation.benchmark import Benchmark, Judge, benchmark_class
 from harness.evaluation.benchmarks.alpaca_eval import ANNOTATORS, AlpacaEval
 from harness.evaluation.benchmarks.alpaca_package import (
@@ -39,18 +40,6 @@ from harness.evaluation.options import (
     ArenaHardOptions,
     EvaluateOptions,
     JudgeOptions,
-)
-from harness.evaluation.scores import (
-    ANSWERS,
-    JUDGMENTS,
-    REPLIES,
-    Evaluated,
-    Evaluation,
-    Summary,
-    cost_of,
-    folder_of,
-    keep,
-    write_lines,
 )
 from harness.extensions import JUDGES, benchmark_place
 from harness.foreign import READ_BY_LOADERS
@@ -151,7 +140,7 @@ class LocalModel:
         if not path.is_file():
             said = self._sample(benchmark, progress)
             answers = Answers(self.model, {p: Answer(tuple(turns)) for p, turns in said.items()})
-            write_lines(path, benchmark.answer_records(answers))
+            scores.write_lines(path, benchmark.answer_records(answers))
         return benchmark.read_answers(path, self.model)
 
     def _sample(self, benchmark: Benchmark, progress: Progress) -> dict[str, list[str]]:
@@ -236,7 +225,7 @@ class Voice:
     plan: Callable[[EvaluationPlan], None] = _ignore
 
 
-Summaries = list[Summary]
+Summaries = list[scores.Summary]
 """What `harness evaluate` prints: one model's scores under one judge, or several."""
 
 
@@ -252,7 +241,9 @@ class EvaluationPlan(Output):
     """What is asked of each model, and its price."""
 
 
-def evaluate(name: str, options: EvaluateOptions, voice: Voice | None = None) -> Evaluated | None:
+def evaluate(
+    name: str, options: EvaluateOptions, voice: Voice | None = None
+) -> scores.Evaluated | None:
     """Run a benchmark with a judge, or score a published file of judgments, sending nothing.
 
     It is None where only the price was asked for.
@@ -264,7 +255,7 @@ def evaluate(name: str, options: EvaluateOptions, voice: Voice | None = None) ->
             more = {"battles": options.battles is not None, "judge": options.judge}
         if isinstance(options, AlpacaEvalOptions):
             more = {"length_control": length_control(options)}
-        return Evaluated(benchmark_class(name).score_file(file, options.data, **more), file)
+        return scores.Evaluated(benchmark_class(name).score_file(file, options.data, **more), file)
     benchmark = benchmark_class(name).load(options.data_folder(name))
     if isinstance(options, AlpacaEvalOptions) and isinstance(benchmark, AlpacaEval):
         benchmark.length_control = length_control(options)
@@ -277,7 +268,7 @@ def evaluate(name: str, options: EvaluateOptions, voice: Voice | None = None) ->
     if found is None:
         return None
     filed = benchmark.filed_judge(judge.model, annotator)
-    return Evaluated([found], folder_of(root, name, found.score.model, filed))
+    return scores.Evaluated([found], scores.folder_of(root, name, found.score.model, filed))
 
 
 def checked_annotator(options: JudgeOptions) -> str | None:
@@ -308,7 +299,7 @@ def judged(
     source: Source,
     output: Path,
     voice: Voice,
-) -> Evaluation | None:
+) -> scores.Evaluation | None:
     """Say what will be asked and its price, ask it, and say what was paid.
 
     Returns:
@@ -371,22 +362,22 @@ def run(
     concurrency: int,
     output: Path,
     progress: Progress = _ignore,
-) -> Evaluation:
+) -> scores.Evaluation:
     """Answer where needed, judge, score, and keep all of it in the evaluation's folder."""
     answers = source
     if not isinstance(answers, Answers):
         answers = answers.answer(benchmark, concurrency, progress)
     found = benchmark.judge(answers, judge, concurrency, partial(progress, "judgments"))
     filed = benchmark.filed_judge(judge.model, judge.annotator)
-    folder = folder_of(output, benchmark.name, answers.model, filed)
+    folder = scores.folder_of(output, benchmark.name, answers.model, filed)
     written = benchmark.answer_records(answers)
-    write_lines(folder / ANSWERS, written)
-    write_lines(folder / JUDGMENTS, found.records)
+    scores.write_lines(folder / scores.ANSWERS, written)
+    scores.write_lines(folder / scores.JUDGMENTS, found.records)
     asked = [judge.client, *([source.client] if isinstance(source, ServedModel) else [])]
-    write_whole(folder / REPLIES, _addresses(asked))
+    write_whole(folder / scores.REPLIES, _addresses(asked))
     sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
     data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
-    keep(folder, found.evaluation, data, cost_of(asked))
+    scores.keep(folder, found.evaluation, data, scores.cost_of(asked))
     return found.evaluation
 
 
@@ -397,7 +388,7 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
     Two commands at once would pay for everything twice. The second one says so and waits for the
     first to end, however that ends, and then finds its replies.
     """
-    path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
+    path = Path(f"{scores.folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
     with ExitStack() as stack:
         with writing(path):
             if not stack.enter_context(hold(path, wait=False)):

@@ -23,20 +23,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, TypeAdapter, model_validator
 
 from harness.project import figures_dir
-from harness.registry.documents import (
-    Document,
-    Loc,
-    Problem,
-    RegistryError,
-    at_least_one,
-    checked,
-    few,
-    find,
-    misnamed,
-    nearest,
-    read_document,
-    yaml_files,
-)
+from harness.registry import documents
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.recipe import Metric
 from harness.registry.schema import Id, Row, ScoreId, Table
@@ -84,7 +71,7 @@ class Figure(Strict):
     def _known_placeholders(self) -> Figure:
         for _, name, _, _ in string.Formatter().parse(self.alt):
             if name is not None and name not in PLACEHOLDERS:
-                raise ValueError(f"`alt` names `{{{name}}}`{nearest(name, PLACEHOLDERS)}")
+                raise ValueError(f"`alt` names `{{{name}}}`{documents.nearest(name, PLACEHOLDERS)}")
         return self
 
     @property
@@ -272,7 +259,7 @@ def figure_schema() -> dict[str, Any]:
 
 def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
     """Return a figure by its name; as `find`."""
-    return find("figure", figures, name)
+    return documents.find("figure", figures, name)
 
 
 def load_figures(
@@ -285,24 +272,24 @@ def load_figures(
     Returns:
         The figures by id, in order of their numbers.
     """
-    problems: list[Problem] = []
+    problems: list[documents.Problem] = []
     figures: list[Figure] = []
     searched = figures_dir() if folder is None else folder
-    for path in at_least_one(yaml_files(searched), [searched], "figure"):
-        document = read_document(path)
+    for path in documents.at_least_one(documents.yaml_files(searched), [searched], "figure"):
+        document = documents.read_document(path)
         figure = _read(document, problems)
         if figure is None:
             continue
         figures.append(figure)
-        problems += misnamed(document, "id", figure)
+        problems += documents.misnamed(document, "id", figure)
         if tables is not None:
-            problems += few(reference_problems(document, figure, tables))
+            problems += documents.few(reference_problems(document, figure, tables))
     if problems:
-        raise RegistryError(problems)
+        raise documents.RegistryError(problems)
     return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}
 
 
-def _read(document: Document, problems: list[Problem]) -> Figure | None:
+def _read(document: documents.Document, problems: list[documents.Problem]) -> Figure | None:
     data = document.data
     if not isinstance(data, dict):
         none = document.problem((), "the file holds no figure; declare one")
@@ -312,14 +299,14 @@ def _read(document: Document, problems: list[Problem]) -> Figure | None:
     if not isinstance(kind, str) or kind not in MODELS:
         problems += document.problems
         wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"
-        problems.append(document.wrong(("kind",), f"{wrong}{nearest(str(kind), MODELS)}"))
+        problems.append(document.wrong(("kind",), f"{wrong}{documents.nearest(str(kind), MODELS)}"))
         return None
-    return checked(document, MODELS[kind], problems, "a figure")
+    return documents.checked(document, MODELS[kind], problems, "a figure")
 
 
 def reference_problems(
-    document: Document, figure: Figure, tables: Mapping[str, Table]
-) -> Iterator[Problem]:
+    document: documents.Document, figure: Figure, tables: Mapping[str, Table]
+) -> Iterator[documents.Problem]:
     """Yield what is wrong with the rows and columns that a figure names."""
     declared = {f"{table.id}/{row.id}": (table, row) for table in tables.values()
                 for row in table.rows}  # fmt: skip
@@ -327,14 +314,16 @@ def reference_problems(
         place = _written(document, ref)
         if ref not in declared:
             known = [name for name in declared if name.split("/")[0] == ref.split("/")[0]]
-            message = f"there is no row `{ref}`{nearest(ref, known or declared)}"
+            message = f"there is no row `{ref}`{documents.nearest(ref, known or declared)}"
             yield document.problem(place, message)
             continue
         table, row = declared[ref]
         columns = [column.id for column in table.columns]
         for column in figure.columns_of(ref):
             if column not in columns:
-                message = f"`{table.id}` has no column `{column}`{nearest(column, columns)}"
+                message = (
+                    f"`{table.id}` has no column `{column}`{documents.nearest(column, columns)}"
+                )
                 yield document.problem(place, message)
         if isinstance(figure, GainsFigure) and row.baseline is None:
             yield document.problem(place, f"`{ref}` is a baseline row and has no gain")
@@ -349,10 +338,10 @@ def reference_problems(
                 yield document.problem(place, message)
 
 
-def _written(document: Document, ref: str) -> Loc:
+def _written(document: documents.Document, ref: str) -> documents.Loc:
     """Return where a document writes a reference first."""
 
-    def at(loc: Loc) -> Any:
+    def at(loc: documents.Loc) -> Any:
         found = document.data
         for part in loc:
             found = found[part]

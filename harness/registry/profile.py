@@ -16,16 +16,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from harness.extensions import BENCHMARKS, CREATORS, LOSSES, benchmark_name, load_plugins
 from harness.project import profiles_dir
-from harness.registry.documents import (
-    Document,
-    Problem,
-    RegistryError,
-    at_least_one,
-    display_path,
-    find,
-    read_files,
-    yaml_files,
-)
+from harness.registry import documents
 from harness.registry.recipe import (
     Algorithm,
     Arm,
@@ -272,7 +263,7 @@ class Profile(Strict):
     def asked_as(self) -> str:
         """What `--profile` takes for it: its name, or its path where it is the user's own."""
         shipped = self.file.parent == profiles_dir()
-        return self.name if shipped else display_path(self.file)
+        return self.name if shipped else documents.display_path(self.file)
 
     @property
     def own_benchmarks(self) -> bool:
@@ -455,24 +446,28 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
     """Read and check every profile in a folder, or that of one file."""
     load_plugins()
     profiles: dict[str, Profile] = {}
-    problems: list[Problem] = []
+    problems: list[documents.Problem] = []
     place = profiles_dir() if place is None else place
-    files = [place] if place.is_file() else at_least_one(yaml_files(place), [place], "profile")
-    for document, profile in read_files(files, Profile, problems, "a profile"):
+    files = (
+        [place]
+        if place.is_file()
+        else documents.at_least_one(documents.yaml_files(place), [place], "profile")
+    )
+    for document, profile in documents.read_files(files, Profile, problems, "a profile"):
         if document.path != profile.file:  # a shipped one is where its name says
             profile._file = document.path
         profiles[profile.name] = profile
     if problems:
-        raise RegistryError(problems)
+        raise documents.RegistryError(problems)
     return profiles
 
 
 def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
     """Return a profile by its name; as `find`."""
-    return find("profile", profiles, name)
+    return documents.find("profile", profiles, name)
 
 
-def sources(document: Document) -> dict[str, tuple[Any, str]]:
+def sources(document: documents.Document) -> dict[str, tuple[Any, str]]:
     """Return each setting of a profile's file with its value and the source beside it.
 
     Keys are dotted, as in `training.dpo.beta`; the source is empty where there is no comment.

@@ -11,21 +11,11 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from harness import runtime
 from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.declared import own_file
 from harness.registry.profile import Profile
-from harness.runtime import (
-    HERE,
-    STATES,
-    Engine,
-    EngineOptions,
-    Event,
-    Plan,
-    Stage,
-    State,
-    Store,
-)
 from harness.selection.names import DEFAULT_PROFILE, again, ignore
 from harness.strict import Output, Strict
 from harness.trainer import factory
@@ -176,7 +166,7 @@ class RunPlan:
     """
 
     work: Work
-    store: Store
+    store: runtime.Store
     name: str
     jobs: int
     asked_jobs: int | None = None
@@ -185,10 +175,10 @@ class RunPlan:
     lacking: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def stages(self) -> Plan:
+    def stages(self) -> runtime.Plan:
         """All stages, each once, inputs first."""
         beside = (stage for figure in self.figures for stage in figure.targets)
-        return Plan([*self.work.targets, *beside])
+        return runtime.Plan([*self.work.targets, *beside])
 
     @cached_property
     def price(self) -> Price | None:
@@ -221,14 +211,16 @@ class RunPlan:
         """What is done and what is left."""
         if not isinstance(self.work, GroupRuns):
             runs = self.work
-            times = Counter(s.fingerprint for run in runs.runs.values() for s in Plan(run.targets))
+            times = Counter(
+                s.fingerprint for run in runs.runs.values() for s in runtime.Plan(run.targets)
+            )
             return PlanSummary(
                 table=runs.id,
                 rows=runs.row_ids,
                 shared=sum(needed > 1 for needed in times.values()),
                 **self._progress,
             )
-        alone = [Plan(runs.targets) for runs in self.work.tables]
+        alone = [runtime.Plan(runs.targets) for runs in self.work.tables]
         return GroupSummary(
             group=self.work.id,
             tables=self._grouped(self.work.tables, alone),
@@ -248,14 +240,16 @@ class RunPlan:
         )
 
     @cached_property
-    def _states(self) -> Mapping[str, State]:
+    def _states(self) -> Mapping[str, runtime.State]:
         return self.stages.states(self.store)
 
-    def _counts(self, stages: Iterable[Stage]) -> dict[str, int]:
+    def _counts(self, stages: Iterable[runtime.Stage]) -> dict[str, int]:
         found = [self._states[stage.fingerprint] for stage in stages]
-        return {"total": len(found)} | {state: found.count(state) for state in STATES}
+        return {"total": len(found)} | {state: found.count(state) for state in runtime.STATES}
 
-    def _grouped(self, tables: Iterable[TableRuns], alone: Sequence[Plan]) -> list[GroupedTable]:
+    def _grouped(
+        self, tables: Iterable[TableRuns], alone: Sequence[runtime.Plan]
+    ) -> list[GroupedTable]:
         needed = Counter(stage.fingerprint for own in alone for stage in own)
         return [
             GroupedTable(
@@ -322,9 +316,9 @@ class RunPlan:
     def run(
         self,
         *,
-        engine: EngineOptions = HERE,
+        engine: runtime.EngineOptions = runtime.HERE,
         fail_fast: bool = False,
-        watch: AbstractContextManager[Callable[[Event], None]] | None = None,
+        watch: AbstractContextManager[Callable[[runtime.Event], None]] | None = None,
         on_warning: Callable[[str], None] | None = None,
         on_note: Callable[[str], None] | None = None,
         on_report: Callable[[Report], None] | None = None,
@@ -406,8 +400,8 @@ class RunPlan:
         self,
         tracker: Tracker,
         fail_fast: bool,
-        watch: AbstractContextManager[Callable[[Event], None]],
-        engine: EngineOptions,
+        watch: AbstractContextManager[Callable[[runtime.Event], None]],
+        engine: runtime.EngineOptions,
     ) -> Outcome:
         from harness.worlds.lookup import world_of
 
@@ -415,7 +409,7 @@ class RunPlan:
         try:
             with watch as observe:
 
-                def on_event(event: Event) -> None:
+                def on_event(event: runtime.Event) -> None:
                     observe(event)
                     tracker.observe(event)
 
@@ -427,14 +421,14 @@ class RunPlan:
             tracker.close(timeout_s=2.0)
             raise
 
-    def batch_scripts(self, engine: EngineOptions) -> list[str]:
+    def batch_scripts(self, engine: runtime.EngineOptions) -> list[str]:
         """Return the batch scripts of what could start now; none where it is not for Slurm."""
         from harness.runtime.slurm_engine import SlurmEngine
 
         made = self._engine(engine)
         return made.rendered(self.stages) if isinstance(made, SlurmEngine) else []
 
-    def _engine(self, asked: EngineOptions, **more: Any) -> Engine:
+    def _engine(self, asked: runtime.EngineOptions, **more: Any) -> runtime.Engine:
         from harness.project import work_dir
         from harness.trainer import steps
 
@@ -508,7 +502,7 @@ def _what_is_left(summary: Summary) -> str:
     return f"{done}: about {duration(summary.estimated_s)} with {workers}."
 
 
-def _failure(stage: Stage, store: Store) -> Failure:
+def _failure(stage: runtime.Stage, store: runtime.Store) -> Failure:
     recorded = store.failure(stage.fingerprint)
     return Failure(
         stage=stage.label,
@@ -518,6 +512,6 @@ def _failure(stage: Stage, store: Store) -> Failure:
     )
 
 
-def training_stages(plan: Plan) -> list[Stage]:
+def training_stages(plan: runtime.Plan) -> list[runtime.Stage]:
     """Return the stages of a plan that train a policy, offline or online."""
     return [stage for stage in plan if stage.kind in ("train", "online")]

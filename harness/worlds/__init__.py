@@ -137,11 +137,7 @@ class World(ABC):
         self.profile = profile
 
     def prepare(self) -> None:
-        """Make what this machine has to make, before anything has an identity.
-
-        Raises:
-            HarnessError: It cannot be made, or was changed.
-        """
+        """Make what this machine has to make, before anything has an identity."""
         return
 
     @abstractmethod
@@ -265,15 +261,16 @@ class World(ABC):
 
 
 class Runtime(ABC):
-    """What the settings of stages stand for, asked while stages run; see the module."""
+    """What the settings of stages stand for, asked while stages run; see the module.
+
+    A UserError says that something is not on this machine, or that nothing says where a model is
+    served; a HarnessError that files or settings are not what an identity means, or that a model
+    does not answer.
+    """
 
     @abstractmethod
     def resolve(self, identity: str) -> Path:
-        """Return where the files of an identity lie, after checking their digest.
-
-        Raises:
-            HarnessError: They are missing, or are not the bytes the identity means.
-        """
+        """Return where the files of an identity lie, after checking their digest."""
 
     @abstractmethod
     def reader_device(self) -> str:
@@ -289,20 +286,12 @@ class Runtime(ABC):
 
         The pool is the same for every seed; the seed decides the order it is cut in, so that
         pieces of one seed never overlap (authors' code, `shuffle_ds.py`).
-
-        Raises:
-            UserError: They are not on this machine and cannot be fetched.
-            HarnessError: They are not those that the settings mean.
         """
 
     def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return the prompts matched to the hard benchmark that a stage's settings ask for.
 
         As for human prompts, pieces of one seed never overlap; they may be a pool of the same form.
-
-        Raises:
-            UserError: They are not on this machine, or too few.
-            HarnessError: They are not those that the settings mean.
         """
         return self.human_prompts(settings)
 
@@ -313,20 +302,11 @@ class Runtime(ABC):
         """Return the creator that a stage's settings mean.
 
         `done` is told how many prompts are evolved, where they are many at once.
-
-        Raises:
-            UserError: Nothing says where the model is served.
-            HarnessError: The settings are not of this version.
         """
 
     @abstractmethod
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
-        """Return what scores prompts for best-of-n trees; None where no tree grows.
-
-        Raises:
-            UserError: Nothing says where the model is served.
-            HarnessError: The settings are not of this version.
-        """
+        """Return what scores prompts for best-of-n trees; None where no tree grows."""
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         """Return what is read from the text of prompts while a policy is trained, by name."""
@@ -334,11 +314,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def questions(self, identity: str) -> Sequence[Item]:
-        """Return the items of a benchmark, after checking that they are those it means.
-
-        Raises:
-            HarnessError: They are missing, or are not those.
-        """
+        """Return the items of a benchmark, after checking that they are those it means."""
 
     def own_answering(self, identity: str) -> OwnAnswering | None:
         """Return what answers a benchmark whose package asks the questions; None for others.
@@ -349,18 +325,8 @@ class Runtime(ABC):
 
     @abstractmethod
     def judge(self, ctx: StageContext) -> None:
-        """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`.
-
-        Raises:
-            UserError: Nothing says where the judge is served, or the benchmark's files are others.
-            HarnessError: There is no such judge, it does not answer, or the budget is used up.
-        """
+        """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
 
     @abstractmethod
     def rate(self, ctx: StageContext) -> None:
-        """Score prompts; writes `scores.parquet` and `summary.json`.
-
-        Raises:
-            UserError: Nothing says where the model is served.
-            HarnessError: There is no such judge, or it does not answer.
-        """
+        """Score prompts; writes `scores.parquet` and `summary.json`."""

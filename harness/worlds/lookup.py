@@ -63,11 +63,7 @@ def runtime_of(identity: str) -> Runtime:
 
 
 def resolve(identity: str) -> Path:
-    """Return where the files of a model lie, after checking their digest.
-
-    Raises:
-        HarnessError: They are missing, or are not the bytes the identity means.
-    """
+    """Return where the files of a model lie, after checking their digest."""
     return runtime_of(identity).resolve(identity)
 
 
@@ -93,10 +89,8 @@ class Ask:
         those of its stage; an engine keeps its finished answers under it.
         """
         s = self.ctx.settings
-        sampling: dict[str, Any] = {name: s[name] for name in ("temperature", "top_p")}
-        if temperature is not None:
-            sampling["temperature"] = temperature
-        sampling["max_new_tokens"] = s["max_new_tokens"]
+        sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}
+        sampling["temperature"] = s["temperature"] if temperature is None else temperature
         if self.solver is not None:
             done = progress_callback(
                 self.ctx, "answered", len(conversations), before=self.solver.asked
@@ -174,11 +168,7 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
 
 
 def place_of(model: str) -> Place:
-    """Return where the endpoint is that serves the policy under a name.
-
-    Raises:
-        UserError: nothing says where, or a variable cannot be read.
-    """
+    """Return where the endpoint is that serves the policy under a name."""
     from harness.inference.solver import Place
 
     access = access_to("SOLVER", model)

@@ -70,7 +70,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PAIRWISE", sizes)
         patch.setattr(build, "PER_CATEGORY", 1)
         patch.setattr(build, "PretrainConfig", _short_pretraining)
-        patch.setattr(build, "REWARD_MODELS", _short_reward_training())
+        patch.setattr(build.reward, "REWARD_MODELS", _short_reward_training())
         patch.setattr("harness.worlds.embedded.build.PROMPTS", 2)
         patch.setattr("harness.worlds.embedded.build.BEST_OF", (1, 4))
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.

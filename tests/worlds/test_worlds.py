@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judge_stand_in import client_of
 
 from harness.errors import HarnessError, UserError
+from harness.eva.evolving import NoReplyError
 from harness.registry.profile import WORLD, Profile, load_profiles
 from harness.registry.recipe import Online
 from harness.runtime.stage import StageContext
@@ -22,7 +24,9 @@ from harness.worlds.embedded.judge import complexity, quality
 from harness.worlds.lookup import answering, place_of, resolve, runtime_of, world_of
 from harness.worlds.mock import build, server
 from harness.worlds.mock.build import MockWorld
-from harness.worlds.real import models, needs, prompts
+from harness.worlds.real import benchmarks, models, needs, prompts
+from harness.worlds.real.creator import Written, at_once, replied
+from harness.worlds.real.unusable import asks
 from harness.worlds.real.world import RealRuntime, RealWorld
 
 PROFILES = load_profiles()
@@ -323,3 +327,63 @@ def test_a_fault_of_the_mock_endpoint_is_shown_and_a_lost_client_is_not(
                 handle: Callable[..., None] = endpoint.server.handle_error
                 handle(None, ("127.0.0.1", 1))
             assert ("ours" in capsys.readouterr().err) is shown
+
+
+def test_a_data_set_without_prompts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Part:
+        column_names = ("text",)
+
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: [Part()])
+    pool: Any = {"pool": {"hub": "o/d", "splits": ["train"], "revision": COMMIT}}
+    with pytest.raises(UserError, match="the split train of o/d has no column `prompt`"):
+        prompts.read_pool(pool)
+
+
+def test_a_benchmark_yields_its_own_scores_alone() -> None:
+    declared = PROFILES["paper"].benchmarks["arena_hard"].model_copy(update={"columns": ["mt_avg"]})
+    with pytest.raises(UserError, match=r"arena_hard yields no score `mt_avg`; let `benchmarks\."):
+        benchmarks.benchmark_identity("arena_hard", declared)
+    with pytest.raises(UserError, match="no benchmark of real models is called `other`; call it"):
+        benchmarks.benchmark_identity("other", declared)
+    assert benchmarks.fetch_line("made-up/arena-hard").startswith("nothing for made-up/arena-hard")
+    assert "harness evaluate fetch arena_hard" in benchmarks.fetch_line("arena-hard")
+
+
+def test_who_rates_prompts_is_asked_what_the_settings_say() -> None:
+    profile = PROFILES["paper"]
+    name = next(name for name, declared in profile.benchmarks.items() if declared.of_prompts)
+    settings: Any = world_of(profile).rating(name)
+    assert [asked.partition("@")[0] for asked in settings["asked"]] == [
+        f"{settings['judge']}/complexity",
+        f"{settings['judge']}/quality",
+    ]
+
+
+def test_code_alone_is_not_shown_to_be_an_answer() -> None:
+    assert asks("```python\nprint(1)\n```")
+    assert not asks("Rain falls. It is wet. The sun shines.")
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [(Written("", refused=True), "refusal"), (Written("half", cut=True), "cut off")],
+)
+def test_a_plug_in_is_told_why_there_is_no_reply(written: Written, reason: str) -> None:
+    class Writes:
+        def write(self, messages: Any, sample: int, label: str) -> Written:
+            return written
+
+    generator: Any = Writes()
+    with pytest.raises(NoReplyError, match=reason):
+        replied(generator, "rewrite this", np.random.default_rng(0))
+    written = Written("whole")
+    assert replied(generator, "rewrite this", np.random.default_rng(0)) == "whole"
+
+
+def test_prompts_evolved_at_once_are_counted_and_none_is_lost(tmp_path: Path) -> None:
+    counted: list[int] = []
+    over: Any = at_once(client_of("http://127.0.0.1:9/v1", tmp_path), 2, counted.append)
+    assert over(lambda prompt: prompt * 2, [1, 2, 3]) == [2, 4, 6]
+    assert sorted(counted) == [1, 2, 3]
+    with pytest.raises(HarnessError, match="evolving a prompt gave no result"):
+        over(lambda prompt: None, [1])

@@ -22,26 +22,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from harness.errors import HarnessError, UserError
+from harness.evaluation import files
 from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Replied
-from harness.evaluation.benchmarks.alpaca_package import (
-    FILE_NAME,
-    INSTRUCTIONS,
-    LengthControl,
-    preferences_of,
-    prompts_of,
-)
-from harness.evaluation.files import (
-    Answer,
-    Answers,
-    HomeFile,
-    Question,
-    Record,
-    field_of,
-    locate,
-    number_of,
-    read_records,
-    records_by,
-)
+from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.scores import (
     BenchmarkScore,
     Evaluation,
@@ -77,8 +60,8 @@ _ALPACA = (
 class Inputs:
     """The benchmark's 805 instructions in their order, with the reference model's outputs."""
 
-    questions: tuple[Question, ...]
-    references: tuple[Record, ...]
+    questions: tuple[files.Question, ...]
+    references: tuple[files.Record, ...]
 
     @property
     def reference(self) -> str:
@@ -116,12 +99,12 @@ class AlpacaEval(Benchmark):
         "lc_standard_error",
     )  # fmt: skip
     homes = (
-        HomeFile(
+        files.HomeFile(
             "reference_gpt4_1106_preview_outputs.json",
             f"{_ALPACA}/alpaca_eval_gpt4_baseline.json",
             "83db546b872ddebee8965fd05fa48461ee3c32bc695c62fb57f2d214ff741ec4",
         ),
-        HomeFile(
+        files.HomeFile(
             # Two others report this digest; no test has read the file.
             "df_gamed.csv",
             f"{_ALPACA}/df_gamed.csv",
@@ -129,14 +112,14 @@ class AlpacaEval(Benchmark):
         ),
     )
     inputs: Inputs
-    length_control = LengthControl()
+    length_control = alpaca_package.LengthControl()
 
     @classmethod
     def load(cls, data: Path) -> Self:
         """Read the benchmark's files from a folder."""
         found = super().load(data)
-        file = data / FILE_NAME
-        found.length_control = LengthControl(file if file.is_file() else None)
+        file = data / alpaca_package.FILE_NAME
+        found.length_control = alpaca_package.LengthControl(file if file.is_file() else None)
         return found
 
     @classmethod
@@ -147,7 +130,7 @@ class AlpacaEval(Benchmark):
     @classmethod
     def scored_with(cls, data: Path) -> dict[str, Json]:
         """Return the package's version, and the digest of the length control's data if any."""
-        file = data / FILE_NAME
+        file = data / alpaca_package.FILE_NAME
         digest = sha256_of(file)[:DIGITS] if file.is_file() else None
         return {**super().scored_with(data), "length_control": digest}
 
@@ -159,8 +142,8 @@ class AlpacaEval(Benchmark):
         elif scored_with.get("length_control", "") is None:
             yield (
                 "AlpacaEval's length-controlled win rate will not be available: its data "
-                f"{FILE_NAME} are not beside the benchmark's files; type `harness evaluate fetch "
-                "alpaca_eval`"
+                f"{alpaca_package.FILE_NAME} are not beside the benchmark's files; type `harness "
+                "evaluate fetch alpaca_eval`"
             )
 
     @classmethod
@@ -182,7 +165,7 @@ class AlpacaEval(Benchmark):
         records = zip(self.questions, self.inputs.references, strict=True)
         return {question.prompt_id: str(record["output"]) for question, record in records}
 
-    def sampling(self, question: Question) -> dict[str, Json]:
+    def sampling(self, question: files.Question) -> dict[str, Json]:
         """Return the paper's sampling."""
         return {
             "temperature": ANSWER_TEMPERATURE,
@@ -190,11 +173,11 @@ class AlpacaEval(Benchmark):
             "max_tokens": ANSWER_TOKENS,
         }
 
-    def read_answers(self, path: Path, model: str | None) -> Answers:
+    def read_answers(self, path: Path, model: str | None) -> files.Answers:
         """Read a model's outputs, in the benchmark's order."""
         return read_outputs(path, self.inputs, model)
 
-    def answer_records(self, answers: Answers) -> list[dict[str, Any]]:
+    def answer_records(self, answers: files.Answers) -> list[dict[str, Any]]:
         """Return answers in AlpacaEval's form."""
         return [
             {
@@ -205,25 +188,29 @@ class AlpacaEval(Benchmark):
             for question, answer in zip(self.questions, answers.to(self.questions), strict=True)
         ]
 
-    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return one request for each instruction, but where the two outputs are equal."""
-        asked = prompts_of(self._rows(answers), judge.model, judge.annotator or OWN_ANNOTATOR)
+        asked = alpaca_package.prompts_of(
+            self._rows(answers), judge.model, judge.annotator or OWN_ANNOTATOR
+        )
         return [Item("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
-    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
+    def records(
+        self, answers: files.Answers, judge: Judge, replied: Replied
+    ) -> list[dict[str, Any]]:
         """Return annotations in the benchmark's own form and order; null where unread."""
         replies = {
             item.shown: None if outcome.result is None else outcome.result[0]
             for item, outcome in replied
         }
         rows = self._rows(answers)
-        found = preferences_of(rows, judge.annotator or OWN_ANNOTATOR, replies)
+        found = alpaca_package.preferences_of(rows, judge.annotator or OWN_ANNOTATOR, replies)
         filed = self.filed_judge(judge.model, judge.annotator)
         return [
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
         ]
 
-    def judgments(self, records: Sequence[Record]) -> list[tuple[str, int, str, object]]:
+    def judgments(self, records: Sequence[files.Record]) -> list[tuple[str, int, str, object]]:
         """Return the preferences; there is no reply to keep, because the judge calls a function."""
         ids = {question.turns[0]: question.prompt_id for question in self.questions}
         return [
@@ -231,7 +218,7 @@ class AlpacaEval(Benchmark):
             for r in records
         ]
 
-    def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
+    def score(self, records: Sequence[files.Record], answers: files.Answers) -> Evaluation:
         """Score preferences on a model's answers."""
         instructions = [question.turns[0] for question in self.questions]
         (evaluation,) = evaluate_annotations(records, self.length_control, instructions)
@@ -246,8 +233,8 @@ class AlpacaEval(Benchmark):
         instructions = None
         if data is not None:
             instructions = [question.turns[0] for question in read_inputs(data).questions]
-        control = options.get("length_control") or LengthControl()
-        return evaluate_annotations(read_records(file), control, instructions)
+        control = options.get("length_control") or alpaca_package.LengthControl()
+        return evaluate_annotations(files.read_records(file), control, instructions)
 
     @classmethod
     def on_leaderboard(cls, evaluation: Evaluation) -> bool:
@@ -277,7 +264,7 @@ class AlpacaEval(Benchmark):
         counts = {"n_wins": won, "n_wins_base": lost, "n_draws": drawn}
         return row | counts | {"discrete_win_rate": discrete}
 
-    def _rows(self, answers: Answers) -> list[dict[str, str]]:
+    def _rows(self, answers: files.Answers) -> list[dict[str, str]]:
         """Return both outputs of each instruction, as the package takes them."""
         own = answers.to(self.questions)
         return [
@@ -296,13 +283,13 @@ class AlpacaEval(Benchmark):
 
 
 def evaluate_annotations(
-    records: Sequence[Record],
-    length_control: LengthControl,
+    records: Sequence[files.Record],
+    length_control: alpaca_package.LengthControl,
     instructions: Sequence[str] | None = None,
 ) -> list[Evaluation]:
     """Score annotations in the benchmark's form, one evaluation for each model and annotator."""
     found = []
-    for judge, rows in records_by(records, "annotator").items():
+    for judge, rows in files.records_by(records, "annotator").items():
         for model, annotated in _by_model(rows).items():
             ordered = in_order(annotated, model, instructions)
             score = score_preferences(preferences_from_annotations(ordered)[model], model)
@@ -321,16 +308,16 @@ def evaluate_annotations(
     return found
 
 
-def read_inputs(data: Path, count: int | None = INSTRUCTIONS) -> Inputs:
+def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> Inputs:
     """Read the reference outputs from a folder, `count` of them; None takes any number."""
     names = ("reference_gpt4_1106_preview_outputs.json", "model_outputs.json")
     folders = ("", "alpaca_eval/", "results/gpt4_1106_preview/")
-    path = locate(
+    path = files.locate(
         data,
         "AlpacaEval's reference outputs",
         [folder + name for name in names for folder in folders],
     )
-    records = read_records(path)
+    records = files.read_records(path)
     texts = [_text(record, "instruction", path) for record in records]
     for record in records:
         _text(record, "output", path)
@@ -339,36 +326,37 @@ def read_inputs(data: Path, count: int | None = INSTRUCTIONS) -> Inputs:
         raise UserError(
             f"{path} has {len(set(texts))} different instructions; AlpacaEval has {wanted}"
         )
-    questions = (Question(str(i), "", (text,)) for i, text in enumerate(texts))
+    questions = (files.Question(str(i), "", (text,)) for i, text in enumerate(texts))
     return Inputs(tuple(questions), tuple(records))
 
 
-def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> Answers:
+def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> files.Answers:
     """Read one model's outputs, whatever their order, and give them the benchmark's."""
     by_text = {question.turns[0]: question.prompt_id for question in inputs.questions}
-    answers: dict[str, Answer] = {}
-    records = read_records(path)
+    answers: dict[str, files.Answer] = {}
+    records = files.read_records(path)
     for record in records:
         text = _text(record, "instruction", path)
         if text not in by_text:
             raise UserError(f"{path} has an instruction that is not AlpacaEval's: {text[:60]!r}")
         if by_text[text] in answers:
             raise UserError(f"{path} has two outputs for an instruction: {text[:60]!r}")
-        answers[by_text[text]] = Answer((_text(record, "output", path),))
-    if len(answers) < INSTRUCTIONS:
+        answers[by_text[text]] = files.Answer((_text(record, "output", path),))
+    if len(answers) < alpaca_package.INSTRUCTIONS:
         raise UserError(
-            f"{path} lacks the outputs to {INSTRUCTIONS - len(answers)} of the {INSTRUCTIONS} "
+            f"{path} lacks the outputs to {alpaca_package.INSTRUCTIONS - len(answers)} of the "
+            f"{alpaca_package.INSTRUCTIONS} "
             "instructions; AlpacaEval needs all of them"
         )
     name = model or str(records[0].get("generator", path.stem))
-    return Answers(name, {q.prompt_id: answers[q.prompt_id] for q in inputs.questions})
+    return files.Answers(name, {q.prompt_id: answers[q.prompt_id] for q in inputs.questions})
 
 
 def in_order(
-    annotations: Sequence[Record], model: str, instructions: Sequence[str] | None = None
-) -> list[Record]:
+    annotations: Sequence[files.Record], model: str, instructions: Sequence[str] | None = None
+) -> list[files.Record]:
     """Return a model's annotations in the benchmark's order, where that is known."""
-    by_text: dict[str, Record] = {}
+    by_text: dict[str, files.Record] = {}
     for index, record in enumerate(annotations):
         text = record.get("instruction")
         if not isinstance(text, str):
@@ -378,20 +366,20 @@ def in_order(
         by_text[text] = record
     order = list(by_text) if instructions is None else list(instructions)
     foreign = by_text.keys() - set(order)
-    if foreign or len(by_text) > INSTRUCTIONS:
+    if foreign or len(by_text) > alpaca_package.INSTRUCTIONS:
         raise UserError(
             f"{model} has {len(by_text)} annotations, which are not all AlpacaEval's; give a file "
-            f"of its {INSTRUCTIONS} instructions"
+            f"of its {alpaca_package.INSTRUCTIONS} instructions"
         )
-    if len(by_text) < INSTRUCTIONS:
+    if len(by_text) < alpaca_package.INSTRUCTIONS:
         raise UserError(
-            f"{model} lacks the annotations of {INSTRUCTIONS - len(by_text)} of the "
-            f"{INSTRUCTIONS} instructions; AlpacaEval needs all of them"
+            f"{model} lacks the annotations of {alpaca_package.INSTRUCTIONS - len(by_text)} of the "
+            f"{alpaca_package.INSTRUCTIONS} instructions; AlpacaEval needs all of them"
         )
     return [by_text[text] for text in order]
 
 
-def preferences_from_annotations(records: Iterable[Record]) -> dict[str, list[Preference]]:
+def preferences_from_annotations(records: Iterable[files.Record]) -> dict[str, list[Preference]]:
     """Read the preferences in annotations, by model (`generator_2`).
 
     Lengths are in characters, as in the benchmark. The files number nothing: a prompt's id is a
@@ -400,15 +388,17 @@ def preferences_from_annotations(records: Iterable[Record]) -> dict[str, list[Pr
     preferences: dict[str, list[Preference]] = {}
     seen: dict[tuple[str, str], int] = {}
     for index, record in enumerate(records):
-        model = str(field_of(record, index, "generator_2"))
-        instruction = str(field_of(record, index, "instruction"))
+        model = str(files.field_of(record, index, "generator_2"))
+        instruction = str(files.field_of(record, index, "instruction"))
         digest = hashlib.sha256(instruction.encode()).hexdigest()[:16]
         count = seen[model, digest] = seen.get((model, digest), 0) + 1
-        lengths = [len(str(field_of(record, index, f"output_{side}"))) for side in (1, 2)]
+        lengths = [len(str(files.field_of(record, index, f"output_{side}"))) for side in (1, 2)]
         preferences.setdefault(model, []).append(
             Preference(
                 prompt_id=digest if count == 1 else f"{digest}-{count}",
-                preference=number_of(field_of(record, index, "preference"), index, "preference"),
+                preference=files.number_of(
+                    files.field_of(record, index, "preference"), index, "preference"
+                ),
                 length_difference=float(lengths[1] - lengths[0]),
             )
         )
@@ -497,14 +487,14 @@ def _standard_error(score: BenchmarkScore, column: str) -> float | None:
     return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
-def _by_model(records: Sequence[Record]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
+def _by_model(records: Sequence[files.Record]) -> dict[str, list[files.Record]]:
+    found: dict[str, list[files.Record]] = {}
     for record in records:
         found.setdefault(str(record.get("generator_2")), []).append(record)
     return found
 
 
-def _text(record: Record, name: str, path: Path) -> str:
+def _text(record: files.Record, name: str, path: Path) -> str:
     value = record.get(name)
     if not isinstance(value, str):
         raise UserError(f"{path} has a record without {name}; give a file of AlpacaEval outputs")

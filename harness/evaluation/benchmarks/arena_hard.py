@@ -23,20 +23,8 @@ import numpy as np
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
+from harness.evaluation import files
 from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Judged, Replied
-from harness.evaluation.files import (
-    Answers,
-    HomeFile,
-    Question,
-    Record,
-    field_of,
-    fill,
-    locate,
-    read_answers,
-    read_questions,
-    read_records,
-    records_by,
-)
 from harness.evaluation.scores import (
     BenchmarkScore,
     Evaluation,
@@ -90,8 +78,8 @@ _WINNERS: dict[str, Winner] = {
 class Inputs:
     """The benchmark's files, and the settings of its judge."""
 
-    questions: tuple[Question, ...]
-    baseline: Answers
+    questions: tuple[files.Question, ...]
+    baseline: files.Answers
     system_prompt: str
     templates: tuple[str, ...]
     temperature: float
@@ -137,18 +125,18 @@ class ArenaHard(Benchmark):
     leaderboard = ("model", "score", "rating_q025", "rating_q975", "CI", "avg_tokens")
     reply_tokens = 700  # the judge answers the question itself first
     homes = (
-        HomeFile(
+        files.HomeFile(
             "question.jsonl",
             f"{_ARENA_DATA}/question.jsonl",
             "2650242d2883f22b2abd498f273b6a7e02253cce533f5c91a858e1d44aa3002f",
         ),
-        HomeFile(
+        files.HomeFile(
             # The digest is that of the published copy; nobody else is known to report it.
             "answer_gpt-4-0314.jsonl",
             f"{_ARENA_DATA}/model_answer/gpt-4-0314.jsonl",
             "0f6abc84de4600fde987d9db70f838f4ecdbd27a2f1f4058c12aa322a6f791b2",
         ),
-        HomeFile(
+        files.HomeFile(
             # The digest of a stored copy of this revision; its prompts and settings are those of
             # the copy that the tests read.
             "judge_config.yaml",
@@ -163,9 +151,11 @@ class ArenaHard(Benchmark):
         """Read the benchmark's files, in which the baseline must have answered all questions."""
         questions = questions_in(data)
         names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
-        answers = read_answers(locate(data, "the baseline's answers", names, _FOLDERS), BASELINE)
+        answers = files.read_answers(
+            files.locate(data, "the baseline's answers", names, _FOLDERS), BASELINE
+        )
         answers.to(questions)
-        path = locate(
+        path = files.locate(
             data,
             "Arena-Hard's judge settings",
             ["judge_config.yaml"],
@@ -188,11 +178,11 @@ class ArenaHard(Benchmark):
         """The baseline's answers."""
         return {p: answer.turns[0] for p, answer in self.inputs.baseline.by_prompt.items()}
 
-    def sampling(self, question: Question) -> dict[str, Json]:
+    def sampling(self, question: files.Question) -> dict[str, Json]:
         """Return greedy decoding."""
         return {"temperature": ANSWER_TEMPERATURE, "max_tokens": ANSWER_TOKENS}
 
-    def answer_records(self, answers: Answers) -> list[dict[str, Any]]:
+    def answer_records(self, answers: files.Answers) -> list[dict[str, Any]]:
         """Return answers in the form of v0.1."""
         return [
             {
@@ -203,7 +193,7 @@ class ArenaHard(Benchmark):
             for prompt_id, answer in answers.by_prompt.items()
         ]
 
-    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return two requests for each question, one for each game."""
         inputs, found = self.inputs, []
         own, other = answers.to(inputs.questions), inputs.baseline.to(inputs.questions)
@@ -212,7 +202,9 @@ class ArenaHard(Benchmark):
             for game in range(GAMES_PER_PROMPT):
                 first, second = answers_shown if game == 0 else answers_shown[::-1]
                 fields = {"question_1": question.turns[0], "answer_1": first, "answer_2": second}
-                users = (Message("user", fill(template, fields)) for template in inputs.templates)
+                users = (
+                    Message("user", files.fill(template, fields)) for template in inputs.templates
+                )
                 request = ChatRequest(
                     label=f"question {question.prompt_id}, game {game + 1}",
                     model=judge.model,
@@ -231,7 +223,9 @@ class ArenaHard(Benchmark):
             replies.append(client.ask(request))
         return replies
 
-    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
+    def records(
+        self, answers: files.Answers, judge: Judge, replied: Replied
+    ) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form; an unread game has the score null."""
         games: dict[str, list[dict[str, Any]]] = {}
         for item, outcome in replied:
@@ -248,7 +242,7 @@ class ArenaHard(Benchmark):
             for prompt, played in games.items()
         ]
 
-    def judgments(self, records: Sequence[Record]) -> list[tuple[str, int, str, object]]:
+    def judgments(self, records: Sequence[files.Record]) -> list[tuple[str, int, str, object]]:
         """Return both games of each question."""
         return [
             (str(record["question_id"]), number, game["judgment"], game["score"])
@@ -256,7 +250,7 @@ class ArenaHard(Benchmark):
             for number, game in enumerate(record["games"], start=1)
         ]
 
-    def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
+    def score(self, records: Sequence[files.Record], answers: files.Answers) -> Evaluation:
         """Score verdicts on a model's answers, with their mean length where it can be counted."""
         tokens = answer_tokens(answers)
         (evaluation,) = evaluate_judgments(
@@ -273,7 +267,7 @@ class ArenaHard(Benchmark):
     def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
         """Score a file of judgments, or of `battles`, whose `judge` may be named."""
         prompts = None if data is None else [q.prompt_id for q in questions_in(data)]
-        records = read_records(file)
+        records = files.read_records(file)
         if options.get("battles"):
             fought = battles_from_battles(records)
             return evaluate_battles(fought, options.get("judge"), prompts)
@@ -295,7 +289,7 @@ class ArenaHard(Benchmark):
             row["CI"] = f"(-{rate - low:.2f}, +{high - rate:.2f})"
         return row
 
-    def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
+    def judge(self, answers: files.Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
         """Judge both games of every question, unless the baseline would meet itself."""
         if answers.model == BASELINE:
             raise UserError(
@@ -306,13 +300,13 @@ class ArenaHard(Benchmark):
 
 
 def evaluate_judgments(
-    records: Sequence[Record],
+    records: Sequence[files.Record],
     prompts: Sequence[str] | None = None,
     answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[Evaluation]:
     """Score judgments in the benchmark's form, one evaluation for each model and judge."""
     found = []
-    for judge, rows in records_by(records, "judge").items():
+    for judge, rows in files.records_by(records, "judge").items():
         battles = battles_from_judgments(rows, BASELINE)
         found += evaluate_battles(battles, judge, prompts, answer_tokens)
     return found
@@ -336,29 +330,31 @@ def evaluate_battles(
     return found
 
 
-def questions_in(data: Path) -> tuple[Question, ...]:
+def questions_in(data: Path) -> tuple[files.Question, ...]:
     """Read the questions from a folder of the benchmark's files."""
-    path = locate(data, "Arena-Hard's questions", ["question.jsonl"], _FOLDERS)
-    return read_questions(path, turns=1)
+    path = files.locate(data, "Arena-Hard's questions", ["question.jsonl"], _FOLDERS)
+    return files.read_questions(path, turns=1)
 
 
-def battles_from_battles(records: Iterable[Record]) -> list[Battle]:
+def battles_from_battles(records: Iterable[files.Record]) -> list[Battle]:
     """Read battles, already weighted: a strong verdict is there three times."""
     battles = []
     for index, record in enumerate(records):
-        winner = str(field_of(record, index, "winner"))
+        winner = str(files.field_of(record, index, "winner"))
         if winner not in _WINNERS:
             raise UserError(
                 f"Battle {index + 1} has the winner {winner!r}; it must be one of "
                 f"{', '.join(_WINNERS)}."
             )
-        prompt_id = str(field_of(record, index, "question_id"))
-        first, second = (str(field_of(record, index, name)) for name in ("model_a", "model_b"))
+        prompt_id = str(files.field_of(record, index, "question_id"))
+        first, second = (
+            str(files.field_of(record, index, name)) for name in ("model_a", "model_b")
+        )
         battles.append(Battle(prompt_id, first, second, _WINNERS[winner]))
     return battles
 
 
-def battles_from_judgments(records: Iterable[Record], baseline: str) -> list[Battle]:
+def battles_from_judgments(records: Iterable[files.Record], baseline: str) -> list[Battle]:
     """Read judgments in the benchmark's form: two games each, the baseline shown as A in the first.
 
     The verdict is the file's `score`; a game without that field has its text parsed. A game that
@@ -366,9 +362,9 @@ def battles_from_judgments(records: Iterable[Record], baseline: str) -> list[Bat
     """
     battles = []
     for index, record in enumerate(records):
-        prompt_id = str(field_of(record, index, "question_id"))
-        model = str(field_of(record, index, "model"))
-        games = field_of(record, index, "games")
+        prompt_id = str(files.field_of(record, index, "question_id"))
+        model = str(files.field_of(record, index, "model"))
+        games = files.field_of(record, index, "games")
         if not isinstance(games, list) or len(games) > 2:
             raise UserError(f"Judgment {index + 1} must have a list of two games.")
         for position, (first, second) in enumerate(((baseline, model), (model, baseline))):
@@ -472,7 +468,7 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def answer_tokens(answers: Answers) -> dict[str, int] | None:
+def answer_tokens(answers: files.Answers) -> dict[str, int] | None:
     """Return the length of every answer in tokens, or None where nothing here can count them.
 
     Lengths in the file are taken as they are. Else the benchmark's tokenizer counts, if it is
@@ -502,7 +498,7 @@ def _label(game: Any, index: int) -> str | None:
         raise UserError(f"Judgment {index + 1} has a game that is not an object.")
     if "score" in game:
         return None if game["score"] is None else str(game["score"])
-    return parse_verdict(str(field_of(game, index, "judgment"))).label
+    return parse_verdict(str(files.field_of(game, index, "judgment"))).label
 
 
 def _by_model(battles: Iterable[Battle], baseline: str) -> dict[str, list[Battle]]:

@@ -22,30 +22,8 @@ import numpy as np
 
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
+from harness.evaluation import files, scores
 from harness.evaluation.benchmark import Benchmark, Item, Judge, Replied
-from harness.evaluation.files import (
-    Answer,
-    Answers,
-    HomeFile,
-    Question,
-    Record,
-    field_of,
-    fill,
-    locate,
-    number_of,
-    read_answers,
-    read_questions,
-    read_records,
-    records_by,
-)
-from harness.evaluation.scores import (
-    BenchmarkScore,
-    Evaluation,
-    FloatArray,
-    intervals_of,
-    prompt_order,
-    ratio_values,
-)
 from harness.runtime.stage import Json
 
 BENCHMARK = "mt_bench"
@@ -90,8 +68,8 @@ _FASTCHAT = (
 class Inputs:
     """The benchmark's files: questions, references by question id, judge prompts by name."""
 
-    questions: tuple[Question, ...]
-    references: Mapping[str, Answer]
+    questions: tuple[files.Question, ...]
+    references: Mapping[str, files.Answer]
     prompts: Mapping[str, tuple[str, str]]
 
     @property
@@ -123,17 +101,17 @@ class MtBench(Benchmark):
     turns = verdicts = len(TURNS)
     reply_tokens = 200  # about what gpt-4's replies have
     homes = (
-        HomeFile(
+        files.HomeFile(
             "question.jsonl",
             f"{_FASTCHAT}/mt_bench/question.jsonl",
             "119565adbab82227089cefdb44c8d7e2cf04dc0a0ec233634c82e7d4e2a944f7",
         ),
-        HomeFile(
+        files.HomeFile(
             "reference_answer_gpt-4.jsonl",
             f"{_FASTCHAT}/mt_bench/reference_answer/gpt-4.jsonl",
             "f957a5bc977badb66885ec970e6cd08527845780313f0995764260e5777b9b3f",
         ),
-        HomeFile(
+        files.HomeFile(
             "judge_prompts.jsonl",
             f"{_FASTCHAT}/judge_prompts.jsonl",
             "fd283293406d024f44c174b094ef48031d0687a4682fd3a56b29b138f80281b6",
@@ -146,8 +124,10 @@ class MtBench(Benchmark):
         """Read the benchmark's files, in which no question may lack its reference."""
         questions = questions_in(data)
         names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
-        references = read_answers(locate(data, "MT-Bench's references", names, _FOLDERS)).by_prompt
-        path = locate(
+        references = files.read_answers(
+            files.locate(data, "MT-Bench's references", names, _FOLDERS)
+        ).by_prompt
+        path = files.locate(
             data,
             "MT-Bench's judge prompts",
             ["judge_prompts.jsonl"],
@@ -156,21 +136,21 @@ class MtBench(Benchmark):
         )
         prompts = {
             str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
-            for r in read_records(path)
+            for r in files.read_records(path)
         }
         absent = [name for name in PROMPTS.values() if name not in prompts]
         if absent:
             raise UserError(f"{path} has no prompt {absent[0]}; use the benchmark's own file")
         guided = [q for q in questions if q.category in REFERENCE_CATEGORIES]
-        Answers("the reference", references).to(guided)
+        files.Answers("the reference", references).to(guided)
         return Inputs(questions, references, prompts)
 
-    def sampling(self, question: Question) -> dict[str, Json]:
+    def sampling(self, question: files.Question) -> dict[str, Json]:
         """Return the temperature of the category."""
         temperature = TEMPERATURES.get(question.category, OTHER_TEMPERATURE)
         return {"temperature": temperature, "max_tokens": ANSWER_TOKENS}
 
-    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return two requests for each question, one for each turn."""
         found = []
         own = answers.to(self.questions)
@@ -181,7 +161,7 @@ class MtBench(Benchmark):
             for turn in TURNS:
                 name = PROMPTS[turn, reference is not None]
                 system, template = self.inputs.prompts[name]
-                user = fill(template, _fields(question, answer, reference, turn))
+                user = files.fill(template, _fields(question, answer, reference, turn))
                 request = ChatRequest(
                     label=f"question {question.prompt_id}, turn {turn}",
                     model=judge.model,
@@ -191,7 +171,9 @@ class MtBench(Benchmark):
                 found.append(Item(question.prompt_id, turn, request, shown=name))
         return found
 
-    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
+    def records(
+        self, answers: files.Answers, judge: Judge, replied: Replied
+    ) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form; one without a rating has the score -1."""
         records = []
         for item, outcome in replied:
@@ -209,16 +191,16 @@ class MtBench(Benchmark):
             records.append(record | ({"error": outcome.failure} if outcome.failure else {}))
         return records
 
-    def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
+    def score(self, records: Sequence[files.Record], answers: files.Answers) -> scores.Evaluation:
         """Score ratings of a model's answers."""
         categories = self.inputs.categories
         (evaluation,) = evaluate_ratings(records, list(categories), categories)
         return evaluation
 
     @classmethod
-    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
+    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[scores.Evaluation]:
         """Score a file of ratings; with the questions, by category and with what is missing."""
-        records = read_records(file)
+        records = files.read_records(file)
         if data is None:
             return evaluate_ratings(records)
         categories = {question.prompt_id: question.category for question in questions_in(data)}
@@ -226,26 +208,26 @@ class MtBench(Benchmark):
 
 
 def evaluate_ratings(
-    records: Sequence[Record],
+    records: Sequence[files.Record],
     prompts: Sequence[str] | None = None,
     categories: Mapping[str, str] | None = None,
-) -> list[Evaluation]:
+) -> list[scores.Evaluation]:
     """Score judgments in the benchmark's form, one evaluation for each model and judge."""
     found = []
-    for judge, rows in records_by(records, "judge").items():
+    for judge, rows in files.records_by(records, "judge").items():
         for model, ratings in ratings_from_judgments(rows).items():
             score = score_ratings(ratings, model, prompts, categories)
-            found.append(Evaluation(score, judge, OWN_JUDGE, intervals_of(score)))
+            found.append(scores.Evaluation(score, judge, OWN_JUDGE, scores.intervals_of(score)))
     return found
 
 
-def questions_in(data: Path) -> tuple[Question, ...]:
+def questions_in(data: Path) -> tuple[files.Question, ...]:
     """Read the questions from a folder of the benchmark's files."""
-    path = locate(data, "MT-Bench's questions", ["question.jsonl"], _FOLDERS)
-    return read_questions(path, len(TURNS))
+    path = files.locate(data, "MT-Bench's questions", ["question.jsonl"], _FOLDERS)
+    return files.read_questions(path, len(TURNS))
 
 
-def ratings_from_judgments(records: Iterable[Record]) -> dict[str, list[Rating]]:
+def ratings_from_judgments(records: Iterable[files.Record]) -> dict[str, list[Rating]]:
     """Read the ratings in judgments of the benchmark's form, by model.
 
     The rating is the file's `score`, -1 where there is none; a judgment without that field has its
@@ -254,15 +236,15 @@ def ratings_from_judgments(records: Iterable[Record]) -> dict[str, list[Rating]]
     ratings: dict[str, list[Rating]] = {}
     for index, record in enumerate(records):
         if "score" in record:
-            score = number_of(record["score"], index, "score")
+            score = files.number_of(record["score"], index, "score")
             rating = None if score == UNRATED else score
         else:
-            rating = parse_rating(str(field_of(record, index, "judgment")))
-        turn = field_of(record, index, "turn")
+            rating = parse_rating(str(files.field_of(record, index, "judgment")))
+        turn = files.field_of(record, index, "turn")
         if not isinstance(turn, int):
             raise UserError(f"Judgment {index + 1} has the turn {turn!r}; it must be 1 or 2.")
-        model = str(field_of(record, index, "model"))
-        prompt_id = str(field_of(record, index, "question_id"))
+        model = str(files.field_of(record, index, "model"))
+        prompt_id = str(files.field_of(record, index, "question_id"))
         ratings.setdefault(model, []).append(Rating(prompt_id, turn, rating))
     return ratings
 
@@ -282,7 +264,7 @@ def score_ratings(
     model: str,
     prompts: Sequence[str] | None = None,
     categories: Mapping[str, str] | None = None,
-) -> BenchmarkScore:
+) -> scores.BenchmarkScore:
     """Score one model's ratings.
 
     Several ratings of one turn all count, as in the benchmark. Where categories are given by
@@ -293,19 +275,21 @@ def score_ratings(
         valid rating has no score. A turn of a prompt that was never judged counts as missing.
     """
     ratings = list(ratings)
-    order = prompt_order([rating.prompt_id for rating in ratings], prompts)
+    order = scores.prompt_order([rating.prompt_id for rating in ratings], prompts)
     total, count, n_unrated = _sums(ratings, order)
-    values: dict[str, FloatArray] = {"average": ratio_values(total.sum(axis=1), count.sum(axis=1))}
+    values: dict[str, scores.FloatArray] = {
+        "average": scores.ratio_values(total.sum(axis=1), count.sum(axis=1))
+    }
     notes = {}
     for turn in TURNS:
         if count[:, turn - 1].any():
-            values[f"turn_{turn}"] = ratio_values(total[:, turn - 1], count[:, turn - 1])
+            values[f"turn_{turn}"] = scores.ratio_values(total[:, turn - 1], count[:, turn - 1])
         else:
             notes[f"turn_{turn}"] = "no valid rating of this turn"
     expected = {(prompt, turn) for prompt in order for turn in TURNS}
     absent = expected - {(rating.prompt_id, rating.turn) for rating in ratings}
     columns = ("average", *(f"turn_{turn}" for turn in TURNS))
-    return BenchmarkScore(
+    return scores.BenchmarkScore(
         benchmark=BENCHMARK,
         model=model,
         scores={c: float(values[c].mean()) if c in values else None for c in columns},
@@ -318,7 +302,9 @@ def score_ratings(
     )
 
 
-def _sums(ratings: Sequence[Rating], order: Sequence[str]) -> tuple[FloatArray, FloatArray, int]:
+def _sums(
+    ratings: Sequence[Rating], order: Sequence[str]
+) -> tuple[scores.FloatArray, scores.FloatArray, int]:
     """Return sums and counts of valid ratings, shape (prompts, 2), and how many are unrated."""
     position = {prompt: i for i, prompt in enumerate(order)}
     total, count = np.zeros((len(order), 2)), np.zeros((len(order), 2))
@@ -338,7 +324,10 @@ def _sums(ratings: Sequence[Rating], order: Sequence[str]) -> tuple[FloatArray, 
 
 
 def _category_means(
-    total: FloatArray, count: FloatArray, order: Sequence[str], categories: Mapping[str, str]
+    total: scores.FloatArray,
+    count: scores.FloatArray,
+    order: Sequence[str],
+    categories: Mapping[str, str],
 ) -> dict[str, float | None]:
     unknown = [prompt for prompt in order if prompt not in categories]
     if unknown:
@@ -355,7 +344,7 @@ def _category_means(
 
 
 def _fields(
-    question: Question, answer: Answer, reference: Answer | None, turn: int
+    question: files.Question, answer: files.Answer, reference: files.Answer | None, turn: int
 ) -> dict[str, str]:
     fields = {}
     if reference is not None:

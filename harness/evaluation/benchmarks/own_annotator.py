@@ -18,15 +18,7 @@ from typing import Any
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation.benchmark import Item, Judge, Replied
-from harness.evaluation.benchmarks.alpaca_eval import (
-    LENGTH_CONTROLLED,
-    OWN_ANNOTATOR,
-    AlpacaEval,
-    Inputs,
-    preferences_from_annotations,
-    read_inputs,
-    score_preferences,
-)
+from harness.evaluation.benchmarks import alpaca_eval
 from harness.evaluation.files import Answers, Record, fill
 from harness.evaluation.scores import Evaluation, intervals_of
 from harness.foreign import read_json, read_plain
@@ -87,13 +79,13 @@ class Annotator:
 
 
 @dataclass(frozen=True)
-class OwnInputs(Inputs):
+class OwnInputs(alpaca_eval.Inputs):
     """The benchmark's files, and the words of the annotator."""
 
     annotator: Annotator
 
 
-class OwnAnnotator(AlpacaEval):
+class OwnAnnotator(alpaca_eval.AlpacaEval):
     """AlpacaEval's form, with the folder's own annotator."""
 
     inputs: OwnInputs
@@ -101,7 +93,10 @@ class OwnAnnotator(AlpacaEval):
     @classmethod
     def read_files(cls, data: Path) -> OwnInputs:
         """Read the benchmark's files and the annotator's words."""
-        inputs, annotator = read_inputs(data, count=None), read_annotator(data / FILE_NAME)
+        inputs, annotator = (
+            alpaca_eval.read_inputs(data, count=None),
+            read_annotator(data / FILE_NAME),
+        )
         return OwnInputs(inputs.questions, inputs.references, annotator)
 
     @classmethod
@@ -150,11 +145,11 @@ class OwnAnnotator(AlpacaEval):
 
     def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
         """Score preferences, with a length-controlled win rate by this project's regression."""
-        preferences = preferences_from_annotations(records)[answers.model]
-        score = score_preferences(preferences, answers.model, length_control=True)
-        score = replace(score, notes={LENGTH_CONTROLLED: OWN_REGRESSION, **score.notes})
+        preferences = alpaca_eval.preferences_from_annotations(records)[answers.model]
+        score = alpaca_eval.score_preferences(preferences, answers.model, length_control=True)
+        score = replace(score, notes={alpaca_eval.LENGTH_CONTROLLED: OWN_REGRESSION, **score.notes})
         judge = str(records[0]["annotator"])
-        return Evaluation(score, judge, OWN_ANNOTATOR, intervals_of(score))
+        return Evaluation(score, judge, alpaca_eval.OWN_ANNOTATOR, intervals_of(score))
 
 
 def read_annotator(path: Path) -> Annotator:

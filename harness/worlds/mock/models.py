@@ -123,9 +123,7 @@ def _byte_level(control: Sequence[str], bos: str, roles: Iterable[str]) -> PreTr
     )
     raw.train_from_iterator([*all_texts(), *(role for role in roles for _ in range(9))], trainer)
     raw.post_processor = TemplateProcessing(
-        single=f"{bos} $A",
-        pair=f"{bos} $A {bos} $B",
-        special_tokens=[(bos, control.index(bos))],
+        single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, control.index(bos))]
     )
     return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token=bos)
 
@@ -147,9 +145,7 @@ def write_policy(path: Path, seed: int) -> None:
         _train(model, tokenizer, seed)
     ends = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(END_OF_TURN)]
     model.generation_config = GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=ends,
-        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=ends, pad_token_id=tokenizer.pad_token_id
     )
     silence_progress_bars()
     model.save_pretrained(path)

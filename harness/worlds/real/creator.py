@@ -61,9 +61,7 @@ METHODS: Mapping[str, Mapping[str, str]] = {
         "creativity": "ask for something that is not the obvious",
         "details": "give and ask for particulars",
     },
-    "self_instruct": {
-        "new": "a new task of another kind",
-    },
+    "self_instruct": {"new": "a new task of another kind"},
     "appendix_f": {
         "persona": "as another kind of person would ask it",
         "shift-in": "the same idea in another part of the same field",

@@ -10,18 +10,9 @@ it, and nothing can be computed.
 *Behind endpoints.* Which model rewrites is what a run *is*; where it is served, with which key, how
 many requests at once and for how much money is not, and stands in no declaration. For each role
 (`CREATOR` rewrites prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers, `SOLVER` is
-the policy where an endpoint serves it) these variables are read:
-
-- `HARNESS_CREATOR_URL`: address of an OpenAI-compatible endpoint; without it the seller's own, for
-  models whose names begin with `gpt-` or `gemini-`;
-- `HARNESS_CREATOR_KEY`: the key of that address, if it asks for one. The seller's own address takes
-  the seller's variable (`OPENAI_API_KEY`, `GEMINI_API_KEY`), which is sent nowhere else;
-- `HARNESS_CREATOR_CONCURRENCY`: most requests at once, 8 without it;
-- `HARNESS_CREATOR_PRICE`: dollars for a million tokens in and out, as `2.5,10`; without it the list
-  price, where known;
-- `HARNESS_CREATOR_BUDGET_USD`: dollars that a stage may spend; without it there is no limit.
-
-A judge that a plug-in adds is a function here, and free; none of these is read for it.
+the policy where an endpoint serves it) the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`,
+`_PRICE` and `_BUDGET_USD` are read. Without an address it is the seller's own, which takes the
+seller's key, sent nowhere else. A judge that a plug-in adds is a function here, and free.
 """
 
 from __future__ import annotations

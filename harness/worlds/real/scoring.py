@@ -121,11 +121,7 @@ def ask_about_all(
     """Ask a question about every text; equal texts are asked about once."""
     distinct = list(dict.fromkeys(texts))
     outcomes = work_through(
-        distinct,
-        lambda text: ask(scorer, question, text),
-        scorer.client,
-        scorer.concurrency,
-        done,
+        distinct, lambda text: ask(scorer, question, text), scorer.client, scorer.concurrency, done
     )
     found = {
         text: (None, 0) if outcome.result is None else outcome.result

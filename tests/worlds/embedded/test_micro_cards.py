@@ -73,9 +73,7 @@ def test_accuracies_are_those_counted_by_hand() -> None:
     }
 
 
-def test_every_depth_and_third_is_among_the_held_out_pairs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_depth_and_third_is_among_the_held_out_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is always right; each third of the ranks has a third of the pairs."""
     monkeypatch.setattr(cards.reward, "in_order", lambda folder, config, pairs: [True] * len(pairs))
     found = accuracies(NOWHERE, replace(REWARD_MODELS["pointwise"], held_out=600))

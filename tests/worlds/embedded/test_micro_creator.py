@@ -21,14 +21,7 @@ from harness.worlds.embedded.creator import (
     why_unusable,
 )
 from harness.worlds.embedded.creator import METHODS as SCHEMES
-from harness.worlds.embedded.language import (
-    FRAMES,
-    MEANING,
-    OPERATIONS,
-    Task,
-    parse,
-    render,
-)
+from harness.worlds.embedded.language import FRAMES, MEANING, OPERATIONS, Task, parse, render
 from harness.worlds.embedded.texts import HARD, HUMAN, RANKED, draw_prompts, pairwise_items
 
 DRAWS = 200

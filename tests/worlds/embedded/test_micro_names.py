@@ -16,14 +16,7 @@ from harness.training import offline
 from harness.training.dpo import DPO
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import MEANING, build_tokenizer, token_ids
-from harness.worlds.embedded.pretrain import (
-    LONG,
-    SHORT,
-    encode,
-    model_config,
-    padded,
-    resize_names,
-)
+from harness.worlds.embedded.pretrain import LONG, SHORT, encode, model_config, padded, resize_names
 from harness.worlds.embedded.reward import RewardConfig, fit_reward_model
 from harness.worlds.embedded.texts import Mix, demonstrate
 

@@ -161,9 +161,7 @@ def test_human_prompts_use_names_as_zipf_has_it() -> None:
         assert_share(counts, ranks, share)
 
 
-def test_one_x_of_human_prompts_mentions_some_150_names_and_six_x_nearly_all(
-    written: Path,
-) -> None:
+def test_one_x_of_human_prompts_mentions_some_150_names_and_six_x_nearly_all(written: Path) -> None:
     """A name of rank r is in 600 draws with 1 - (1 - 1 / 6.06r)^600: 148 of them, in 3,600 235."""
     pool = read_prompts(written / "prompts.parquet")
     assert 140 <= len(uses(pool[:400])) <= 160
@@ -177,9 +175,7 @@ def test_matched_prompts_and_the_hard_benchmarks_use_all_names_alike(written: Pa
         assert_even(uses(item.turn_1 for item in read_items(written / f"{name}.parquet")))
 
 
-def test_the_general_benchmark_uses_names_halfway_between_people_and_evenly(
-    written: Path,
-) -> None:
+def test_the_general_benchmark_uses_names_halfway_between_people_and_evenly(written: Path) -> None:
     """The first name has (16.5% + 1 / 240) / 2 = 8.5%, the rarer half (11.4% + 50%) / 2 = 30.7%."""
     counts = uses(item.turn_1 for item in read_items(written / "alpaca_eval.parquet"))
     assert_share(counts, range(1, 2), 0.0846)

@@ -54,11 +54,7 @@ def test_an_identity_resolves_to_the_files_it_means(small_world: Path) -> None:
 
 def test_the_card_is_written_as_it_is_read(small_world: Path) -> None:
     data = json.loads((small_world / "card.json").read_text(encoding="utf-8"))
-    assert data == {
-        "version": files.VERSION,
-        "assets": files.card().assets,
-        "notes": {"seed": 0},
-    }
+    assert data == {"version": files.VERSION, "assets": files.card().assets, "notes": {"seed": 0}}
 
 
 def test_identities_do_not_depend_on_where_the_world_lies(

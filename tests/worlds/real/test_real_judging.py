@@ -23,7 +23,8 @@ from harness.evaluation.benchmarks.alpaca_package import installed
 from harness.models.policy import Completion
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Benchmark, Profile
-from harness.report.cells import build_cells
+from harness.report.build import StoredTable
+from harness.report.rows import Reader
 from harness.runtime import Json, StageContext, Store, collect_provenance
 from harness.trainer import steps
 from harness.trainer.runs import plan_table
@@ -162,9 +163,7 @@ def test_arena_hard_is_judged_in_both_orders(
     identity = benchmark_identity(
         "arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2)
     )
-    settings: dict[str, Json] = {
-        **judging_settings(identity, MODEL),
-    }
+    settings: dict[str, Json] = {**judging_settings(identity, MODEL)}
 
     def reply(body: Any) -> Any:
         shown = body["messages"][1]["content"]
@@ -197,9 +196,7 @@ def test_lengths_without_the_benchmarks_tokenizer_are_not_the_policys_tokens(
     identity = benchmark_identity(
         "arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2)
     )
-    settings: dict[str, Json] = {
-        **judging_settings(identity, MODEL),
-    }
+    settings: dict[str, Json] = {**judging_settings(identity, MODEL)}
     ctx = context(tmp_path, settings, [("q0", 1, "a"), ("q1", 1, "b")])
     summary, scores, *_ = judged(monkeypatch, ctx, lambda body: completion("[[A=B]]"))
     assert {row["column"] for row in scores} == {"ah_wr"}
@@ -212,9 +209,7 @@ def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
 ) -> None:
     """Ratings 8 and 4 of one question, 6 and 2 of the other: averages 6 and 4, in all 5."""
     identity = benchmark_identity("mt_bench", declared(paper, "mt_bench", "small/mt-bench", 2))
-    settings: dict[str, Json] = {
-        **judging_settings(identity, MODEL),
-    }
+    settings: dict[str, Json] = {**judging_settings(identity, MODEL)}
     assert set(settings) == {"benchmark", "judge"}
     said = [("0", 1, "x8"), ("30", 1, "x6"), ("0", 2, "x4"), ("30", 2, "x2")]
     broken = {"now": True}
@@ -316,7 +311,9 @@ def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> No
         write_rows(output / "scores.parquet", [{"prompt_id": "", "column": "", "value": 0.0}])
         reasons = {"ae_lc": "no data", "ae_wr": "no data"}
         (output / "summary.json").write_text(json.dumps({"not_available": reasons}))
-    states = {cell.column: (cell.state, cell.reason) for cell in build_cells(runs, store)}
+    states = {
+        cell.column: (cell.state, cell.reason) for cell in StoredTable(runs, Reader(store)).cells
+    }
     for column in table.columns:
         missing = column.reads.startswith("ae_")
         expected = ("not_available", "no data") if missing else ("not_run", None)

@@ -42,10 +42,7 @@ def test_a_copy_is_a_whole_overlap_whatever_its_case_and_stops() -> None:
     assert met("What is Atlantis made of?", "What is Atlantis?") == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("shared", "in_part"),
-    [(13, 1), (14, 1), (12, 0)],
-)
+@pytest.mark.parametrize(("shared", "in_part"), [(13, 1), (14, 1), (12, 0)])
 def test_thirteen_words_in_a_row_are_an_overlap(shared: int, in_part: int) -> None:
     """A question of 20 words, of which a prompt holds some in a row between words of its own."""
     assert met(f"before {question(4, shared)} after", question(0, 20)) == (0, in_part)
