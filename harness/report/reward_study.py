@@ -21,7 +21,7 @@ from harness.report.model import Agreement, Correlation, Report, State, StudiedM
 from harness.report.origin import stage_summary
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
-from harness.report.scores import Measured, grouped, read_rows, read_scores, scores_of
+from harness.report.scores import Measured, grouped, read_rows, scores_of
 from harness.report.view import APPLIES_NOT, NO_COMPARISON, Block, signed
 from harness.runtime import Stage, Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
@@ -85,13 +85,13 @@ def studied(table_runs: TableRuns) -> list[StudiedModel]:
     ]
 
 
-def study_of(table_runs: TableRuns, store: Store) -> Study | None:
-    """Return what a table's study found, None where it has none."""
+def study_of(table_runs: TableRuns, store: Store, measured: Measured) -> Study | None:
+    """Return what a table's study found, None where it has none; with the scores of its columns."""
     study, table = table_runs.study, table_runs.table
     if study is None or table.study is None:
         return None
     column = table.column(table.study.column)
-    measured = read_scores(table_runs, store) | read_study(table_runs, store)
+    measured = measured | read_study(table_runs, store)
     failures, seeds = Failures(store), table_runs.seeds
     known = [
         _with_state(model, table_runs, column.reads, measured, failures)
