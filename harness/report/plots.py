@@ -60,14 +60,9 @@ Target = Path | BinaryIO
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that belongs to a report.
+    """A picture that belongs to a report: its file, and what it shows in words and in sentences.
 
-    Attributes:
-        title: Its title.
-        file: Its file beside a published report.
-        alt: What it shows, for those who do not see it.
-        draw: Draws it as SVG; None where only the published file has what is drawn.
-        findings: What it shows, in sentences.
+    What draws it as SVG is None where only the published file has what is drawn.
     """
 
     title: str

@@ -5,7 +5,8 @@
                       report.json     everything it says
                       report.md       the same for people
                       digests.json    sha256 of the files, fingerprints of the stages behind them
-                      ...             pictures, values of single prompts
+                      *.svg           pictures
+                      *.parquet       the values of single prompts that its numbers follow from
 
 A publication is written aside and takes the place of the one before as a whole. One process
 publishes at a time; what a killed one left behind is put right by the next. The index follows from
@@ -163,7 +164,7 @@ class Kind(Generic[Model]):
         with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _aside(target) as draft:
-                index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+                index = _known(results_dir)
                 for picture in self.pictures(report):
                     (draft / picture.file).write_bytes(picture.svg())
                 (draft / PAGE).write_text(self.page(report), encoding="utf-8")
@@ -283,6 +284,10 @@ def read_index(results_dir: Path) -> Index:
     return found
 
 
+def _known(results_dir: Path) -> Index:
+    return read_index(results_dir) if (results_dir / INDEX).exists() else {}
+
+
 def write_index(results_dir: Path, index: Index) -> None:
     """Write the index, in place of the one before as a whole."""
     write_whole(results_dir / INDEX, _index_text(index))
@@ -296,7 +301,7 @@ def enter(results_dir: Path, entries: Mapping[str, Entry | None]) -> None:
         StoreError: The folder may not be written.
     """
     with explained("recording what is published", results_dir), _alone(results_dir):
-        index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+        index = _known(results_dir)
         entered = {place: entry for place, entry in entries.items() if entry is not None}
         kept = {place: entry for place, entry in index.items() if place not in entries}
         write_index(results_dir, kept | entered)

@@ -1,14 +1,9 @@
 """A sweep: what it found as plain data, as words and as pictures, published and read back.
 
-    results/<profile>/sweeps/<name>/report.md     for people
-                                    report.json   everything the page and the plots say
-                                    scores.parquet  the winner's and the base's, by prompt
-                                    digests.json  sha256 of the files
-                                    *.svg         the plots
-
-The trials chose the winner on validation prompts; their numbers are no result. What the winner
-scores on the benchmarks is: winner and base recipe are run with seeds that no trial has seen, and
-their numbers are computed from per-prompt scores, stored or published, by the same function.
+It is published in `results/<profile>/sweeps/<name>/`. The trials chose the winner on validation
+prompts; their numbers are no result. What the winner scores on the benchmarks is: winner and base
+recipe are run with seeds that no trial has seen, and their numbers are computed from per-prompt
+scores, stored or published, by the same function.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,24 @@ MISTAKES = {
     "report table4 --json --format markdown": "contradict each other",
     "report nothing": "there is no table `nothing`",
     "report all-offline --publish --json": "leave out the other options",
+    "report --all table4": "name one table, or ask for every one with `--all`",
+    "report figure5 --format csv": "`figure5` is a figure",
+    "report table4 --published --format csv": "`--published` is for `--format html`",
+    "report table4 --rows dpo-1 --format html": "a page has all rows",
+    "report table4 --allow-fewer table4": "`--allow-fewer` goes with publishing",
+    "report table4 --publish --profile stand-in": "publish another profile's",
+    "claims --published --seeds 0": "published scores have the seeds they have",
+    "claims tabel4": "there is no table or figure `tabel4`; did you mean `table4`?",
+    "store --yes": "give both, or neither",
+    "run table4 --sbatch x": "--sbatch is for `--engine slurm`, not `local`",
+    "run all --rows a": "`--rows` names rows of one table",
+    "plan figure5 --rows a": "`figure5` names its own rows",
+    "plan table4 --skip-unsupported": "goes with `all-offline` or `all`",
+    "sweep run offline-evolve --trials 0": "--trials is 0",
+    "doctor --online": "`--online` asks about one profile",
+    "prompts --against mt_bench": "names no file; write NAME=FILE",
+    "evaluate fetch none": "There is no benchmark `none`",
+    "calibrate --profile micro": "which needs no calibration",
     "why eva-a_min": "names no table",
     "why table4/eva --table table5": "is not in `table5`",
     "why table4/eva-amin": "did you mean `eva-a_min`?",
@@ -132,3 +151,29 @@ def test_any_text_is_seeds_or_a_mistake(text: str) -> None:
 def test_names_are_separated_by_commas() -> None:
     assert parse_names("--rows", None) is None
     assert parse_names("--rows", "a, b") == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        (OSError(errno.ENAMETOOLONG, "", "/x" * 99), 2, "is longer than a path can be"),
+        (OSError(errno.ELOOP, "", "/loop"), 2, "is a link that leads back to itself"),
+        (KeyboardInterrupt(), 130, "harness: stopped"),
+    ],
+)
+def test_what_the_system_has_against_a_command_is_one_sentence(
+    call: Callable[..., Any], monkeypatch: Any, fault: BaseException, code: int, words: str
+) -> None:
+    def fail() -> None:
+        raise fault
+
+    monkeypatch.setattr("harness.overview.list_declared", fail)
+    result = call("list")
+    assert result.exit_code == code
+    assert words in result.stderr
+
+
+def test_a_fault_of_ours_keeps_its_traceback(call: Callable[..., Any], monkeypatch: Any) -> None:
+    fault = OSError(errno.EIO, "", "/disk")
+    monkeypatch.setattr("harness.overview.list_declared", lambda: (_ for _ in ()).throw(fault))
+    assert call("list").exception is fault

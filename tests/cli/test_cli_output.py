@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -12,8 +14,10 @@ import pytest
 import typer
 from rich.cells import cell_len
 
+from harness.cli import common
 from harness.cli.common import OUTPUTS, json_text, widths
 from harness.cli.main import app
+from harness.errors import HarnessError
 
 
 @pytest.mark.parametrize("verb", OUTPUTS)
@@ -117,3 +121,28 @@ def test_a_benchmark_s_old_writing_is_taken(call: Callable[..., Any], name: str)
     shown = call("evaluate", "--help").stdout
     assert "mt_bench" in shown
     assert "mt-bench" not in shown
+
+
+def test_beginnings_are_completed_to_what_is_declared() -> None:
+    assert common.complete_tables("all") == ["all-offline", "all"]
+    assert common.complete_table("table1")[:2] == ["table1", "table10"]
+    assert common.complete_profile("m") == ["micro"]
+
+
+def test_a_rebuilt_world_is_compared_with_the_one_in_use(
+    says: Callable[..., Any], monkeypatch: Any, tmp_path: Path
+) -> None:
+    asset = {"sha256": "1"}
+    card = SimpleNamespace(version="w", assets={"a": asset, "b": asset})
+    other = SimpleNamespace(version="v", assets={"a": asset})
+    monkeypatch.setattr("harness.worlds.embedded.build.build", lambda folder, seed, say: card)
+    for held, differing in ((other, ["b"]), (card, []), (None, None)):
+
+        def known(held: Any = held) -> Any:
+            if held is None:
+                raise HarnessError("there is no world")
+            return held
+
+        monkeypatch.setattr("harness.worlds.embedded.files.card", known)
+        built = says("micro build", "micro", "build", "--output", str(tmp_path / "world"))
+        assert (built["version"], built["differing"]) == ("w", differing)

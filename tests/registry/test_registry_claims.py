@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from harness.project import project_root
 from harness.registry.claims import (
@@ -15,6 +16,7 @@ from harness.registry.claims import (
     Claim,
     Compare,
     CompareGains,
+    Margin,
     Qualitative,
     Sum,
     Trend,
@@ -218,3 +220,34 @@ def test_figures_hold_no_comparison(tmp_path: Path) -> None:
     path.write_text("noise: {}\n" + figure, encoding="utf-8")
     with pytest.raises(RegistryError, match="only a table has scores"):
         figure_claims(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "words"),
+    [
+        (Margin, {"share": 0.5}, "as `share` and `of`, or as `points`"),
+        (Margin, {"points": 1, "share": 0.5, "of": ["a", "b"]}, "or as `points`"),
+        (
+            Compare,
+            {"kind": "compare", "left": "a", "op": ">=", "right": "b", "column": "c"},
+            "`>=` and `within` need a `margin`",
+        ),
+        (
+            Compare,
+            {"kind": "compare", "left": "a", "op": ">", "right": "b", "column": "c",
+             "tolerance": 1},
+            "`within` needs a `tolerance`",
+        ),
+        (
+            BestOf,
+            {"kind": "best_of", "row": "a", "among": ["b", "c"], "column": "d"},
+            "must hold `a` itself",
+        ),
+        (Qualitative, {"kind": "qualitative"}, "either the `reason`"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_says_too_little_or_too_much_is_refused(
+    model: type[BaseModel], data: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        model.model_validate(data)

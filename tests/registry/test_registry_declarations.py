@@ -13,6 +13,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from harness import overview
 from harness.errors import UserError
 from harness.overview import FOLDER, schemas
 from harness.project import figures_dir, profiles_dir
@@ -79,6 +80,14 @@ def test_every_file_names_its_schema_and_satisfies_it(path: Path) -> None:
 def test_committed_schemas_are_current(name: str) -> None:
     """On failure run `python -m harness.overview`."""
     assert (FOLDER / name).read_text(encoding="utf-8") == schemas()[name]
+
+
+def test_schemas_are_written_where_editors_find_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(overview, "FOLDER", tmp_path / "schemas")
+    overview.write()
+    assert {path.name: path.read_text() for path in (tmp_path / "schemas").iterdir()} == schemas()
 
 
 def test_schema_refuses_a_misspelt_setting() -> None:

@@ -1,13 +1,8 @@
 """Figures drawn (bars, lines, a radar, histograms, a scatter plot), and published.
 
-    results/<profile>/<figure>/figure.svg      the drawing
-                               report.md       for people
-                               report.json     the points, and the declaration they follow from
-                               *.parquet       scores, rewards or topics of single prompts
-                               digests.json    sha256 of the files, fingerprints of the stages
-
-Everything drawn is made of a report's points alone, but for the dots of the scatter plot. The
-points are computed again from the values of single prompts, without a store or a model.
+Everything drawn is made of a report's points alone, but for the dots of the scatter plot. What is
+published holds the values of single prompts, from which the points are computed again without a
+store or a model.
 """
 
 from __future__ import annotations
@@ -90,10 +85,12 @@ def _half_widths(points: Sequence[Point]) -> list[list[float]]:
     return [below, above]
 
 
-def _aside(axes: Axes, text: str, place: tuple[float, float]) -> None:
-    """Write a little to the right of a place why there is no bar."""
+def _aside(
+    axes: Axes, text: str, place: tuple[float, float], *, color: str = MUTED, style: str = "italic"
+) -> None:
+    """Write a little to the right of a place, as why there is no bar."""
     axes.annotate(text, place, xytext=(3, 0), textcoords="offset points", va="center",
-                  fontsize=7.5, color=MUTED, style="italic")  # fmt: skip
+                  fontsize=7.5, color=color, style=style)  # fmt: skip
 
 
 def _draw_gains(report: FigureReport, target: Target) -> None:
@@ -164,13 +161,10 @@ def _paper_bars(axes: Axes, points: Sequence[Point]) -> None:
     axes.barh([i for i, _ in known], values, height=0.62, color="white", edgecolor=PAPERS,
               hatch="////")  # fmt: skip
     for i, point in known:
-        value = point.paper or 0.0
-        axes.annotate(point.paper_printed or "", (max(value, 0.0), i),
-                      xytext=(3, 0), textcoords="offset points", va="center", fontsize=7.5,
-                      color=INK)  # fmt: skip
+        _aside(axes, point.papers, (max(point.paper or 0.0, 0.0), i), color=INK, style="normal")
     for i, point in enumerate(points):
         if point.paper is None:
-            _aside(axes, "not printed", (0, i))
+            _aside(axes, point.papers, (0, i))
     low, high = min([0.0, *values]), max([0.0, *values])
     # Room for the figures at the ends of the bars.
     axes.set_xlim(low * 1.1, max(axes.get_xlim()[1], high * 1.5))
@@ -199,8 +193,8 @@ def _draw_iterations(report: FigureReport, target: Target) -> None:
                 own = [point for point in points if point.series == name]
                 _line(panels[0][j], own, i, len(series))
                 _paper_line(panels[1][j], own, i)
-            _list(panels[0][j], _grouped(points, "value", report.why_missing))
-            _list(panels[1][j], _grouped(points, "paper", lambda _: "not printed"))
+            _list_gaps(panels[0][j], points, "value", report.why_missing)
+            _list_gaps(panels[1][j], points, "paper", lambda _: "not printed")
             panels[1][j].set_xlabel("training iterations")
         _line_frame(panels, report.points)
         unit = next((point.unit for point in report.points if point.unit), "")
@@ -260,16 +254,15 @@ def _paper_line(axes: Axes, points: Sequence[Point], i: int) -> None:
     axes.plot([*known], [*known.values()], **_style(i), linewidth=1.3, markersize=4.5)
 
 
-def _grouped(points: Sequence[Point], number: str, why: Callable[[Point], str]) -> list[str]:
-    """Return where a number is missing, and why, in a line for each series and reason."""
+def _list_gaps(
+    axes: Axes, points: Sequence[Point], number: str, why: Callable[[Point], str]
+) -> None:
+    """Write where a number is missing, and why, in a line for each series and reason."""
     gaps: dict[tuple[str, str], list[str]] = {}
     for point in points:
         if getattr(point, number) is None:
             gaps.setdefault((point.series, why(point)), []).append(point.at)
-    return [f"{name}, {', '.join(places)}: {reason}" for (name, reason), places in gaps.items()]
-
-
-def _list(axes: Axes, lines: Sequence[str]) -> None:
+    lines = [f"{name}, {', '.join(places)}: {reason}" for (name, reason), places in gaps.items()]
     axes.text(0.98, 0.02, "\n".join(lines), transform=axes.transAxes, ha="right", va="bottom",
               fontsize=7, color=MUTED, style="italic")  # fmt: skip
 
@@ -327,7 +320,9 @@ def _draw_densities(report: FigureReport, target: Target) -> None:
     """
     points = _at(report, panel=HISTOGRAM)
     metrics = list(dict.fromkeys(point.series for point in points))
-    top = _top(points, metrics)
+    # Above the second highest bar of every metric, in %.
+    shares = [[p.value or 0.0 for p in points if p.series == metric] for metric in metrics]
+    top = 100 * max((sorted(own)[-2] for own in shares), default=0.0) * 1.4 or 100.0
     size = (2.1 * len(metrics) + 0.4, 3.0)
     with _canvas(report, target, size, 1, len(metrics), sharey=True) as (_, panels):
         for axes, metric in zip(panels[0], metrics, strict=True):
@@ -340,15 +335,6 @@ def _draw_densities(report: FigureReport, target: Target) -> None:
                 continue
             _histogram(axes, bins, top)
         panels[0][0].set_ylabel("share of prompts (%)")
-
-
-def _top(points: Sequence[Point], metrics: Sequence[str]) -> float:
-    """Return the end of the axis in %: above the second highest bar of every metric."""
-    second = [
-        sorted(point.value or 0.0 for point in points if point.series == metric)[-2]
-        for metric in metrics
-    ]
-    return 100 * max(second, default=0.0) * 1.4 or 100.0
 
 
 def _histogram(axes: Axes, bins: Sequence[Point], top: float) -> None:

@@ -58,9 +58,7 @@ class Kind:
     Attributes:
         data: Reads its data from a store or from a published file.
         points: Computes its points from the figure's declaration and its data.
-        block: What of a point has a small table of its own; None for one table.
-        row: What has a row there.
-        column: What has a column.
+        block: What of a point has a small table of its own, with `row` and `column`; None for one.
         only: The one panel that is written down, where the others are drawn only.
         findings: Says what was found, in sentences computed from the points.
     """

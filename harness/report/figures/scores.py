@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -133,7 +133,7 @@ class Item(Spot):
     """Where a number stands, and what it is computed from."""
 
     run: str | None
-    """The run behind it; None where no table declares its row."""
+    """The run behind it; None where its row has no single one."""
     baseline: str | None = None
     """The run that a gain is over."""
     score: str
@@ -240,7 +240,7 @@ def _items(runs: FigureRuns, categories: Sequence[str]) -> Placed:
                     yield ref, _item(runs, ref, figure.column, place, "mean")
     elif isinstance(figure, RatingsFigure):
         for polygon in figure.polygons:
-            run = runs.places[polygon.row][1].run if polygon.row in runs.places else None
+            run = runs.places[polygon.row][1].run
             for name in categories or [ALL]:
                 yield polygon.row, Item(
                     panel="", series=polygon.label, at=name, quantity="mean", unit=UNIT_OF_RATINGS,
@@ -249,12 +249,8 @@ def _items(runs: FigureRuns, categories: Sequence[str]) -> Placed:
 
 
 def _item(runs: FigureRuns, ref: str, name: str, place: Place, quantity: Quantity) -> Item:
-    """Return the item of a row in a column; nothing is behind one that no table declares."""
-    where: dict[str, Any] = dict(zip(("panel", "series", "at"), place, strict=True))
-    where["quantity"] = quantity
-    if ref not in runs.places:
-        return Item(**where, unit="", run=None, score=name)
-    table, row = runs.places[ref]
+    """Return the item of a row in a column."""
+    (panel, series, at), (table, row) = place, runs.places[ref]
     column, baseline = table.column(name), None
     value = row.values.get(name)
     paper, printed = (None, None) if value is None else (value.value, value.printed)
@@ -266,8 +262,9 @@ def _item(runs: FigureRuns, ref: str, name: str, place: Place, quantity: Quantit
         )
         printed = None if paper is None else signed(paper, decimals)
     return Item(
-        **where, unit=column.unit, run=row.run_id(column), baseline=baseline, score=column.reads,
-        paper=paper, paper_printed=printed,
+        panel=panel, series=series, at=at, quantity=quantity, unit=column.unit,
+        run=row.run_id(column), baseline=baseline, score=column.reads, paper=paper,
+        paper_printed=printed,
     )  # fmt: skip
 
 
@@ -275,8 +272,6 @@ def _accuracy(ref: str, runs: FigureRuns) -> str:
     """Return how good a row's reward model is, in words to put behind its name."""
     from harness.worlds.lookup import world_of
 
-    if ref not in runs.places:
-        return ""
     table, row = runs.places[ref]
     role = table.recipe_of(row, table.columns[0]).reward_model
     found = world_of(runs.profile).reward_model_accuracy(role)
@@ -284,12 +279,9 @@ def _accuracy(ref: str, runs: FigureRuns) -> str:
 
 
 def _heading(name: str, runs: FigureRuns) -> str:
-    """Return the heading of a column, its name where no declared row has it."""
-    for table, _ in runs.places.values():
-        for column in table.columns:
-            if column.id == name:
-                return f"{column.benchmark} · {column.metric.partition(' against ')[0]}"
-    return name
+    columns = (column for table, _ in runs.places.values() for column in table.columns)
+    column = next(column for column in columns if column.id == name)
+    return f"{column.benchmark} · {column.metric.partition(' against ')[0]}"
 
 
 def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
