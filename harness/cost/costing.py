@@ -141,22 +141,22 @@ class Stretch:
     judged: int = 0
 
 
-def count_steps(s: StreamSettings, x: int, first: int, last: int, *, evolves: bool) -> Stretch:
-    """Return what the steps `first` to `last` of a run do, counted from 1, with x human prompts."""
+def count_steps(s: StreamSettings, first: int, last: int, *, evolves: bool) -> Stretch:
+    """Return what the steps `first` to `last` of a run do, counted from 1."""
     steps = last - first + 1
     trained = steps * s.minibatch
     if not evolves:
         return Stretch(steps, trained)
-    children, scored = _cumulated(s, x, last)
+    children, scored = _cumulated(s, last)
     if first > 1:
-        before_children, before_scored = _cumulated(s, x, first - 1)
+        before_children, before_scored = _cumulated(s, first - 1)
         children, scored = children - before_children, scored - before_scored
     asked = children * (s.tree_depth if s.shape == "tree" else 1)
     return Stretch(steps, trained, asked, scored, asked - children)
 
 
 @cache
-def _cumulated(s: StreamSettings, x: int, last: int) -> tuple[int, int]:
+def _cumulated(s: StreamSettings, last: int) -> tuple[int, int]:
     """Return the rewrites that entered the buffer by a step, and the prompts scored for it."""
     buffer = used = children = scored = 0
     phase = "warm-up"
@@ -165,10 +165,10 @@ def _cumulated(s: StreamSettings, x: int, last: int) -> tuple[int, int]:
             full = buffer >= s.capacity
             over = full if s.warm_up_steps is None else step > s.warm_up_steps
             phase = "mix-up" if over else phase
-        if used >= x:
+        if used >= s.x:
             phase = "bootstrap"
         wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}.get(phase, s.minibatch)
-        human = min(wanted, x - used)
+        human = min(wanted, s.x - used)
         used += human
         buffer -= min(s.minibatch - human, buffer)
         new = s.evolved * (s.n_new_bootstrap if phase == "bootstrap" else s.n_new)

@@ -19,11 +19,10 @@ from harness.cost.costing import (
     calls,
     count_steps,
 )
+from harness.eva.stream import StreamSettings
 from harness.evaluation.benchmark import Benchmark
 from harness.registry.profile import benchmark_named
-from harness.registry.recipe import Online
 from harness.runtime.stage import Stage
-from harness.trainer.plan import stream_settings
 from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 
 QUESTIONS = 2
@@ -197,8 +196,7 @@ def _online(c: Costing, stage: Stage) -> StageCost:
     """A segment of an online run; its policy and its optimiser's moments are kept."""
     s = _settings(stage)
     did = count_steps(
-        stream_settings(Online.model_validate(s["online"]), s["x"], s["retries"]),
-        s["x"],
+        StreamSettings(**s["online"], x=s["x"], retries=s["retries"]),
         s["first_step"],
         s["last_step"],
         evolves=s["creator"] is not None,

@@ -44,10 +44,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import model_validator
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Creator, Over, Prompt, Shape, evolve
 from harness.eva.informativeness import Floats, check_rewards, informativeness, weights
+from harness.registry.recipe import Online
 
 Eviction = Literal["oldest", "least_informative"]
 Phase = Literal["human", "warm-up", "mix-up", "bootstrap"]
@@ -120,36 +122,36 @@ class Buffer:
         self.entries = [entry for i, entry in enumerate(self.entries) if i not in gone]
 
 
-@dataclass(frozen=True)
-class StreamSettings:
-    """How mini-batches are made; sizes in prompts. The fields are those of a recipe's `online`."""
+class StreamSettings(Online):
+    """How mini-batches are made: a recipe's `online` where an iteration has x prompts."""
 
-    minibatch: int
-    capacity: int
-    metric: str
-    n_new: int
-    n_new_bootstrap: int
-    ratio_evol: float
-    evolve_share: float
-    shape: Shape = "independent"
-    tree_depth: int = 1
-    warm_up_steps: int | None = None
-    human_order: Literal["one_pass", "iid"] = "one_pass"
-    buffer_holds: Literal["evolved", "evolved_and_human"] = "evolved"
-    weight_floor: float = 0.01
-    replacement: bool = False
-    evolve_by: Literal["rank", "draw"] = "rank"
-    child_score: Literal["rollout", "parent"] = "rollout"
-    rescore_every: int | None = None
-    eviction: Eviction = "oldest"
+    x: int
     retries: int = 0
+    """Further attempts at an unusable rewrite."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _buffer_fills_a_mini_batch(self) -> StreamSettings:
         if self.capacity < self.minibatch:
             raise UserError(
                 f"the buffer holds {self.capacity} prompts and a mini-batch takes "
                 f"{self.minibatch}: enlarge the buffer."
             )
+        return self
+
+    @property
+    def capacity(self) -> int:
+        """Prompts that the buffer holds."""
+        return round(self.buffer * self.x)
+
+    @property
+    def warm_up_steps(self) -> int | None:
+        """Steps of the warm-up; None where it lasts until the buffer is full."""
+        return None if self.warm_up is None else round(self.warm_up * self.x / self.minibatch)
+
+    @property
+    def shape(self) -> Shape:
+        """How the rewrites of a prompt hang together."""
+        return "tree" if self.method == "tree_bon" else "independent"
 
     @property
     def from_buffer(self) -> int:

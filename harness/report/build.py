@@ -15,19 +15,20 @@ thus in the open, in every report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.calibration import states as calibration_states
-from harness.project import calibrations_dir, results_dir
+from harness.project import calibrations_dir
 from harness.registry.claims import Qualitative, places
 from harness.registry.documents import read_document
-from harness.registry.profile import Profile, benchmark_of, roles_of, sources
+from harness.registry.profile import MEANINGLESS, Profile, benchmark_of, roles_of, sources
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
-from harness.report.cells import build_cells, declared_cell, judged_runs
-from harness.report.controls import Controls, dose_gain, found_controls, inadmissible
+from harness.report.cells import cells_of, declared_cell, judged_runs
+from harness.report.controls import Controls, dose_gain, inadmissible
 from harness.report.model import (
     Assumption,
     Cell,
@@ -39,14 +40,15 @@ from harness.report.model import (
     ReportRow,
     State,
     Summary,
+    Verdict,
 )
 from harness.report.origin import origin_of
 from harness.report.plots import curves_of
 from harness.report.reward_study import study_of
 from harness.report.rows import Reader, creations, online_costs, prompt_distances, row_costs
 from harness.report.scores import Measured, gain_priors, pairs_of, read_scores, scores_of
+from harness.report.verdicts import Evidence, judge, judge_without
 from harness.report.view import plain, state_words
-from harness.runtime import Store
 from harness.statistics import Scores, rank_agreement, sign_agreement
 
 if TYPE_CHECKING:
@@ -56,57 +58,89 @@ ScoresBehind = Callable[[Cell], Scores | None]
 """Returns the scores behind a cell, None where it has no numbers."""
 
 
-def build_report(
-    table_runs: TableRuns,
-    store: Store,
-    *,
-    cells: Sequence[Cell] | None = None,
-    measured: Measured | None = None,
-    reader: Reader | None = None,
-    costs: bool = False,
-) -> Report:
-    """Return the report of a table.
+class StoredTable:
+    """What a store holds of a table's runs: its scores, cells, report and verdicts, each made once.
 
-    `cells`, `measured` and `reader` are given where they are at hand. Costs are asked for, because
-    they take a look at every stage.
+    All of them raise `StoreError` where a stored file is not what was written.
 
-    Raises:
-        StoreError: A stored file is not what was written.
+    Attributes:
+        runs: The runs behind it.
+        store: The store.
+        lacking: Why rows that have no runs cannot run.
     """
-    table, profile = table_runs.table, table_runs.profile
-    read = [benchmark_of(profile, column.reads) for column in table.columns]
-    calibrated = calibration_states(profile, calibrations_dir())
-    reader = reader or Reader(store)
-    known = read_scores(table_runs, store) if measured is None else measured
-    if cells is None:
-        cells = build_cells(table_runs, store, known)
-    controls = found_controls(profile, store, results_dir(), judged_runs(cells))
 
-    def behind(cell: Cell) -> Scores | None:
-        column = table.column(cell.column)
-        run = table.row(cell.row).run_id(column)
-        return scores_of(known, run, cell.seeds, column.reads)
+    def __init__(
+        self, runs: TableRuns, reader: Reader, lacking: Mapping[str, str] | None = None
+    ) -> None:
+        """Read with a reader of the store, which several tables share."""
+        self.runs, self.lacking = runs, lacking or {}
+        self._reader, self.store = reader, reader.store
 
-    report = Report(
-        **_declared(table, profile, table_runs.seeds, table_runs.rows),
-        cells=tuple(cells),
-        summary=tuple(summarise(cells, behind)),
-        distances=tuple(prompt_distances(table_runs, reader)),
-        creation=tuple(creations(table_runs, store)),
-        online=tuple(online_costs(table_runs, store)),
-        costs=tuple(row_costs(table_runs, reader)) if costs else None,
-        study=study_of(table_runs, store),
-        **sensitivity(table, table_runs.seeds, cells, known, controls),
-        failures=tuple(_failures(cells)),
-        origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
-        assumptions=tuple(assumptions_of(table_runs)),
-    )
-    return report.beside(
-        table,
-        profile,
-        curves_of(table_runs, store),
-        {name: found for name, found in calibrated.items() if name in read},
-    )
+    @cached_property
+    def measured(self) -> Measured:
+        """The scores of all prompts."""
+        return read_scores(self.runs, self.store)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Row by column: ours beside the paper's."""
+        known = self._reader.controls(self.runs.profile)
+        return cells_of(self.runs, self.store, self.measured, known)
+
+    @cached_property
+    def _controls(self) -> Controls | None:
+        return self._reader.controls(self.runs.profile).beside(judged_runs(self.cells))
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts on its claims.
+
+        On stand-ins nothing is judged: their numbers say nothing of the paper.
+        """
+        table, profile = self.runs.table, self.runs.profile
+        if profile.stand_ins is not None:
+            return judge_without(table, profile.scale, MEANINGLESS)
+        reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
+        known = {column: reason for column, reason in reasons.items() if reason is not None}
+        barred = inadmissible(table, self._controls)
+        return judge(Evidence.of(table, self.cells, self.measured, self.lacking, known, barred))
+
+    @cached_property
+    def report(self) -> Report:
+        """Everything that is said of it but what its rows cost."""
+        runs, store = self.runs, self.store
+        table, profile = runs.table, runs.profile
+        read = [benchmark_of(profile, column.reads) for column in table.columns]
+        calibrated = calibration_states(profile, calibrations_dir())
+        report = Report(
+            **_declared(table, profile, runs.seeds, runs.rows),
+            cells=tuple(self.cells),
+            summary=tuple(summarise(self.cells, self._behind)),
+            distances=tuple(prompt_distances(runs, self._reader)),
+            creation=tuple(creations(runs, store)),
+            online=tuple(online_costs(runs, store)),
+            study=study_of(runs, store, self.measured),
+            **sensitivity(table, runs.seeds, self.cells, self.measured, self._controls),
+            failures=tuple(_failures(self.cells)),
+            origin=origin_of(runs, store, dict.fromkeys(name for name in read if name)),
+            assumptions=tuple(assumptions_of(runs)),
+        )
+        return report.beside(
+            table,
+            profile,
+            curves_of(runs, store),
+            {name: found for name, found in calibrated.items() if name in read},
+        )
+
+    @property
+    def report_with_costs(self) -> Report:
+        """The same with what its rows cost, which takes a look at every stage."""
+        return self.report.model_copy(update={"costs": tuple(row_costs(self.runs, self._reader))})
+
+    def _behind(self, cell: Cell) -> Scores | None:
+        column = self.runs.table.column(cell.column)
+        run = self.runs.table.row(cell.row).run_id(column)
+        return scores_of(self.measured, run, cell.seeds, column.reads)
 
 
 def sensitivity(

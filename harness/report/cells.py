@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from harness.project import results_dir
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
-from harness.report.controls import Controls, found_controls, paper_worth, worth_of
+from harness.report.controls import Controls, KnownControls, paper_worth, worth_of
 from harness.report.model import Cell, State
 from harness.report.origin import Makers, makers_of
 from harness.report.scores import (
@@ -33,7 +32,6 @@ from harness.report.scores import (
     gain_priors,
     numbers,
     pairs_of,
-    read_scores,
     scores_of,
 )
 from harness.runtime import Stage, Store
@@ -43,17 +41,14 @@ if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
 
 
-def build_cells(
-    table_runs: TableRuns, store: Store, measured: Measured | None = None
+def cells_of(
+    table_runs: TableRuns, store: Store, measured: Measured, known: KnownControls
 ) -> list[Cell]:
     """Return the cells of a table, row by row, columns in printed order.
-
-    Scores are given where they are at hand.
 
     Raises:
         StoreError: A stored file is not what was written.
     """
-    measured = read_scores(table_runs, store) if measured is None else measured
     failures = Failures(store)
     makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
     pairs = {column.id: pairs_of(table_runs.rows, column) for column in table_runs.table.columns}
@@ -66,7 +61,7 @@ def build_cells(
         for row in table_runs.rows
         for column in table_runs.table.columns
     ]
-    controls = found_controls(table_runs.profile, store, results_dir(), judged_runs(cells))
+    controls = known.beside(judged_runs(cells))
     return cells if controls is None else with_worth(table_runs.table, cells, measured, controls)
 
 

@@ -11,66 +11,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from harness.project import results_dir
 from harness.registry.claims import Claim, FigureClaims, Qualitative
-from harness.registry.profile import MEANINGLESS, Profile
 from harness.registry.schema import Table
-from harness.report.cells import build_cells, judged_runs
-from harness.report.controls import found_controls, inadmissible
-from harness.report.model import TESTED, Cell, Scale, Verdict, VerdictWord
+from harness.report.cells import judged_runs
+from harness.report.controls import KnownControls, inadmissible
+from harness.report.model import TESTED, Scale, Verdict, VerdictWord
 from harness.report.publish import Published
-from harness.report.scores import Measured, read_scores
-from harness.report.verdicts import Evidence, bare, judge, judge_without
+from harness.report.verdicts import Evidence, bare, judge
 from harness.report.view import probability
-from harness.runtime import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.runs import TableRuns
+    pass
 
 
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
 
-def judge_runs(
-    runs: TableRuns,
-    store: Store,
-    lacking: Mapping[str, str] | None = None,
-    cells: Sequence[Cell] | None = None,
-    measured: Measured | None = None,
-) -> list[Verdict]:
-    """Return the verdicts on a table's claims from what a store holds.
-
-    On stand-ins nothing is judged: their numbers say nothing of the paper.
-
-    `lacking` says why rows that have no runs cannot run; cells and scores are given where they
-    are at hand.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
-    if runs.profile.stand_ins is not None:
-        return judge_without(runs.table, runs.profile.scale, MEANINGLESS)
-    measured = read_scores(runs, store) if measured is None else measured
-    cells = build_cells(runs, store, measured) if cells is None else cells
-    known = by_construction(runs.table, runs.profile)
-    controls = found_controls(runs.profile, store, results_dir(), judged_runs(cells))
-    barred = inadmissible(runs.table, controls)
-    return judge(Evidence.of(runs.table, cells, measured, lacking, known, barred))
-
-
-def judge_published(table: Table, published: Published, profile: Profile) -> list[Verdict]:
+def judge_published(table: Table, published: Published, known: KnownControls) -> list[Verdict]:
     """Return the verdicts on a table's claims from its published scores, and published controls."""
-    report, results = published.report, published.folder.parent.parent
-    known = {c.id: c.by_construction for c in report.columns if c.by_construction}
-    controls = found_controls(profile, None, results, judged_runs(report.cells))
-    barred = inadmissible(table, controls)
-    return judge(Evidence.of(table, report.cells, published.measured, None, known, barred))
-
-
-def by_construction(table: Table, profile: Profile) -> dict[str, str]:
-    """Return why columns come out as the paper says whatever is run at a profile, by column."""
-    reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
-    return {column: reason for column, reason in reasons.items() if reason is not None}
+    report = published.report
+    certain = {c.id: c.by_construction for c in report.columns if c.by_construction}
+    barred = inadmissible(table, known.beside(judged_runs(report.cells)))
+    return judge(Evidence.of(table, report.cells, published.measured, None, certain, barred))
 
 
 def judge_figures(

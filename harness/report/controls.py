@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
@@ -33,12 +32,8 @@ from harness.report.model import CheckedControl, HumanPrompts, Report
 from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json
 from harness.report.scores import Measured, read_score_file, read_scores, scores_of
 from harness.runtime import Store
-from harness.runtime.files import sha256_of
 from harness.statistics import ScoreMatrix, Scores, paired_difference
 from harness.statistics.dose import on_curve, worth
-
-if TYPE_CHECKING:
-    from harness.trainer.runs import TableRuns
 
 FEWEST_SEEDS = 3
 """Seeds that a control needs; with fewer the standard error is a guess."""
@@ -190,88 +185,84 @@ def in_standard_errors(mean: float, error: float) -> float:
     return math.copysign(math.inf, mean) if mean else 0.0
 
 
-def found_controls(
-    profile: Profile,
-    store: Store | None,
-    results_dir: Path,
-    runs: Iterable[tuple[str, str]] = (),
-) -> Controls | None:
-    """Return the controls of a profile: those of a store, else those that are published.
+class KnownControls:
+    """The controls of a profile, looked for once: those of a store, else those that are published.
 
-    Without a store only published ones are looked at. `runs` are the judged runs of a table,
-    each with its column, as cells have them: published controls that share a run and have
-    another fingerprint of it are not the controls of this table.
-
-    Raises:
-        HarnessError: What is stored or published is not what was written.
+    Without a store only published ones are looked at.
     """
-    table = declared_controls()
-    if table is None:
-        return None
-    stored = None if store is None else _stored(table, profile, store)
-    if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):
-        return stored
-    published = _published(table, profile, results_dir / profile.name / table.id)
-    if published is None:
-        return stored
-    for run, column in runs:
-        name, _, fingerprint = run.partition("@")
-        if published.runs.get((name, column), fingerprint) != fingerprint:
+
+    def __init__(self, profile: Profile, store: Store | None, results_dir: Path) -> None:
+        self.profile, self._store, self._results_dir = profile, store, results_dir
+        self._table = declared_controls()
+
+    def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:
+        """Return the controls that count for a table, None where there are none.
+
+        `runs` are the table's judged runs, each with its column, as cells have them: published
+        controls that share a run and have another fingerprint of it are not those of this table.
+
+        Raises:
+            HarnessError: What is stored or published is not what was written.
+        """
+        stored = self.stored
+        if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):
             return stored
-    return published
+        published = self.published
+        if published is None:
+            return stored
+        for run, column in runs:
+            name, _, fingerprint = run.partition("@")
+            if published.runs.get((name, column), fingerprint) != fingerprint:
+                return stored
+        return published
 
+    @cached_property
+    def stored(self) -> Controls | None:
+        """Those of the store, None where they were never run."""
+        from harness.trainer.runs import plan_table
 
-def _stored(table: Table, profile: Profile, store: Store) -> Controls | None:
-    asked = ever_asked(work_dir(), table.id, profile.name)
-    lacking = lacking_rows(table, profile)
-    rows = tuple(row.id for row in table.rows if row.id not in lacking)
-    if not asked or not rows:
-        return None
-    try:
-        planned = _planned(table, profile, asked, rows)
-    except UserError:
-        # What the profile names is not on this machine, and nothing can have run here.
-        return None
-    last = recall(work_dir(), table.id, profile.name) or asked
-    shown = most_complete(planned, store, last)
-    own = {key: run for key, run in planned.runs.items() if key[1] in shown.seeds}
-    runs = replace(planned, seeds=shown.seeds, runs=own)
-    done = [
-        stage.fingerprint
-        for run in runs.runs.values()
-        for stage in run.judged.values()
-        if store.status(stage.fingerprint) == "done"
-    ]
-    return _once(
-        (profile.name, str(store.root), shown.seeds, tuple(done)),
-        lambda: checked_runs(table, profile, shown.seeds, read_scores(runs, store), lacking),
-    )
+        table, profile, store = self._table, self.profile, self._store
+        if table is None or store is None:
+            return None
+        asked = ever_asked(work_dir(), table.id, profile.name)
+        lacking = lacking_rows(table, profile)
+        rows = [row.id for row in table.rows if row.id not in lacking]
+        if not asked or not rows:
+            return None
+        try:
+            planned = plan_table(table, profile, asked, rows)
+        except UserError:
+            # What the profile names is not on this machine, and nothing can have run here.
+            return None
+        last = recall(work_dir(), table.id, profile.name) or asked
+        seeds = most_complete(planned, store, last).seeds
+        own = {key: run for key, run in planned.runs.items() if key[1] in seeds}
+        measured = read_scores(replace(planned, seeds=seeds, runs=own), store)
+        return checked_runs(table, profile, seeds, measured, lacking)
 
-
-def _planned(
-    table: Table, profile: Profile, seeds: tuple[int, ...], rows: tuple[str, ...]
-) -> TableRuns:
-    """Return the runs of the controls; those planned last are kept, as a page asks once a table."""
-    from harness.trainer.runs import plan_table
-
-    known = _PLANNED[-1] if _PLANNED else None
-    if known is None or (known.table, known.profile) != (table, profile) or known.seeds != seeds:
-        _PLANNED[:] = [plan_table(table, profile, seeds, rows)]
-    return _PLANNED[-1]
-
-
-_PLANNED: list[TableRuns] = []
-
-_KNOWN: dict[object, Controls] = {}
-"""The controls that were looked at last, by all they follow from: a page asks once a table."""
-
-
-def _once(key: object, find: Callable[[], Controls]) -> Controls:
-    if key not in _KNOWN:
-        found = find()
-        _KNOWN.clear()
-        _KNOWN[key] = found
-    return _KNOWN[key]
+    @cached_property
+    def published(self) -> Controls | None:
+        """Those that are published, None where there are none of this form."""
+        table, profile = self._table, self.profile
+        if table is None:
+            return None
+        folder = self._results_dir / profile.name / table.id
+        if not (folder / REPORT).is_file():
+            return None
+        check_files(folder, (PAGE, REPORT, SCORES), "table")
+        try:
+            report = Report.model_validate(read_json(folder / REPORT))
+            report = report.beside(table, profile)
+        except (ValueError, HarnessError):
+            # Published in another form, or of other rows: verifying says so, it controls nothing.
+            return None
+        runs = {
+            (run.partition("@")[0], cell.column): run.partition("@")[2]
+            for cell in report.cells
+            for run in cell.runs
+        }
+        measured, lacking = read_score_file(folder / SCORES), lacking_rows(table, profile)
+        return checked_runs(table, profile, report.seeds, measured, lacking, runs)
 
 
 def checked_runs(
@@ -300,28 +291,6 @@ def checked_runs(
     unable = {**lacking, **unmeasured}
     checked = tuple(_checked(control, scores, unable, seeds) for control in table.controls)
     return Controls(table, tuple(seeds), measured, checked, runs or {})
-
-
-def _published(table: Table, profile: Profile, folder: Path) -> Controls | None:
-    if not (folder / REPORT).is_file():
-        return None
-    check_files(folder, (PAGE, REPORT, SCORES), "table")
-    try:
-        report = Report.model_validate(read_json(folder / REPORT))
-        report = report.beside(table, profile)
-    except (ValueError, HarnessError):
-        # Published in another form, or of other rows: verifying says so, and it controls nothing.
-        return None
-    runs = {
-        (run.partition("@")[0], cell.column): run.partition("@")[2]
-        for cell in report.cells
-        for run in cell.runs
-    }
-    scores, lacking = folder / SCORES, lacking_rows(table, profile)
-    return _once(
-        (profile.name, str(folder), sha256_of(scores)),
-        lambda: checked_runs(table, profile, report.seeds, read_score_file(scores), lacking, runs),
-    )
 
 
 def dose_gain(

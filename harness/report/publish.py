@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import HarnessError
 from harness.registry.profile import benchmark_of
 from harness.report import publication, scores
-from harness.report.build import build_report, summarise
+from harness.report.build import StoredTable, summarise
 from harness.report.model import Cell, Report, Summary
 from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind
@@ -27,16 +27,13 @@ from harness.statistics import Scores
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.runs import TableRuns
 
 
 OF_STUDY = "study"
 """Where the digests name the stages of a table's study, beside those of its runs."""
 
 
-def publish(
-    table_runs: TableRuns, store: Store, results_dir: Path, *, allow_fewer: bool = False
-) -> Path:
+def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False) -> Path:
     """Write `results/<profile>/<table>/` and return it (`harness.report.publication.Kind.publish`).
 
     Raises:
@@ -44,9 +41,9 @@ def publish(
         StoreError: A stored file is not what was written, the disk is full, or the folder may
             not be written.
     """
-    measured = scores.read_scores(table_runs, store)
-    report = build_report(table_runs, store, measured=measured, costs=True)
-    measured |= read_study(table_runs, store)
+    table_runs, store = stored.runs, stored.store
+    report = stored.report_with_costs
+    measured = stored.measured | read_study(table_runs, store)
     # Prompts of real data sets and benchmarks are not ours to publish.
     own = report.profile.in_embedded_world
     examples = examples_of(table_runs, store) if own else Examples()

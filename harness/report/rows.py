@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from harness.project import results_dir
+from harness.registry.profile import Profile
 from harness.report.cells import Failures
+from harness.report.controls import KnownControls
 from harness.report.model import Creation, OfRow, OnlineCost, PromptDistance, RowCost
 from harness.report.origin import JUDGING, made_by, stage_summary
 from harness.report.scores import read_rows
@@ -88,8 +91,15 @@ class Reader:
     def __init__(self, store: Store) -> None:
         """Read from a store."""
         self.store = store
+        self._controls: dict[str, KnownControls] = {}
         self._amounts: dict[str, Numbers] = {}
         self._bags: dict[str, Bigrams] = {}
+
+    def controls(self, profile: Profile) -> KnownControls:
+        """Return the controls of a profile."""
+        if profile.name not in self._controls:
+            self._controls[profile.name] = KnownControls(profile, self.store, results_dir())
+        return self._controls[profile.name]
 
     def amounts(self, stage: Stage) -> Numbers:
         """Return what a stage has of everything `COUNTED`."""

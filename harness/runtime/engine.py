@@ -64,10 +64,9 @@ class Engine(ABC):
     worker takes seconds to import what stages need.
 
     Args:
-        store: Where outputs go.
         functions: `module:function` by stage kind; each takes a `StageContext`.
         log_dir: Folder of the workers' logs.
-        jobs: Greatest number of stages at once; the engine's own choice where not given.
+        jobs: Most stages at once; the engine's own choice where not given.
         fail_fast: Stop everything at the first failure instead of going on with what can.
         on_event: Called in this process with every event. Idle workers have their next stage
             before it is called, so a slow callback delays them no more than it must.
@@ -75,7 +74,6 @@ class Engine(ABC):
         fallback: Expected seconds by kind, used for the order while none of a kind is done.
         threads: Compute threads of a worker.
         hardware: How stages are to use a machine, handed to them as it is.
-        needs: What stages need of a machine, by kind.
 
     Raises:
         UserError: `jobs` is less than 1.

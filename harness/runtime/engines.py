@@ -13,12 +13,10 @@ from harness.runtime.store import Store
 
 
 class EngineOptions(BaseModel):
-    """What is asked about where stages are computed.
+    """What is asked about where stages are computed: on this machine, a Ray cluster, or Slurm.
 
-    Attributes:
-        engine: This machine, a Ray cluster, or Slurm.
-        ray_address: `host:port` of a Ray cluster, or `auto`; None starts Ray on this machine.
-        sbatch: Further arguments of Slurm's `sbatch`, as on its command line.
+    A Ray cluster is `host:port`, or `auto`; None starts Ray on this machine. `sbatch` has further
+    arguments of Slurm's command, as on its command line.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

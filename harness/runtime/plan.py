@@ -309,16 +309,9 @@ class Interrupted(HarnessError):
 class Tally:
     """Counts of a plan's stages while it runs; feed it every event.
 
-    The store it runs into is looked at once, before the run.
-
-    Attributes:
-        total: Number of stages of the plan.
-        done: Number of stages in the store.
-        failed: Number of stages that failed in this run.
-        skipped: Number of stages left out in this run because of a failure.
-        running: The running stages with the clock's time of their start.
-        elsewhere: The stages that another run computes while this one waits.
-        latest: The last point each running stage reported, by fingerprint.
+    The store it runs into is looked at once, before the run. `failed` and `skipped` are those of
+    this run; `running` has the clock's time of each start, `elsewhere` what another run computes
+    while this one waits, `latest` the last point each running stage reported, by fingerprint.
     """
 
     def __init__(

@@ -42,12 +42,9 @@ LAST = ("finished", "failed", "elsewhere", "died")
 
 @dataclass(frozen=True)
 class Need:
-    """What one stage needs while it is computed.
+    """What one stage needs while it is computed: cores, and GPUs on one node.
 
-    Attributes:
-        cpus: Processor cores.
-        gpus: GPUs, all on one node.
-        asks: Whether it does little but ask an endpoint, which bears only so many at once.
+    One that `asks` does little but ask an endpoint, which bears only so many at once.
     """
 
     cpus: int = 1
@@ -65,10 +62,8 @@ class Need:
 class Needs:
     """What stages need, by kind; they change when and where a stage runs and never a number.
 
-    Attributes:
-        kinds: What a stage of each kind needs.
-        other: What one of any other kind needs.
-        asking: Most stages at once that ask endpoints; None for any number.
+    `other` is what a stage of any other kind needs, `asking` the most stages at once that ask
+    endpoints; None for any number.
     """
 
     kinds: Mapping[str, Need] = field(default_factory=dict)

@@ -57,11 +57,8 @@ def _supervisor(*command: str) -> list[str]:
 class Program:
     """A program that runs under a supervisor, from its creation until `stop`.
 
-    Args:
-        name: what it is, for people: "the engine vllm 0.30.0".
-        command: program and arguments.
-        log: file for what it prints; its folder is there.
-        environment: all its environment variables; ours where not given.
+    Its name is for people ("the engine vllm 0.30.0"). What it prints goes to the log, whose
+    folder is there. It has our environment variables unless all of its own are given.
     """
 
     def __init__(
@@ -192,11 +189,8 @@ def _healthy(port: int) -> bool:
 class Child:
     """Our end of a Python process that computes for us.
 
-    Args:
-        module: module whose `main` it calls with the descriptor of its end of the socket.
-        first: its first message.
-        environment: its environment variables.
-        log: file for what it prints; where not given, only its errors are shown, among ours.
+    It calls the module's `main` with the descriptor of its end of the socket, and gets the first
+    message. What it prints goes to the log; without one only its errors are shown, among ours.
     """
 
     def __init__(

@@ -111,15 +111,9 @@ def titled(label: str, fingerprint: str) -> str:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """A stage with its inputs as fingerprints: what a manifest and a worker need.
+    """A stage with its inputs as fingerprints: what a manifest and a worker need; see `Stage`.
 
-    Attributes:
-        kind: What the step does: prompts, generate, annotate, train, ...
-        version: Bumped by a person when the meaning of the code changes.
-        settings: Everything that changes the numbers; a private copy, not to be modified.
-        inputs: Fingerprint of each named upstream stage.
-        label: The stage's name for people; not part of its identity.
-        fingerprint: 64 hexadecimal digits, computed.
+    The settings are a private copy, not to be modified.
 
     Raises:
         FingerprintError: A setting has no deterministic JSON form.
@@ -163,13 +157,9 @@ class StageRecord:
 class Stage:
     """One deterministic step and the steps it needs; equal stages have equal fingerprints.
 
-    Attributes:
-        kind: What the step does: prompts, generate, annotate, train, ...
-        version: Bumped by a person when the meaning of the code changes.
-        settings: Everything that changes the numbers: no paths, hosts or devices.
-        inputs: The named upstream stages.
-        label: The stage's name for people ("seed 0 · dpo-h1 · train 1"); not identity.
-        record: The stage as it is written down, computed.
+    Its version is bumped by a person when the meaning of the code changes. Settings are all that
+    changes the numbers: no paths, hosts or devices. The label is for people ("seed 0 · dpo-h1 ·
+    train 1") and is not part of its identity.
 
     Raises:
         FingerprintError: A setting has no deterministic JSON form.
@@ -216,13 +206,12 @@ class StageContext:
     """What a stage function sees: its settings, its inputs and where to write.
 
     Attributes:
-        settings: The stage's settings.
         inputs: Folder of each named input, verified; read-only by convention.
         output: An empty folder; what is in it when the function returns is the stage's output.
         seed: The one seed all of the stage's randomness derives from (31 bits).
         on_report: Receives the reported points.
         unfinished: A folder, not created, that survives when the stage fails or is killed, and
-            is removed when its output is whole (`harness.runtime.files`).
+            is removed when its output is whole (`harness.runtime.leases`).
         hardware: How this machine is to be used, as the profile says; it changes no number.
         kind: The stage's kind, by which the hardware may differ.
         on_expected: Receives the last step that will be reported.

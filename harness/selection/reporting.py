@@ -22,10 +22,13 @@ from harness.registry.figures import Figure
 from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
 from harness.report import asked
-from harness.report.cells import build_cells
+from harness.report.claims import judge_figures, judge_published
+from harness.report.controls import KnownControls
 from harness.report.model import STATES, Cell, Verdict
+from harness.report.publish import read_published
 from harness.report.render import as_json
-from harness.report.scores import Measured, read_scores
+from harness.report.rows import Reader
+from harness.report.verdicts import judge_without
 from harness.report.view import seeds_text
 from harness.runtime import Store
 from harness.selection.names import DEFAULT_SEEDS, Format, seeds_of
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from harness.report.build import StoredTable
     from harness.report.figures.report import FigureReport as WholeFigure
     from harness.report.model import Report as WholeReport
     from harness.report.view import Block
@@ -97,12 +101,12 @@ class TableReport(Report):
 
     Attributes:
         runs: The runs behind it.
-        store: The store.
+        reader: Reads the store.
         whole: Also show the rows that were left out, without numbers.
     """
 
     runs: TableRuns
-    store: Store
+    reader: Reader
     whole: bool = False
 
     @property
@@ -113,23 +117,22 @@ class TableReport(Report):
     @cached_property
     def cells(self) -> Sequence[Cell]:
         """Row by column: ours beside the paper's."""
-        if self.whole:
-            return self.details.cells
-        return build_cells(self.runs, self.store, self._measured)
+        return self.details.cells if self.whole else self.stored.cells
 
     @cached_property
-    def _measured(self) -> Measured:
-        """The scores of all prompts, read once."""
-        return read_scores(self.runs, self.store)
+    def stored(self) -> StoredTable:
+        """What the store holds of it."""
+        from harness.report.build import StoredTable
+
+        lacking = lacking_rows(self.runs.table, self.runs.profile)
+        return StoredTable(self.runs, self.reader, lacking)
 
     @cached_property
     def details(self) -> WholeReport:
         """The cells, and everything that is said beside them."""
-        from harness.report.build import build_report, with_all_rows
+        from harness.report.build import with_all_rows
 
-        if self.whole:
-            return with_all_rows(build_report(self.runs, self.store))
-        return build_report(self.runs, self.store, cells=self.cells, measured=self._measured)
+        return with_all_rows(self.stored.report) if self.whole else self.stored.report
 
     def to_frame(self) -> pd.DataFrame:
         """Return the cells, a line for each."""
@@ -149,7 +152,7 @@ class TableReport(Report):
         """Write it to the folder of published results; return its own folder."""
         from harness.report.publish import publish
 
-        return publish(self.runs, self.store, results_dir, allow_fewer=allow_fewer)
+        return publish(self.stored, results_dir, allow_fewer=allow_fewer)
 
     def _repr_html_(self) -> str:
         from harness.report import view
@@ -249,11 +252,12 @@ class GroupReport(Report):
 
 def report_of(work: Work, store: Store) -> Report:
     """Return what a store holds of some work."""
-    if isinstance(work, TableRuns):
-        return TableReport(work, store)
     if isinstance(work, FigureRuns):
         return FigureReport(work, store)
-    return GroupReport(tuple(TableReport(runs, store) for runs in work.tables), work.left_out)
+    reader = Reader(store)
+    if isinstance(work, TableRuns):
+        return TableReport(work, reader)
+    return GroupReport(tuple(TableReport(runs, reader) for runs in work.tables), work.left_out)
 
 
 def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
@@ -390,8 +394,6 @@ def judge(
     They are judged by the store, of the seeds given or the most complete ones of each table, or by
     what is published. `on_note` hears of seeds that are left out.
     """
-    from harness.report.claims import judge_figures
-
     tables, declared = dict(all_tables()), figure_claims()
     names = _spelt_out(names)
     for i, name in enumerate(names):
@@ -414,12 +416,13 @@ def judge(
     }
     of: dict[str, Sequence[int]] = {}
     verdicts: list[Verdict] = []
+    reader, controls = Reader(Store(store_dir())), KnownControls(profile, None, results_dir())
     for table in tables.values():
         if table.id in wanted or any(claim.id in measured_by for claim in table.claims):
             verdicts += (
-                _published(of, table, profile)
+                _published(of, table, profile, controls)
                 if published
-                else _stored(of, table, profile, seeds, on_note)
+                else _stored(of, table, profile, seeds, reader, on_note)
             )
     verdicts += judge_figures(declared, verdicts, profile.scale)
     return Judged([verdict for verdict in verdicts if verdict.table in wanted], of)
@@ -442,11 +445,11 @@ def _stored(
     table: Table,
     profile: Profile,
     asked: Sequence[int] | None,
+    reader: Reader,
     on_note: Callable[[str], None],
 ) -> list[Verdict]:
     """Judge a table by what the store holds, of seeds or of the most complete; `of` gets them."""
-    from harness.report.claims import judge_runs
-    from harness.report.verdicts import judge_without
+    from harness.report.build import StoredTable
 
     lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]
@@ -454,18 +457,16 @@ def _stored(
         return judge_without(table, profile.scale, lacking[table.rows[0].id])
     seeds = seeds_shown(table, profile, None, on_note) if asked is None else asked
     of[table.id] = seeds
-    return judge_runs(plan_table(table, profile, seeds, rows), Store(store_dir()), lacking)
+    return StoredTable(plan_table(table, profile, seeds, rows), reader, lacking).verdicts
 
 
-def _published(of: dict[str, Sequence[int]], table: Table, profile: Profile) -> list[Verdict]:
+def _published(
+    of: dict[str, Sequence[int]], table: Table, profile: Profile, controls: KnownControls
+) -> list[Verdict]:
     """Judge a table by what is published of it; `of` gets its seeds."""
-    from harness.report.claims import judge_published
-    from harness.report.publish import read_published
-    from harness.report.verdicts import judge_without
-
     folder = results_dir() / profile.name / table.id
     if not folder.is_dir():
         return judge_without(table, profile.scale, f"`{table.id}` is not published")
     found = read_published(folder)
     of[table.id] = found.report.seeds
-    return judge_published(table, found, profile)
+    return judge_published(table, found, controls)

@@ -205,6 +205,7 @@ class Selection:
             UserError: The profile cannot run it, or a row does not exist.
         """
         from harness.report.page.contents import runnable
+        from harness.report.rows import Reader
         from harness.selection import reporting
         from harness.trainer.runs import plan_table
 
@@ -219,18 +220,19 @@ class Selection:
             asked = self._asked(seeds) or reporting.seeds_shown(
                 table, self.profile, self.rows, note
             )
-            return reporting.TableReport(plan_table(table, self.profile, asked, self.rows), store)
-        tables, left_out = [], {}
+            runs = plan_table(table, self.profile, asked, self.rows)
+            return reporting.TableReport(runs, Reader(store))
+        tables, left_out, reader = [], {}, Reader(store)
         for table in self.tables:
             asked = self._asked(seeds) or reporting.seeds_shown(
                 table, self.profile, self.rows, note
             )
-            runs, lacking = runnable(table, self.profile, asked)
-            if runs is None:
+            some, lacking = runnable(table, self.profile, asked)
+            if some is None:
                 left_out[table.id] = [lacking[table.rows[0].id]]
                 note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
             else:
-                tables.append(reporting.TableReport(runs, store, whole=True))
+                tables.append(reporting.TableReport(some, reader, whole=True))
         return reporting.GroupReport(tuple(tables), left_out)
 
     def page(
@@ -255,6 +257,7 @@ class Selection:
 
             return as_html(from_results(self.tables, self.profile, results_dir()))
         from harness.report.page.contents import from_store
+        from harness.report.rows import Reader
         from harness.selection import reporting
 
         def of(table: Table) -> Sequence[int]:
@@ -263,8 +266,8 @@ class Selection:
             )
 
         figures = declared.all_figures().values()
-        store = Store(store_dir())
-        return as_html(from_store(self.tables, self.profile, of, store, results_dir(), figures))
+        reader = Reader(Store(store_dir()))
+        return as_html(from_store(self.tables, self.profile, of, reader, results_dir(), figures))
 
     def findings(self) -> str:
         """Return what is published of the tables, a computed sentence each, as Markdown.
@@ -323,16 +326,17 @@ class Selection:
         """Publish those tables of a group that were run; a refused one does not stop the others."""
         from harness.report.asked import recall
         from harness.report.publication import Refused
+        from harness.report.rows import Reader
         from harness.selection import reporting
         from harness.trainer.runs import plan_table, sorted_out
 
         runnable, left_out = sorted_out(self.name, self.tables, self.profile)
-        store, refused = Store(store_dir()), []
+        reader, refused = Reader(Store(store_dir())), []
         for table in runnable:
             asked = self._asked(seeds) or reporting.seeds_shown(
                 table, self.profile, self.rows, note
             )
-            report = reporting.TableReport(plan_table(table, self.profile, asked), store)
+            report = reporting.TableReport(plan_table(table, self.profile, asked), reader)
             # Rows of other tables do not make it one that was run.
             never = recall(work_dir(), table.id, self.profile.name) is None
             if never or {cell.state for cell in report.cells} <= {"not_run", "not_available"}:

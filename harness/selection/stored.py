@@ -9,7 +9,7 @@ computed again, and are dropped only on demand.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -18,8 +18,8 @@ from harness.project import results_dir, work_dir
 from harness.registry.declared import all_figures, all_tables
 from harness.registry.profile import lacking_rows, supported_rows
 from harness.report.asked import ever_asked, most_complete, recall, shown_seeds, with_own_files
-from harness.report.cells import build_cells
-from harness.report.model import Cell
+from harness.report.build import StoredTable
+from harness.report.rows import Reader
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.files import BrokenEntry, explained
 from harness.runtime.remote import Remote
@@ -264,29 +264,24 @@ def states_after(work: Work, report: Report) -> list[TableState]:
     if isinstance(report, FigureReport):
         # A figure has no rows of its own to track, only the runs of its tables' rows.
         return [TableState(part, ()) for part in parts_of(work)]
-    return [
-        state
-        for table in report.tables
-        for state in states_of(table.runs, table.cells, table.store)
-    ]
+    return [state for table in report.tables for state in states_of(table.stored, table.reader)]
 
 
-def states_of(runs: TableRuns, cells: Sequence[Cell], store: Store) -> list[TableState]:
+def states_of(stored: StoredTable, reader: Reader) -> list[TableState]:
     """Return what tracking shows of a table after a command has computed some of its runs.
 
     Of runs there are those of the command. Rows are those of the whole table with the seeds that a
     report shows, whichever rows and seeds the command named, so that writing after a run and
     writing from the store are the same.
     """
+    runs = stored.runs
     rows = supported_rows(runs.table, runs.profile)
-    shown = shown_seeds(work_dir(), store, runs.table, runs.profile, rows)
+    shown = shown_seeds(work_dir(), reader.store, runs.table, runs.profile, rows)
     seeds = runs.seeds if shown is None else shown.seeds
     if (rows, seeds) == (runs.row_ids, runs.seeds):
-        return [TableState(runs, cells, _details(runs, cells, store))]
-    return [
-        TableState(runs, ()),
-        _whole_state(plan_table(runs.table, runs.profile, seeds, rows), store),
-    ]
+        return [_whole_state(stored, reader)]
+    whole = plan_table(runs.table, runs.profile, seeds, rows)
+    return [TableState(runs, ()), _whole_state(_stored(whole, reader), reader)]
 
 
 def asked_states(store: Store) -> list[TableState]:
@@ -295,7 +290,7 @@ def asked_states(store: Store) -> list[TableState]:
     Of runs there are those of all seeds ever asked for, of rows those with the seeds that a report
     shows. Of a figure that was run there are the runs behind it, by table and without cells.
     """
-    states = []
+    states, reader = [], Reader(store)
     for runs in _ever_run():
         if isinstance(runs, FigureRuns):
             states += [TableState(part, ()) for part in runs.parts.values()]
@@ -305,32 +300,27 @@ def asked_states(store: Store) -> list[TableState]:
         if shown.seeds != asked:
             states.append(TableState(runs, ()))
             runs = plan_table(table, profile, shown.seeds, runs.row_ids)
-        states.append(_whole_state(runs, store))
+        states.append(_whole_state(_stored(runs, reader), reader))
     return states
 
 
-def _whole_state(runs: TableRuns, store: Store) -> TableState:
-    cells = build_cells(runs, store)
-    return TableState(runs, cells, _details(runs, cells, store))
+def _stored(runs: TableRuns, reader: Reader) -> StoredTable:
+    return StoredTable(runs, reader, lacking_rows(runs.table, runs.profile))
 
 
-def _details(runs: TableRuns, cells: Sequence[Cell], store: Store) -> Callable[[], Details]:
-    """Return what makes the report of a table, its finding and its page, once it is asked for."""
+def _whole_state(stored: StoredTable, reader: Reader) -> TableState:
+    """Return the state of a table; its report and its page are made once they are asked for."""
+    runs = stored.runs
 
     @cache
-    def make() -> Details:
-        from harness.report.build import build_report
-        from harness.report.claims import judge_runs
+    def details() -> Details:
         from harness.report.findings import finding
         from harness.report.page.contents import from_store
         from harness.report.page.page import as_html
 
-        report = build_report(runs, store, cells=cells)
-        lacking = lacking_rows(runs.table, runs.profile)
-        found = finding(report, judge_runs(runs, store, lacking))
         page = from_store(
-            [runs.table], runs.profile, lambda _: runs.seeds, store, results_dir(), ()
+            [runs.table], runs.profile, lambda _: runs.seeds, reader, results_dir(), ()
         )
-        return Details(report, found, as_html(page))
+        return Details(stored.report, finding(stored.report, stored.verdicts), as_html(page))
 
-    return make
+    return TableState(runs, stored.cells, details)

@@ -339,12 +339,8 @@ def find_sweep(sweeps: Mapping[str, Sweep], name: str) -> Sweep:
     return find("sweep", sweeps, name)
 
 
-def recipe_settings() -> list[str]:
-    """Return the path of every setting of a recipe, as in `recipe.creator.metric`."""
-    return list(_leaves(Recipe, "recipe"))
-
-
 def _leaves(model: type[BaseModel], prefix: str) -> list[str]:
+    """Return the path of every setting of a model, as in `recipe.creator.metric`."""
     found: list[str] = []
     for name, field in model.model_fields.items():
         inner, path = models_in(field.annotation), f"{prefix}.{name}"
@@ -354,7 +350,7 @@ def _leaves(model: type[BaseModel], prefix: str) -> list[str]:
 
 def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
     """Yield what is wrong with names that pydantic does not know of."""
-    known = recipe_settings()
+    known = _leaves(Recipe, "recipe")
     for path in sweep.space:
         if path.startswith("profile.") or path in known:
             continue

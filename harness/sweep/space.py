@@ -18,7 +18,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from pydantic import BaseModel, ValidationError
 from harness.errors import HarnessError, UserError
 from harness.registry.documents import nearest
 from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
-from harness.registry.recipe import Recipe, merge
+from harness.registry.recipe import Recipe, flattened, merge
 from harness.report.scores import read_rows
 from harness.runtime import Store
 from harness.sweep.declaration import COSTS, Measure, Point, Scalar, Sweep
@@ -108,11 +108,8 @@ def check_settings(sweep: Sweep, profile: Profile) -> None:
                 f"the sweep `{sweep.name}` measures `{objective.measure}`, which only the embedded "
                 f"world has; on `{profile.name}` take one of {', '.join(BY_REWARD)}"
             )
-    known = [
-        name
-        for name in leaves(profile.model_dump(by_alias=True), "profile")
-        if name.split(".")[1] in SEARCHABLE
-    ]
+    settings = flattened(profile.model_dump(by_alias=True))
+    known = [f"profile.{path}" for path in settings if path.partition(".")[0] in SEARCHABLE]
     for path in sweep.space:
         if path.startswith("profile.") and path not in known:
             raise UserError(
@@ -283,15 +280,6 @@ def nested(point: Point) -> dict[str, Any]:
             inner = inner.setdefault(parent, {})
         inner[name] = value
     return found
-
-
-def leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    """Yield the dotted path of every setting in nested mappings."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}.{name}")
-        else:
-            yield f"{prefix}.{name}"
 
 
 def shown(point: Point) -> str:

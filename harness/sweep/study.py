@@ -25,7 +25,6 @@ a killed trial is noticed minutes later.)
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import platform
 import uuid
@@ -65,6 +64,7 @@ from harness.runtime import Json, canonical_json
 from harness.runtime.files import explained
 from harness.runtime.leases import hold, is_held
 from harness.runtime.manifest import utc_now
+from harness.runtime.stage import digest
 from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
 from harness.tracking.connection import shown, without_secrets
@@ -179,8 +179,7 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
     # What is tried first is not named: it changes no trial's numbers.
     if sweep.limits:
         identity["limits"] = sweep.model_dump(mode="json", include={"limits"})["limits"]
-    digest = hashlib.sha256(canonical_json(identity).encode("ascii")).hexdigest()
-    return f"{sweep.name}/{profile.name}/{digest[:8]}"
+    return f"{sweep.name}/{profile.name}/{digest(canonical_json(identity))[:8]}"
 
 
 def open_study(sweep: Sweep, name: str, storage: BaseStorage, where: str) -> optuna.Study:

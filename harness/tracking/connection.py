@@ -367,12 +367,10 @@ _ENDED = "ended.json"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a work folder knows of runs.
+    """What a work folder knows of runs, by their identities.
 
-    Attributes:
-        benchmarks: The benchmarks asked for of each run that was ever marked, by its identity.
-        computing: Identities of the runs that something computes now.
-        ended: The marks of processes that have ended.
+    `benchmarks` has those asked for of each run that was ever marked, `computing` the runs that
+    something computes now, `ended` the marks of processes that have ended.
     """
 
     benchmarks: Mapping[str, frozenset[str]]

@@ -68,11 +68,7 @@ def table_records(
     asked: Asked,
     details: Callable[[], Details] | None = None,
 ) -> list[Record]:
-    """Return the records of a table: its runs, then its rows, if there are cells of it.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
+    """Return the records of a table: its runs, then its rows, if there are cells of it."""
     runs = {
         key: record
         for key, run in table_runs.runs.items()

@@ -22,6 +22,7 @@ from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.report.claims import judge_published
+from harness.report.controls import KnownControls
 from harness.report.findings import finding
 from harness.report.publication import DIGESTS, REPORT, check_files
 from harness.report.publish import Published, published_folders, read_published
@@ -67,8 +68,11 @@ def published_records(results_dir: Path) -> list[Record]:
         for key, run in _runs(found):
             runs.setdefault(key, run).add(found, run.stages)
     records = {key: run.record() for key, run in runs.items()}
+    profiles = {published.report.profile.name: published.report.profile for published in tables}
+    known = {name: KnownControls(it, None, results_dir) for name, it in profiles.items()}
     for published in tables:
-        records |= {("table", r.identity, 0): r for r in _table(published, records)}
+        own = _table(published, records, known[published.report.profile.name])
+        records |= {("table", record.identity, 0): record for record in own}
     return [*records.values(), *_sweeps(results_dir)]
 
 
@@ -187,7 +191,9 @@ def _runs(found: Published) -> Iterator[tuple[tuple[str, str, int], _Run]]:
             yield (profile.name, run_id, seed), run
 
 
-def _table(found: Published, runs: Mapping[tuple[str, str, int], Record]) -> list[Record]:
+def _table(
+    found: Published, runs: Mapping[tuple[str, str, int], Record], known: KnownControls
+) -> list[Record]:
     """Return the records of a published table."""
     report = found.report
     table, profile = report.table, report.profile
@@ -207,9 +213,7 @@ def _table(found: Published, runs: Mapping[tuple[str, str, int], Record]) -> lis
         from harness.report.page.page import as_html
 
         page = from_results([table], profile, found.folder.parent.parent)
-        return Details(
-            report, finding(report, judge_published(table, found, profile)), as_html(page)
-        )
+        return Details(report, finding(report, judge_published(table, found, known)), as_html(page))
 
     return TableContent(
         table=table,

@@ -18,7 +18,6 @@ leaves out what it does not understand, and shows its usual page.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import math
 import re
@@ -33,7 +32,9 @@ from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from harness.registry.documents import as_yaml
+from harness.registry.recipe import flattened
 from harness.runtime import Json, Point, canonical_json
+from harness.runtime.stage import digest
 
 VERSION = 3
 """Version of the projection; bumped when the same store should look different in MLflow."""
@@ -127,30 +128,19 @@ class Model:
 class Record:
     """What MLflow should hold of one run or row.
 
-    Attributes:
-        experiment: Name of the MLflow experiment.
-        note: What the experiment is, for its page.
-        identity: Value of the tag `ID`.
-        name: The MLflow run's name.
-        status: Whether it is computed now, and how it ended otherwise.
-        start_ms: Milliseconds since 1970.
-        end_ms: Milliseconds since 1970; None while running.
-        params: Parameters.
-        tags: Tags, without those the server adds.
-        datasets: Data sets trained on.
-        scores_digest: Identifies the scores.
-        read_scores: Reads the scores, metrics without steps.
-        curves: The curves of finished training stages, by the prefix of their metrics.
-        open: Prefixes of the metrics of training stages that are not finished; the first stages
-            of an online run may be, and then its prefix is in `curves` as well.
-        view: More tags of the experiment: what its page opens on.
-        files: Artifacts, written once the run has ended; None where there are none.
-        model: The policy it trained, once it is there.
-        describe: Makes the description in Markdown from what the rest says; `{experiment:NAME}` in
-            it becomes the id of an experiment.
-        costs: What it cost, by metric name; they are among the scores as well.
-        reproducible: All but times, costs and versions follows from the identity, so that what
-            another work folder has written of it stands.
+    `note` is what its experiment is, for the experiment's page, and `view` has more tags of it:
+    what its page opens on. `identity` is the value of the tag `ID`; times are milliseconds since
+    1970, the end None while running. `scores_digest` identifies what `read_scores` reads, metrics
+    without steps. `costs` are among the scores as well.
+
+    `curves` has the curves of finished training stages, by the prefix of their metrics, `open`
+    the prefixes of those that are not finished; the first stages of an online run may be, and
+    then its prefix is in both. Artifacts are written once the run has ended, the model once it is
+    there. `describe` makes the description in Markdown; `{experiment:NAME}` in it becomes an
+    experiment's id.
+
+    Of a `reproducible` record all but times, costs and versions follows from the identity, so
+    that what another work folder has written of it stands.
     """
 
     experiment: str
@@ -206,7 +196,7 @@ class Record:
 
 def sha256(content: object) -> str:
     """Return the sha256 of JSON data as 64 hexadecimal digits."""
-    return hashlib.sha256(canonical_json(content).encode("ascii")).hexdigest()
+    return digest(canonical_json(content))
 
 
 def metric_name(name: str) -> str:
@@ -242,17 +232,12 @@ def milliseconds(iso: str) -> int:
     return round(datetime.fromisoformat(iso).timestamp() * 1000)
 
 
-def flatten(value: object, name: str) -> dict[str, str]:
+def flatten(settings: Mapping[str, object], name: str) -> dict[str, str]:
     """Return nested settings as parameters with dotted names.
 
     Lists become one text and null becomes `none`, because MLflow's parameters are texts.
     """
-    if isinstance(value, Mapping):
-        found: dict[str, str] = {}
-        for key, item in value.items():
-            found |= flatten(item, f"{name}.{key}")
-        return found
-    return {name: _text(value)}
+    return {f"{name}.{path}": _text(value) for path, value in flattened(settings).items()}
 
 
 def recipe_file(recipes: Mapping[str, Json]) -> Files:

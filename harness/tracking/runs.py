@@ -91,9 +91,6 @@ def run_record(
     """Return what MLflow should hold of a run; None where nothing of it was run yet.
 
     The benchmarks the run asks for count where it was never marked.
-
-    Raises:
-        StoreError: The store cannot be read.
     """
     identity = run_identity(run)
     marked = asked.benchmarks.get(identity)

@@ -70,20 +70,12 @@ class Details:
 
 @dataclass(frozen=True)
 class TableContent:
-    """A table at a profile, from whichever source.
+    """A table at a profile, from whichever source, with the root seeds and the rows that are shown.
 
-    Attributes:
-        table: The table.
-        profile: The profile.
-        seeds: Root seeds shown.
-        rows: The rows shown, in printed order.
-        cells: The report's cells.
-        behind: The records of the runs behind each row, by the row's id; a row without any is left
-            out.
-        experiment: Name of the experiment.
-        runs: Name of the experiment of its runs.
-        source: The command that makes it.
-        details: Makes what is said beside the cells; None where nobody can.
+    `behind` has the records of the runs behind each row, by the row's id; a row without any is
+    left out. `experiment` and `runs` name the experiments of the table and of its runs, `source`
+    is the command that makes it. `details` makes what is said beside the cells; None where nobody
+    can.
     """
 
     table: Table

@@ -212,11 +212,7 @@ class Tracker:
         return Counter(change for change, _ in changes)
 
     def records(self, states: Sequence[TableState]) -> list[Record]:
-        """Return what the store says of some tables, for any place it may be written to.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
+        """Return what the store says of some tables, for any place it may be written to."""
         return self._records(states, self._writer.marks.read())
 
     def _records(self, states: Sequence[TableState], asked: Asked) -> list[Record]:

@@ -28,16 +28,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from harness.eva.evolving import Prompt
-from harness.eva.stream import Fed, MiniBatch, PromptStream
+from harness.eva.stream import Fed, MiniBatch, PromptStream, StreamSettings
 from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
-from harness.registry.recipe import Online
 from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import StageContext
-from harness.trainer.plan import stream_settings
 from harness.trainer.steps import (
     SCORING_BATCH,
     assistant,
@@ -174,25 +172,23 @@ class Source:
 
     def __init__(self, ctx: StageContext, hyper: OnlineAlgorithm) -> None:
         """Begin a segment where the one before ended; `hyper` says how rollouts are sampled."""
-        s = ctx.settings
+        s = cast(dict[str, Any], ctx.settings)
         self.trained: Rows = []
-        self.seed = cast(int, s["seed"])
+        self.seed: int = s["seed"]
         self._hyper = hyper
-        self._prompt_metrics = runtime_of(str(s["policy"])).prompt_metrics()
-        self._penalty = cast(float, s["missing_eos_penalty"])
-        self._reward_model = load_reader(str(s["reward_model"]), s, "one answer")
-        self._ranker = load_reader(str(s["ranker"]), s, "one answer") if s["ranker"] else None
+        self._prompt_metrics = runtime_of(s["policy"]).prompt_metrics()
+        self._penalty: float = s["missing_eos_penalty"]
+        self._reward_model = load_reader(s["reward_model"], s, "one answer")
+        self._ranker = load_reader(s["ranker"], s, "one answer") if s["ranker"] else None
         human = prompts_of(read_prompts(ctx.inputs["prompts"]))
         if "pass" in s:
             # Else a later pass would see the mini-batches of the first.
-            rng = np.random.default_rng([self.seed, cast(int, s["pass"])])
+            rng = np.random.default_rng([self.seed, s["pass"]])
             human = [human[i] for i in rng.permutation(len(human))]
-        creating = runtime_of(str(s["creator"])) if s["creator"] else None
+        creating = runtime_of(s["creator"]) if s["creator"] else None
         evolver = creating.evolver(s) if creating else None
         self.stream = PromptStream(
-            stream_settings(
-                Online.model_validate(s["online"]), cast(int, s["x"]), cast(int, s["retries"])
-            ),
+            StreamSettings(**s["online"], x=s["x"], retries=s["retries"]),
             human,
             evolver.creator if evolver else None,
             self.seed,
@@ -201,7 +197,7 @@ class Source:
         )
         self.costs = dict.fromkeys(COSTS, 0)
         if "before" in ctx.inputs:
-            self._restore(ctx.inputs["before"], new_prompts=cast(bool, s["new_prompts"]))
+            self._restore(ctx.inputs["before"], new_prompts=s["new_prompts"])
         self._batch: MiniBatch | None = None
         self._children = self._dropped = self._unusable = self._repeated = 0
 

@@ -46,7 +46,7 @@ authors' scripts (answers to X_1 come from the policy already trained on X_1).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from harness.errors import UserError
 from harness.eva.stream import StreamSettings
@@ -373,7 +373,7 @@ def segments(
     hyper = profile.training.of(str(recipe.algorithm))
     assert isinstance(hyper, OnlineTraining)
     steps = segment_steps(online, hyper, profile.x)
-    stream_settings(online, profile.x, profile.creator.retries)
+    StreamSettings(**online.model_dump(), x=profile.x)  # refused where the buffer is too small
     settings = _of_all_segments(planner, recipe, seed, hyper)
     made: list[tuple[Stage, Stage]] = []
     for number in range(online.length * hyper.segments):
@@ -405,20 +405,6 @@ def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
             f"{hyper.segments} segments: choose an `online.minibatch` and `segments` that divide x."
         )
     return steps
-
-
-def stream_settings(online: Online, x: int, retries: int) -> StreamSettings:
-    """Return how mini-batches are made where an iteration has x prompts."""
-    same = {f.name for f in fields(StreamSettings)} & Online.model_fields.keys()
-    return StreamSettings(
-        **online.model_dump(include=same),
-        capacity=round(online.buffer * x),
-        shape="tree" if online.method == "tree_bon" else "independent",
-        warm_up_steps=(
-            None if online.warm_up is None else round(online.warm_up * x / online.minibatch)
-        ),
-        retries=retries,
-    )
 
 
 def _of_all_segments(

@@ -18,10 +18,7 @@ from harness.registry.recipe import Recipe
 from harness.runtime import Plan
 from harness.trainer.plan import Planner
 
-SMALL: dict[str, Any] = {
-    "minibatch": 8, "capacity": 64, "metric": "a_avg", "n_new": 4, "n_new_bootstrap": 2,
-    "ratio_evol": 0.5, "evolve_share": 0.5,
-}  # fmt: skip
+SMALL: dict[str, Any] = {"x": 120, "buffer": 64 / 120}
 
 
 class Willing:
@@ -31,10 +28,10 @@ class Willing:
         return Rewrite(f"{prompt} {rng.integers(10**9)}", "deepening")
 
 
-def simulated(s: StreamSettings, x: int, steps: int) -> list[tuple[int, int]]:
+def simulated(s: StreamSettings, steps: int) -> list[tuple[int, int]]:
     """Return children and scored prompts of each step of a real stream."""
     rng = np.random.default_rng(0)
-    human = [Prompt(f"h{i}", f"human {i}") for i in range(x)]
+    human = [Prompt(f"h{i}", f"human {i}") for i in range(s.x)]
     stream = PromptStream(s, human, Willing(), 0, quality=len)
     found = []
     for _ in range(steps):
@@ -50,7 +47,7 @@ def simulated(s: StreamSettings, x: int, steps: int) -> list[tuple[int, int]]:
         {},
         {"ratio_evol": 0.25},
         {"n_new": 8, "n_new_bootstrap": 4},
-        {"warm_up_steps": 6},
+        {"warm_up": 6 * 8 / 120},
         {"child_score": "parent"},
         {"rescore_every": 5},
         {"buffer_holds": "evolved_and_human"},
@@ -59,26 +56,26 @@ def simulated(s: StreamSettings, x: int, steps: int) -> list[tuple[int, int]]:
 )
 def test_steps_are_counted_as_the_stream_takes_them(changed: dict[str, Any]) -> None:
     """In every segment of 10 steps, over warm-up, mix-up and bootstrap."""
-    s, x = StreamSettings(**SMALL | changed), 120
-    steps = simulated(s, x, 60)
+    s = StreamSettings(**SMALL | changed)
+    steps = simulated(s, 60)
     for first in range(1, 60, 10):
         children, scored = (
             sum(column) for column in zip(*steps[first - 1 : first + 9], strict=True)
         )
-        found = count_steps(s, x, first, first + 9, evolves=True)
+        found = count_steps(s, first, first + 9, evolves=True)
         assert (found.children, found.scored) == (children, scored)
         assert (found.steps, found.trained, found.judged) == (10, 80, 0)
 
 
 def test_human_prompts_alone_are_not_evolved() -> None:
-    found = count_steps(StreamSettings(**SMALL), 120, 1, 10, evolves=False)
+    found = count_steps(StreamSettings(**SMALL), 1, 10, evolves=False)
     assert (found.trained, found.children, found.scored) == (80, 0, 0)
 
 
 def test_a_tree_asks_for_its_levels_and_has_the_upper_ones_judged() -> None:
     """Depth 3: of each chosen prompt 4 + 4 + 4 rewrites, of which the first 8 are scored."""
-    s = StreamSettings(**SMALL | {"shape": "tree", "tree_depth": 3})
-    found = count_steps(s, 120, 1, 1, evolves=True)
+    s = StreamSettings(**SMALL | {"method": "tree_bon", "tree_depth": 3})
+    found = count_steps(s, 1, 1, evolves=True)
     assert (found.children, found.judged) == (48, 32)
 
 

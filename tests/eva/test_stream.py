@@ -36,12 +36,9 @@ def rewards_of(prompts: Sequence[Prompt]) -> np.ndarray[Any, Any]:
     return np.array([[0.0, gap] for gap in gaps])
 
 
-def sizes(**changes: Any) -> StreamSettings:
-    base: dict[str, Any] = {
-        "minibatch": 8, "capacity": 64, "metric": "a_avg", "n_new": 4, "n_new_bootstrap": 2,
-        "ratio_evol": 0.5, "evolve_share": 0.5,
-    }  # fmt: skip
-    return StreamSettings(**base | changes)
+def sizes(capacity: int = 64, **changes: Any) -> StreamSettings:
+    base: dict[str, Any] = {"tree_depth": 1}  # and the paper's
+    return StreamSettings(**base | changes, x=64, buffer=capacity / 64)
 
 
 def humans(count: int) -> list[Prompt]:
@@ -105,7 +102,7 @@ def test_a_child_can_inherit_its_parents_informativeness() -> None:
 
 
 def test_a_tree_of_depth_two_keeps_the_children_of_the_best_child() -> None:
-    run = stream(shape="tree", tree_depth=2, child_score="parent")
+    run = stream(method="tree_bon", tree_depth=2, child_score="parent")
     _, fed = step(run)
     assert len(fed.children) == 16
     assert {c.generation for c in fed.children} == {2}
@@ -129,7 +126,7 @@ def test_the_buffer_can_be_scored_anew() -> None:
 
 
 def test_warm_up_can_end_after_a_number_of_steps() -> None:
-    run = stream(warm_up_steps=7)
+    run = stream(warm_up=7 * 8 / 64)
     assert [step(run)[0].phase for _ in range(9)] == ["warm-up"] * 7 + ["mix-up"] * 2
 
 
@@ -179,7 +176,9 @@ def test_a_buffer_that_unusable_rewrites_have_emptied_is_filled_by_evolving_all(
 @pytest.mark.parametrize("replacement", [False, True])
 def test_a_creator_that_mostly_fails_stops_no_run(fails: int, replacement: bool) -> None:
     """Prompts of a mini-batch go back where too few rewrites came in, the best first."""
-    run = stream(count=40, fails=fails, warm_up_steps=3, replacement=replacement, n_new_bootstrap=1)
+    run = stream(
+        count=40, fails=fails, warm_up=3 * 8 / 64, replacement=replacement, n_new_bootstrap=1
+    )
     for _ in range(30):
         batch, fed = step(run)
         if not fed.repeated:

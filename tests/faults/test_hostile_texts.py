@@ -17,11 +17,11 @@ from rounds import Player, Round
 from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs
 
-from harness.report.build import build_report
-from harness.report.cells import build_cells
+from harness.report.build import StoredTable
 from harness.report.model import Report
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
+from harness.report.rows import Reader
 from harness.runtime import Store
 from harness.tracking.connection import Asked
 from harness.tracking.projection import table_records
@@ -80,8 +80,8 @@ def filled(folder: Path, dice: random.Random) -> tuple[TableRuns, Store]:
 def test_hostile_texts_in_every_form(play: Player) -> None:
     def shown(played: Round) -> None:
         runs, store = filled(played.folder, played.dice)
-        cells = build_cells(runs, store)
-        report = build_report(runs, store, cells=cells)
+        found = StoredTable(runs, Reader(store))
+        cells, report = found.cells, found.report
         check_page(as_html(contents_of(runs, store)))
         check_markdown(as_markdown(report))
         check_latex(as_latex([report]))

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from toy_tables import DECLARATION, toy_runs, write_all
+from toy_tables import DECLARATION, stored, toy_runs, write_all
 
 from harness.project import results_dir
 from harness.registry.claims import FigureClaims, Qualitative
 from harness.registry.schema import Table
-from harness.report.cells import build_cells
-from harness.report.claims import counts, judge_figures, judge_runs, share_tested
+from harness.report.claims import counts, judge_figures, share_tested
 from harness.report.measurements import (
     Counts,
     null_scores,
@@ -297,8 +296,8 @@ def test_a_claim_over_the_baseline_row_shows_the_cell_s_gain(store: Store) -> No
     ]}  # fmt: skip
     runs = toy_runs(table=declared)
     write_all(store, runs)
-    (verdict,) = judge_runs(runs, store)
-    cells = {(cell.row, cell.column): cell for cell in build_cells(runs, store)}
+    (verdict,) = stored(runs, store).verdicts
+    cells = {(cell.row, cell.column): cell for cell in stored(runs, store).cells}
     cell = cells["eva-a_min", "ah_wr"]
     assert (verdict.margin, verdict.ci_low, verdict.ci_high) == (
         cell.gain, cell.gain_ci_low, cell.gain_ci_high

@@ -9,22 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_tables import DECLARATION, toy_runs, write_all
+from toy_tables import DECLARATION, stored, toy_runs, write_all
 
 from harness.registry.declared import all_tables
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
-from harness.report import controls as controls_module
-from harness.report.build import build_report
 from harness.report.cells import declared_cell, with_worth
-from harness.report.claims import judge_runs
 from harness.report.controls import (
     NO_CONTROLS,
     Controls,
+    KnownControls,
     checked_runs,
     controls_passed,
     declared_controls,
-    found_controls,
     inadmissible,
     paper_worth,
     worth_of,
@@ -233,13 +230,13 @@ def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> Non
                         "column": "ah_wr"}}]  # fmt: skip
     runs = toy_runs((0, 1, 2), table=DECLARATION | {"claims": claims})
     write_all(store, runs)
-    report = build_report(runs, store)
+    report = stored(runs, store).report
     assert report.inadmissible == NO_CONTROLS
     said = "whether a difference between prompts can be seen at \\`micro\\` is not shown"
     lines = [line for line in as_markdown(report).splitlines() if line]
     assert lines[1].startswith("- **Inadmissible:** " + said)
     assert as_text(report).splitlines()[1].startswith("Inadmissible  ")
-    assert judge_runs(runs, store)[0].verdict == "inadmissible"
+    assert stored(runs, store).verdicts[0].verdict == "inadmissible"
 
 
 def test_with_controls_a_table_says_power_and_worth(
@@ -259,9 +256,8 @@ def test_with_controls_a_table_says_power_and_worth(
         for seed in (0, 1, 2)
     }
     known = checked_runs(table(), MICRO, (0, 1, 2), curve, {})
-    for module in ("harness.report.cells", "harness.report.build"):
-        monkeypatch.setattr(f"{module}.found_controls", lambda *_: known)
-    report = build_report(runs, store)
+    monkeypatch.setattr(KnownControls, "published", known)
+    report = stored(runs, store).report
     cells = {(cell.row, cell.column): cell for cell in report.cells}
     uniform = cells["eva-uniform", "ah_wr"]
     assert uniform.worth is not None
@@ -316,13 +312,14 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
         published.table, SEEDS, published.measured, published.checked,
         {("dpo-h1/micro/seed0", "ah_wr"): "a" * 12},
     )  # fmt: skip
-    monkeypatch.setattr(controls_module, "_published", lambda *_: known)
+    monkeypatch.setattr(KnownControls, "published", known)
+    found = KnownControls(MICRO, None, tmp_path)
     same, other = (f"dpo-h1/micro/seed0@{name * 12}" for name in "ab")
     alien = f"dpo-eva/micro/seed0@{'c' * 12}"
-    assert found_controls(MICRO, None, tmp_path, [(same, "ah_wr"), (alien, "ah_wr")]) is known
-    assert found_controls(MICRO, None, tmp_path, [(other, "ae_lc")]) is known
-    assert found_controls(MICRO, None, tmp_path, [(other, "ah_wr")]) is None
+    assert found.beside([(same, "ah_wr"), (alien, "ah_wr")]) is known
+    assert found.beside([(other, "ae_lc")]) is known
+    assert found.beside([(other, "ah_wr")]) is None
 
 
 def test_without_published_controls_there_are_none(tmp_path: Path) -> None:
-    assert found_controls(MICRO, None, tmp_path) is None
+    assert KnownControls(MICRO, None, tmp_path).beside() is None

@@ -15,9 +15,8 @@ from toy_figures import (
     write_stage,
     write_stages,
 )
-from toy_tables import PROVENANCE, ToyWorld
+from toy_tables import PROVENANCE, ToyWorld, stored
 
-from harness.report.cells import build_cells
 from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.figures.scores import Point, ScoreData
@@ -74,7 +73,7 @@ def test_a_gain_is_the_cell_s_of_its_table(store: Store) -> None:
     write_judges(store, runs, "arena_hard", "alpaca_eval")
     report = assemble_figure(runs, store)
     assert states(report) == {"ok": 8}
-    cells = {(c.row, c.column): c for c in build_cells(runs.parts["table11"], store)}
+    cells = {(c.row, c.column): c for c in stored(runs.parts["table11"], store).cells}
     for column, panel in (("ae_lc", "AlpacaEval 2.0 · length-controlled win rate"),
                           ("ah_wr", "Arena-Hard v0.1 · win rate")):  # fmt: skip
         cell = cells["eva-pairrm8b", column]
@@ -104,7 +103,7 @@ def test_a_line_has_the_means_of_its_rows_and_the_paper_s(store: Store) -> None:
     runs = toy_figure("figure5")
     write_judges(store, runs, "arena_hard")
     report = assemble_figure(runs, store)
-    cells = {c.row: c for c in build_cells(runs.parts["table14"], store) if c.column == "ah_wr"}
+    cells = {c.row: c for c in stored(runs.parts["table14"], store).cells if c.column == "ah_wr"}
     panel = "2x prompts an iteration (table 14)"
     for row, iteration in (("base", 0), ("dpo-1", 1), ("eva-1", 2), ("eva-2", 3), ("eva-3", 4)):
         point = one(report, panel=panel, series="eva", at=str(iteration))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from toy_page import contents_of
-from toy_tables import toy_runs, write_all, write_prompts
+from toy_tables import stored, toy_runs, write_all, write_prompts
 
 from harness.errors import HarnessError
 from harness.registry.schema import Table
@@ -44,7 +44,7 @@ def test_what_is_measured_is_what_the_simulations_say(
     write_all(store, runs)
     write_prompts(store, runs)
     results = tmp_path / "results"
-    folder = publish(runs, store, results)
+    folder = publish(stored(runs, store), results)
     found = measure({"table90": table}, results / "micro", repetitions=3, deals=2)
     assert [entry.seeds for entry in found.simulated] == [3, 5]
     nulls = simulated_nulls([table], 3, seeds=5, prompts=PROMPTS, root=0)

@@ -10,22 +10,19 @@ from typing import Any
 
 import pytest
 from toy_page import RUN, write_judgments, write_lineage, write_training
-from toy_tables import DECLARATION, toy_runs, write_all, write_scores
+from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
 
 from harness.project import results_dir
 from harness.registry.claims import Claim
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.build import build_report
-from harness.report.cells import build_cells
 from harness.report.findings import finding
-from harness.report.model import Cell, Report
+from harness.report.model import Cell
 from harness.report.page.contents import from_results, published_pictures
 from harness.report.page.drawing import Axis, axis_of, budget, draw
 from harness.report.page.examples import judged_answers, offline_lineages
 from harness.report.page.page import margins, ticked_parts, visible
 from harness.report.rows import Reader, creator_stages, row_costs
-from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
 from harness.report.view_details import cost_block
@@ -51,10 +48,8 @@ CLAIM: dict[str, Any] = {
 
 def said_of(runs: TableRuns, store: Store) -> str:
     """Return the finding of a table."""
-    measured = read_scores(runs, store)
-    cells = build_cells(runs, store, measured)
-    report: Report = build_report(runs, store, cells=cells)
-    return finding(report, judge(Evidence.of(runs.table, cells, measured)))
+    found = stored(runs, store)
+    return finding(found.report, judge(Evidence.of(runs.table, found.cells, found.measured)))
 
 
 def claimed(**changes: Any) -> dict[str, Any]:
@@ -106,7 +101,7 @@ def test_a_finding_tells_better_from_worse_by_the_column(
     table = deepcopy(DECLARATION)
     table["columns"][0]["direction"] = direction
     runs = toy_runs(table=table)
-    report = build_report(runs, store)
+    report = stored(runs, store).report
     sign = -1 if direction == "lower" else 1
     gains = dict(zip(("base", "eva-uniform", "eva-a_min"), sides, strict=True))
     cells = []
@@ -337,7 +332,7 @@ def test_costs_in_words(store: Store) -> None:
         c.model_copy(update={"seconds": 120.0}) if c.state == "ok" else c
         for c in row_costs(runs, Reader(store))
     ]
-    report = build_report(runs, store)
+    report = stored(runs, store).report
     rows = {row[0]: row[1:] for row in cost_block(report, costs).rows}
     assert rows["θ_0: SFT"] == ("not trained", "–", "–", "–", "–", "–")
     assert rows["θ_{0→1}: DPO"] == ("2.0 min", "–", "2", "18", "63", "0")

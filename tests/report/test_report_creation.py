@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 
 import pytest
-from toy_tables import DECLARATION, PROVENANCE, toy_runs
+from toy_tables import DECLARATION, PROVENANCE, stored, toy_runs
 
-from harness.report.build import build_report
 from harness.report.model import Creation, Report
 from harness.report.render import as_markdown, as_text
 from harness.report.rows import creations, creator_stages
@@ -33,7 +32,7 @@ def write_creator(
 
 
 def report_of(runs: TableRuns, store: Store) -> Report:
-    return build_report(runs, store)
+    return stored(runs, store).report
 
 
 def by_row(runs: TableRuns, store: Store) -> dict[str, Creation]:

@@ -19,6 +19,7 @@ from toy_page import contents_of
 from toy_tables import (
     DECLARATION,
     judge_of,
+    stored,
     toy_runs,
     write_all,
     write_prompts,
@@ -27,14 +28,13 @@ from toy_tables import (
 
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
-from harness.report.build import build_report
-from harness.report.cells import build_cells
 from harness.report.model import Cell, Report
 from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.publish import publish, read_published
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
 from harness.report.render import latex_escape as escape
+from harness.report.rows import Reader
 from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
 from harness.runtime import Store
@@ -57,7 +57,7 @@ def runs(store: Store) -> TableRuns:
 
 @pytest.fixture
 def report(runs: TableRuns, store: Store) -> Report:
-    return build_report(runs, store)
+    return stored(runs, store).report
 
 
 def figures(report: Report) -> dict[tuple[str, str], list[str]]:
@@ -162,16 +162,16 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             scores = {"p0": 50.0 + seed, "p1": 52.0}
             if store.status(judge_of(runs, run_id, seed, "ah_wr").fingerprint) != "done":
                 write_scores(store, runs, run_id, seed, ah_wr=scores, mt_avg=scores)
-        publish(runs, store, results)
+        publish(stored(runs, store), results)
     pages = {
-        "store": from_store(tables, profile, lambda _: (0, 1), store, results),
+        "store": from_store(tables, profile, lambda _: (0, 1), Reader(store), results),
         "results": from_results(tables, profile, results),
     }
     cards = {name: cards_of(as_html(contents)) for name, contents in pages.items()}
     assert cards["store"].keys() == cards["results"].keys()
     for runs in planned:
-        cells = build_cells(runs, store)
-        report = build_report(runs, store, cells=cells)
+        found = stored(runs, store)
+        cells, report = found.cells, found.report
         records = {record.name: record for record in table_records(runs, cells, store, {}, UNKNOWN)}
         lines = csv.DictReader(io.StringIO(as_csv([report])))
         texts = [dict(facts(report)), facts_of_markdown(as_markdown(report))]
@@ -245,7 +245,7 @@ def test_mlflow_gets_the_numbers_of_the_cells(
 def test_what_is_published_is_the_same_report_again(
     report: Report, runs: TableRuns, store: Store, tmp_path: Path
 ) -> None:
-    folder = publish(runs, store, tmp_path / "results")
+    folder = publish(stored(runs, store), tmp_path / "results")
     again = read_published(folder).report.beside(runs.table, runs.profile)
     assert figures(again) == figures(report)
     assert facts(again) == facts(report)
@@ -282,7 +282,7 @@ def test_the_latex_document_compiles(report: Report, tmp_path: Path) -> None:
     )
     planned = toy_runs(table=table)
     store = Store(tmp_path / "store")
-    hostile = build_report(planned, store)
+    hostile = stored(planned, store).report
     (tmp_path / "report.tex").write_text(as_latex([report, hostile]), encoding="utf-8")
     command = [compiler, "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_tables import PROVENANCE, toy_runs, write_parquet
+from toy_tables import PROVENANCE, stored, toy_runs, write_parquet
 
 from harness.registry.recipe import Online
-from harness.report.build import build_report, online_settings
+from harness.report.build import online_settings
 from harness.report.page.examples import Examples, examples_of
 from harness.report.plots import WINDOW, curves_of, draw_curves
 from harness.report.rows import online_costs
@@ -139,7 +139,7 @@ def test_an_online_table_has_a_block_of_costs_and_none_of_an_offline_creator(
 ) -> None:
     runs = planned()
     write_run(store, runs, "eva-2x")
-    report = build_report(runs, store)
+    report = stored(runs, store).report
     titles = [block.title for block in detail_blocks(report)]
     assert titles == ["Training prompts", "Online training"]
     rows = {row[0]: row[1:] for row in detail_blocks(report)[-1].rows}

@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
-from toy_tables import ToyWorld, by_place, scores_file, write_parquet
+from toy_tables import ToyWorld, by_place, scores_file, stored, write_parquet
 
 from harness.errors import HarnessError
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.build import build_report
-from harness.report.cells import build_cells
-from harness.report.claims import judge_published, judge_runs
+from harness.report.claims import judge_published
+from harness.report.controls import KnownControls
 from harness.report.measurements import Counts, simulated_nulls
 from harness.report.model import Report, Verdict
 from harness.report.publish import publish, read_published
@@ -80,7 +79,7 @@ def filled(store: Store, seeds: tuple[int, ...] = (0, 1, 2), quality: float = 6.
 @pytest.fixture
 def results(store: Store, tmp_path: Path) -> Path:
     runs = filled(store)
-    publish(runs, store, tmp_path / "results")
+    publish(stored(runs, store), tmp_path / "results")
     return tmp_path / "results"
 
 
@@ -90,7 +89,7 @@ def test_rows_whose_prompts_differ_are_compared_by_the_means_of_their_seeds(stor
     Their variance is 0.01, that of the mean 0.01 / 3, with two degrees of freedom; every seed's
     difference is 1.
     """
-    cells = by_place(build_cells(filled(store), store))
+    cells = by_place(stored(filled(store), store).cells)
     cell = cells["eva-iter-1", "complexity"]
     half = float(stats.t.ppf(0.975, 2)) * math.sqrt(0.01 / 3)
     assert cell.state == "ok"
@@ -104,7 +103,7 @@ def test_rows_whose_prompts_differ_are_compared_by_the_means_of_their_seeds(stor
 
 def test_one_seed_is_over_its_prompts(store: Store) -> None:
     """Prompts at 0.99 and 1.01: the mean's standard error is 0.01, with one degree of freedom."""
-    cell = by_place(build_cells(filled(store, seeds=(0,)), store))["seed", "complexity"]
+    cell = by_place(stored(filled(store, seeds=(0,)), store).cells)["seed", "complexity"]
     assert cell.mean == pytest.approx(1.0)
     assert cell.ci_high == pytest.approx(1.0 + 0.01 * math.tan(0.475 * math.pi))
 
@@ -139,10 +138,11 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
 ) -> None:
     """Complexity rises by 1 with each step and seed, quality falls by 1."""
     runs = prompt_runs((0, 1, 2))
-    stored = by_id(judge_runs(runs, store))
-    published = by_id(judge_published(TABLE, read_published(results / "micro" / "table7"), MICRO))
-    assert stored == published
-    complexity, quality = stored["t7-complexity"], stored["t7-quality"]
+    verdicts = by_id(stored(runs, store).verdicts)
+    found = read_published(results / "micro" / "table7")
+    published = judge_published(TABLE, found, KnownControls(MICRO, None, results))
+    assert verdicts == by_id(published)
+    complexity, quality = verdicts["t7-complexity"], verdicts["t7-quality"]
     assert complexity.text == "supported (toy, by construction)"
     assert "counts operations" in (complexity.by_construction or "")
     assert complexity.margin == pytest.approx(1.0)
@@ -159,7 +159,7 @@ def test_by_construction_marks_what_is_supported_and_nothing_else() -> None:
 
 def report_of(store: Store, seeds: tuple[int, ...]) -> Report:
     runs = filled(store, seeds)
-    return build_report(runs, store)
+    return stored(runs, store).report
 
 
 def test_the_report_says_how_prompts_are_compared_and_what_is_by_construction(
@@ -190,7 +190,7 @@ def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None
     assert found["seed"].to_seed == 0.0
     assert (found["eva-iter-2"].to_seed or 0.0) > 0.1
     assert found["seed"].to_benchmarks == {}
-    block = distance_block(build_report(runs, store))
+    block = distance_block(stored(runs, store).report)
     assert block.head == ("row", "seed\nprompts")
 
 

@@ -17,6 +17,7 @@ from toy_page import write_judgments, write_lineage, write_training
 from toy_tables import (
     judge_of,
     scores_file,
+    stored,
     toy_runs,
     write_all,
     write_prompts,
@@ -39,7 +40,7 @@ def folder(store: Store, tmp_path: Path) -> Path:
     runs = toy_runs()
     write_all(store, runs)
     write_prompts(store, runs)
-    return publish(runs, store, tmp_path / "results")
+    return publish(stored(runs, store), tmp_path / "results")
 
 
 def seal(folder: Path, name: str) -> None:
@@ -93,7 +94,7 @@ def test_prompts_and_answers_are_published_where_they_are_the_embedded_world_s(
     write_lineage(store, runs)
     write_judgments(store, runs, "a verdict", "an answer")
     write_training(store, runs)
-    folder = publish(runs, store, tmp_path / "results", allow_fewer=True)
+    folder = publish(stored(runs, store), tmp_path / "results", allow_fewer=True)
     assert read_examples(folder / FILE) == examples_of(runs, store)
     assert FILE in json.loads((folder / "digests.json").read_text())["files"]
     page = from_results([runs.table], runs.profile, tmp_path / "results")
@@ -151,11 +152,11 @@ def test_a_changed_number_or_summary_is_found(folder: Path) -> None:
 def test_what_is_missing_is_published_as_missing(store: Store, tmp_path: Path) -> None:
     runs = toy_runs()
     results = tmp_path / "results"
-    folder = publish(runs, store, results, allow_fewer=True)
+    folder = publish(stored(runs, store), results, allow_fewer=True)
     assert TABLE.check(folder) == 0
     assert len(pq.read_table(scores_file(folder))) == 0
     write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
-    assert publish(runs, store, results, allow_fewer=True) == folder
+    assert publish(stored(runs, store), results, allow_fewer=True) == folder
     assert TABLE.check(folder) == 0
     assert {cell.state for cell in read_published(folder).report.cells} == {
         "partial", "not_run", "not_available",
@@ -168,13 +169,13 @@ def test_nothing_does_not_replace_what_stands_there(folder: Path, tmp_path: Path
     runs, empty, results = toy_runs(), Store(tmp_path / "empty"), tmp_path / "results"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(Refused) as refused:
-        publish(runs, empty, results)
+        publish(stored(runs, empty), results)
     assert "it lacks base/ah_wr (not run), base/mt_avg (not run), " in str(refused.value)
     assert "what stands there has 8 of 8 numbers that it has not" in str(refused.value)
     assert "`--allow-fewer table90`" in str(refused.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert verify(results).cells == 8
-    publish(runs, empty, results, allow_fewer=True)
+    publish(stored(runs, empty), results, allow_fewer=True)
     assert (TABLE.check(folder), verify(results).cells) == (0, 0)
 
 
@@ -193,18 +194,18 @@ def test_fewer_seeds_or_rows_do_not_replace_more(
     fewer = replace(runs, rows=runs.rows[:rows])
     results = folder.parent.parent
     with pytest.raises(Refused, match=words):
-        publish(fewer, store, results)
+        publish(stored(fewer, store), results)
     shutil.rmtree(folder)
     with pytest.raises(Refused, match=words):
-        publish(fewer, store, results)
-    publish(fewer, store, results, allow_fewer=True)
+        publish(stored(fewer, store), results)
+    publish(stored(fewer, store), results, allow_fewer=True)
     assert verify(results).cells == 2 * rows
 
 
 def test_more_seeds_replace_fewer(folder: Path, store: Store) -> None:
     runs = toy_runs((0, 1, 2))
     write_all(store, toy_runs((2,)))
-    publish(runs, store, folder.parent.parent)
+    publish(stored(runs, store), folder.parent.parent)
     assert read_published(folder).report.seeds == (0, 1, 2)
 
 
@@ -220,7 +221,7 @@ def test_what_a_killed_publication_left_is_put_right_by_the_next(
         verify(results)
     fewer = toy_runs((0,))
     with pytest.raises(Refused):
-        publish(fewer, store, results)
+        publish(stored(fewer, store), results)
     assert verify(results).cells == 8
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
 
@@ -257,7 +258,7 @@ def test_a_publication_that_fails_leaves_the_one_before(
     runs = toy_runs()
     monkeypatch.setattr("harness.report.scores.write_scores", full_disk)
     with pytest.raises(HarnessError, match="the disk is full"):
-        publish(runs, store, folder.parent.parent)
+        publish(stored(runs, store), folder.parent.parent)
     assert TABLE.check(folder) == 8
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
 
@@ -274,7 +275,7 @@ def test_what_stood_there_comes_back_where_another_cannot_take_its_place(
 
     monkeypatch.setattr(Path, "rename", full_disk)
     with pytest.raises(HarnessError, match="the disk is full"):
-        publish(toy_runs(), store, folder.parent.parent)
+        publish(stored(toy_runs(), store), folder.parent.parent)
     assert TABLE.check(folder) == 8
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
 
@@ -287,21 +288,19 @@ def test_nothing_from_cells_to_publishing_imports_a_model_library_or_pandas(
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from toy_tables import toy_runs
-from harness.report.cells import build_cells
+from toy_tables import stored, toy_runs
 from harness.report.render import as_json
 from harness.report.render import as_markdown
 from harness.report.publish import publish
 from harness.report.publish import TABLE
-from harness.report.build import build_report
 from harness.report.render import as_text
 from harness.runtime import Store
 from harness.strict import Strict
 runs, store = toy_runs(), Store(Path({str(store.root)!r}))
-cells = build_cells(runs, store)
-report = build_report(runs, store, cells=cells)
+cells = stored(runs, store).cells
+report = stored(runs, store).report
 assert as_text(report) and as_json(cells) and as_markdown(report)
-assert TABLE.check(publish(runs, store, Path({str(folder.parent.parent)!r}))) == 8
+assert TABLE.check(publish(stored(runs, store), Path({str(folder.parent.parent)!r}))) == 8
 heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}
 print(sorted(heavy & set(sys.modules)))
 """

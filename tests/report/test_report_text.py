@@ -14,11 +14,18 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
-from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_prompts, write_scores
+from toy_tables import (
+    DECLARATION,
+    judge_of,
+    stored,
+    toy_runs,
+    write_all,
+    write_prompts,
+    write_scores,
+)
 
 from harness.evaluation.calibration import Calibration, expected_judge, record_path
 from harness.report import view
-from harness.report.build import build_report
 from harness.report.model import Report
 from harness.report.render import as_json, as_markdown, as_text, escape
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
@@ -35,7 +42,7 @@ def full(store: Store, scale: str = "toy") -> Report:
 
 
 def report_of(runs: TableRuns, store: Store) -> Report:
-    return build_report(runs, store)
+    return stored(runs, store).report
 
 
 def test_no_place_is_blank_and_no_missing_number_is_zero(store: Store) -> None:

@@ -12,6 +12,7 @@ import pytest
 from toy_tables import (
     PROVENANCE,
     ToyWorld,
+    stored,
     toy_runs,
     write_parquet,
     write_prompts,
@@ -19,7 +20,6 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
-from harness.report.build import build_report
 from harness.report.findings import finding
 from harness.report.model import Agreement, Report, Study
 from harness.report.publication import DIGESTS, REPORT
@@ -27,6 +27,7 @@ from harness.report.publish import TABLE as PUBLISHED_TABLE
 from harness.report.publish import publish
 from harness.report.render import as_markdown, as_text
 from harness.report.reward_study import study_blocks, study_of
+from harness.report.scores import read_scores
 from harness.runtime import Stage, Store
 from harness.runtime.files import sha256_of
 from harness.trainer.factory import plan_study
@@ -105,13 +106,13 @@ def write_study(store: Store, runs: TableRuns, without: Sequence[Stage] = ()) ->
 
 
 def found(runs: TableRuns, store: Store) -> Study:
-    study = study_of(runs, store)
+    study = study_of(runs, store, read_scores(runs, store))
     assert study is not None
     return study
 
 
 def report_of(runs: TableRuns, store: Store) -> Report:
-    return build_report(runs, store)
+    return stored(runs, store).report
 
 
 def test_the_numbers_are_those_derived_by_hand(store: Store) -> None:
@@ -142,7 +143,8 @@ def test_a_study_comes_back_from_what_was_published(store: Store) -> None:
     write_study(store, runs)
     study = found(runs, store)
     assert Study.model_validate_json(study.model_dump_json()) == study
-    lacking = study_of(planned((0, 1, 2)), store)
+    runs = planned((0, 1, 2))
+    lacking = study_of(runs, store, read_scores(runs, store))
     assert lacking is not None
     assert not lacking.whole
     assert Study.model_validate_json(lacking.model_dump_json()) == lacking
@@ -150,7 +152,7 @@ def test_a_study_comes_back_from_what_was_published(store: Store) -> None:
 
 def test_a_table_without_a_study_has_none(store: Store) -> None:
     runs = toy_runs()
-    assert study_of(runs, store) is None
+    assert study_of(runs, store, read_scores(runs, store)) is None
     report = report_of(runs, store)
     assert study_blocks(report) == []
 
@@ -217,7 +219,7 @@ def folder(store: Store, tmp_path: Path) -> Path:
     runs = planned()
     write_study(store, runs)
     write_prompts(store, runs)
-    return publish(runs, store, tmp_path / "results")
+    return publish(stored(runs, store), tmp_path / "results")
 
 
 def seal(folder: Path) -> None:
@@ -270,6 +272,6 @@ def test_a_finding_waits_for_every_reward_model(store: Store) -> None:
     runs = planned()
     assert runs.study is not None
     write_study(store, runs, without=[runs.study.held_out[ROLES[0]]])
-    assert finding(build_report(runs, store), []).startswith(
+    assert finding(stored(runs, store).report, []).startswith(
         "Not every reward model has its numbers; in "
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_tables import judge_of, scores_file, toy_runs, write_all, write_prompts
+from toy_tables import judge_of, scores_file, stored, toy_runs, write_all, write_prompts
 
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, results_dir
@@ -33,7 +33,7 @@ def results(store: Store, tmp_path: Path) -> Path:
     runs = toy_runs()
     write_all(store, runs)
     write_prompts(store, runs)
-    publish(runs, store, tmp_path / "results")
+    publish(stored(runs, store), tmp_path / "results")
     return tmp_path / "results"
 
 

@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toy_tables import PROVENANCE, judge_of, write_parquet, write_prompts
+from toy_tables import PROVENANCE, judge_of, stored, write_parquet, write_prompts
 
 from harness.registry.declared import deviations
-from harness.report.build import build_report, with_all_rows
-from harness.report.cells import build_cells
+from harness.report.build import with_all_rows
 from harness.report.measurements import ErrorRates
 from harness.report.model import Verdict
 from harness.report.page.contents import Contents, Section, Traces, trace_store
 from harness.report.page.examples import examples_of
 from harness.report.rows import creator_stages
-from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
 from harness.runtime import Stage, Store
 from harness.trainer.runs import TableRuns
@@ -34,12 +32,15 @@ def contents_of(
     verdicts: Sequence[Verdict] | None = None,
 ) -> Contents:
     """Return what the page says of the toy table."""
-    measured = read_scores(runs, store)
-    cells = build_cells(runs, store, measured)
-    report = build_report(runs, store, cells=cells, costs=True)
+    found = stored(runs, store)
+    report = found.report_with_costs
     traces: Traces = {}
     trace_store(runs, store, traces)
-    judged = judge(Evidence.of(runs.table, cells, measured)) if verdicts is None else verdicts
+    judged = (
+        judge(Evidence.of(runs.table, found.cells, found.measured))
+        if verdicts is None
+        else verdicts
+    )
     section = Section(
         report=with_all_rows(report),
         verdicts=tuple(judged),

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
+from harness.report.build import StoredTable
 from harness.report.model import Cell
 from harness.report.origin import behind
+from harness.report.rows import Reader
 from harness.runtime import Json, Provenance, Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.runs import TableRuns
@@ -135,6 +137,11 @@ def write_all(store: Store, runs: TableRuns) -> None:
         wins = {f"p{i}": levels[run_id] + 2 * i + 2 * seed for i in range(4)}
         rating = {f"m{i}": levels[run_id] / 10 + i + seed / 7 for i in range(3)}
         write_scores(store, runs, run_id, seed, ah_wr=wins, mt_avg=rating)
+
+
+def stored(runs: TableRuns, store: Store) -> StoredTable:
+    """Return what a store holds of some runs."""
+    return StoredTable(runs, Reader(store))
 
 
 def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2") -> None:

@@ -15,7 +15,7 @@ from harness.runtime import LocalEngine, Plan, Stage, StageContext, Store
 from harness.trainer import steps
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
-from harness.worlds.lookup import world_of
+from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
@@ -136,3 +136,28 @@ def test_a_stage_called_here_writes_what_a_worker_wrote(
     written = store.open(stage.fingerprint)
     for file in tmp_path.iterdir():
         assert file.read_bytes() == (written / file.name).read_bytes(), file.name
+
+
+def test_prompts_of_a_benchmark_are_its_first_turns(small: Profile, tmp_path: Path) -> None:
+    identity = world_of(small).benchmark("validation")
+    steps.prompts_stage(StageContext({"benchmark": identity}, {}, tmp_path, 0))
+    rows = read_rows(tmp_path / "prompts.parquet")
+    items = runtime_of(identity).questions(identity)
+    assert [(row["prompt_id"], row["prompt"]) for row in rows] == [
+        (item.item_id, item.turn_1) for item in items
+    ]
+    assert {row["source"] for row in rows} == {"benchmark"}
+
+
+def test_pairs_are_gone_over_again_until_they_are_as_many(
+    runs: dict[str, Run], store: Store, tmp_path: Path
+) -> None:
+    stage = runs["plain"].iterations[0].pairs
+    before = pairs(store, stage)
+    inputs = {"pairs": store.open(stage.fingerprint)}
+    size = 2 * len(before) + 3
+    steps.repeat_stage(StageContext({"size": size}, inputs, tmp_path, 7))
+    found = [row["prompt_id"] for row in read_rows(tmp_path / "pairs.parquet")]
+    ids = sorted(row["prompt_id"] for row in before)
+    assert len(found) == size
+    assert [sorted(found[i : i + len(ids)]) for i in (0, len(ids))] == [ids, ids]

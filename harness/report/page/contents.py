@@ -18,9 +18,9 @@ from harness.registry.figures import Figure
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Table
 from harness.report import measurements
-from harness.report.build import build_report, with_all_rows, without_runs
-from harness.report.cells import build_cells
-from harness.report.claims import judge_figures, judge_published, judge_runs
+from harness.report.build import StoredTable, with_all_rows, without_runs
+from harness.report.claims import judge_figures, judge_published
+from harness.report.controls import KnownControls
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
 from harness.report.measurements import ErrorRates
@@ -33,7 +33,6 @@ from harness.report.publication import DIGESTS, REPORT, read_json
 from harness.report.publish import OF_STUDY, TABLE, Published, read_published, stages_of
 from harness.report.render import pictures
 from harness.report.rows import Reader
-from harness.report.scores import read_scores
 from harness.report.verdicts import judge_without
 from harness.report.verify import kind_of
 from harness.runtime import Store
@@ -139,7 +138,7 @@ def from_store(
     tables: Iterable[Table],
     profile: Profile,
     seeds: Callable[[Table], Sequence[int]],
-    store: Store,
+    reader: Reader,
     results_dir: Path,
     figures: Iterable[Figure] = (),
 ) -> Contents:
@@ -155,7 +154,7 @@ def from_store(
         StoreError: A stored file is not what was written.
         HarnessError: Published error rates are broken.
     """
-    reader, traces = Reader(store), Traces()
+    store, traces = reader.store, Traces()
     planned: list[TableRuns] = []
     sections = []
     shown: dict[str, tuple[Table, Sequence[int]]] = {}
@@ -168,7 +167,7 @@ def from_store(
             sections.append(_without_numbers(table, profile, own, reason, lacking))
             continue
         planned.append(runs)
-        sections.append(_stored_section(runs, reader, lacking))
+        sections.append(_stored_section(StoredTable(runs, reader, lacking)))
         trace_store(runs, store, traces)
     drawn = _drawn_figures(figures, shown, profile, store)
     found = Examples(
@@ -218,15 +217,12 @@ def runnable(
     return (plan_table(table, profile, seeds, rows) if rows else None), lacking
 
 
-def _stored_section(runs: TableRuns, reader: Reader, lacking: dict[str, str]) -> Section:
-    store = reader.store
-    measured = read_scores(runs, store)
-    cells = build_cells(runs, store, measured)
-    report = build_report(runs, store, cells=cells, measured=measured, reader=reader, costs=True)
+def _stored_section(stored: StoredTable) -> Section:
+    report = stored.report_with_costs
     return Section(
         report=with_all_rows(report),
-        verdicts=tuple(judge_runs(runs, store, lacking, cells, measured)),
-        absent=lacking,
+        verdicts=tuple(stored.verdicts),
+        absent=stored.lacking,
         pictures=tuple(Shown.drawn(found, "drawn from the store") for found in pictures(report)),
     )
 
@@ -249,9 +245,10 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     """
     folder, traces = results_dir / profile.name, Traces()
     tables = list(tables)
-    sections = [_published_section(table, profile, folder / table.id, traces) for table in tables]
-    known = [samples.read_examples(folder / table.id / samples.FILE) for table in tables]
-    shown = [found for found in known if found is not None]
+    known = KnownControls(profile, None, results_dir)
+    sections = [_published_section(table, folder / table.id, known, traces) for table in tables]
+    given = [samples.read_examples(folder / table.id / samples.FILE) for table in tables]
+    shown = [found for found in given if found is not None]
     found = Examples(
         _first(it.offline for it in shown),
         _first(it.online for it in shown),
@@ -267,7 +264,8 @@ def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
     return next((tuple(examples) for examples in found if examples), ())
 
 
-def _published_section(table: Table, profile: Profile, folder: Path, traces: Traces) -> Section:
+def _published_section(table: Table, folder: Path, known: KnownControls, traces: Traces) -> Section:
+    profile = known.profile
     if not folder.is_dir():
         absent = {row.id: NOT_PUBLISHED for row in table.rows}
         reason = f"`{table.id}` is {NOT_PUBLISHED}"
@@ -278,7 +276,7 @@ def _published_section(table: Table, profile: Profile, folder: Path, traces: Tra
     shown = {row.id for row in report.rows}
     return Section(
         report=with_all_rows(report),
-        verdicts=tuple(judge_published(table, found, profile)),
+        verdicts=tuple(judge_published(table, found, known)),
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
         pictures=tuple(_beside(folder, pictures(report, _curve_runs(found)))),
     )

@@ -23,7 +23,8 @@ from harness.evaluation.benchmarks.alpaca_package import installed
 from harness.models.policy import Completion
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Benchmark, Profile
-from harness.report.cells import build_cells
+from harness.report.build import StoredTable
+from harness.report.rows import Reader
 from harness.runtime import Json, StageContext, Store, collect_provenance
 from harness.trainer import steps
 from harness.trainer.runs import plan_table
@@ -310,7 +311,9 @@ def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> No
         write_rows(output / "scores.parquet", [{"prompt_id": "", "column": "", "value": 0.0}])
         reasons = {"ae_lc": "no data", "ae_wr": "no data"}
         (output / "summary.json").write_text(json.dumps({"not_available": reasons}))
-    states = {cell.column: (cell.state, cell.reason) for cell in build_cells(runs, store)}
+    states = {
+        cell.column: (cell.state, cell.reason) for cell in StoredTable(runs, Reader(store)).cells
+    }
     for column in table.columns:
         missing = column.reads.startswith("ae_")
         expected = ("not_available", "no data") if missing else ("not_run", None)
