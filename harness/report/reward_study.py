@@ -103,24 +103,22 @@ def study_of(table_runs: TableRuns, store: Store, measured: Measured) -> Study |
         mean_if_whole([summary.get(name) for summary in said]) if said else None
         for name in ("mean_answer", "best_by_judge")
     )
-    models, agreements = _computed(measured, known, seeds, column.reads)
-    return Study(
-        column=column.id, score=column.reads, n=study.n, seeds=seeds, models=models,
-        agreements=agreements, mean_answer=average, best_by_oracle=best,
+    found = Study(
+        column=column.id, score=column.reads, n=study.n, seeds=seeds, models=tuple(known),
+        agreements=(), mean_answer=average, best_by_oracle=best,
     )  # fmt: skip
+    return recomputed(found, measured)
 
 
-def _computed(
-    measured: Measured, known: Sequence[StudiedModel], seeds: Sequence[int], score: str
-) -> tuple[tuple[StudiedModel, ...], tuple[Agreement, ...]]:
-    """Return the numbers of a study, from per-prompt values alone.
+def recomputed(study: Study, measured: Measured) -> Study:
+    """Return a study with its numbers computed from per-prompt values alone.
 
     A reward model that lacks values keeps its state, and has no numbers.
     """
     models: list[StudiedModel] = []
     matrices: dict[str, list[ScoreMatrix]] = {measure: [] for measure in MEASURES}
-    for model in known:
-        values = _matrices(measured, model, seeds, score)
+    for model in study.models:
+        values = _matrices(measured, model, study.seeds, study.score)
         if values is None:
             models.append(model.model_copy(update={"measures": None}))
             continue
@@ -129,21 +127,15 @@ def _computed(
             it = mean_interval(values[measure])
             numbers[measure] = (it.mean, it.low, it.high)
             matrices[measure].append(values[measure])
-        known_now = {"state": "ok", "done": len(seeds), "measures": numbers}
-        models.append(model.model_copy(update=known_now))
-    whole = len(matrices["gain"]) == len(known) and len(seeds) > 1
+        whole = {"state": "ok", "done": len(study.seeds), "measures": numbers}
+        models.append(model.model_copy(update=whole))
+    ranked = len(matrices["gain"]) == len(models) and len(study.seeds) > 1
     agreements = []
     for first, second in PAIRS:
-        rank = rank_correlation(matrices[first], matrices[second]) if whole else None
+        rank = rank_correlation(matrices[first], matrices[second]) if ranked else None
         found = None if rank is None else Correlation(**vars(rank))
         agreements.append(Agreement(first=first, second=second, found=found))
-    return tuple(models), tuple(agreements)
-
-
-def recomputed(published: Study, measured: Measured) -> Study:
-    """Return a published study with its numbers computed again from the published values."""
-    models, agreements = _computed(measured, published.models, published.seeds, published.score)
-    return published.model_copy(update={"models": models, "agreements": agreements})
+    return study.model_copy(update={"models": tuple(models), "agreements": tuple(agreements)})
 
 
 def _matrices(

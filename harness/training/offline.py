@@ -50,7 +50,6 @@ Pairs: TypeAlias = "pa.Table | Sequence[Mapping[str, Any]]"
 
 TEXTS = ("prompt", "chosen", "rejected")
 SIDES = ("chosen", "rejected")
-SCHEDULES = ("cosine", "linear", "constant_with_warmup")
 
 
 class TrainingError(HarnessError):
@@ -133,10 +132,6 @@ class OfflineAlgorithm(ABC):
         accumulation(self.batch_size, self.micro_batch_size)
         if not 0 <= self.warmup_ratio < 1:
             raise UserError(f"warmup_ratio is {self.warmup_ratio}: give a share in [0, 1).")
-        if self.schedule not in SCHEDULES:
-            raise UserError(
-                f"unknown schedule `{self.schedule}`: use one of {', '.join(SCHEDULES)}."
-            )
 
     @abstractmethod
     def trainer(self, setup: Setup) -> Trainer:

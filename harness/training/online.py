@@ -36,7 +36,6 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import PrinterCallback, TrainerCallback, get_scheduler
 
-from harness.errors import UserError
 from harness.models.loading import Checkpoint, load_model, load_tokenizer, stop_token_ids
 from harness.training import distributed
 from harness.training.distributed import (
@@ -82,10 +81,6 @@ class OnlineAlgorithm(ABC):
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     optimizer: str = "adamw_torch"
-
-    def __post_init__(self) -> None:
-        if self.rollouts < 2:
-            raise UserError(f"{self.rollouts} rollouts of a prompt cannot be compared: give 2.")
 
     @abstractmethod
     def trainer(self, setup: OnlineSetup) -> Any:

@@ -186,13 +186,3 @@ def test_answers_that_do_not_match_the_conversations_are_one_clear_error(
 ) -> None:
     with pytest.raises(HarnessError, match="equally many answers to each of 2 conversations"):
         win_probabilities(pair_path, CONVERSATIONS, answers, batch_size=4)
-
-
-def test_a_pointwise_reward_model_is_refused(reward_path: Path) -> None:
-    with pytest.raises(HarnessError, match="is no pairwise reward model"):
-        load_reward_model(reward_path, "two answers")
-
-
-def test_a_missing_model_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="no checkpoint at"):
-        win_probabilities(tmp_path / "nowhere", CONVERSATIONS, ANSWERS, batch_size=4)

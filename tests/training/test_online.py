@@ -247,11 +247,6 @@ def test_oaif_refuses_more_than_a_pair(start: Path, tmp_path: Path) -> None:
         train(OAIF, start, start, tmp_path, rollouts=3)
 
 
-def test_one_rollout_cannot_be_compared() -> None:
-    with pytest.raises(UserError, match="1 rollouts"):
-        of_tests(RLOO, rollouts=1)
-
-
 def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: Path) -> None:
     class Broken(Source):
         def reward(self, completions: Any, ended: Any, tokens: int) -> Any:

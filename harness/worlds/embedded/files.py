@@ -29,19 +29,10 @@ _IDENTITY = re.compile(r"micro-\d+/")
 SHIPPED = PACKAGE / "worlds" / "embedded" / "world"
 """Where the shipped files lie."""
 
-ASSETS = {
-    "theta0": "theta0",
-    "rm_pointwise": "rm_pointwise",
-    "rm_pointwise_large": "rm_pointwise_large",
-    "rm_pairwise": "rm_pairwise",
-    "rm_pairwise_large": "rm_pairwise_large",
-    "prompts": "prompts.parquet",
-    "matched": "matched.parquet",
-    "arena_hard": "arena_hard.parquet",
-    "alpaca_eval": "alpaca_eval.parquet",
-    "mt_bench": "mt_bench.parquet",
-    "validation": "validation.parquet",
-}
+_MODELS = ("theta0", "rm_pointwise", "rm_pointwise_large", "rm_pairwise", "rm_pairwise_large")
+_TEXTS = ("prompts", "matched", "arena_hard", "alpaca_eval", "mt_bench", "validation")
+
+ASSETS = {**{name: name for name in _MODELS}, **{name: f"{name}.parquet" for name in _TEXTS}}
 """Path of each asset in the world's folder."""
 
 DIGITS = 16
