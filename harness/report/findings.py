@@ -157,7 +157,8 @@ def _power(section: Section) -> Iterator[tuple[str, ...]]:
     for power in report.power:
         which = f"{name}, {power.training}" if len(report.power) > 1 else name
         doses = nothing if power.in_doses is None else f"{power.in_doses:.1f}"
-        yield (which, seeds, controls, f"{power.detectable:.1f}", doses, *verdicts)
+        decimals = view.our_decimals(report, report.table.column(power.column))
+        yield (which, seeds, controls, f"{power.detectable:.{decimals}f}", doses, *verdicts)
 
 
 def _section(section: Section) -> dict[str, object]:
