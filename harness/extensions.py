@@ -305,6 +305,15 @@ _LOADED: dict[str, ModuleType | None] = {}
 """The plug-ins that are loaded, by path or module; None while one is."""
 
 
+_NAMED: list[str] = []
+"""The plug-ins that this command named, as it wrote them."""
+
+
+def named_plugins() -> tuple[str, ...]:
+    """Return the plug-ins that this command named, which its next one has to name as well."""
+    return tuple(_NAMED)
+
+
 def name_plugins(names: list[str]) -> None:
     """Name plug-ins, as files or modules, for this process and all that it starts; load them.
 
@@ -317,6 +326,7 @@ def name_plugins(names: list[str]) -> None:
     places = [os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names]
     if places:
         os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *places]))
+    _NAMED[:] = names
     load_plugins()
 
 

@@ -27,7 +27,8 @@ GpusOption = Annotated[
     int | None, common.option("--gpus", "N", "... and so many.", default="the profile's")
 ]
 RowArgument = Annotated[
-    str, common.argument("ROW", "A row, as `table4/eva-a_min`, or with --table.")
+    str,
+    common.argument("ROW", "A row, as `table4/eva-a_min` or `./mine.yaml/few`, or with --table."),
 ]
 TableOption = Annotated[str | None, common.option("--table", "TABLE", "The table the row is in.")]
 
@@ -251,7 +252,9 @@ def why(
 
 def _place(table: str | None, row: str) -> tuple[str, str]:
     """Return table and row of `table/row`, or of a row and an option."""
-    named, slash, name = row.partition("/")
+    if row.endswith((".yaml", ".yml")):
+        raise UserError(f"`{row}` names a table and no row; write `{row}/ROW`")
+    named, slash, name = row.rpartition("/")  # of a file's path, the last slash is the row's
     if not slash:
         if table is None:
             raise UserError(f"`{row}` names no table; write `table4/{row}` or add `--table table4`")

@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -481,6 +481,17 @@ def few(problems: Iterable[Problem]) -> list[Problem]:
     return found
 
 
+_FORMS: Final[Mapping[tuple[str, ...], str]] = {
+    ("dict_type", "mapping_type", "model_type", "model_attributes_type"): "keys with values",
+    ("tuple_type", "list_type", "set_type", "frozen_set_type"): "a list, as `[a, b]`",
+    ("int_type", "int_parsing", "int_from_float"): "a whole number",
+    ("float_type", "float_parsing"): "a number",
+    ("bool_type", "bool_parsing"): "`true` or `false`",
+    ("string_type",): "a text",
+}
+"""How a value of a kind is written in YAML, by what pydantic calls its absence."""
+
+
 def _message(item: Mapping[str, Any], model: type[BaseModel], loc: Loc) -> str:
     kind, value = item["type"], item["input"]
     if kind == "extra_forbidden":
@@ -492,7 +503,9 @@ def _message(item: Mapping[str, Any], model: type[BaseModel], loc: Loc) -> str:
         return f"`{_short(value)}` is not known{nearest(str(value), choices)}"
     if kind == "value_error":
         return str(item["ctx"]["error"])
-    message = item["msg"][:1].lower() + item["msg"][1:]
+    # What pydantic says of a kind of value is about Python: tuples, dictionaries and instances.
+    wanted = next((form for kinds, form in _FORMS.items() if kind in kinds), None)
+    message = item["msg"][:1].lower() + item["msg"][1:] if wanted is None else f"give {wanted}"
     shown = f", not `{_short(value)}`" if isinstance(value, str | int | float | bool | None) else ""
     return f"{message}{shown}"
 

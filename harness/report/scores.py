@@ -133,8 +133,11 @@ def _read_columns(
     try:
         # Reading ahead would be a thread's, which is waited for on a machine that is busy.
         with pq.ParquetFile(path, read_dictionary=list(repeated), pre_buffer=use_threads) as file:
-            return file.read(columns=list(columns), use_threads=use_threads)
-    except (pa.ArrowException, OSError) as error:
+            found = file.read(columns=list(columns), use_threads=use_threads).select(columns)
+            # The numbers of words are read as they stand, those of no word included.
+            found.validate(full=True)
+            return found
+    except (pa.ArrowException, KeyError, OSError, UnicodeDecodeError) as error:
         # Damage shows as an error of any kind, one that is no `ValueError` included.
         raise HarnessError(f"{path} cannot be read; restore it from version control") from error
 

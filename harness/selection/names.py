@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from harness.errors import UserError
+from harness.extensions import named_plugins
 from harness.project import publishing_dir
 
 DEFAULT_PROFILE = "micro"
@@ -108,7 +110,10 @@ def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str
     words += [] if profile == DEFAULT_PROFILE else ["--profile", profile]
     words += ["--rows", ",".join(rows)] if rows else []
     text = seeds_text(seeds) if seeds else DEFAULT_SEEDS
-    return " ".join(words + ([] if text == DEFAULT_SEEDS else ["--seeds", text]))
+    words += [] if text == DEFAULT_SEEDS else ["--seeds", text]
+    for plugin in named_plugins():
+        words += ["--plugin", shlex.quote(plugin)]
+    return " ".join(words)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,43 @@ def test_a_plan_ends_with_the_command_that_computes_just_that(
 ) -> None:
     last = call("plan", *asked.split()).stdout.splitlines()[-1]
     assert last == f"Compute it: harness run {again}"
+
+
+def test_the_command_that_computes_it_names_the_plug_ins_that_were_named(
+    call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_PLUGINS", "")
+    monkeypatch.setattr("harness.extensions._NAMED", [])
+    (tmp_path / "a plug.py").write_text('"""Adds nothing."""\n', encoding="utf-8")
+    plug = str(tmp_path / "a plug.py")
+    last = call("plan", "table4", "--seeds", "0", "--plugin", plug).stdout.splitlines()[-1]
+    assert last == f"Compute it: harness run table4 --seeds 0 --plugin '{plug}'"
+    assert call("plan", "table4").stdout.splitlines()[-1] == "Compute it: harness run table4"
+
+
+@pytest.mark.parametrize("asked", [("{}/many",), ("many", "--table", "{}")])
+def test_why_takes_the_path_of_a_table_s_file(
+    call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    text = (Path(__file__).parents[2] / "ablations" / "table4.yaml").read_text(encoding="utf-8")
+    ours = text[: text.index("rows:")].replace("id: table4", "id: mine", 1)
+    source = re.search(r"^source:.*$(\n +.*)*", ours, re.MULTILINE)
+    assert source is not None
+    ours = ours.replace(source[0], "source: ours")
+    ours = re.sub(r"^notes:\n(?:  .*\n)+", "", ours, flags=re.MULTILINE)
+    ours += (
+        "rows:\n"
+        "  - {id: dpo-1, label: a, run: dpo-h1, baseline: null, recipe: {chain: [human]}}\n"
+        "  - {id: many, label: b, run: dpo-many, baseline: dpo-1,\n"
+        "     recipe: {creator: {metric: a_min, fraction: 0.5}}}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(ours, encoding="utf-8")
+    file = str(tmp_path / "mine.yaml")
+    explained = says("why", "why", *(part.format(file) for part in asked))
+    assert (explained["table"], explained["row"]) == ("mine", "many")
+    refused = call("why", file)
+    assert refused.exit_code == 2
+    assert f"names a table and no row; write `{file}/ROW`" in refused.stderr
 
 
 def test_baselines_join_the_rows_asked_for(says: Callable[..., Any]) -> None:

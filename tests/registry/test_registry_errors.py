@@ -70,6 +70,14 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
         ("algorithm: dpo", "algoritm: dpo", 10, "did you mean `algorithm`?"),
         ("[human, eva]", "[human, eve]", 11, "`eve` is not known; did you mean `eva`?"),
         ("recipe: {chain: [human]}", "recipe: {chain: []}", 16, "needs a `chain`"),
+        ("[human, eva]", "human, eva", 11, "chain: give a list, as `[a, b]`, not `human, eva`"),
+        (
+            'source: {section: "4", table: 4, caption: "A demo."}',
+            "source: mine",
+            5,
+            "source: give keys with values, not `mine`",
+        ),
+        ("table: 4,", "table: four,", 5, "source.table: give a whole number, not `four`"),
         (
             "recipe: {chain: [human]}",
             "recipe: {chain: [human],\n      creator: {metric: var}}",

@@ -17,6 +17,7 @@ from harness.report.measurements import one_recipe_twice
 from harness.report.page.contents import from_results
 from harness.report.publication import read_index
 from harness.report.publish import TABLE, published_folders, read_published
+from harness.report.scores import read_score_file, write_scores
 
 FOLDERS = list(published_folders(results_dir()))
 
@@ -63,6 +64,22 @@ def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: 
         scores.write_bytes(flipped)
         with pytest.raises(HarnessError, match=r"scores\.parquet is not what was published"):
             TABLE.check(folder)
+
+
+def test_a_file_of_scores_that_is_damaged_anywhere_is_an_error_in_a_sentence(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "scores.parquet"
+    measured = {("dpo", 0, "ah_wr"): {"p0": 1.0, "p1": 2.0}, ("sft", 1, "ah_wr"): {"p0": 3.0}}
+    write_scores(measured, path)
+    whole, refused = path.read_bytes(), 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:  # what is only another value cannot be seen without its digest
+            read_score_file(path)
+        except HarnessError:
+            refused += 1
+    assert refused > len(whole) // 2
 
 
 def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None:
