@@ -331,12 +331,13 @@ class Selection:
         from harness.trainer.runs import plan_table, sorted_out
 
         runnable, left_out = sorted_out(self.name, self.tables, self.profile)
-        reader, refused = Reader(Store(store_dir())), []
+        store, refused = Store(store_dir()), []
         for table in runnable:
             asked = self._asked(seeds) or reporting.seeds_shown(
                 table, self.profile, self.rows, note
             )
-            report = reporting.TableReport(plan_table(table, self.profile, asked), reader)
+            # A reader of its own: the controls may just have been published.
+            report = reporting.TableReport(plan_table(table, self.profile, asked), Reader(store))
             # Rows of other tables do not make it one that was run.
             never = recall(work_dir(), table.id, self.profile.name) is None
             if never or {cell.state for cell in report.cells} <= {"not_run", "not_available"}:
