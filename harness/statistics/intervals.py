@@ -194,11 +194,31 @@ def fit_prior(squares: FloatArray, df: float) -> tuple[float, float]:
 
     Source: Smyth (2004), section 6.2.
     """
-    from scipy import optimize, special
+    from scipy import special
 
     logs = np.log(squares) - special.digamma(df / 2) + np.log(df / 2)
     excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2))
     if excess <= 0.0:
         return float("inf"), float(squares.mean())
-    half = optimize.brentq(lambda y: float(special.polygamma(1, y)) - excess, 1e-8, 1e8)
+    half = inverse_trigamma(excess)
     return 2.0 * half, float(np.exp(logs.mean() + special.digamma(half) - np.log(half)))
+
+
+def inverse_trigamma(value: float) -> float:
+    """Return the y above zero with trigamma(y) equal to a value above zero.
+
+    Newton's method on 1 / trigamma, which is convex and nearly linear, so that it never overshoots.
+    `scipy.optimize` would take longer to import than all its roots to find.
+
+    Source: Smyth (2004), appendix (solution of the trigamma equation).
+    """
+    from scipy.special import polygamma
+
+    y = 0.5 + 1.0 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, y))
+        step = trigamma * (1.0 - trigamma / value) / float(polygamma(2, y))
+        y += step
+        if abs(step) <= 1e-14 * y:
+            break
+    return y

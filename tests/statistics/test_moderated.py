@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import special
 
 from harness.statistics import Prior, ScoreMatrix, paired_difference, seed_prior
-from harness.statistics.intervals import LEAST_CORRELATION, fit_prior
+from harness.statistics.intervals import LEAST_CORRELATION, fit_prior, inverse_trigamma
 from harness.statistics.scores import FloatArray, crossed_moments
 
 PROMPTS = 12
@@ -106,3 +108,11 @@ def test_moderated_intervals_miss_a_true_zero_as_often_as_they_say(spreads: list
         own_widths.append(own.high - own.low)
     assert 0.03 <= np.mean(missed) <= 0.07
     assert np.mean(widths) < 0.95 * np.mean(own_widths)
+
+
+@given(st.floats(-12, 12))
+def test_the_inverse_of_trigamma_is_its_inverse(log: float) -> None:
+    """Over 24 decades; trigamma(1) is pi squared over 6."""
+    value = 10.0**log
+    assert float(special.polygamma(1, inverse_trigamma(value))) == pytest.approx(value, rel=1e-12)
+    assert inverse_trigamma(np.pi**2 / 6) == pytest.approx(1.0, rel=1e-14)
