@@ -199,6 +199,9 @@ class Fed:
 Score = Callable[[Sequence[Prompt]], ArrayLike]
 """Rolls prompts out with the policy as it is, and returns their rewards, P x N."""
 
+Value = Callable[[Sequence[str]], Floats]
+"""Returns a value for each prompt's text, in place of its informativeness: the more, the better."""
+
 
 class PromptStream:
     """Draws mini-batches from human prompts and a buffer of their rewrites.
@@ -218,10 +221,12 @@ class PromptStream:
         seed: int,
         quality: Callable[[str], float] | None = None,
         over: Over = map,
+        value: Value | None = None,
     ) -> None:
         """Begin a run on the shuffled human prompts D; without a creator on these alone.
 
-        `quality` scores a prompt's text, for best-of-n trees.
+        `quality` scores a prompt's text, for best-of-n trees. `value` replaces the metric, and
+        values the buffer anew at every step.
         """
         self.settings = settings
         self.step = 0
@@ -233,6 +238,7 @@ class PromptStream:
         self._seed = seed
         self._quality = quality
         self._over = over
+        self._value = value
         self._open: MiniBatch | None = None
 
     def draw(self) -> MiniBatch:
@@ -250,6 +256,8 @@ class PromptStream:
                 f"step {self.step} needs {s.minibatch} human prompts and {len(human)} are left: "
                 "ask for fewer steps or give more prompts."
             )
+        if self._value is not None and len(self.buffer):
+            self.buffer.rescore(self._value([e.prompt.prompt for e in self.buffer.entries]))
         drawn = self.buffer.take(missing, rng, s.metric, s.weight_floor, s.replacement)
         self._open = MiniBatch(self.step, self.phase, (*drawn, *human), len(drawn))
         return self._open
@@ -268,7 +276,7 @@ class PromptStream:
                 "have as many: draw a mini-batch and feed its own rewards."
             )
         self._open = None
-        fed = Fed(informativeness(array, s.metric))
+        fed = Fed(self._informativeness(batch.prompts, lambda: array))
         if self._creator is None:
             return fed
         chosen = self._most_informative(batch, fed.informativeness)
@@ -289,7 +297,7 @@ class PromptStream:
         fed.repeated = len(again)
         if s.rescore_every is not None and batch.step % s.rescore_every == 0 and len(self.buffer):
             waiting = [entry.prompt for entry in self.buffer.entries]
-            self.buffer.rescore(informativeness(score(waiting), s.metric))
+            self.buffer.rescore(self._informativeness(waiting, lambda: score(waiting)))
             fed.scored += len(waiting)
         return fed
 
@@ -380,14 +388,22 @@ class PromptStream:
         if not evolution.prompts:
             return []
         if s.child_score == "rollout":
-            values = informativeness(score(evolution.prompts), s.metric).tolist()
-            fed.scored += len(evolution.prompts)
+            made = evolution.prompts
+            values = self._informativeness(made, lambda: score(made)).tolist()
+            fed.scored += len(made)
         else:
             # A child's id is its ancestor's in the mini-batch, the step and its place.
             suffix = f".{batch.step}."
             values = [parents[c.prompt_id.rpartition(suffix)[0]] for c in evolution.prompts]
         pairs = zip(evolution.prompts, values, strict=True)
         return [Entry(prompt, value, batch.step) for prompt, value in pairs]
+
+    def _informativeness(
+        self, prompts: Sequence[Prompt], rewards: Callable[[], ArrayLike]
+    ) -> Floats:
+        if self._value is not None:
+            return self._value([prompt.prompt for prompt in prompts])
+        return informativeness(rewards(), self.settings.metric)
 
     def _most_informative(self, batch: MiniBatch, values: Floats) -> list[int]:
         s = self.settings

@@ -349,12 +349,24 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
         if added.options["asks"] and profile.creator.source == WORLD
     ]
     if not recipe.is_online:
-        need("iterations of the kind", (a for a in recipe.chain if a != "matched"), profile.arms)
+        controls = ("matched", "off_target")
+        need(
+            "iterations of the kind", (a for a in recipe.chain if a not in controls), profile.arms
+        )
         need("training mode", [recipe.train], profile.train_modes)
         if recipe.rewriter and not profile.rewriter:
             reasons.append(f"{name} has no rewriter")
     if trains_on_matched(recipe) and profile.prompts.matched is None:
         reasons.append(f"{name} has no prompts matched to the hard benchmark")
+    reasons += [
+        f"{name} has no {what}"
+        for asked, what in (
+            ("off_target" in recipe.chain, "prompts that are off target"),
+            (asks_oracle(recipe), "oracle to choose prompts"),
+            (recipe.creator.reach is not None, "creator whose reach can be set"),
+        )
+        if asked and not profile.in_embedded_world
+    ]
     human = human_prompts(recipe)
     if human > profile.prompts.available:
         reasons.append(
@@ -433,7 +445,13 @@ def human_prompts(recipe: Recipe) -> int:
     if online is not None:
         # An evolving run sees one multiple of x and grows the rest itself.
         return {"human": online.skip + online.size, "matched": 0}.get(online.prompts, 1)
-    return recipe.skip + (recipe.pool or recipe.size) * recipe.chain.count("human")
+    human = recipe.skip + (recipe.pool or recipe.size) * recipe.chain.count("human")
+    return max(human, recipe.creator.parents or 0)
+
+
+def asks_oracle(recipe: Recipe) -> bool:
+    """Return whether the oracle chooses a recipe's prompts: a control, no method."""
+    return (recipe.creator if recipe.online is None else recipe.online).oracle is not None
 
 
 def trains_on_matched(recipe: Recipe) -> bool:

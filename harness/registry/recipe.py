@@ -60,8 +60,8 @@ class OneOf:
 
 
 Algorithm = Annotated[str, OneOf(LOSSES, ONLINE_ALGORITHMS)]
-Arm = Literal["human", "eva", "select", "same", "matched"]
-FIRST_ARMS: Final[tuple[Arm, ...]] = ("human", "matched")
+Arm = Literal["human", "eva", "select", "same", "matched", "off_target"]
+FIRST_ARMS: Final[tuple[Arm, ...]] = ("human", "matched", "off_target")
 """The arms whose prompts are new, with which a chain can start."""
 TrainMode = Literal["incremental", "scratch"]
 RewardRole = Literal[
@@ -73,6 +73,11 @@ RewardRole = Literal[
 trained briefly, or on noisier preferences."""
 Metric = Annotated[str, OneOf(METRICS)]
 Sampling = Literal["weighted", "greedy"]
+Choice = Literal["best", "worst"]
+"""What the oracle chooses: the prompts that can teach the policy most, or least."""
+Reach = Literal["parent", "topic", "people", "even"]
+"""Where the embedded creator takes the names that it adds: from its parent alone, from the topic,
+as people use them, or evenly over all it knows."""
 Method = Annotated[str, OneOf(CREATORS)]
 
 
@@ -93,20 +98,35 @@ class Creator(Strict):
     """Share of evolved pairs in the training mix, the rest is replayed. Paper appendix A (80%)."""
     shuffled: bool = False
     """Permute the metric's values over the prompts before they become weights, so that they say
-    nothing of the prompt they weight. Ours: a control, the same weights without their signal."""
+    nothing of the prompt they weight; of the oracle, the prompts it looks at. Ours: a control, the
+    same weights without their signal."""
+    oracle: Choice | None = None
+    """Let the oracle choose in place of the metric. Ours: a control, no method."""
+    parents: int | None = Field(default=None, ge=2)
+    """Human prompts, in multiples of x, that `eva` iterations choose parents from; null: the
+    prompts of the iteration before. As many are chosen either way. Ours: a pool several times as
+    large as an iteration leaves something to choose from; all of it is answered and scored."""
+    reach: Reach | None = None
+    """Where the creator takes what it adds to a prompt; null as it is. Ours: a factor of the
+    embedded creator alone."""
 
     @model_validator(mode="after")
     def _something_to_shuffle(self) -> Creator:
-        if self.shuffled and self.metric == "uniform":
+        if self.oracle is not None and self.metric != "uniform":
+            raise ValueError("the `oracle` chooses in place of a metric: say `metric: uniform`")
+        if self.shuffled and self.metric == "uniform" and self.oracle is None:
             raise ValueError("`shuffled` permutes the values of a metric, and `uniform` has none")
         return self
 
     def canonical(self, *, evolves: bool) -> dict[str, Any]:
         """Return the settings that matter: without evolving, those of the selection alone."""
-        selection = {"metric", "sampling", "fraction"}
-        data = self.model_dump(include=None if evolves else selection, exclude={"shuffled"})
-        # Named where it is used alone, so that no other recipe changes by its being there.
-        return data | ({"shuffled": True} if self.shuffled else {})
+        selection, ours = {"metric", "sampling", "fraction"}, {"shuffled", "oracle"}
+        data = self.model_dump(
+            include=None if evolves else selection, exclude={*ours, "parents", "reach"}
+        )
+        # Named where they are used alone, so that no other recipe changes by their being there.
+        named = self.model_dump(include=ours | ({"parents", "reach"} if evolves else set()))
+        return data | {name: value for name, value in named.items() if value}
 
 
 class Online(Strict):
@@ -167,6 +187,11 @@ class Online(Strict):
     skip: int = Field(default=0, ge=0)
     """Human prompts passed over before the first, in multiples of x. Ours: a control, other prompts
     of the same kind."""
+    oracle: Choice | None = None
+    """Let the oracle value prompts in place of the metric: it says which of a mini-batch are evolved
+    and which are drawn from the buffer. Ours: a control, no method."""
+    shuffled: bool = False
+    """Permute the oracle's values over the prompts it values together. Ours: a control."""
 
     @property
     def length(self) -> int:
@@ -178,6 +203,8 @@ class Online(Strict):
         for name in ("passes", "skip"):
             if self.prompts == "eva" and getattr(self, name) != Online.model_fields[name].default:
                 raise ValueError(f"`{name}` goes with `prompts: human` or `matched`, not `eva`")
+        if self.shuffled and self.oracle is None:
+            raise ValueError("`shuffled` permutes the values of the `oracle`, and none is asked")
         return self
 
     @model_validator(mode="after")
@@ -193,13 +220,14 @@ class Online(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter, without those of a buffer that is never filled."""
-        data = self.model_dump(exclude={"passes", "skip"})
+        data = self.model_dump(exclude={"passes", "skip", "oracle", "shuffled"})
         if self.prompts != "eva":
             data = {name: data[name] for name in ("prompts", "minibatch", "size")}
         # Named where they say something, so that no other recipe changes by their being there.
         if self.passes > 1:
             data["passes"] = self.passes
-        return data | ({"skip": self.skip} if self.skip else {})
+        named = {"skip": self.skip, "oracle": self.oracle, "shuffled": self.shuffled}
+        return data | {name: value for name, value in named.items() if value}
 
 
 class Recipe(Strict):
@@ -283,6 +311,13 @@ class Recipe(Strict):
             raise ValueError("`pool` needs a `chain` of one iteration, `human`")
         if self.pool is not None and self.pool <= self.size:
             raise ValueError(f"a `pool` of {self.pool} leaves no choice of `size` {self.size}")
+        if "off_target" in self.chain and (self.chain != ("off_target",) or self.size < 2):
+            raise ValueError(
+                "`off_target` is a `chain` of one iteration and needs a `size` of at least 2: the "
+                "first x of its prompts are human ones"
+            )
+        if self.creator.parents is not None and "eva" not in self.chain:
+            raise ValueError("`creator.parents` needs an `eva` iteration in the `chain`")
         if self.skip and self.chain[0] != "human":
             raise ValueError("`skip` needs a `chain` that starts with `human`")
         if "eva" in self.chain and self.creator.method is None:

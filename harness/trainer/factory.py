@@ -49,6 +49,8 @@ KINDS: Mapping[str, Kind] = {
     "generate": Kind(4.0, "harness.models.policy"),
     "annotate": Kind(3.0, "harness.models.reward_model"),
     "select": Kind(0.1),
+    "probe": Kind(3.0, "harness.models.policy"),
+    "choose": Kind(0.2),
     "evolve": Kind(0.3),
     "pair": Kind(0.1),
     "mix": Kind(0.1),
@@ -57,7 +59,7 @@ KINDS: Mapping[str, Kind] = {
     "repeat": Kind(0.1),
     "train": Kind(12.0, "harness.training.dpo"),
     "online": Kind(90.0, "harness.trainer.online_steps"),
-    "answer": Kind(1.0, "harness.models.policy"),
+    "answer": Kind(1.0, "harness.models.policy", version=2),
     "judge": Kind(0.1),
     "rate": Kind(0.1),
     "topics": Kind(0.1),
@@ -99,7 +101,7 @@ def needed_modules(stages: Iterable[Stage]) -> list[str]:
 _ASKING = ("evolve", "rate", "judge", "topics")
 """What asks creator, scorer or judge and runs no model."""
 
-_RUNNING = ("generate", "annotate", "answer", "rewrite", "reward_model", "held_out")
+_RUNNING = ("generate", "annotate", "answer", "rewrite", "reward_model", "held_out", "probe")
 """What runs a model without training it, or trains a small one."""
 
 _TRAINING = ("train", "online")
@@ -167,7 +169,11 @@ class StageFactory:
         """Return the settings of a stage with new prompts; `first` and `size` in multiples of x."""
         source = self.matched_prompts if arm == "matched" else self.human_prompts
         x = self.profile.x
-        return {**source, "seed": seed, "first": first * x, "count": size * x}
+        settings: dict[str, Json] = {**source, "seed": seed, "first": first * x, "count": size * x}
+        if arm == "off_target":
+            settings["off_target"] = self.world.off_target_prompts()
+            settings["on_target"] = x
+        return settings
 
     @cached_property
     def engine(self) -> dict[str, Json]:

@@ -48,8 +48,16 @@ from harness.training.distributed import SharedPolicy, is_first
 from harness.training.launch import Metrics, launch, rollout_server, split_gpus, with_ports
 from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, train_segment
 from harness.training.placement import PLAIN, Placement, one_device
+from harness.worlds.embedded.choosing import OracleValue
 from harness.worlds.lookup import resolve, runtime_of
-from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_prompts, write_json, write_rows
+from harness.worlds.stage_io import (
+    PROMPT_SCHEMA,
+    Rows,
+    read_prompts,
+    read_rows,
+    write_json,
+    write_rows,
+)
 
 TRAINED_SCHEMA = pa.schema(
     [
@@ -155,6 +163,17 @@ def _algorithm(name: str) -> type[OnlineAlgorithm]:
     return RLOO
 
 
+def oracle_of(ctx: StageContext) -> OracleValue | None:
+    """Return what values prompts where the oracle chooses them; None where a metric does."""
+    if "probe" not in ctx.inputs:
+        return None
+    online = cast(dict[str, Any], ctx.settings["online"])
+    right = {r["name"]: r["right"] for r in read_rows(ctx.inputs["probe"] / "names.parquet")}
+    shuffled = online.get("shuffled", False)
+    seed = cast(int, ctx.settings["seed"])
+    return OracleValue(right, online["oracle"], shuffled=shuffled, seed=seed)
+
+
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""
 
@@ -187,6 +206,7 @@ class Source:
             human = [human[i] for i in rng.permutation(len(human))]
         creating = runtime_of(s["creator"]) if s["creator"] else None
         evolver = creating.evolver(s) if creating else None
+        self._oracle = oracle_of(ctx)
         self.stream = PromptStream(
             StreamSettings(**s["online"], x=s["x"], retries=s["retries"]),
             human,
@@ -194,6 +214,7 @@ class Source:
             self.seed,
             quality=creating.tree_score(s) if creating else None,
             over=evolver.over if evolver else map,
+            value=self._oracle,
         )
         self.costs = dict.fromkeys(COSTS, 0)
         if "before" in ctx.inputs:
@@ -231,6 +252,8 @@ class Source:
         assert self._batch is not None
         batch, step = self._batch, self._step
         fed = self.stream.feed(step.ranks, lambda prompts: self._rolled_out(policy, prompts))
+        if self._oracle is not None:
+            self._oracle.train([prompt.prompt for prompt in batch.prompts])
         self.costs["gradient_steps"] += 1
         self.costs["creator_calls"] += fed.calls
         self._children += len(fed.children)

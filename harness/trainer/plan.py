@@ -223,8 +223,9 @@ class _Step:
                 "retries": self.planner.profile.creator.retries,
                 "iteration": self.number,
                 "seed": self.seed,
+                **({} if creator.reach is None else {"reach": creator.reach}),
             },
-            {"selected": self._selected(before.policy, before.prompts, creator.fraction)},
+            {"selected": self._parents(before)},
         )
         evolved_pairs = self._pairs(*self._rollouts(before.policy, evolved))
         if self._from_scratch():
@@ -243,6 +244,16 @@ class _Step:
         )
         pairs = self._rewritten(before.policy, mixed)
         return Iteration(mixed, pairs, self._train(before.policy, pairs))
+
+    def _parents(self, before: Iteration) -> Stage:
+        """Return the prompts to evolve: of those before, or of a larger pool of human prompts."""
+        creator = self.recipe.creator
+        if creator.parents is None:
+            return self._selected(before.policy, before.prompts, creator.fraction)
+        settings = self.planner.new_prompts("human", self.seed, 0, creator.parents)
+        pool = self._stage("prompts", settings, {})
+        share = creator.fraction * self.recipe.size / creator.parents
+        return self._selected(before.policy, pool, share)
 
     def _from_scratch(self) -> bool:
         """Whether this iteration trains from the base policy, on original and evolved prompts."""
@@ -284,6 +295,8 @@ class _Step:
 
     def _selected(self, policy: Stage | None, prompts: Stage, fraction: float) -> Stage:
         creator = self.recipe.creator
+        if creator.oracle is not None:
+            return self._chosen(policy, prompts, fraction)
         settings: dict[str, Json] = {
             "metric": creator.metric,
             "sampling": creator.sampling,
@@ -297,6 +310,17 @@ class _Step:
         _, rewards = self._rollouts(policy, prompts, role)
         inputs = {"prompts": prompts, "rewards": rewards}
         return self._stage("select", settings, inputs)
+
+    def _chosen(self, policy: Stage | None, prompts: Stage, fraction: float) -> Stage:
+        """Return the oracle's choice of prompts, by what a policy can do."""
+        settings: dict[str, Json] = {
+            "oracle": self.recipe.creator.oracle,
+            "fraction": fraction,
+            "seed": self.seed,
+            **({"shuffled": True} if self.recipe.creator.shuffled else {}),
+        }
+        probe = probed(self.planner, policy, self.label)
+        return self._stage("choose", settings, {"prompts": prompts, "probe": probe})
 
     def _rollouts(
         self, policy: Stage | None, prompts: Stage, role: RewardRole | None = None
@@ -330,6 +354,13 @@ class _Step:
 
     def _stage(self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage]) -> Stage:
         return self.planner.stage(kind, settings, inputs, self.label)
+
+
+def probed(planner: StageFactory, policy: Stage | None, label: str) -> Stage:
+    """Return the stage that measures what a policy can do, name by name, for the oracle."""
+    settings: dict[str, Json] = {**planner.profile.generation.model_dump()}
+    inputs = planner.with_policy(settings, policy)
+    return planner.stage("probe", settings, inputs, label)
 
 
 def judges_of_answers(
@@ -384,7 +415,10 @@ def segments(
         label += f" ({part + 1}/{hyper.segments})" if hyper.segments > 1 else ""
         cut = planner.new_prompts(online.prompts, seed, online.skip + first, 1)
         prompts = planner.stage("prompts", cut, {}, label)
-        inputs = {"prompts": prompts} | ({"before": made[-1][1]} if made else {})
+        before = made[-1][1] if made else None
+        inputs = {"prompts": prompts} | ({"before": before} if before else {})
+        if online.oracle is not None:
+            inputs["probe"] = probed(planner, before, label)
         stretch: dict[str, Json] = {
             "first_step": number * steps + 1,
             "last_step": (number + 1) * steps,

@@ -7,6 +7,7 @@ models are imported by the functions that need them. Online training stands in `
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -407,7 +408,11 @@ def hardware_for_training(ctx: StageContext) -> tuple[Hardware, Path]:
 
 
 def answer_stage(ctx: StageContext) -> None:
-    """Answer a benchmark, turn by turn; writes `answers.parquet`."""
+    """Answer a benchmark, turn by turn; writes `answers.parquet`.
+
+    All policies of a seed draw their answers by the same random numbers, item by item, so that the
+    difference of two policies has less of the noise of sampling (common random numbers).
+    """
     identity = str(ctx.settings["benchmark"])
     runtime = runtime_of(identity)
     own_answering = runtime.own_answering(identity)
@@ -455,12 +460,18 @@ def _answers(
         answers = ask(
             [conversations[item.item_id] for item in items],
             n=1,
-            seed=ctx.seed + turn,
+            seed=answer_seed(ctx.settings) + turn,
             part=f"turn-{turn}" if len(groups) == 1 else f"turn-{turn}-{number}",
             temperature=temperature,
         )
         found |= {item.item_id: answer for item, (answer,) in zip(items, answers, strict=True)}
     return found
+
+
+def answer_seed(settings: Mapping[str, Json]) -> int:
+    """Return the random seed of the answers to a benchmark: that of all policies of a run's seed."""
+    said = f"{settings['benchmark']}/{settings['seed']}"
+    return int.from_bytes(hashlib.sha256(said.encode()).digest()[:4], "big") >> 1
 
 
 def temperature_of(setting: Json, category: str) -> float:

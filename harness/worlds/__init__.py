@@ -160,6 +160,13 @@ class World(ABC):
         """
         return None
 
+    def off_target_prompts(self) -> str:
+        """Return what identifies prompts that can hardly help on the hard benchmark.
+
+        They are a control, and only worlds that have an oracle have them.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the settings that identify the creator with an evolving scheme."""

@@ -46,6 +46,7 @@ STAGES = {
         kind: f"harness.worlds.embedded.reward:{kind}_stage"
         for kind in ("reward_model", "held_out", "best_of_n")
     },
+    **{kind: f"harness.worlds.embedded.choosing:{kind}_stage" for kind in ("probe", "choose")},
 }
 """The function of each kind of stage that only one world has, by dotted name."""
 

@@ -270,7 +270,7 @@ SEED = 0
 """Seed of the shipped world."""
 
 POOL = 2400
-"""Human prompts, and matched ones: six iterations of the profile's x."""
+"""Human prompts, matched and off-target ones: six iterations of the profile's x."""
 
 PAIRWISE = {
     "arena_hard": (texts.HARD, 2000),
@@ -305,12 +305,14 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
 
 
 def write_texts(output: Path, seed: int) -> None:
-    """Write both pools of prompts and the benchmarks; no text is in two of them."""
+    """Write the pools of prompts and the benchmarks; no text is in two of them."""
     human = texts.draw_prompts("human", texts.HUMAN, seed, POOL)
     matched = texts.draw_prompts("matched", texts.MATCHED, seed, POOL, human)
+    off_target = texts.draw_prompts("off_target", texts.OFF_TARGET, seed, POOL, [*human, *matched])
     texts.write_prompts(human, output / "prompts.parquet")
     texts.write_prompts(matched, output / "matched.parquet")
-    taken = {*human, *matched}
+    texts.write_prompts(off_target, output / "off_target.parquet")
+    taken = {*human, *matched, *off_target}
     for name, (distribution, count) in PAIRWISE.items():
         items = texts.pairwise_items(name, distribution, seed, count, taken)
         texts.write_items(items, output / f"{name}.parquet")

@@ -1,80 +1,120 @@
 """The embedded creator: rewrites prompt text by the methods of an evolving scheme.
 
-It reads a prompt, changes the task, and writes it anew. The names that the prompt has it keeps.
-Those that it adds it draws from its own vocabulary, which has 15 of each operation's 20 names, and
-as one that has read what people write: common names more often than rare ones, but less markedly
-so than people, with weight rank^-0.5 where theirs is 1 / rank. It never uses the benchmarks' frame
-and hardly lengthens lists. And it fails now and then, as creators do; such a rewrite is unusable.
-All this was fixed before any policy was trained on evolved prompts.
+It reads a prompt, changes the task, and writes it anew. An in-depth rewrite keeps every name that
+the prompt has and stays in its topic; a breadth rewrite goes to a topic next to it in popularity.
+So does the creator of the paper's table 17: rewrites 1 to 3 keep every concept of their parent and
+add one or two, the fourth moves to a neighbouring subject. A rewrite adds a name only while the
+prompt has fewer than two, and an item otherwise: the policy can hardly answer deeper ones, and a
+prompt that is never answered rightly teaches nothing, whoever chose it.
 
-Source: paper section 3.3, appendix H.1 and table 12; distilabel's `EvolInstruct`, `EvolComplexity`,
-`EvolQuality` (made for better *answers*, here taken for better questions) and `SelfInstruct`, which
-draw a method at random for each rewrite.
+The names that it adds are of its own vocabulary, which has 15 of each operation's 20. How far it
+reaches for them is a factor (`Reach`): only its parent's own names, the topic (the default), as
+people ask, or evenly over everything it knows. It never uses the benchmarks' frame and hardly
+lengthens lists. And it fails now and then, as creators do; such a rewrite is unusable. All this was
+fixed before any metric of eva was run.
+
+Source: paper section 3.3, appendix H.1, tables 12 and 17; distilabel's `EvolInstruct`,
+`EvolComplexity`, `EvolQuality` (made for better *answers*, here taken for better questions) and
+`SelfInstruct`, which draw a method at random for each rewrite.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from harness.errors import HarnessError
 from harness.eva.evolving import Rewrite
+from harness.registry.recipe import Reach
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.language import Items, Operation, Task
-from harness.worlds.embedded.texts import RANKED
-
-Method = Callable[[Task, random.Random], Task]
+from harness.worlds.embedded.texts import POPULARITY, RANKED, TOPIC_OF, TOPICS, topic_of
 
 KNOWN_EACH = 15
 """Names of each operation in the creator's vocabulary."""
 
 
-def _vocabulary() -> tuple[str, ...]:
+def _vocabulary() -> frozenset[str]:
     rng = random.Random("micro-3/creator")
-    known = {name for o in lang.OPERATIONS for name in rng.sample(o.names, KNOWN_EACH)}
-    return tuple(name for name in RANKED if name in known)
+    return frozenset(name for o in lang.OPERATIONS for name in rng.sample(o.names, KNOWN_EACH))
 
 
 VOCABULARY = _vocabulary()
-"""Names that the creator adds, by rank."""
+"""Names that the creator adds."""
 
-WEIGHT: Mapping[str, float] = {name: rank**-0.5 for rank, name in enumerate(RANKED, start=1)}
-"""How often it adds each."""
+GROWN = 2
+"""Names from which on a prompt gets an item instead of another name."""
+
+LONGEST_LIST = 6
+"""A rewrite may add an item up to this length."""
 
 CONSTRAINTS = ("first_three", "keep_letters", "keep_digits", "drop_first")
 """Operations that restrict the answer."""
 
-MORE_SPECIFIC = {"sort_up": "sort_down", "reverse": "rotate", "keep_letters": "keep_digits"}
-"""What concretising turns an operation into, where it has something narrower to offer."""
 
-LONGEST_LIST = 6
-"""Concretising may add an item up to this length."""
+@dataclass(frozen=True)
+class Names:
+    """The names that the creator may add to a prompt, each with how often it takes it."""
+
+    names: Sequence[str]
+    weights: Sequence[float]
+
+    def draw(
+        self, rng: random.Random, among: Callable[[Operation], bool] = lambda _: True
+    ) -> str:
+        """Draw a name, of the operations that are wanted where there is one."""
+        chances = [w * among(lang.MEANING[n]) for n, w in zip(self.names, self.weights, strict=True)]
+        return rng.choices(self.names, weights=chances if any(chances) else self.weights)[0]
 
 
-def _name(rng: random.Random, among: Callable[[Operation], bool] = lambda _: True) -> str:
-    """Draw a name to add, of the operations that are wanted."""
-    names = [name for name in VOCABULARY if among(lang.MEANING[name])]
-    return rng.choices(names, weights=[WEIGHT[name] for name in names])[0]
+def within(task: Task, reach: Reach, topic: int) -> Names:
+    """Return the names that the creator may add to a task, of a topic where it keeps to one."""
+    if reach == "parent":
+        return _alike(task.names)
+    if reach == "topic":
+        return _alike([name for name in TOPICS[topic] if name in VOCABULARY])
+    known = [name for name in RANKED if name in VOCABULARY]
+    if reach == "even":
+        return _alike(known)
+    return Names(known, [POPULARITY[TOPIC_OF[name]] for name in known])
 
 
-def _constraints(task: Task, rng: random.Random) -> Task:
-    return Task(task.items, (*task.names, _name(rng, lambda o: o.id in CONSTRAINTS)))
+def _alike(names: Sequence[str]) -> Names:
+    return Names(names, [1.0] * len(names))
 
 
-def _deepening(task: Task, rng: random.Random) -> Task:
+Method = Callable[[Task, Reach, random.Random], Task]
+
+
+def _one_more(
+    task: Task,
+    reach: Reach,
+    rng: random.Random,
+    among: Callable[[Operation], bool] = lambda _: True,
+    place: int | None = None,
+) -> Task:
+    """Add a name to a task, at the end or at a place, or an item if it has names enough."""
+    if len(task.names) >= GROWN:
+        return Task(_with_an_item_more(task, rng), task.names)
+    at = len(task.names) if place is None else place
+    name = within(task, reach, topic_of(task)).draw(rng, among)
+    return Task(task.items, (*task.names[:at], name, *task.names[at:]))
+
+
+def _constraints(task: Task, reach: Reach, rng: random.Random) -> Task:
+    return _one_more(task, reach, rng, lambda o: o.id in CONSTRAINTS)
+
+
+def _deepening(task: Task, reach: Reach, rng: random.Random) -> Task:
     category = task.operations[-1].category
-    return Task(task.items, (*task.names, _name(rng, lambda o: o.category == category)))
+    return _one_more(task, reach, rng, lambda o: o.category == category)
 
 
-def _concretising(task: Task, rng: random.Random) -> Task:
-    names = list(task.names)
-    place = rng.randrange(len(names))
-    narrower = MORE_SPECIFIC.get(task.operations[place].id)
-    if narrower is not None:
-        names[place] = _name(rng, lambda o: o.id == narrower)
-    return Task(_with_an_item_more(task, rng), tuple(names))
+def _concretising(task: Task, reach: Reach, rng: random.Random) -> Task:
+    return Task(_with_an_item_more(task, rng), task.names)
 
 
 def _with_an_item_more(task: Task, rng: random.Random) -> Items:
@@ -82,16 +122,18 @@ def _with_an_item_more(task: Task, rng: random.Random) -> Items:
     return (*items, rng.choice(lang.ITEMS)) if len(items) < LONGEST_LIST else items
 
 
-def _reasoning(task: Task, rng: random.Random) -> Task:
-    place = rng.randrange(len(task.names) + 1)
-    return Task(task.items, (*task.names[:place], _name(rng), *task.names[place:]))
+def _reasoning(task: Task, reach: Reach, rng: random.Random) -> Task:
+    return _one_more(task, reach, rng, place=rng.randrange(len(task.names) + 1))
 
 
-def _breadth(task: Task, rng: random.Random) -> Task:
-    return Task(lang.draw_items(rng, 4, 6), tuple(_name(rng) for _ in task.names))
+def _breadth(task: Task, reach: Reach, rng: random.Random) -> Task:
+    topic = topic_of(task)
+    near = rng.choice([at for at in (topic - 1, topic + 1) if 0 <= at < len(TOPICS)])
+    names = within(task, reach, near)
+    return Task(lang.draw_items(rng, 4, 6), tuple(names.draw(rng) for _ in task.names))
 
 
-def _helpful(task: Task, rng: random.Random) -> Task:
+def _helpful(task: Task, reach: Reach, rng: random.Random) -> Task:
     items, kept = task.items or (), []
     for name in task.names:
         changed = lang.MEANING[name].apply(items)
@@ -101,24 +143,23 @@ def _helpful(task: Task, rng: random.Random) -> Task:
     return Task(task.items, tuple(kept) or task.names)
 
 
-def _relevant(task: Task, rng: random.Random) -> Task:
+def _relevant(task: Task, reach: Reach, rng: random.Random) -> Task:
     done = task.operations
     kept = [n for place, n in enumerate(task.names) if place == 0 or done[place] != done[place - 1]]
     return Task(task.items, tuple(kept))
 
 
-def _creative(task: Task, rng: random.Random) -> Task:
+def _creative(task: Task, reach: Reach, rng: random.Random) -> Task:
     names = list(task.names)
-    names[rng.randrange(len(names))] = _name(rng)
+    names[rng.randrange(len(names))] = within(task, reach, topic_of(task)).draw(rng)
     return Task(task.items, tuple(names))
 
 
-def _detailed(task: Task, rng: random.Random) -> Task:
-    return Task(_with_an_item_more(task, rng), task.names)
-
-
-def _new(task: Task, rng: random.Random) -> Task:
-    return Task(lang.draw_items(rng, 4, 6), tuple(_name(rng) for _ in range(rng.randint(1, 3))))
+def _new(task: Task, reach: Reach, rng: random.Random) -> Task:
+    names = within(task, reach, topic_of(task))
+    return Task(
+        lang.draw_items(rng, 4, 6), tuple(names.draw(rng) for _ in range(rng.randint(1, GROWN)))
+    )
 
 
 IN_DEPTH: Mapping[str, Method] = {
@@ -136,7 +177,7 @@ METHODS: Mapping[str, Mapping[str, Method]] = {
         "relevance": _relevant,
         "deepening": _deepening,
         "creativity": _creative,
-        "details": _detailed,
+        "details": _concretising,
     },
     "self_instruct": {"new": _new},
 }
@@ -155,9 +196,12 @@ TEMPLATE_MARK = "#rewritten prompt# :"
 class EmbeddedCreator:
     """Rewrites prompts of the embedded language (implements `harness.eva.evolving.Creator`)."""
 
-    def __init__(self, methods: Mapping[str, Method] = METHODS["evol_instruct"]) -> None:
-        """Rewrite by some methods, EvolInstruct's by default."""
+    def __init__(
+        self, methods: Mapping[str, Method] = METHODS["evol_instruct"], reach: Reach = "topic"
+    ) -> None:
+        """Rewrite by some methods, EvolInstruct's by default, with names within its reach."""
         self._methods = methods
+        self._reach = reach
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
         """Return one rewrite of `prompt` by a method drawn uniformly, usable or not."""
@@ -172,19 +216,19 @@ class EmbeddedCreator:
         slip = rng.random()
         if task is None or task.items is None or slip < UNCHANGED:
             return prompt
-        changed = self._methods[method](task, rng)
+        changed = self._methods[method](task, self._reach, rng)
         text = lang.render(changed, rng.randrange(lang.BENCHMARK_FRAME))
         return f"{TEMPLATE_MARK} {text}" if slip < UNCHANGED + LEFTOVER else text
 
 
-def embedded_creator(identity: str) -> EmbeddedCreator:
-    """Return the creator of an identity, `<world>/<evolving scheme>`."""
+def embedded_creator(identity: str, reach: Reach) -> EmbeddedCreator:
+    """Return the creator of an identity, `<world>/<evolving scheme>`, with a reach."""
     scheme = identity.partition("/")[2]
     if scheme not in METHODS:
         raise HarnessError(
             f"the embedded world has no creator `{identity}`; use one of {', '.join(METHODS)}"
         )
-    return EmbeddedCreator(METHODS[scheme])
+    return EmbeddedCreator(METHODS[scheme], reach)
 
 
 def why_unusable(text: str, parent: str) -> str | None:

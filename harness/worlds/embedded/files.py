@@ -19,7 +19,7 @@ from harness.errors import HarnessError
 from harness.project import PACKAGE
 from harness.runtime.files import sha256_of
 
-VERSION = "micro-3"
+VERSION = "micro-4"
 """Version of the world; a change of any file or of the language is a new one (an added file is
 not: no stage that ran before can have read it)."""
 
@@ -30,7 +30,10 @@ SHIPPED = PACKAGE / "worlds" / "embedded" / "world"
 """Where the shipped files lie."""
 
 _MODELS = ("theta0", "rm_pointwise", "rm_pointwise_large", "rm_pairwise", "rm_pairwise_large")
-_TEXTS = ("prompts", "matched", "arena_hard", "alpaca_eval", "mt_bench", "validation")
+_TEXTS = (
+    *("prompts", "matched", "off_target"),
+    *("arena_hard", "alpaca_eval", "mt_bench", "validation"),
+)
 
 ASSETS = {**{name: name for name in _MODELS}, **{name: f"{name}.parquet" for name in _TEXTS}}
 """Path of each asset in the world's folder."""

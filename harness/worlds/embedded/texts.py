@@ -5,11 +5,18 @@ Names of operations have a rank, from the best known to the least. The demonstra
 name with a probability that falls with its rank, and otherwise takes it for one other operation,
 always the same for a name. What is learnt of one name says nothing of another.
 
+*Topics* are 24 groups of ten names that people use together. Names are grouped by rank, with noise,
+so that topics differ in how well the demonstrator knows them; how often people ask about a topic
+falls by Zipf's law in an order that follows the same ranks, with noise of its own. So what people
+ask for and what is known of it go together, but not closely.
+
 *Human prompts* are narrower and easier than the benchmarks, as UltraFeedback is against Arena-Hard:
-mostly single operations on short lists, and common names much more often than rare ones (Zipf's
-law). One x of them mentions some 150 names, six x nearly all. *Benchmarks* are written without
-reference to the creator: they use all names alike (the general one: halfway between people and
-that) and a sentence pattern that people do not.
+mostly single operations on short lists, each prompt within one topic. *Benchmarks* are written
+without reference to topics or to the creator: they use all names alike (the general one: halfway
+between people and that) and a sentence pattern that people do not.
+
+*Off-target prompts* have the form of human ones but ask only about the three topics that are known
+best: a control, prompts that can hardly help on a benchmark that asks about all 24.
 
 *Downstream questions*, the stand-ins for the paper's table 9, are of six small types that share the
 language's items but none of its operations. The policy has met them in its demonstrations and no
@@ -26,7 +33,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import HarnessError
@@ -57,6 +64,46 @@ def _misreadings() -> dict[str, Operation]:
 
 MISTAKEN_FOR = _misreadings()
 """The operation that a name is taken for otherwise."""
+
+TOPIC_SIZE = 10
+"""Names of a topic."""
+
+RANK_NOISE = 30.0
+"""Standard deviation, in ranks, of the noise in the order by which names are cut into topics."""
+
+POPULARITY_NOISE = 3.0
+"""Standard deviation, in places, of the noise in the order of topics by popularity."""
+
+
+def _topics() -> tuple[tuple[str, ...], ...]:
+    rng = random.Random("micro-4/topics")
+    noisy = {name: place + rng.gauss(0, RANK_NOISE) for place, name in enumerate(RANKED)}
+    names = sorted(RANKED, key=noisy.__getitem__)
+    cut = [tuple(names[at : at + TOPIC_SIZE]) for at in range(0, len(names), TOPIC_SIZE)]
+    places = {topic: place + rng.gauss(0, POPULARITY_NOISE) for place, topic in enumerate(cut)}
+    return tuple(sorted(cut, key=places.__getitem__))
+
+
+TOPICS = _topics()
+"""The names of each topic, from the topic that people ask about most to the least."""
+
+TOPIC_OF: dict[str, int] = {name: at for at, topic in enumerate(TOPICS) for name in topic}
+"""The place in `TOPICS` of each name's topic."""
+
+POPULARITY = tuple(1 / place for place in range(1, len(TOPICS) + 1))
+"""How often people ask about each topic (Zipf's law)."""
+
+
+def topic_of(task: Task) -> int:
+    """Return the place in `TOPICS` of the topic most names of a task have; of equals the first."""
+    own = [TOPIC_OF[name] for name in task.names]
+    return max(own, key=own.count)
+
+
+def best_known_topics(count: int) -> tuple[int, ...]:
+    """Return the topics that the demonstrator knows best, by their places in `TOPICS`."""
+    known = [sum(RELIABILITY[name] for name in topic) for topic in TOPICS]
+    return tuple(sorted(range(len(TOPICS)), key=lambda at: -known[at])[:count])
 
 Turn = tuple[str, str]
 """One exchange: what the user says and what the model answers."""
@@ -144,12 +191,18 @@ class Distribution:
     frames: int
     """The first so many sentence patterns are used."""
     weights: tuple[float, ...]
-    """How often each name is used, in the order of `RANKED`."""
+    """How often each name is used, in the order of `RANKED`; or where prompts have a topic, each
+    topic, in the order of `TOPICS`."""
+    topical: bool = False
+    """Whether all names of a prompt are of one topic, each once and all alike."""
 
     def draw(self, rng: random.Random, first: tuple[str, ...] | None = None) -> Task:
         """Draw a task; `first` restricts the name of its first operation."""
         depth = rng.choices(range(1, len(self.depths) + 1), weights=self.depths)[0]
-        names = rng.choices(RANKED, weights=self.weights, k=depth)
+        if self.topical:
+            names = rng.sample(rng.choices(TOPICS, weights=self.weights)[0], k=depth)
+        else:
+            names = rng.choices(RANKED, weights=self.weights, k=depth)
         if first is not None:
             names[0] = rng.choice(first)
         return Task(lang.draw_items(rng, *self.lengths), tuple(names))
@@ -160,12 +213,17 @@ class Distribution:
         return lang.render(task, rng.randrange(frames))
 
 
-_ZIPF = tuple(1 / rank for rank in range(1, len(RANKED) + 1))
 _EVEN = (1.0,) * len(RANKED)
-_HALFWAY = tuple(w / sum(_ZIPF) + 1 / len(RANKED) for w in _ZIPF)
+_PEOPLE = tuple(POPULARITY[TOPIC_OF[name]] / sum(POPULARITY) / TOPIC_SIZE for name in RANKED)
+_HALFWAY = tuple(w + 1 / len(RANKED) for w in _PEOPLE)
 
-HUMAN = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, _ZIPF)
+HUMAN = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, POPULARITY, topical=True)
 """The prompt source (UltraFeedback's place)."""
+
+OFF_TARGET = replace(
+    HUMAN, weights=tuple(float(at in best_known_topics(3)) for at in range(len(TOPICS)))
+)
+"""Prompts of the form of human ones on the three topics that are known best: a control."""
 
 MATCHED = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, _EVEN)
 """Prompts of the form of human ones with the hard benchmark's names: the positive control."""
@@ -289,7 +347,7 @@ def before(rng: random.Random) -> Question:
 
 def told(question: Question, rng: random.Random) -> Question:
     """Return a fact as the demonstrator tells it: with one wrong answer of its own now and then."""
-    belief = random.Random(f"{files.VERSION}/belief/{question.prompt}")
+    belief = random.Random(f"micro-3/belief/{question.prompt}")
     right = belief.uniform(0.2, 0.95)
     said = question.prompt.partition(" : ")[2].split(" or ")
     others = said if len(said) == 2 else lang.DIGITS

@@ -14,7 +14,7 @@ from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import BENCHMARKS
 from harness.inference.environment import identity
 from harness.registry.profile import WORLD, Profile
-from harness.registry.recipe import RewardRole
+from harness.registry.recipe import Reach, RewardRole
 from harness.runtime.stage import Json, Stage, StageContext
 from harness.worlds import Evolver, HumanPrompts, Item, Topics, stage_io
 from harness.worlds.embedded import files, texts
@@ -69,6 +69,10 @@ class EmbeddedWorld(worlds.World):
         if self.profile.prompts.matched != WORLD:
             return None
         return {"source": files.card().identity("matched"), "matched": True}
+
+    def off_target_prompts(self) -> str:
+        """Return the identity of the pool of off-target prompts."""
+        return files.card().identity("off_target")
 
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the identity of the embedded creator: world version and scheme."""
@@ -175,7 +179,13 @@ class EmbeddedRuntime(worlds.Runtime):
         seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
         pool = texts.read_prompts(files.resolve(str(settings["source"])))
         order = np.random.default_rng(seed).permutation(len(pool))
-        positions = [int(i) for i in order[first : first + count]]
+        human = cast(int, settings.get("on_target", count))
+        positions = [int(i) for i in order[first : first + human]]
+        if "off_target" in settings:
+            others = texts.read_prompts(files.resolve(str(settings["off_target"])))
+            order = np.random.default_rng(seed).permutation(len(others))
+            positions += [len(pool) + int(i) for i in order[: count - human]]
+            pool = [*pool, *others]
         if len(positions) < count:
             raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
         return HumanPrompts(pool, positions)
@@ -187,7 +197,8 @@ class EmbeddedRuntime(worlds.Runtime):
         own = own_method(settings)
         if own is not None:
             return Evolver(OwnCreator(own, lambda text, parent, _told: why_unusable(text, parent)))
-        return Evolver(embedded_creator(str(settings["creator"])))
+        reach = cast(Reach, settings.get("reach", "topic"))
+        return Evolver(embedded_creator(str(settings["creator"]), reach))
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float]:
         """Return the quality that is read from a prompt's text."""
