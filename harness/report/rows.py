@@ -283,7 +283,7 @@ def creator_stages(run: Run) -> dict[str, Stage]:
     if not run.iterations or run.recipe.chain[-1:] == ("same",):
         return {}
     prompts = run.iterations[-1].prompts
-    if prompts.kind == "select":
+    if prompts.kind in ("select", "choose"):
         return {"select": prompts}
     if prompts.kind not in ("mix", "join"):
         return {}
@@ -309,6 +309,7 @@ def _share(part: int | None, whole: int | None) -> float | None:
 _PROMPTS_OF = {
     "prompts": ("prompts.parquet", "prompt"),
     "select": ("selected.parquet", "prompt"),
+    "choose": ("selected.parquet", "prompt"),
     "online": ("trained.parquet", "prompt"),
     "answer": ("answers.parquet", "conversation"),
 }

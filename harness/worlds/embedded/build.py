@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.eva.evolving import Prompt, evolve
 from harness.runtime.manifest import cpu_model
+from harness.worlds.embedded import choosing, reward, texts
 from harness.worlds.embedded import language as lang
-from harness.worlds.embedded import reward, texts
+from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.files import VERSION, Card, digest, write_card
 from harness.worlds.embedded.language import Task
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
@@ -299,6 +301,7 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     write_texts(output, seed)
     notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": _machine()}
     notes["theta0"] = build_policy(output, seed, on_event)
+    notes["creator"] = measure_creator(output, seed)
     for role in reward.REWARD_MODELS:
         notes[f"rm_{role}"] = build_reward_model(role, output, seed, on_event)
     return write_card(output, notes)
@@ -365,6 +368,58 @@ def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) ->
         "accuracy_by": {kind: found[kind] for kind in ("depth", "rank")},
         "best_of_n": chosen,
     }
+
+
+def measure_creator(output: Path, seed: int) -> dict[str, float]:
+    """Measure how much of an evolved prompt is its parent's, and what a parent says of its children.
+
+    Every human prompt is evolved once, as an iteration of eva does it.
+
+    Returns:
+        `kept`: the share of a rewrite's names that stand in the text it rewrote; `kept_or_topic`:
+        those or names of its topic; `kept_of_first`, `topic_of_first`: the same of the human prompt
+        that the chain began with. `names`: the mean number of names of a rewrite.
+        `teaches_alike`: Spearman's correlation of a human prompt's teachability (names, by what θ0
+        can do) with the mean of its rewrites'; `right_alike`: of the share of right answers.
+    """
+    from scipy.stats import spearmanr
+
+    from harness.models.policy import generate
+
+    human = {f"h{i}": text for i, text in enumerate(texts.read_prompts(output / "prompts.parquet"))}
+    starts = [Prompt(key, text) for key, text in human.items()]
+    made = evolve(starts, EmbeddedCreator(), evolutions=4, retries=2, seed=seed).prompts
+    text_of = human | {child.prompt_id: child.prompt for child in made}
+    counts: dict[str, list[float]] = {}
+    for child in made:
+        own = choosing.names_of(child.prompt)
+        before = {"": child.parent_id or "", "_of_first": child.prompt_id.split(".")[0]}
+        for suffix, key in before.items():
+            task = lang.parse(text_of[key])
+            assert task is not None
+            kept = [name in task.names for name in own]
+            topic = [texts.TOPIC_OF[name] == texts.topic_of(task) for name in own]
+            counts.setdefault(f"kept{suffix}", []).extend(kept)
+            label = "topic_of_first" if suffix else "kept_or_topic"
+            counts.setdefault(label, []).extend(a or b for a, b in zip(kept, topic, strict=True))
+        counts.setdefault("names", []).append(len(own))
+    prompts = choosing.probe_prompts()
+    answers = generate(
+        output / "theta0", [[{"role": "user", "content": p}] for p in prompts],
+        n=ANSWERS, temperature=1.0, top_p=1.0, max_new_tokens=14, batch_size=256, seed=seed,
+    )  # fmt: skip
+    right = choosing.right_by_name(prompts, [[a.text for a in own] for own in answers])
+    taught = choosing.taught_by_name(right)
+    alike = {}
+    for label, value in (("teaches_alike", taught), ("right_alike", right)):
+        children: dict[str, list[float]] = {}
+        for child in made:
+            mean = choosing.mean_taught(choosing.names_of(child.prompt), value)
+            children.setdefault(child.prompt_id.split(".")[0], []).append(mean)
+        parents = [choosing.mean_taught(choosing.names_of(human[key]), value) for key in children]
+        alike[label] = float(spearmanr(parents, [fmean(own) for own in children.values()])[0])
+    found = {label: fmean(values) for label, values in counts.items()} | alike
+    return {label: round(value, 3) for label, value in found.items()}
 
 
 def _curve(

@@ -51,9 +51,9 @@ Right = Mapping[str, float]
 """The share of a policy's answers that are wholly right, by name."""
 
 
-def probe_prompts(seed: int) -> list[str]:
+def probe_prompts() -> list[str]:
     """Return single operations as people put them, `PER_NAME` for each name in order of rank."""
-    rng = random.Random(f"{seed}/probe")
+    rng = random.Random("0/probe")
     return [
         lang.render(Task(lang.draw_items(rng, 4, 5), (name,)), rng.randrange(lang.BENCHMARK_FRAME))
         for name in texts.RANKED
@@ -65,17 +65,23 @@ def probe_stage(ctx: StageContext) -> None:
     """Measure a policy name by name; writes `names.parquet` and `summary.json`."""
     from harness.worlds.lookup import answering
 
-    prompts, n = probe_prompts(seed=0), cast(int, ctx.settings["n"])
+    prompts, n = probe_prompts(), cast(int, ctx.settings["n"])
     with answering(ctx) as ask:
         answers = ask([[{"role": "user", "content": text}] for text in prompts], n=n, seed=ctx.seed)
+    right = right_by_name(prompts, [[answer.text for answer in own] for own in answers])
+    rows = [{"name": name, "right": share} for name, share in right.items()]
+    write_rows(ctx.output / "names.parquet", rows, PROBE_SCHEMA)
+    write_json(ctx.output / "summary.json", {"right": float(np.mean(list(right.values())))})
+
+
+def right_by_name(prompts: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return the share of wholly right answers to the prompts of `probe_prompts`, by name."""
     right = [
-        [lang.score(prompt, answer.text) == 1.0 for answer in own]
+        [lang.score(prompt, text) == 1.0 for text in own]
         for prompt, own in zip(prompts, answers, strict=True)
     ]
     shares = np.array(right).reshape(len(texts.RANKED), -1).mean(axis=1).tolist()
-    rows = [{"name": name, "right": x} for name, x in zip(texts.RANKED, shares, strict=True)]
-    write_rows(ctx.output / "names.parquet", rows, PROBE_SCHEMA)
-    write_json(ctx.output / "summary.json", {"right": float(np.mean(shares))})
+    return dict(zip(texts.RANKED, shares, strict=True))
 
 
 def teachability(right: float, n: int = 6) -> float:
