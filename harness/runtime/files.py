@@ -16,6 +16,7 @@ import errno
 import hashlib
 import os
 import stat
+import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -161,7 +162,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
         OSError: It cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # Containers that share a folder have the same process numbers.
+    draft = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         draft.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         os.replace(draft, path)

@@ -408,6 +408,24 @@ def test_a_sweep_removes_what_dead_processes_left(store: Store) -> None:
     assert store.status(FP) == "missing"
 
 
+def test_rivals_of_one_process_number_tear_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two containers that share a folder: the second writes while the first is about to rename."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    path, rename = tmp_path / "file.json", os.replace
+
+    def late(draft: Path, final: Path) -> None:
+        monkeypatch.setattr(os, "replace", rename)
+        files.write_whole(path, "second")
+        rename(draft, final)
+
+    monkeypatch.setattr(os, "replace", late)
+    files.write_whole(path, "first")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("step", ["seal_files", "write_manifest", "flush_folder"])
 def test_a_full_disk_is_one_sentence_and_nothing_half_written_is_seen(
     store: Store, monkeypatch: pytest.MonkeyPatch, step: str
