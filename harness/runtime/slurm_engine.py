@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UserError
+from harness.foreign import in_a_line
 from harness.project import PACKAGE
 from harness.runtime.engine import Engine
 from harness.runtime.files import explained
@@ -49,6 +52,10 @@ _LARGEST_ARRAY = 1000
 
 _LOST = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REQUEUED")
 """Ends of jobs that say nothing of the stage."""
+
+
+_PLAIN = re.compile(r"[\w@%+=:,./-]+")
+"""Arguments that `sbatch` takes as they are; in double quotes it takes all but a line break."""
 
 
 class SlurmEngine(Engine):
@@ -102,6 +109,9 @@ class SlurmEngine(Engine):
         """Return the batch script of an array of stages, whose fingerprints are in `name`.txt.
 
         The user's own arguments come last, and win. No key is in it.
+
+        Raises:
+            UserError: The folder's name or an argument has a line break.
         """
         most = f"%{self.jobs}" if self.jobs else ""
         options = [
@@ -114,7 +124,7 @@ class SlurmEngine(Engine):
             "--requeue",
             "--open-mode=append",
             f"--signal=B:USR1@{TIME_UP_S}",
-            f"--output={folder / '%A_%a.out'}",
+            f"--output={str(folder).replace('%', '%%')}/%A_%a.out",
             *self._sbatch,
         ]
         path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
@@ -123,7 +133,7 @@ class SlurmEngine(Engine):
         return "\n".join(
             [
                 "#!/bin/bash",
-                *(f"#SBATCH {option}" for option in options),
+                *(f"#SBATCH {_quoted(option)}" for option in options),
                 f"export PYTHONPATH={shlex.quote(path)}",
                 f'exec {host} "$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})"',
                 "",
@@ -132,7 +142,7 @@ class SlurmEngine(Engine):
 
     def _folder(self) -> Path:
         stamp = utc_now().replace(":", "").replace("-", "")
-        return self.log_dir / "slurm" / f"{stamp[:15]}-{os.getpid()}"
+        return self.log_dir / "slurm" / f"{stamp[:15]}-{uuid.uuid4().hex[:8]}"
 
     @property
     def _order(self) -> Order:
@@ -264,6 +274,23 @@ class SlurmCrew(Crew):
         ended = [(self._jobs.pop(job), _end(job)) for job in sorted(gone & self._missing)]
         self._missing = gone
         return ended
+
+
+def _quoted(option: str) -> str:
+    """Return an argument as `sbatch` reads it in a script, where a `#SBATCH` line is one line.
+
+    Raises:
+        UserError: It has a line break: what follows would be a command of the script.
+    """
+    if "\n" in option:
+        raise UserError(
+            f"a batch script of Slurm cannot hold the line break in `{in_a_line(option)}`: choose "
+            "a work folder and arguments of `--sbatch` without one"
+        )
+    if _PLAIN.fullmatch(option):
+        return option
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _by_need(stages: Iterable[Stage], needs: Needs) -> dict[Need, list[Stage]]:

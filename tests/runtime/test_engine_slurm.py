@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,6 +129,47 @@ def test_batch_scripts_hold_what_the_user_says_and_no_key(
     assert lines.index("#SBATCH --partition=gpu") > lines.index("#SBATCH --requeue")
     assert "secret" not in script
     assert not (tmp_path / "logs").exists()
+
+
+def read_as_sbatch_does(line: str) -> list[str]:
+    """Return the arguments of a line: quotes group, a backslash escapes, `#` begins a comment."""
+    lexer = shlex.shlex(line.removeprefix("#SBATCH "), posix=True)
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    return list(lexer)
+
+
+@pytest.mark.parametrize("name", ["a b", "50%A", "#b", 'say "it"', "don't", "$(touch x)", "a\\b"])
+def test_every_name_of_a_work_folder_is_one_argument_and_no_command(
+    tmp_path: Path, name: str
+) -> None:
+    own = "--comment='a b' --partition=gpu"
+    asked = EngineOptions(engine="slurm", sbatch=own)
+    engine = asked.make(Store(tmp_path), FUNCTIONS, tmp_path / name)
+    lines = engine.rendered(Plan([toy("draw")]))[0].splitlines()  # type: ignore[attr-defined]
+    options = [read_as_sbatch_does(line) for line in lines if line.startswith("#SBATCH ")]
+    assert {len(option) for option in options} == {1}
+    assert options[-2:] == [["--comment=a b"], ["--partition=gpu"]]
+    (output,) = (text for [text] in options if text.startswith("--output="))
+    assert output.startswith(f"--output={tmp_path}/{name}/".replace("%", "%%"))
+    assert output.endswith("/%A_%a.out")
+    *_, path, host = (line for line in lines if not line.startswith("#"))
+    (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$PYTHONPATH" "$@"')
+    (tmp_path / "python").chmod(0o755)
+    host = host.replace(shlex.quote(sys.executable), shlex.quote(str(tmp_path / "python")), 1)
+    done = subprocess.run(
+        ["bash", "-c", f"{path}\n{host}"], env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.defpath},
+        capture_output=True, text=True, cwd=tmp_path, check=True,
+    )  # fmt: skip
+    assert done.stdout.split("\0")[3].startswith(f"{tmp_path}/{name}/slurm/")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(("name", "own"), [("a\ntouch x", ""), ("a", "'--comment=a\ntouch x'")])
+def test_a_line_break_in_a_batch_script_is_refused(tmp_path: Path, name: str, own: str) -> None:
+    asked = EngineOptions(engine="slurm", sbatch=own)
+    engine = asked.make(Store(tmp_path), FUNCTIONS, tmp_path / name)
+    with pytest.raises(UserError, match=r"cannot hold the line break in `--\w+=.*\\ntouch x"):
+        engine.rendered(Plan([toy("draw")]))  # type: ignore[attr-defined]
 
 
 def test_a_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
