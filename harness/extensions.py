@@ -1,34 +1,39 @@
 """What a user can add in a file of their own, and how such files (plug-ins) are found.
 
 A plug-in is a Python module, named by `--plugin PATH_OR_MODULE` or in `HARNESS_PLUGINS` (several
-separated by commas), or lying in the checkout as `plugins/NAME.py`. It registers what it adds:
+separated by commas), or lying as `plugins/NAME.py` in the checkout that this code runs from. A file
+that somebody else can write is refused: it runs under the user's name. It registers what it adds:
 
     @harness.metric("top_two", version="1")
     def top_two(rewards):  # prompts x completions -> one number for each prompt
         return rewards.max(axis=1) - rewards.mean(axis=1)
 
-Every process loads them before it looks a name up; workers inherit the environment. Plug-in and
+A process loads them when it first looks a name up; workers inherit the environment. Plug-in and
 version, which a person changes with the meaning, are part of the identity of stages that use it.
 """
 
 from __future__ import annotations
 
-import functools
+import grp
 import hashlib
 import importlib
 import importlib.util
 import os
+import pwd
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any, TypeVar
 
 from harness.errors import HarnessError, UserError
-from harness.project import checkout
+from harness.foreign import error_in_a_line, in_a_line
+from harness.project import own_checkout
 
 VARIABLE = "HARNESS_PLUGINS"
 
@@ -69,7 +74,8 @@ class Extensible:
         self._watchers: list[Callable[[str, Extension], None]] = []
 
     def __iter__(self) -> Iterator[str]:
-        load_plugins()
+        if not _PLUGINS.whole:
+            load_plugins()
         return iter((*self.shipped, *self._added))
 
     def __contains__(self, name: object) -> bool:
@@ -77,7 +83,8 @@ class Extensible:
 
     def added(self, name: str) -> Extension | None:
         """Return what a plug-in registered under a name; None for a shipped or unknown one."""
-        load_plugins()
+        if not _PLUGINS.whole:
+            load_plugins()
         return self._added.get(name)
 
     def get(self, name: str) -> Any:
@@ -301,32 +308,50 @@ def judge(name: str, *, version: str) -> Callable[[Thing], Thing]:
     return JUDGES.register(name, version)
 
 
-_LOADED: dict[str, ModuleType | None] = {}
-"""The plug-ins that are loaded, by path or module; None while one is."""
+@dataclass
+class _Plugins:
+    """The plug-ins of this process.
+
+    Attributes:
+        named: Those that this command named, as it wrote them.
+        loaded: Those that were begun to load, by path or module.
+        whole: Whether all are loaded that there are.
+        withheld: Whether none is to be loaded.
+    """
+
+    named: list[str] = field(default_factory=list)
+    loaded: set[str] = field(default_factory=set)
+    whole: bool = False
+    withheld: bool = False
 
 
-_NAMED: list[str] = []
-"""The plug-ins that this command named, as it wrote them."""
+_PLUGINS = _Plugins()
 
 
 def named_plugins() -> tuple[str, ...]:
     """Return the plug-ins that this command named, which its next one has to name as well."""
-    return tuple(_NAMED)
+    return tuple(_PLUGINS.named)
 
 
-def name_plugins(names: list[str]) -> None:
+def withheld() -> bool:
+    """Return whether this command needs no plug-in, so that what they add is not known to it."""
+    return _PLUGINS.withheld
+
+
+def name_plugins(names: list[str], *, load: bool = True) -> None:
     """Name plug-ins, as files or modules, for this process and all that it starts; load them.
 
+    Unless it is told not to load any: what only reads declarations runs nobody's code.
+
     Raises:
-        UserError: There is no such file or module.
-        HarnessError: One fails while it is imported.
+        UserError: There is no such file or module, or it cannot be loaded.
     """
     known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
     # Unlike those of `pathlib`, these take an unknown user behind `~` and links in a circle.
     places = [os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names]
     if places:
         os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *places]))
-    _NAMED[:] = names
+    _PLUGINS.named, _PLUGINS.withheld = list(names), not load
     load_plugins()
 
 
@@ -334,25 +359,23 @@ def load_plugins() -> None:
     """Load the plug-ins that are named or lie in the checkout, each once.
 
     Raises:
-        UserError: There is no such file or module.
-        HarnessError: One fails while it is imported.
+        UserError: There is no such file or module, or it cannot be loaded.
     """
-    for name in _named(os.environ.get(VARIABLE, "")):
-        if name not in _LOADED:
-            _LOADED[name] = None  # what it imports may look names up
-            try:
-                _LOADED[name] = _load(name)
-            except BaseException:
-                del _LOADED[name]
-                raise
-
-
-@functools.cache
-def _named(variable: str) -> tuple[str, ...]:
-    """Return the plug-ins that lie in the checkout, and those that a variable's text names."""
-    root = checkout()
+    _PLUGINS.whole = True  # what they import may look names up
+    if _PLUGINS.withheld:
+        return
+    root = own_checkout()
     lying = [] if root is None else sorted(map(str, (root / "plugins").glob("*.py")))
-    return tuple(dict.fromkeys([*lying, *(name for name in variable.split(",") if name)]))
+    named = filter(None, os.environ.get(VARIABLE, "").split(","))
+    for name in dict.fromkeys([*lying, *named]):
+        if name not in _PLUGINS.loaded:
+            _PLUGINS.loaded.add(name)
+            try:
+                _load(name)
+            except BaseException:
+                _PLUGINS.loaded.discard(name)
+                _PLUGINS.whole = False
+                raise
 
 
 class _SourceLoader(SourceFileLoader):
@@ -367,33 +390,65 @@ class _SourceLoader(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _load(name: str) -> ModuleType:
+def _load(name: str) -> None:
+    """Import a plug-in; whatever it raises is a mistake of the user's, in a sentence.
+
+    Raises:
+        UserError: There is none, somebody else can write it, or it fails.
+    """
     try:
-        if not name.endswith(".py"):
-            return importlib.import_module(name)
-        path = Path(name)
-        if not path.is_file():
-            raise UserError(f"there is no plug-in `{name}`; correct `--plugin` or {VARIABLE}")
-        loader = _SourceLoader(_module_name(path), str(path))
-        spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-    except HarnessError:
+        if name.endswith(".py"):
+            _import_file(Path(name))
+        else:
+            importlib.import_module(name)
+    except KeyboardInterrupt:
         raise
-    except ModuleNotFoundError as error:
-        if error.name is not None and name.startswith(error.name):
+    except BaseException as error:  # code of others may raise anything
+        said = error_in_a_line(error)
+        if isinstance(error, HarnessError):
+            why = said.removeprefix(f"{type(error).__name__}: ")
+        elif isinstance(error, ModuleNotFoundError) and name.startswith(error.name or "\0"):
+            why = f"there is no plug-in `{name}`; name a module, or the path of a `.py` file"
+        else:
+            why = f"the plug-in {in_a_line(name)} cannot be loaded: {said}"
+        raise UserError(why) from error
+
+
+def _import_file(path: Path) -> None:
+    shown = in_a_line(str(path))
+    if not path.is_file():
+        raise UserError(f"there is no plug-in `{shown}`; correct `--plugin` or {VARIABLE}")
+    for place in dict.fromkeys((path, path.parent, path.resolve().parent)):
+        if (why := _writable_by_others(place.stat())) is not None:
             raise UserError(
-                f"there is no plug-in `{name}`; name a module, or the path of a `.py` file"
-            ) from error
-        raise HarnessError(f"the plug-in {name} cannot be loaded: {error}") from error
-    except Exception as error:
-        raise HarnessError(
-            f"the plug-in {name} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
-    return module
+                f"the plug-in {shown} is not loaded, because {in_a_line(str(place))} {why}, and it "
+                "would run under your name: make it yours alone (`chown`, `chmod go-w`)"
+            )
+    loader = _SourceLoader(_module_name(path), str(path))
+    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+
+
+def _writable_by_others(found: os.stat_result) -> str | None:
+    """Return why others than this user and root can write a file or folder; None if they cannot."""
+    if found.st_uid not in (os.geteuid(), 0):
+        return "belongs to another user"
+    if found.st_mode & stat.S_IWOTH:
+        return "can be written by everybody"
+    if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid):
+        return "can be written by a group"
+    return None
+
+
+def _is_private(gid: int) -> bool:
+    """Return whether a group has this user alone, as many systems give each user one."""
+    with suppress(KeyError):
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+        return group.gr_name == user.pw_name and not {*group.gr_mem} - {user.pw_name}
+    return False
 
 
 def _module_name(path: Path) -> str:

@@ -74,6 +74,16 @@ def in_a_line(text: str, longest: int = 500) -> str:
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
+def error_in_a_line(error: BaseException) -> str:
+    """Return an exception's class and text as one line; code of others may raise anything."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 (its text is code of others too)
+        text = ""
+    said = f"{type(error).__name__}: {text}".strip().removesuffix(":")
+    return in_a_line(said.replace("\n", " "))
+
+
 def readable(text: str) -> str:
     """Return a text with U+FFFD for every half of a surrogate pair that lacks the other."""
     if text.isascii() or not any(ord(character) in _HALVES for character in text):

@@ -28,7 +28,12 @@ def checkout() -> Path | None:
 
     It is the one that the current folder is in, else the one that this code runs from.
     """
-    return _entered() or (PACKAGE.parent if _is_checkout(PACKAGE.parent) else None)
+    return _entered() or own_checkout()
+
+
+def own_checkout() -> Path | None:
+    """Return the checkout that this code runs from, None for an installed package."""
+    return PACKAGE.parent if _is_checkout(PACKAGE.parent) else None
 
 
 def project_root() -> Path:

@@ -13,13 +13,14 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import harness as package
-from harness import extensions
+from harness import extensions, project
 from harness.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -149,7 +150,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
 
     def run(*arguments: str) -> Any:
         monkeypatch.setenv("HARNESS_PLUGINS", "")
-        monkeypatch.setattr(extensions, "_LOADED", {})
+        monkeypatch.setattr(extensions, "_PLUGINS", extensions._Plugins())
         for kind in ("METRICS", "BENCHMARKS", "JUDGES", "CREATORS"):
             monkeypatch.setattr(getattr(extensions, kind), "_added", {})
         return CliRunner().invoke(app, list(arguments))
@@ -311,37 +312,140 @@ def test_an_unknown_metric_gets_the_nearest_right_name(
     assert "`top_gpa` is not known; it can be `a_min`" in without.stderr
 
 
-def test_a_plugin_that_is_wrong_is_one_sentence(here: Callable[..., Any], tmp_path: Path) -> None:
-    for text, code, words in (
-        (None, 2, "there is no plug-in"),
-        ("1 / 0", 1, "cannot be loaded: ZeroDivisionError"),
-        (METRIC.format(version=""), 2, "needs a version"),
+UNSAYABLE = """
+class Unsayable(BaseException):
+    def __str__(self):
+        raise SystemExit(0)
+raise Unsayable
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "there is no plug-in"),
+        ("1 / 0", "cannot be loaded: ZeroDivisionError"),
+        ("import sys; sys.exit(0)", "cannot be loaded: SystemExit: 0"),
+        ("raise GeneratorExit", "cannot be loaded: GeneratorExit"),
+        ("raise BaseException('no')", "cannot be loaded: BaseException: no"),
+        (UNSAYABLE, "cannot be loaded: Unsayable"),
+        ("def", "cannot be loaded: SyntaxError: invalid syntax"),
+        ("raise ValueError('\\x1b[31mred\\x07')", "ValueError: \\x1b[31mred\\x07"),
+        ("import harness\nraise harness.UserError('\\x1b[31mred')", "harness: \\x1b[31mred"),
+        ("import nothing_at_all", "cannot be loaded: ModuleNotFoundError: No module named"),
+        (METRIC.format(version=""), "needs a version"),
         (
             METRIC.replace('"top_gap"', '"top-gap"').format(version="1"),
-            2,
             "the plug-in mine names its informativeness metric `top-gap`; a name has letters, "
             "digits and `_` only: write `top_gap`",
         ),
-        (METRIC.format(version="1").replace("top_gap", "a_min"), 2, "there is already (shipped)"),
-        ("import nothing_at_all", 1, "cannot be loaded: No module named 'nothing_at_all'"),
-        (LOSS.replace('like="dpo"', 'like="ppo"'), 2, "is like `ppo`, which is not shipped"),
-    ):
-        mine = tmp_path / "none.py" if text is None else plugin(tmp_path, text)
-        done = here("list", "--plugin", str(mine))
-        assert done.exit_code == code, done.stderr
-        assert words in done.stderr
-        assert "Traceback" not in done.stderr
-    for name in ("nothing_at_all", "json"):
-        done = here("list", f"--plugin={name}")
-        assert done.exit_code == (2 if name == "nothing_at_all" else 0), done.stderr
-    assert "requires an argument" in here("list", "--plugin").stderr
+        (METRIC.format(version="1").replace("top_gap", "a_min"), "there is already (shipped)"),
+        (LOSS.replace('like="dpo"', 'like="ppo"'), "is like `ppo`, which is not shipped"),
+    ],
+)
+def test_a_plugin_that_is_wrong_is_one_sentence(
+    here: Callable[..., Any], tmp_path: Path, text: str | None, words: str
+) -> None:
+    mine = tmp_path / "none.py" if text is None else plugin(tmp_path, text)
+    done = here("validate", "--plugin", str(mine))
+    assert done.exit_code == 2, done.stderr
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert done.stderr[:-1].isprintable()
+
+
+def test_a_plugin_may_be_a_module(here: Callable[..., Any]) -> None:
+    done = here("validate", "--plugin=nothing_at_all")
+    assert done.exit_code == 2
+    assert "there is no plug-in `nothing_at_all`; name a module" in done.stderr
+    assert here("validate", "--plugin=json").exit_code == 0
+    assert "requires an argument" in here("validate", "--plugin").stderr
+
+
+def test_list_and_show_load_no_plugin(here: Callable[..., Any], tmp_path: Path) -> None:
+    """And show a table that uses one all the same."""
+    mine = str(plugin(tmp_path, "import sys; sys.exit(0)"))
+    own = str(table(tmp_path, "mine_table", "creator: {metric: top_gap}"))
+    for command in (("list",), ("show", "table4"), ("show", own)):
+        done = here(*command, "--plugin", mine)
+        assert done.exit_code == 0, done.stderr
+    assert "top_gap" in done.stdout
+    assert here("validate", own).exit_code == 2
+
+
+def a_checkout(folder: Path) -> Path:
+    """Make a folder that looks like a checkout, with a plug-in that says that it ran."""
+    for name in ("experiments", "ablations", "harness", "plugins", "below"):
+        (folder / name).mkdir(parents=True)
+    for name in ("pyproject.toml", "harness/project.py"):
+        (folder / name).touch()
+    plugin(folder / "plugins", "raise ValueError('it ran')", "ours")
+    return folder
+
+
+def test_only_the_checkout_of_this_code_has_plugins(
+    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that looks like one, as anybody can make in a shared folder, has none."""
+    made = a_checkout(tmp_path / "made")
+    monkeypatch.chdir(made / "below")
+    assert "it ran" not in here("plan", "table4").stderr
+    monkeypatch.setattr(project, "PACKAGE", made / "harness")
+    assert "ValueError: it ran" in here("plan", "table4").stderr
+
+
+@pytest.mark.parametrize(("what", "mode", "why"), [
+    ("plugins/ours.py", 0o646, "can be written by everybody"),
+    ("plugins/ours.py", 0o664, "can be written by a group"),
+    ("plugins", 0o777, "can be written by everybody"),
+])  # fmt: skip
+@pytest.mark.parametrize("named", [True, False])
+def test_a_plugin_that_others_can_write_is_not_loaded(
+    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    what: str, mode: int, why: str, named: bool,
+) -> None:  # fmt: skip
+    made = a_checkout(tmp_path / "made")
+    (made / what).chmod(mode)
+    monkeypatch.setattr(extensions, "_is_private", lambda gid: False)
+    if not named:
+        monkeypatch.setattr(project, "PACKAGE", made / "harness")
+    options = ("--plugin", str(made / "plugins" / "ours.py")) if named else ()
+    done = here(*options, "plan", "table4")
+    assert done.exit_code == 2
+    assert f"{made / what} {why}, and it would run under your name" in done.stderr
+    assert "it ran" not in done.stderr
+
+
+def test_a_plugin_of_another_user_is_not_loaded(
+    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = plugin(tmp_path, "raise ValueError('it ran')")
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    if os.getuid() == 0:
+        os.chown(mine, 12345, -1)
+    done = here("--plugin", str(mine), "plan", "table4")
+    assert (done.exit_code, "belongs to another user" in done.stderr) == (2, True)
+    assert "it ran" not in done.stderr
+
+
+def test_a_group_that_has_one_user_is_that_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of some systems each user has such a group, and their files are the group's to write."""
+    own, staff, more = (
+        SimpleNamespace(gr_name=name, gr_mem=members)
+        for name, members in (("me", []), ("staff", ["me"]), ("me", ["me", "you"]))
+    )
+    monkeypatch.setattr(extensions.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="me"))
+    for group, private in ((own, True), (staff, False), (more, False)):
+        monkeypatch.setattr(extensions.grp, "getgrgid", lambda gid, found=group: found)
+        assert extensions._is_private(100) is private
 
 
 def test_a_stage_planned_with_another_version_is_not_computed(
     here: Callable[..., Any], tmp_path: Path
 ) -> None:
     mine = plugin(tmp_path, METRIC.format(version="2"))
-    assert here("list", "--plugin", str(mine)).exit_code == 0
+    assert here("validate", "--plugin", str(mine)).exit_code == 0
     metrics = extensions.METRICS
     planned = metrics.identity("top_gap")["plugin"]
     metrics.check("top_gap", planned)

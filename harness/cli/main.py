@@ -209,11 +209,13 @@ app = typer.Typer(
 
 
 @app.callback()
-def _all(plugin: PluginOption = None, json_schema: JsonSchemaOption = None) -> None:
-    """Load the plug-ins before anything else."""
+def _all(
+    ctx: typer.Context, plugin: PluginOption = None, json_schema: JsonSchemaOption = None
+) -> None:
+    """Load the plug-ins before anything else, unless the verb only shows declarations."""
     from harness.extensions import name_plugins
 
-    name_plugins(plugin or [])
+    name_plugins(plugin or [], load=ctx.invoked_subcommand not in ("list", "show"))
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from typing import Any, TypedDict
 
 from harness.errors import HarnessError
 from harness.extensions import load_plugins
+from harness.foreign import error_in_a_line
 from harness.runtime import leases
 from harness.runtime.files import DiskFullError, explained
 from harness.runtime.manifest import Provenance
@@ -143,4 +144,4 @@ def _reason(error: BaseException) -> str:
     """Return one line that says what went wrong."""
     if isinstance(error, HarnessError):
         return str(error)
-    return f"{type(error).__name__}: {error}".strip().removesuffix(":").replace("\n", " ")
+    return error_in_a_line(error)
