@@ -8,7 +8,6 @@ runs from, or came with the wheel, read only; and runs write to `.harness/` in t
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -83,23 +82,11 @@ def work_dir() -> Path:
 def store_dir() -> Path:
     """Return the root of the stage store.
 
-    `HARNESS_STORE` names another folder than `store/` in the folder that runs write to; or a bucket
-    (`s3://bucket/prefix`), whose cache is then in that folder.
+    `HARNESS_STORE` names another folder than `store/` in the folder that runs write to.
     """
-    named = os.environ.get("HARNESS_STORE", "")
-    if "://" not in named:
-        return _named("HARNESS_STORE") or work_dir() / "store"
-    cache = work_dir() / "buckets" / hashlib.sha256(named.encode()).hexdigest()[:16]
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        if not (cache / "url").exists():
-            (cache / "url").write_text(named, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"{cache}, the cache of {named[:80]}, cannot be written ({error.strerror}): choose "
-            "another folder with HARNESS_WORK"
-        ) from error
-    return cache
+    if "://" in os.environ.get("HARNESS_STORE", ""):
+        raise UserError("HARNESS_STORE names no folder: a bucket can be mounted as one")
+    return _named("HARNESS_STORE") or work_dir() / "store"
 
 
 def spending_dir() -> Path:

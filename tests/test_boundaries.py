@@ -42,7 +42,6 @@ LAYERS = (
 """Parts of the package, bottom first; a part imports from layers below its own only."""
 
 HOMES = {
-    "s3fs": {"runtime"},
     "trl": {"training"},
     "mlflow": {"tracking"},
     "optuna": {"sweep"},

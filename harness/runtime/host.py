@@ -85,7 +85,6 @@ def fault(asked: Order) -> str | None:
             f"the harness on {node} ({code_digest()[:12]} in {PACKAGE}) is not the driver's "
             f"({asked['code'][:12]}): install the same version on all nodes"
         )
-    # Of a bucket it is the cache, which says where the bucket is.
     for folder in (Path(asked["setup"]["root"]), Path(asked["environment"]["HARNESS_WORK"])):
         if not folder.is_dir():
             return f"{node} has no folder {folder}: it must be on a disk that all nodes share"

@@ -11,9 +11,6 @@ none. Any number of processes, on any number of machines, may share a store: one
 stage and computes it (`harness.runtime.leases`), the others wait for it. Should two finish the same
 stage all the same, the first wins and the second throws its copy away, which is the same bytes
 anyway.
-
-A store's folder may be the cache of a bucket (`harness.runtime.remote`; its file `url` says so).
-Then an output is uploaded before it is renamed, fetched when somebody opens it, and claimed there.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ from harness.runtime.files import (
     seal_files,
     write_whole,
 )
-from harness.runtime.leases import Post, hold, is_held, lock_of, scratch, sweep
+from harness.runtime.leases import hold, is_held, lock_of, scratch, sweep
 from harness.runtime.manifest import (
     MANIFEST,
     Failure,
@@ -50,7 +47,6 @@ from harness.runtime.manifest import (
     write_json,
     write_manifest,
 )
-from harness.runtime.remote import Remote, url_of
 from harness.runtime.stage import PROGRESS, Point, Stage, StageRecord, point_of, titled
 
 State: TypeAlias = Literal["done", "missing", "failed"]
@@ -69,13 +65,6 @@ class Store:
         self.root = root.resolve()
         self._manifests: dict[str, tuple[tuple[int, int, int], Manifest]] = {}
         self._digests = DigestCache()
-        url = url_of(self.root)
-        self.remote = Remote(url) if url else None
-
-    @property
-    def place(self) -> str:
-        """Where it is, for people: its folder, or its URL."""
-        return str(self.root) if self.remote is None else self.remote.url
 
     def status(self, fingerprint: str) -> State:
         """Return whether a stage is done, has failed the last time, or is missing.
@@ -97,7 +86,6 @@ class Store:
             StoreError: The stage is not done, or its manifest is broken.
         """
         self.manifest(fingerprint)
-        self._fetch(fingerprint)
         return self._entry(fingerprint)
 
     def manifest(self, fingerprint: str) -> Manifest:
@@ -139,7 +127,6 @@ class Store:
             StoreError: The stage is not done, or the file is not what was written.
         """
         manifest = self.manifest(fingerprint)
-        self._fetch(fingerprint)
         path = self._entry(fingerprint) / name
         written = manifest["files"].get(name)
         with explained(f"reading stage {fingerprint[:12]}", self.root):
@@ -159,7 +146,6 @@ class Store:
                 written at all; the message names the first such file.
         """
         manifest = self.manifest(fingerprint)
-        self._fetch(fingerprint)
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             released = self.released(fingerprint)
             entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
@@ -216,8 +202,7 @@ class Store:
         Raises:
             StoreError: Something else lies among the entries.
         """
-        here = list(self._entries())
-        return sorted({*here, *self.remote.fingerprints()}) if self.remote else here
+        return list(self._entries())
 
     @contextmanager
     def claim(self, fingerprint: str, *, wait: bool = False) -> Iterator[bool]:
@@ -228,18 +213,13 @@ class Store:
         when no other process works on the stage.
         """
         lock = lock_of(self.unfinished(fingerprint))
-        with hold(lock, wait=wait, again=True, post=self._post(fingerprint)) as mine:
-            if self.remote is not None:  # whoever had it before may have stored the output
-                self.remote.look_again(fingerprint)
+        with hold(lock, wait=wait, again=True) as mine:
             yield mine
 
     def claimed(self, fingerprint: str) -> bool:
         """Return whether any process works on a stage."""
         with explained(f"looking who computes {fingerprint[:12]}", self.root):
-            return is_held(lock_of(self.unfinished(fingerprint)), self._post(fingerprint))
-
-    def _post(self, fingerprint: str) -> Post | None:
-        return None if self.remote is None else self.remote.lease(fingerprint)
+            return is_held(lock_of(self.unfinished(fingerprint)))
 
     @contextmanager
     def writing(
@@ -285,8 +265,7 @@ class Store:
             except ValueError as error:
                 raise StoreError(f"{record.title} cannot be stored: {MANIFEST} {error}") from error
             flush_folder(output)
-            if self.remote is None or self.remote.store(record.fingerprint, output):
-                self._publish(output, record.fingerprint)
+            self._publish(output, record.fingerprint)
             self.clear_failure(record.fingerprint)
             shutil.rmtree(self.unfinished(record.fingerprint), ignore_errors=True)
 
@@ -351,8 +330,6 @@ class Store:
             explained(f"removing stage {fingerprint[:12]}", self.root),
             self.claim(fingerprint, wait=True),
         ):
-            if self.remote is not None:
-                self.remote.remove(fingerprint)
             self._set_aside(self._entry(fingerprint))
             self._released_path(fingerprint).unlink(missing_ok=True)
             shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
@@ -453,47 +430,13 @@ class Store:
                 known = self._manifests[fingerprint] = (version, read_manifest(entry))
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not os.path.lexists(entry):
-                    return self._find_remote(fingerprint)
+                    return None
                 if os.path.lexists(f"{entry}/{MANIFEST}"):  # published since we looked
                     return self._find(fingerprint)
                 raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
             except ValueError as error:
                 raise self._broken(fingerprint, f"{MANIFEST} {error}") from error
         return known[1]
-
-    def _find_remote(self, fingerprint: str) -> Manifest | None:
-        """Return the manifest of an output that is in the bucket alone, None where there is none.
-
-        A copy is kept in `manifests/`, since reports read the manifests of all stages.
-        """
-        if self.remote is None or not self.remote.has(fingerprint):
-            return None
-        kept = self.root / "manifests" / fingerprint[:2] / fingerprint
-        with suppress(FileNotFoundError, ValueError):
-            return read_manifest(kept)
-        with scratch(self._tmp, f"manifest-{fingerprint[:12]}") as folder:
-            manifest = self.remote.fetch_manifest(fingerprint, folder / fingerprint)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(OSError):
-                os.rename(folder / fingerprint, kept)
-        return manifest
-
-    def _fetch(self, fingerprint: str) -> None:
-        """Bring an output that is in the bucket alone to this machine."""
-        if self.remote is None or os.path.lexists(self._entry(fingerprint)):
-            return
-        name = fingerprint[:12]
-        with (
-            explained(f"fetching stage {name}", self.root),
-            scratch(self._tmp, f"fetch-{name}") as folder,
-        ):
-            output = folder / fingerprint
-            self.remote.fetch(fingerprint, output)
-            manifest = read_manifest(output)
-            fault = DigestCache().fault(str(output), manifest["files"], MANIFEST)
-            if fault is not None:
-                raise self.remote.broken(fingerprint, fault)
-            self._publish(output, fingerprint)
 
     def _is_whole(self, fingerprint: str) -> bool:
         """Return whether there is an entry that need not be written again."""

@@ -22,7 +22,6 @@ from harness.report.build import StoredTable
 from harness.report.rows import Reader
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.files import BrokenEntry, explained
-from harness.runtime.remote import Remote
 from harness.selection.reporting import FigureReport, Report
 from harness.strict import Strict
 from harness.tracking import Details, TableState, Tracker
@@ -38,9 +37,6 @@ from harness.trainer.runs import (
 
 UNFINISHED = "unfinished"
 """The name, among the kinds, of checkpoints of stages that are not done."""
-
-ATTEMPTS = "attempts"
-"""That of uploads that are no stage's output, because their client was killed."""
 
 _HEAVY = ("model/", "optimizer.safetensors")
 """Beginnings of the names of a segment's files that its continuation alone reads."""
@@ -64,7 +60,7 @@ class Stored(Strict):
     """What the store holds."""
 
     place: str
-    """Its folder or its URL."""
+    """Its folder."""
     runs: int
     """Declared runs that this work folder has asked for, by which it is judged what is needed."""
     kinds: list[KindStored]
@@ -88,7 +84,6 @@ class Inventory:
         unneeded: Fingerprints of stages that no declared run needs.
         spent: The names of files that can be dropped, by the fingerprint of their stage.
         left: Bytes of what is left of stages that are not done and not computed, by name.
-        attempts: Uploads that are no stage's output, by fingerprint.
     """
 
     store: Store
@@ -97,7 +92,6 @@ class Inventory:
     unneeded: list[str] = field(default_factory=list)
     spent: dict[str, list[str]] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
-    attempts: dict[str, list[str]] = field(default_factory=dict)
 
     def spent_size(self, fingerprint: str) -> int:
         """Return the bytes of the files that can be dropped of a stage."""
@@ -122,7 +116,7 @@ def inventory(store: Store) -> Inventory:
         if fingerprint not in needed:
             found.unneeded.append(fingerprint)
     for fingerprint in found.sizes.keys() & needed.keys():
-        if found.sizes[fingerprint][0] == "online" and store.remote is None:
+        if found.sizes[fingerprint][0] == "online":
             after = plan.dependants[fingerprint]
             if _gone_on(after, found.sizes):
                 heavy = (n for n in store.manifest(fingerprint)["files"] if n.startswith(_HEAVY))
@@ -135,9 +129,6 @@ def inventory(store: Store) -> Inventory:
             found.left[folder.name] = sum(
                 f.stat().st_size for f in folder.rglob("*") if f.is_file()
             )
-    if isinstance(store.remote, Remote):
-        left = store.remote.leftovers()
-        found.attempts = {name: left[name] for name in left if not store.claimed(name)}
     return found
 
 
@@ -171,7 +162,7 @@ def refuse_to_empty(found: Inventory) -> None:
     if found.unneeded and not found.runs:
         raise UserError(
             f"nothing declared was run from {work_dir()}, so that everything in "
-            f"{found.store.place} counts as not needed: prune from the work folder that ran it, "
+            f"{found.store.root} counts as not needed: prune from the work folder that ran it, "
             "or delete the store itself"
         )
 
@@ -188,9 +179,6 @@ def prune(found: Inventory) -> None:
             with store.claim(fingerprint) as mine:
                 if mine:
                     shutil.rmtree(store.unfinished(fingerprint), ignore_errors=True)
-    if isinstance(store.remote, Remote):
-        for attempts in found.attempts.values():
-            store.remote.remove_leftovers(attempts)
 
 
 def verify(found: Inventory) -> list[str]:
@@ -198,12 +186,7 @@ def verify(found: Inventory) -> list[str]:
     broken = []
     for fingerprint in found.sizes:
         try:
-            if found.store.remote is None:
-                found.store.verify(fingerprint)
-            else:
-                fault = found.store.remote.fault(fingerprint)
-                if fault is not None:
-                    broken.append(f"the stage {fingerprint[:12]} is broken, {fault}")
+            found.store.verify(fingerprint)
         except BrokenEntry as error:
             broken.append(str(error))
     return broken
@@ -230,14 +213,13 @@ def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None 
                 spent_size=sum(map(found.spent_size, spent)),
             )
         )
-    left, attempts = sum(found.left.values()), sum(map(len, found.attempts.values()))
-    for kind, count, size in ((UNFINISHED, len(found.left), left), (ATTEMPTS, attempts, 0)):
-        if count:
-            row = {"stages": count, "size": size, "unneeded": count, "unneeded_size": size}
-            rows.append(KindStored(kind=kind, **row, spent=0, spent_size=0))
+    if count := len(found.left):
+        size = sum(found.left.values())
+        row = {"stages": count, "size": size, "unneeded": count, "unneeded_size": size}
+        rows.append(KindStored(kind=UNFINISHED, **row, spent=0, spent_size=0))
     rows.sort(key=lambda row: (-row.size, row.kind))
     return Stored(
-        place=found.store.place,
+        place=str(found.store.root),
         runs=found.runs,
         kinds=rows,
         size=sum(row.size for row in rows),

@@ -15,7 +15,7 @@ from judge_stand_in import StandIn
 from toy_stages import FUNCTIONS, toy
 
 from harness.endpoint.budget import Book, Limit
-from harness.project import spending_dir, store_dir
+from harness.project import spending_dir
 from harness.runtime import EngineOptions, Plan, Store
 from harness.runtime.host import Order, fault, order
 from harness.runtime.manifest import collect_provenance
@@ -89,19 +89,6 @@ def test_a_node_of_another_version_or_without_the_shared_folders_says_so(
     monkeypatch.undo()
     (tmp_path / "store").rmdir()
     assert f"has no folder {tmp_path / 'store'}: it must be" in str(fault(told))
-
-
-def test_a_node_without_the_cache_of_a_bucket_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setenv("HARNESS_STORE", "s3://bucket/x")
-    cache = store_dir()
-    found = asked_by(cache)
-    assert fault(found) is None
-    (cache / "url").unlink()
-    cache.rmdir()
-    assert f"has no folder {cache}" in str(fault(found))
 
 
 @pytest.fixture(params=["local", "ray", "slurm"])
