@@ -1,15 +1,13 @@
 """Leases: of all processes on all machines that share a folder, one at a time works on a thing.
 
-A lease is a file that its holder creates exclusively, renews every 30 seconds (the heartbeat) and
+A lease is a file that its holder creates exclusively, touches every 30 seconds (the heartbeat) and
 removes. Two proofs say that its holder is gone:
 
 - *On the holder's own machine* the operating system says so. A holder has a lock (`flock`) on the
   file beside the lease, which goes with its process, however that ends: nobody waits for the dead.
 - *On another machine* its heartbeat says so. `flock` need not reach there, so the lease counts as
-  abandoned when its content has not changed for three heartbeats, by the clock of whoever watches.
-  No time that another machine wrote is compared: a clock that is off by minutes changes nothing.
-  What was seen is kept in the machine's temporary folder, so that a command which looks once and
-  ends is judged together with the next one.
+  abandoned when it has not changed for three heartbeats, by the clock of whoever watches. No time
+  that another machine wrote is compared: a clock that is off by minutes changes nothing.
 
 A lease saves work, it guards nothing: outputs are published in one step, and the first one stands.
 That is why two machines that take over an abandoned lease in the same instant do no harm; the one
@@ -17,8 +15,10 @@ that finds another's name in its lease ends its work, with every process it has 
 that was asleep for too long).
 
 The file with the lock stays when it is let go: were it deleted, one process could hold the file
-that others still have open, and another a new one. Where leases are kept elsewhere than in a file,
-their place is a `Post` of another kind.
+that others still have open, and another a new one.
+
+`filelock.SoftFileLease` does the same, but takes over by exchanging two names in one step, which
+network file systems refuse: there a lease whose holder is gone would be held for ever.
 
 *Scratch folders*, in which an output grows before it is renamed to its place, belong to the process
 that holds the lease beside them. A folder whose lease is free is a leftover of a process that was
@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import platform
@@ -42,7 +41,6 @@ import random
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -50,29 +48,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
-
-import psutil
+from typing import Any, NamedTuple
 
 from harness.runtime.files import StoreError
 
 BEAT_S = 30.0
-"""Seconds between two heartbeats; a lease says those of its holder."""
+"""Seconds between two heartbeats."""
 
 MISSED = 3
 """Heartbeats that did not come before a lease counts as abandoned."""
 
+TORN_S = 2.0
+"""Seconds after which a lease without a holder's name is one whose writer was killed."""
+
 LOST = 75
 """Exit code of a process that ends because its lease became another's (EX_TEMPFAIL)."""
 
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-_BUSY = {errno.EAGAIN, errno.EACCES}
-_COUNT = 12
-"""Digits of a heartbeat's number, the first line of a lease."""
+SUFFIX = ".lease"
 
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+_BUSY = {errno.EAGAIN, errno.EACCES}
 _LONGEST = 4096
-_LEAST_PAUSE_S = 0.001
+_PAUSES_S = (0.001, 0.05)
+"""Between two looks of whoever waits for a lease: the first, and the longest."""
 
 
 @cache
@@ -83,174 +81,68 @@ def this_host() -> str:
     return f"{platform.node()}-{uuid.getnode():x}"
 
 
-class Post(Protocol):
-    """Where one lease is written: a file, or an object of a remote store."""
+class _Seen(NamedTuple):
+    """A lease as it was found: who holds it, and when the holder's clock touched it."""
 
-    pause_s: float
-    """Seconds between two looks of whoever waits for it, at most."""
+    content: bytes
+    touched_ns: int
 
-    @property
-    def key(self) -> str:
-        """What distinguishes it from all others."""
-        ...
-
-    def create(self, content: bytes) -> bool:
-        """Write it where there is none; return whether that was so."""
-        ...
-
-    def read(self) -> bytes | None:
-        """Return its content, None where there is none."""
-        ...
-
-    def replace(self, seen: bytes, content: bytes) -> bool:
-        """Write it in the place of what was seen; return whether it was still there."""
-        ...
-
-    def remove(self) -> None:
-        """Remove it."""
-        ...
-
-
-class FilePost:
-    """A lease in a file."""
-
-    pause_s = 0.05
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @property
-    def key(self) -> str:
-        """Its absolute path."""
-        return os.path.abspath(self._path)
-
-    def create(self, content: bytes) -> bool:
-        """Write it where there is none, whole from the beginning; return whether that was so."""
-        draft = self._draft()
-        try:
-            draft.write_bytes(content)
-            os.link(draft, self._path)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            return self._create_open(content)
-        finally:
-            draft.unlink(missing_ok=True)
-        return True
-
-    def _create_open(self, content: bytes) -> bool:
-        """Do the same where a file can have one name only."""
-        try:
-            with self._path.open("xb") as file:
-                file.write(content)
-        except FileExistsError:
-            return False
-        return True
-
-    def read(self) -> bytes | None:
-        """Return its content; it is opened anew, so that a network file system looks again."""
-        try:
-            with self._path.open("rb") as file:
-                return file.read(_LONGEST)
-        except FileNotFoundError:
-            return None
-
-    def replace(self, seen: bytes, content: bytes) -> bool:
-        """Write it in the place of what was seen, if it is still there."""
-        if self.read() != seen:
-            return False
-        if seen[_COUNT:] == content[_COUNT:]:  # a heartbeat needs no room on a full disk
-            with self._path.open("r+b") as file:
-                file.write(content[:_COUNT])
-                file.flush()
-                os.fsync(file.fileno())
-            return True
-        draft = self._draft()
-        try:
-            draft.write_bytes(content)
-            os.replace(draft, self._path)
-        finally:
-            draft.unlink(missing_ok=True)
-        return self.read() == content
-
-    def remove(self) -> None:
-        """Remove it."""
-        self._path.unlink(missing_ok=True)
-
-    def _draft(self) -> Path:
-        return self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex[:12]}")
-
-
-def post_of(path: Path) -> FilePost:
-    """Return where the lease that belongs to a lock's file is written."""
-    return FilePost(path.with_name(f"{path.name}{SUFFIX}"))
-
-
-SUFFIX = ".lease"
+    def says(self, field: str) -> Any:
+        """Return what it says of its holder; None where it cannot be read."""
+        with suppress(ValueError, AttributeError, RecursionError):
+            return json.loads(self.content).get(field)
+        return None
 
 
 class _Lease:
-    """A lease that this process holds: the lock on its file, and what is written in its post."""
+    """A lease that this process holds: the lock on its file, and its name beside it."""
 
-    def __init__(self, path: Path, guard: int, post: Post, content: bytes) -> None:
+    def __init__(self, path: Path, guard: int, content: bytes, again: bool) -> None:
         self.path = path
+        self.again = again
         self.holders = 1
-        self.post = post
-        self.content = content
         self._guard = guard
-        self._writing = threading.Lock()
-        self._ended = False
+        self._content = content
 
     def beat(self) -> bool:
         """Renew it; return whether it is still ours.
 
         What cannot be written now is tried again at the next heartbeat: only another's name in its
-        place makes it another's.
+        place makes it another's. It needs no room on a full disk.
         """
-        with self._writing, suppress(OSError, StoreError):
-            if self._ended:
-                return True
-            found = self.post.read()
-            if found is not None and found[_COUNT:] != self.content[_COUNT:]:
+        with suppress(OSError):
+            place = _beside(self.path)
+            found = _look(place)
+            if found is None:
+                _create(place, self._content)
+            elif found.content != self._content:
                 return False
-            renewed = _numbered(int(self.content[:_COUNT]) + 1) + self.content[_COUNT:]
-            if self.post.create(renewed) if found is None else self.post.replace(found, renewed):
-                self.content = renewed
+            os.utime(place)
         return True
 
-    def is_ours(self) -> bool:
-        """Return whether nobody else has taken it."""
-        found = self.post.read()
-        return found is None or found[_COUNT:] == self.content[_COUNT:]
-
     def release(self) -> None:
-        """Let it go."""
-        with self._writing:
-            self._ended = True
-            try:
-                with suppress(OSError, StoreError):
-                    if self.is_ours():
-                        self.post.remove()
-            finally:
-                os.close(self._guard)
+        """Let it go, unless it is another's."""
+        try:
+            with suppress(OSError):
+                place = _beside(self.path)
+                found = _look(place)
+                if found is not None and found.content == self._content:
+                    place.unlink()
+        finally:
+            os.close(self._guard)
 
 
 class _Keeper:
-    """Renews all leases of this process, from a thread of its own."""
+    """The leases of this process, renewed by a thread of its own."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._held: set[_Lease] = set()
-        self._again: dict[str, _Lease] = {}
+        self._held: dict[str, _Lease] = {}
         self._thread: threading.Thread | None = None
 
-    def keep(self, lease: _Lease, again: bool) -> None:
+    def keep(self, lease: _Lease) -> None:
         with self._mutex:
-            self._held.add(lease)
-            if again:
-                self._again[str(lease.path)] = lease
+            self._held[str(lease.path)] = lease
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
                 self._thread.start()
@@ -258,29 +150,26 @@ class _Keeper:
     def share(self, path: Path) -> _Lease | None:
         """Return a lease that this process holds and may hold again, held once more."""
         with self._mutex:
-            lease = self._again.get(str(path))
-            if lease is not None:
-                lease.holders += 1
+            lease = self._held.get(str(path))
+            if lease is None or not lease.again:
+                return None
+            lease.holders += 1
             return lease
 
     def let_go(self, lease: _Lease) -> None:
         with self._mutex:
             lease.holders -= 1
-            if lease.holders:
-                return
-            self._held.discard(lease)
-            if self._again.get(str(lease.path)) is lease:
-                del self._again[str(lease.path)]
-        lease.release()
+            if not lease.holders:
+                del self._held[str(lease.path)]
+                lease.release()
 
     def _beat(self) -> None:
         while True:
             time.sleep(BEAT_S)
             with self._mutex:
-                held = list(self._held)
-            for lease in held:
-                if not lease.beat():
-                    _end_everything(lease.path)
+                lost = next((lease for lease in self._held.values() if not lease.beat()), None)
+            if lost is not None:
+                _end_everything(lost.path)
 
 
 _KEEPER = _Keeper()
@@ -300,6 +189,8 @@ def _end_everything(path: Path) -> None:
             file=sys.stderr,
             flush=True,
         )
+    import psutil
+
     for tell in on_lost:
         with suppress(Exception):
             tell()
@@ -313,14 +204,12 @@ def _end_everything(path: Path) -> None:
 
 
 @contextmanager
-def hold(
-    path: Path, *, wait: bool = True, again: bool = False, post: Post | None = None
-) -> Iterator[bool]:
+def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool]:
     """Hold a lease while the block lasts; yield whether it is held.
 
     Unless it is told not to wait, the block is not entered while another process holds it. With
     `again` a process that holds it by `again` may hold it once more. The lease is written beside
-    `path`, which has the lock of this machine, unless `post` says where.
+    `path`, which has the lock of this machine.
 
     Raises:
         StoreError: The file system has no locks.
@@ -329,9 +218,9 @@ def hold(
     lease = _KEEPER.share(path) if again else None
     if lease is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lease = _acquired(path, post or post_of(path), wait)
+        lease = _acquired(path, again, wait)
         if lease is not None:
-            _KEEPER.keep(lease, again)
+            _KEEPER.keep(lease)
     try:
         yield lease is not None
     finally:
@@ -339,14 +228,13 @@ def hold(
             _KEEPER.let_go(lease)
 
 
-def is_held(path: Path, post: Post | None = None) -> bool:
+def is_held(path: Path) -> bool:
     """Return whether any process, this one too, holds a lease."""
-    post = post or post_of(path)
-    found = post.read()
+    found = _look(_beside(path))
     if found is None:
         return False
-    if not path.exists() or not _is_of(found, path):
-        return not _silent(post, found)
+    if not path.exists() or found.says("lock") != _lock(path):
+        return not _is_silent(path, found)
     guard = _locked(path)
     if guard is None:
         return True
@@ -354,40 +242,66 @@ def is_held(path: Path, post: Post | None = None) -> bool:
     return False
 
 
-def _acquired(path: Path, post: Post, wait: bool) -> _Lease | None:
-    pause = _LEAST_PAUSE_S
+def _acquired(path: Path, again: bool, wait: bool) -> _Lease | None:
+    pause, longest = _PAUSES_S
     while True:
         guard = _locked(path)
         if guard is not None:
             try:
-                content = _taken(post, path)
+                content = _taken(path)
             except BaseException:
                 os.close(guard)
                 raise
             if content is not None:
-                return _Lease(path, guard, post, content)
+                return _Lease(path, guard, content, again)
             os.close(guard)
         if not wait:
             return None
         time.sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(2 * pause, post.pause_s)
+        pause = min(2 * pause, longest)
 
 
-def _taken(post: Post, path: Path) -> bytes | None:
+def _taken(path: Path) -> bytes | None:
     """Take a lease that is free, or whose holder is gone; return what is written there."""
-    ours = _numbered(0) + _described(path)
-    while not post.create(ours):
-        found = post.read()
+    ours, place = _described(path), _beside(path)
+    while not _create(place, ours):
+        found = _look(place)
         if found is None:
             continue
         # We have the lock, so a holder that had this very one is no more.
-        if not _is_of(found, path) and not _silent(post, found):
+        if found.says("lock") != _lock(path) and not _is_silent(path, found):
             return None
-        if not post.replace(found, ours):
-            return None
-        _sighting(post).unlink(missing_ok=True)
-        return ours
+        if _look(place) == found:
+            place.unlink(missing_ok=True)
     return ours
+
+
+def _create(place: Path, content: bytes) -> bool:
+    """Write a lease where there is none; return whether that was so."""
+    try:
+        file = place.open("xb")
+    except FileExistsError:
+        return False
+    try:
+        with file:
+            file.write(content)
+    except OSError:
+        place.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _look(place: Path) -> _Seen | None:
+    """Return a lease; it is opened anew, so that a network file system looks again."""
+    try:
+        with place.open("rb") as file:
+            return _Seen(file.read(_LONGEST), os.fstat(file.fileno()).st_mtime_ns)
+    except FileNotFoundError:
+        return None
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}{SUFFIX}")
 
 
 def _locked(path: Path) -> int | None:
@@ -408,19 +322,10 @@ def _locked(path: Path) -> int | None:
     return guard
 
 
-def _numbered(count: int) -> bytes:
-    return f"{count:0{_COUNT - 1}d}\n".encode()
-
-
 def _lock(path: Path) -> str:
     """Return what distinguishes the lock on a file from those on all machines' other files."""
     found = path.stat()
     return f"{this_host()}:{found.st_dev}:{found.st_ino}"
-
-
-def _is_of(content: bytes, path: Path) -> bool:
-    """Return whether the holder of a lease has, or had, the lock on this file."""
-    return _holder(content).get("lock") == _lock(path)
 
 
 def _described(path: Path) -> bytes:
@@ -430,52 +335,23 @@ def _described(path: Path) -> bytes:
         "name": platform.node(),
         "pid": os.getpid(),
         "token": uuid.uuid4().hex,
-        "beat_s": BEAT_S,
         "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     return f"{json.dumps(fields)}\n".encode()
 
 
-def _holder(content: bytes) -> dict[str, Any]:
-    """Return what a lease says of its holder; nothing, where it cannot be read."""
-    with suppress(ValueError):
-        found = json.loads(content[_COUNT:])
-        if isinstance(found, dict):
-            return found
-    return {}
+_SEEN: dict[str, tuple[_Seen, float]] = {}
+"""Leases of other machines as they were last seen, and since when they have looked like that."""
 
 
-_SEEN: dict[str, tuple[str, float]] = {}
-"""What was last read in a lease of another machine, as a digest, and when that was first seen."""
-
-
-def _silent(post: Post, found: bytes) -> bool:
+def _is_silent(path: Path, found: _Seen) -> bool:
     """Return whether a lease of another machine has had no heartbeat for too long."""
-    said = _holder(found).get("beat_s")
-    limit_s = MISSED * (said if isinstance(said, int | float) and 0 < said < 3600 else BEAT_S)
-    content, now = hashlib.sha256(found).hexdigest(), time.monotonic()
-    known = _SEEN.get(post.key) or _noted(post)
-    if known is None or known[0] != content or known[1] > now:
-        known = (content, now)
-        with suppress(OSError):
-            _sighting(post).parent.mkdir(mode=0o700, exist_ok=True)
-            _sighting(post).write_text(f"{this_host()} {content} {now}\n", encoding="ascii")
-    _SEEN[post.key] = known
-    return now - known[1] >= limit_s
-
-
-def _noted(post: Post) -> tuple[str, float] | None:
-    """Return what another process of this machine has seen in a lease."""
-    with suppress(OSError, ValueError):
-        host, content, since = _sighting(post).read_text(encoding="ascii").split()
-        if host == this_host():
-            return content, float(since)
-    return None
-
-
-def _sighting(post: Post) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"harness-leases-{os.getuid()}"
-    return folder / hashlib.sha256(post.key.encode()).hexdigest()[:32]
+    key, now = os.path.abspath(path), time.monotonic()
+    seen, since = _SEEN.get(key, (None, now))
+    if seen != found:
+        since = now
+    _SEEN[key] = (found, since)
+    return now - since >= (MISSED * BEAT_S if found.says("lock") else TORN_S)
 
 
 _LOCK = ".lock"
