@@ -1,0 +1,145 @@
+"""Neighbours on one machine: other users, and containers that share a folder, mean no good.
+
+A neighbour can write where everybody can, and chooses names. Nothing of it may run, nothing of
+one's own may be overwritten or torn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from rounds import Player, Round
+from scene import ROOT, ROWS, Scene
+
+from harness.errors import UserError
+from harness.runtime import EngineOptions, Plan, Stage, Store
+
+READS = (("list",), ("show", "table4"), ("validate",), ("plan", *ROWS, "0"), ("report", *ROWS, "0"))
+
+WRITER = """
+import os, sys
+os.getpid = lambda: 7
+from pathlib import Path
+from harness.runtime.files import write_whole
+for number in range(int(sys.argv[3])):
+    write_whole(Path(sys.argv[1]), sys.argv[2] * 10_000)
+"""
+
+LOOKER = """
+import sys
+from pathlib import Path
+from harness.runtime.leases import hold, is_held
+assert is_held(Path(sys.argv[1]))
+with hold(Path(sys.argv[1]), wait=False) as mine:
+    assert not mine
+"""
+
+SHELL = "$(touch ran)`touch ran`;touch ran;\n touch ran\n#'\"\\ %j"
+
+
+def python(code: str, *arguments: object, folder: Path, **more: str) -> subprocess.Popen[str]:
+    """Start Python with the harness on its path."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_neighbours_that_leave_code(play: Player) -> None:
+    """Neither what looks like a checkout nor a plug-in that others can write runs."""
+
+    def lured(played: Round) -> None:
+        scene = Scene(played)
+        ran = played.folder / "ran"
+        for name in ("experiments", "ablations", "harness", "plugins"):
+            (played.folder / name).mkdir()
+        for name in ("pyproject.toml", "harness/project.py"):
+            (played.folder / name).touch()
+        code = f"open({str(ran)!r}, 'w')\n"
+        mine = played.folder / "plugins" / "mine.py"
+        mine.write_text(code)
+        command = scene.dice.choice(READS)
+        scene.call(*command)
+        assert not ran.exists(), command
+        scene.dice.choice((mine, mine.parent)).chmod(0o777)
+        done = scene.call("plan", *ROWS, "0", HARNESS_PLUGINS=str(mine))
+        assert not ran.exists()
+        assert (done.code, "can be written by everybody" in done.errors) == (2, True), done
+
+    play(lured)
+
+
+def test_neighbours_that_leave_links_in_the_temporary_folder(play: Player) -> None:
+    """A command that looks at another machine's lease writes nothing where they lead."""
+
+    def linked(played: Round) -> None:
+        shared, own = played.folder / "shared", played.folder / "own"
+        for folder in (shared, own):
+            folder.mkdir()
+        lock = played.folder / "work"
+        lease = Path(f"{lock}.lease")
+        lease.write_text(json.dumps({"lock": "another:1:2"}))
+        precious = own / hashlib.sha256(str(lease).encode()).hexdigest()[:32]
+        precious.write_text("precious")
+        (shared / f"harness-leases-{os.getuid()}").symlink_to(own)
+        looker = python(LOOKER, lock, folder=played.folder, TMPDIR=str(shared))
+        _, errors = looker.communicate()
+        assert looker.returncode == 0, errors
+        assert precious.read_text() == "precious"
+        assert list(own.iterdir()) == [precious]
+
+    play(linked)
+
+
+def test_neighbours_that_choose_the_name_of_the_work_folder(play: Player) -> None:
+    """A batch script runs the host with the whole name, or is refused; nothing else runs."""
+
+    def named(played: Round) -> None:
+        dice = played.dice
+        name = "".join(dice.sample(SHELL, dice.randrange(3, len(SHELL)))).replace("/", "")
+        store, folder = Store(played.folder / "store"), played.folder / name
+        asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
+        try:
+            engine = asked.make(store, {}, folder)
+            (script,) = engine.rendered(Plan([Stage("draw", 1, {}, {})]))  # type: ignore[attr-defined]
+        except UserError:
+            assert "\n" in name
+            return
+        (played.folder / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$@"')
+        (played.folder / "python").chmod(0o755)
+        script = script.replace(shlex.quote(sys.executable), "./python", 1)
+        done = subprocess.run(
+            ["bash", "-c", script],
+            env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.environ["PATH"]},
+            cwd=played.folder, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout.split("\0")[2].startswith(f"{folder}/slurm/"), name
+        assert not (played.folder / "ran").exists(), name
+
+    play(named, quick=20)
+
+
+def test_neighbours_of_the_same_process_number(play: Player) -> None:
+    """Containers that share a folder number their processes alike; each file is one writer's."""
+
+    def alike(played: Round) -> None:
+        path, number = played.folder / "file", 300 if play.is_long else 50
+        writers = [python(WRITER, path, letter, number, folder=played.folder) for letter in "abcd"]
+        while any(writer.poll() is None for writer in writers):
+            text = path.read_text() if path.exists() else "-" * 10_000
+            torn = [] if text == text[0] * 10_000 else [text[:100]]
+            played.tally.never("publications torn", torn)
+        ended = [(writer.communicate()[1], writer.returncode) for writer in writers]
+        assert ended == [("", 0)] * len(writers)
+        assert list(played.folder.iterdir()) == [path]
+
+    play(alike)
