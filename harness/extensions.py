@@ -65,18 +65,22 @@ class Extensible:
     Args:
         what: What one is called in messages.
         shipped: Where each shipped one stands, as `module:attribute`, by name.
+
+    Attributes:
+        names: Those that are known now.
     """
 
     def __init__(self, what: str, shipped: Mapping[str, str]) -> None:
         self.what = what
         self.shipped = shipped
+        self.names = list(shipped)
         self._added: dict[str, Extension] = {}
         self._watchers: list[Callable[[str, Extension], None]] = []
 
     def __iter__(self) -> Iterator[str]:
         if not _PLUGINS.whole:
             load_plugins()
-        return iter((*self.shipped, *self._added))
+        return iter(self.names)
 
     def __contains__(self, name: object) -> bool:
         return name in tuple(self)
@@ -150,6 +154,7 @@ class Extensible:
                 )
             extension = Extension(thing, plugin, version, options)
             self._added[name] = extension
+            self.names.append(name)
             for watcher in self._watchers:
                 watcher(name, extension)
             return thing

@@ -8,6 +8,7 @@ runs from, or came with the wheel, read only; and runs write to `.harness/` in t
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def checkout() -> Path | None:
 
     It is the one that the current folder is in, else the one that this code runs from.
     """
-    return _entered() or own_checkout()
+    return _entered(_current()) or own_checkout()
 
 
 def own_checkout() -> Path | None:
@@ -76,7 +77,7 @@ def work_dir() -> Path:
     `HARNESS_WORK` names it; else it is `.harness/` in the checkout that the current folder is in
     or, outside of any, in the current folder.
     """
-    return _named("HARNESS_WORK") or (_entered() or _current()) / ".harness"
+    return _named("HARNESS_WORK") or (_entered(_current()) or _current()) / ".harness"
 
 
 def store_dir() -> Path:
@@ -121,9 +122,9 @@ def _is_checkout(folder: Path) -> bool:
     return all((folder / mark).exists() for mark in _MARKS)
 
 
-def _entered() -> Path | None:
-    """Return the checkout that the current folder is in, the nearest where one lies in another."""
-    here = _current()
+@functools.cache
+def _entered(here: Path) -> Path | None:
+    """Return the checkout that a folder is in, the nearest where one lies in another."""
     return next(filter(_is_checkout, (here, *here.parents)), None)
 
 

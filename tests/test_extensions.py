@@ -152,7 +152,9 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
         monkeypatch.setenv("HARNESS_PLUGINS", "")
         monkeypatch.setattr(extensions, "_PLUGINS", extensions._Plugins())
         for kind in ("METRICS", "BENCHMARKS", "JUDGES", "CREATORS"):
-            monkeypatch.setattr(getattr(extensions, kind), "_added", {})
+            extensible = getattr(extensions, kind)
+            monkeypatch.setattr(extensible, "_added", {})
+            extensible.names[:] = extensible.shipped
         return CliRunner().invoke(app, list(arguments))
 
     return run

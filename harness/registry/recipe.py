@@ -33,7 +33,10 @@ ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
 
 class OneOf:
-    """Marks a text in a declaration that must be one of the names there are, plug-ins' included."""
+    """Marks a text in a declaration that must be one of the names there are, plug-ins' included.
+
+    Plug-ins must be loaded: whoever reads declarations does so first.
+    """
 
     def __init__(self, *names: Iterable[str]) -> None:
         """Take the names, which are looked up whenever they are needed."""
@@ -51,9 +54,7 @@ class OneOf:
 
     def _checked(self, value: Any) -> str:
         known = list(chain.from_iterable(self._names))
-        if isinstance(value, str) and withheld():  # a plug-in may add it
-            return value
-        if not isinstance(value, str) or value not in known:
+        if not isinstance(value, str) or not (value in known or withheld()):
             expected = ", ".join(f"'{name}'" for name in known)
             raise PydanticCustomError(
                 "literal_error", "Input should be {expected}", {"expected": expected}
@@ -61,7 +62,7 @@ class OneOf:
         return value
 
 
-Algorithm = Annotated[str, OneOf(LOSSES, ONLINE_ALGORITHMS)]
+Algorithm = Annotated[str, OneOf(LOSSES.names, ONLINE_ALGORITHMS)]
 Arm = Literal["human", "eva", "select", "same", "matched", "off_target"]
 FIRST_ARMS: Final[tuple[Arm, ...]] = ("human", "matched", "off_target")
 """The arms whose prompts are new, with which a chain can start."""
@@ -73,14 +74,14 @@ RewardRole = Literal[
 ]  # fmt: skip
 """The paper's four reward models; and pointwise ones made to be worse, the first of each the worst:
 trained briefly, or on noisier preferences."""
-Metric = Annotated[str, OneOf(METRICS)]
+Metric = Annotated[str, OneOf(METRICS.names)]
 Sampling = Literal["weighted", "greedy"]
 Choice = Literal["best", "worst"]
 """What the oracle chooses: the prompts that can teach the policy most, or least."""
 Reach = Literal["parent", "topic", "people", "even"]
 """Where the embedded creator takes the names that it adds: from its parent alone, from the topic,
 as people use them, or evenly over all it knows."""
-Method = Annotated[str, OneOf(CREATORS)]
+Method = Annotated[str, OneOf(CREATORS.names)]
 
 
 class Creator(Strict):

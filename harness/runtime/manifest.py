@@ -186,9 +186,10 @@ def _is_time(text: str) -> str:
 
 
 def _is_inside(name: str) -> str:
-    if "\0" in name or not all(0 < len(part) < 256 for part in name.split("/")):
+    parts = name.split("/")
+    if "\0" in name or "" in parts or max(map(len, parts)) > 255:
         raise ValueError("a file's name has parts of 1 to 255 characters")
-    if {".", ".."} & set(name.split("/")):
+    if "." in parts or ".." in parts:
         raise ValueError("a file lies in the entry")
     return name
 

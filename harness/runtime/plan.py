@@ -134,7 +134,8 @@ def _inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
             elif stage.fingerprint not in seen:
                 seen.add(stage.fingerprint)
                 walk.append((stage, True))
-                walk.extend((needed, False) for needed in reversed(list(stage.inputs.values())))
+                for needed in reversed(stage.inputs.values()):
+                    walk.append((needed, False))
 
 
 class Schedule:

@@ -61,17 +61,19 @@ def digest(text: str) -> str:
 
 def _is_plain(value: object) -> bool:
     """Return whether JSON can write a value in exactly one way; asked of every stage planned."""
-    kind = type(value)
-    if kind in _SCALARS:
-        return True
-    if kind is float:
-        return math.isfinite(value)  # type: ignore[arg-type]
-    if kind is list:
-        return all(map(_is_plain, value))  # type: ignore[call-overload]
-    if kind is not dict:
-        return False
-    held: dict[object, object] = value  # type: ignore[assignment]
-    return all(type(key) is str for key in held) and all(map(_is_plain, held.values()))
+    left: list[Any] = [value]
+    while left:
+        held = left.pop()
+        kind = type(held)
+        if kind is list:
+            left += held
+        elif kind is dict:
+            if not {*map(type, held)} <= {str}:
+                return False
+            left += held.values()
+        elif kind not in _SCALARS and not (kind is float and math.isfinite(held)):
+            return False
+    return True
 
 
 def _refuse(value: object, where: str) -> None:
@@ -171,18 +173,16 @@ class Stage:
     inputs: Mapping[str, Stage] = field(repr=False)
     label: str = ""
     record: StageRecord = field(init=False, repr=False)
+    fingerprint: str = field(init=False)
+    """64 hexadecimal digits over kind, version, settings and the inputs' fingerprints."""
 
     def __post_init__(self) -> None:
         inputs = {name: stage.fingerprint for name, stage in self.inputs.items()}
         record = StageRecord(self.kind, self.version, self.settings, inputs, self.label)
+        object.__setattr__(self, "fingerprint", record.fingerprint)
         object.__setattr__(self, "settings", record.settings)
         object.__setattr__(self, "inputs", dict(self.inputs))
         object.__setattr__(self, "record", record)
-
-    @property
-    def fingerprint(self) -> str:
-        """64 hexadecimal digits over kind, version, settings and the inputs' fingerprints."""
-        return self.record.fingerprint
 
     @property
     def seed(self) -> int:

@@ -420,11 +420,13 @@ class Store:
         known = self._manifests.get(fingerprint)
         if known is not None:
             with suppress(OSError):  # which is explained below
-                if known[0] == _version(entry):
+                found = os.lstat(f"{entry}/{MANIFEST}")
+                if known[0] == (found.st_mtime_ns, found.st_ctime_ns, found.st_size):
                     return known[1]
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             try:
-                version = _version(entry)
+                found = os.lstat(f"{entry}/{MANIFEST}")
+                version = found.st_mtime_ns, found.st_ctime_ns, found.st_size
                 if os.path.islink(entry):
                     raise self._broken(fingerprint, "it is a link")
                 known = self._manifests[fingerprint] = (version, read_manifest(entry))
@@ -473,12 +475,6 @@ class Store:
             f"the stored stage {title or fingerprint[:12]} is broken, {fault}: "
             f"delete {self._entry(fingerprint)} and run the same command again"
         )
-
-
-def _version(entry: str) -> tuple[int, int, int]:
-    """Return what changes when an entry's manifest does."""
-    found = os.lstat(f"{entry}/{MANIFEST}")
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 def _title(manifest: Manifest) -> str:
