@@ -151,46 +151,34 @@ def visible_gpus() -> list[str]:
 _LOG_TAIL = 4000
 
 
-class WorkerProcess:
-    """The parent's end of one worker; `stage` is what it computes, None while it is idle.
+@dataclass
+class _Worker:
+    """A worker process; `stage` is what it computes, None while it is idle.
 
-    The claim keeps other runs from its log; it is closed when the worker has ended. Attributes
-    `gpus` are those it was started on.
+    The claim keeps other runs from its log. It was started on the GPUs.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        environment: Mapping[str, str],
-        log: Path,
-        claim: ExitStack,
-        gpus: tuple[str, ...] = (),
-    ) -> None:
-        self.stage: Stage | None = None
-        self.gpus = gpus
-        self._log = log
-        self._claim = claim
-        self._child = Child("harness.runtime.worker", setup, environment, log)
-        self.connection = self._child.connection
-        self.receive = self._child.receive
+    child: Child
+    log: Path
+    claim: ExitStack
+    gpus: tuple[str, ...]
+    stage: Stage | None = None
 
     def give(self, stage: Stage) -> None:
-        """Hand over a stage to compute."""
         self.stage = stage
-        self._child.send(stage.record.as_json())
+        self.child.send(stage.record.as_json())
 
     def obituary(self) -> Message:
-        """Return that a dead worker died and why, in a sentence, with the end of its log."""
-        cause = self._child.cause()
+        """Return that it died and why, in a sentence, with the end of its log."""
+        cause = self.child.cause()
         self.stop()
         hint = " (out of memory?)" if cause == "SIGKILL" else ""
-        text = self._log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+        text = self.log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
         return {"event": "died", "reason": f"worker died: {cause}{hint}", "traceback": text}
 
     def stop(self) -> None:
-        """End the process and whatever it started; return when it has ended."""
-        self._child.stop()
-        self._claim.close()
+        self.child.stop()
+        self.claim.close()
 
 
 class Pool(Crew):
@@ -216,7 +204,7 @@ class Pool(Crew):
         self._environment = environment
         self._log_dir = log_dir
         self._needs = needs or Needs()
-        self._workers: dict[int, WorkerProcess] = {}
+        self._workers: dict[int, _Worker] = {}
         wanted = any(need.gpus for need in self._needs.kinds.values())
         self._gpus = visible_gpus() if wanted else []
 
@@ -257,7 +245,8 @@ class Pool(Crew):
             environment = dict(self._environment)
             if self._gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-            self._workers[slot] = WorkerProcess(setup, environment, log, claim, gpus)
+            child = Child("harness.runtime.worker", setup, environment, log)
+        self._workers[slot] = _Worker(child, log, claim, gpus)
         self._workers[slot].give(stage)
 
     @property
@@ -277,12 +266,12 @@ class Pool(Crew):
 
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
         """Wait until workers have something to say, or so long; the dead are buried."""
-        listening = {worker.connection: slot for slot, worker in self._workers.items()}
+        listening = {worker.child.connection: slot for slot, worker in self._workers.items()}
         said = []
         for connection in sockets.wait(list(listening), timeout_s):
             slot = listening[connection]  # type: ignore[index]
             worker = self._workers[slot]
-            stage, message = worker.stage, worker.receive()
+            stage, message = worker.stage, worker.child.receive()
             if message is None:
                 del self._workers[slot]
                 message = worker.obituary()
