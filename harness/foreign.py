@@ -12,6 +12,7 @@ import json
 import math
 import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,8 @@ def _taken_up(value: Any, depth: int) -> Any:
     if depth == 0:
         raise ForeignTextError(f"nested more than {MOST_DEPTH} deep")
     made: Any = [None] * len(value) if kind is list else {}
-    for name, item in enumerate(value) if kind is list else value.items():
+    held: Iterable[tuple[Any, Any]] = enumerate(value) if kind is list else value.items()
+    for name, item in held:
         if kind is dict and not name.isascii():
             name = readable(name)
         as_it_was = type(item) in _AS_THEY_ARE or (type(item) is str and item.isascii())

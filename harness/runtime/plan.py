@@ -134,7 +134,7 @@ def _inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
             elif stage.fingerprint not in seen:
                 seen.add(stage.fingerprint)
                 walk.append((stage, True))
-                for needed in reversed(stage.inputs.values()):
+                for needed in reversed(list(stage.inputs.values())):
                     walk.append((needed, False))
 
 
