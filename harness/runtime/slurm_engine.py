@@ -5,6 +5,8 @@ and so on a disk that all nodes share, has what the host is told and what it say
 lines for each stage, which the driver follows. Whether a stage is done, the store says, and not
 Slurm. A job that Slurm preempts, or that loses its node, is put into the queue again by Slurm.
 
+`submitit` is not used, since it pickles what it submits.
+
 When the driver dies its jobs go on, and the same command takes what they have stored and waits for
 what they compute; jobs that find nothing left to do end at once. Ctrl-C ends them.
 """
