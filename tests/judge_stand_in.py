@@ -98,7 +98,7 @@ class StandIn(MockEndpoint):
         key: The key it asks for; None for none.
         port: The port; 0 for a free one.
         instead: Given a request and how often it has come, returns what answers the connection in
-            place of the server, or None.
+            place of the server, or None; the connection is closed then, unless it says otherwise.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class StandIn(MockEndpoint):
             time.sleep(self.latency_s)
         instead = self.instead(body, self.seen[number])
         if instead is not None:
-            instead(request, body)
             request.close_connection = True
+            instead(request, body)
             with self.guard:
                 self.under_way -= 1
             return

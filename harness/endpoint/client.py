@@ -12,14 +12,17 @@ ends the evaluation, and so do a wrong key, a missing model and a budget that is
 Replies are JSON lines that are only ever added to, found by the address of their request. Each
 process that keeps replies adds them to a file of its own, one line for each and in one write,
 because a file for each reply would cost more than the network. So a killed process leaves whole
-lines and at most one that is not, which counts as absent. Nothing waits for the disk: a machine
-that loses power may lose the replies of its last seconds. A process sees the replies of others
-that were there when it first looked.
+lines and at most one that is not, which counts as absent. Each line ends with its own digest: one
+that is not as it was written counts as absent too, which is said, and is asked for again. Nothing
+waits for the disk: a machine that loses power may lose the replies of its last seconds. A process
+sees the replies of others that were there when it first looked.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import secrets
 import threading
@@ -35,9 +38,9 @@ import tenacity
 from harness.endpoint.budget import Ledger, tokens_of
 from harness.endpoint.connection import LostError, OverloadedError, RefusedError
 from harness.endpoint.prices import Price
-from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Reply, is_reply
+from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Reply
 from harness.errors import HarnessError
-from harness.foreign import ForeignTextError, read_json
+from harness.foreign import in_a_line
 from harness.runtime.manifest import utc_now
 
 ATTEMPTS = 8
@@ -78,8 +81,12 @@ class Receipt:
     usd: float | None
 
 
+_LOG = logging.getLogger(__name__)
+
 _HEAD = b'{"address": "'
 _ADDRESS = slice(len(_HEAD), len(_HEAD) + 64)
+_SEAL = b', "sha256": "%s"}\n'
+_SEAL_BYTES = len(_SEAL % bytes(64))
 
 
 class Place(NamedTuple):
@@ -109,17 +116,13 @@ class ReplyCache:
         try:
             with place.file.open("rb") as file:
                 file.seek(place.start)
-                entry = read_json(file.read(place.length))
+                line = file.read(place.length)
         except OSError as error:
             raise HarnessError(
                 f"Cannot read {place.file}: {error}; delete the file, and its replies are asked "
                 "for again."
             ) from error
-        except ForeignTextError:
-            return None
-        if not isinstance(entry, dict) or not is_reply(entry.get("reply")):
-            return None
-        return Reply(entry["reply"], cached=True)
+        return Reply(json.loads(line)["reply"], cached=True) if _is_whole(line) else None
 
     def put(self, address: str, endpoint: str, request: ChatRequest, raw: dict[str, Any]) -> None:
         """Keep a reply, with the request it answers."""
@@ -132,7 +135,7 @@ class ReplyCache:
             "received": utc_now(),
             "reply": raw,
         }
-        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        line = _sealed(json.dumps(entry, ensure_ascii=False).encode()[:-1])
         places = self._places()
         try:
             with self._guard:
@@ -177,13 +180,29 @@ class ReplyCache:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Place]]:
-    """Yield the address and the place of every line of a file that looks whole."""
-    start = 0
+    """Yield the address and the place of every line of a file that is as it was written."""
+    start = damaged = 0
     with path.open("rb") as file:
         for line in file:
-            if line.startswith(_HEAD) and line.endswith(b"}\n"):
-                yield line[_ADDRESS].decode("ascii", "replace"), Place(path, start, len(line))
+            if _is_whole(line):
+                yield line[_ADDRESS].decode("ascii"), Place(path, start, len(line))
+            else:
+                damaged += line.endswith(b"\n")  # a line without an end was cut by a kill
             start += len(line)
+    if damaged:
+        _LOG.warning(
+            "%d of the replies kept in %s are not as they were written, and are asked for again",
+            damaged, path,
+        )  # fmt: skip
+
+
+def _sealed(text: bytes) -> bytes:
+    """Return a line of an entry without its last brace, with its digest."""
+    return text + _SEAL % hashlib.sha256(text).hexdigest().encode()
+
+
+def _is_whole(line: bytes) -> bool:
+    return line.startswith(_HEAD) and line == _sealed(line[:-_SEAL_BYTES])
 
 
 class Server(Protocol):
@@ -225,6 +244,7 @@ class Client:
         self.attempts = attempts
         self.parameters = parameters
         self._given: dict[str, tuple[int, int]] = {}
+        self._other_models: set[str] = set()
         self._stopped = threading.Event()
         self._retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(attempts),
@@ -272,6 +292,13 @@ class Client:
             else:
                 self.ledger.count_cached()
         self._given[address] = tokens_of(request, reply)
+        if (other := reply.other_model(request.model)) and other not in self._other_models:
+            self._other_models.add(other)
+            _LOG.warning(
+                "%s answers as `%s` to requests for `%s`: its replies count as those of the model "
+                "asked for; if that is another one, ask for it by its own name",
+                self.endpoint.address, in_a_line(other, 80), request.model,
+            )  # fmt: skip
         return reply
 
     def stop(self) -> None:

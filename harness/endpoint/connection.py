@@ -9,12 +9,15 @@ Every failure of a chat is one of four, because four things are done about them:
 gives up this request, and any other `HarnessError` ends the evaluation.
 
 The key comes from an environment variable. It lives in the client's header alone: it is no part of
-an address or an error, and an endpoint that sends it back has it blotted out of what is kept.
+an address or an error, and an endpoint that sends it back, or a part of it, has that blotted out of
+what is kept and printed.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 OPENAI_URL = "https://api.openai.com/v1"
 BLOT = "[key]"
 SHORTEST_SECRET = 8
-"""Keys below this many characters are placeholders (`EMPTY`), and blotting them out would change
-ordinary words."""
+"""Characters in a row of a key that are blotted out. Keys with fewer are placeholders (`EMPTY`),
+and blotting them out would change ordinary words."""
 
 LONGEST_QUOTE = 200
 """Characters of an endpoint's own words in an error."""
@@ -101,10 +104,10 @@ class Connection:
 
     def post(self, path: str, body: dict[str, Any]) -> str:
         """Send a body to a path of the server, and return the text of the reply as it came."""
-        from harness.endpoint.bounds import bounded_request
+        from harness.endpoint.exchange import within
 
         client = self._client
-        with bounded_request(self.timeout_s):
+        with within(self.timeout_s):
             text: str = client.post(f"{self.address}{path}", cast_to=str, body=body)
         return text
 
@@ -114,18 +117,22 @@ class Connection:
         Raises:
             ForeignTextError, KeyError, TypeError: It says something else.
         """
-        from harness.endpoint.bounds import bounded_request
+        from harness.endpoint.exchange import within
 
         client = self._client
-        with bounded_request(self.timeout_s):
+        with within(self.timeout_s):
             text = client.get("/models", cast_to=str)
-        return [str(model["id"]) for model in read_json(text)["data"]]
+        return [self.quoted(str(model["id"])) for model in read_json(text)["data"]]
 
     def blotted(self, text: str) -> str:
-        """Return a text without the key."""
-        if self.key is None or len(self.key) < SHORTEST_SECRET:
+        """Return a text without the key and without any part of it that is long enough to tell."""
+        key = self.key or ""
+        parts = {key[i:][:SHORTEST_SECRET] for i in range(len(key) - SHORTEST_SECRET + 1)}
+        if not any(part in text for part in parts):
             return text
-        return text.replace(self.key, BLOT)
+        # A run of places at which a part begins, and what is left of the last part.
+        begins = f"(?:(?={'|'.join(map(re.escape, parts))}).)+"
+        return re.sub(f"{begins}.{{{SHORTEST_SECRET - 1}}}", BLOT, text)
 
     def quoted(self, text: str) -> str:
         """Return the server's own words in a line that is not too long, without the key."""
@@ -141,7 +148,7 @@ class Connection:
     def _client(self) -> openai.OpenAI:
         import openai
 
-        from harness.endpoint.bounds import bound_client
+        from harness.endpoint.exchange import new_client
 
         with self._opening:
             if self._opened is None:
@@ -151,7 +158,7 @@ class Connection:
                     base_url=self.address,
                     timeout=self.timeout_s,
                     max_retries=self._retries,
-                    http_client=bound_client(openai.DefaultHttpxClient(timeout=self.timeout_s)),
+                    http_client=new_client(self.timeout_s),
                 )
             return self._opened
 
@@ -172,7 +179,7 @@ class Endpoint(Connection):
 
         try:
             # What is kept is the reply as it came, and not the package's reading of it.
-            raw = read_json(self.blotted(self.post("/chat/completions", request.body())))
+            raw = read_json(self.post("/chat/completions", request.body()))
         except openai.APIStatusError as error:
             raise self._status_failure(error, request) from None
         except openai.APITimeoutError:
@@ -191,14 +198,15 @@ class Endpoint(Connection):
             ) from None
         if not is_reply(raw):
             raise LostError(f"{self.host} sent no completion for {request.label}")
-        return dict(raw)
+        # Read first: JSON can spell each character of a key in another way.
+        return dict(json.loads(self.blotted(json.dumps(raw, ensure_ascii=False))))
 
     def models(self) -> list[str]:
         """Return the models that the endpoint says it has."""
         import openai
 
         try:
-            return [self.quoted(name) for name in self.model_names()]
+            return self.model_names()
         except openai.APIStatusError as error:
             if error.status_code in (401, 403):
                 raise UserError(
@@ -240,6 +248,12 @@ class Endpoint(Connection):
                 "set a key that may use this model"
             )
         words = self.quoted(_message(error))
+        if 300 <= status < 400:
+            place = self.quoted(error.response.headers.get("location", "another address"))
+            return UserError(
+                f"{self.host} sends requests on to {place} (HTTP {status}), which is not followed; "
+                "give the address that answers itself"
+            )
         if status == 404:
             return UserError(
                 f"{self.host} has no model {request.model} or no chat endpoint at "

@@ -138,6 +138,19 @@ class Reply:
         arguments = function.get("arguments") if isinstance(function, Mapping) else None
         return arguments if isinstance(arguments, str) else None
 
+    def other_model(self, asked: str) -> str | None:
+        """Return which model the reply names, None where that is the one asked for, or nobody.
+
+        A seller's prefix (`models/`) and the date or number of a version (`-0613`, `:latest`) do
+        not make another model. Ids of replies prove nothing: some servers repeat them.
+        """
+        named = self.raw.get("model")
+        if not isinstance(named, str) or not named:
+            return None
+        own, wanted = (name.rpartition("/")[2].lower() for name in (named, asked))
+        rest = own.removeprefix(wanted) if own.startswith(wanted) else "another"
+        return None if _VERSION.fullmatch(rest) else named
+
     @property
     def usage(self) -> tuple[int, int] | None:
         """Tokens of the prompt and of the completion, or None where the endpoint does not say."""
@@ -159,6 +172,8 @@ def is_reply(raw: object) -> bool:
         return False
     return isinstance(choices[0].get("message"), Mapping)
 
+
+_VERSION = re.compile(r"([-:@](latest|v?\d[\d.-]*))?")
 
 THINKING_TOKENS = 8192
 """Room for a model's thinking, added to the limit of a reply; ours."""

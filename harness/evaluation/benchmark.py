@@ -329,10 +329,11 @@ class RatedBenchmark(Benchmark):
 
     A subclass says what the judge is asked (`prompt`) and how its reply is read (`read`); the score
     `rating` is the mean over questions. The questions are in `question.jsonl`, in MT-Bench's form.
-    A reply without a rating is counted and left out.
+    A reply without a rating on the `scale` (lowest and highest) is counted and left out.
     """
 
     compared = ("rating", 0.5)
+    scale: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
     answer_tokens: ClassVar[int] = 1024
     judge_settings: ClassVar[Mapping[str, Json]] = {"temperature": 0, "max_tokens": 1024}
 
@@ -406,7 +407,8 @@ class RatedBenchmark(Benchmark):
                 prompts = tuple(str(row.get("question_id")) for row in rows)
                 read = [files.number_of(row.get("score"), i, "score") for i, row in enumerate(rows)]
                 ratings = np.array([np.nan if r is None else r for r in read])
-                valid = np.isfinite(ratings)
+                low, high = cls.scale
+                valid = np.isfinite(ratings) & (low <= ratings) & (ratings <= high)
                 values = ratio_values(np.where(valid, ratings, 0.0), valid.astype(float))
                 score = BenchmarkScore(
                     benchmark=cls.name,

@@ -123,17 +123,39 @@ def test_a_line_that_is_not_whole_is_asked_for_again_and_the_others_are_not(
                 spare.unlink()
 
 
-@pytest.mark.parametrize("reply", [None, [], {}, {"choices": []}, "text"])
-def test_a_line_that_holds_no_reply_is_asked_for_again(tmp_path: Path, reply: Any) -> None:
-    with StandIn() as server:
-        (tmp_path / "replies").mkdir()
-        entry = {"address": ask_for("a").address(server.url), "reply": reply}
-        (tmp_path / "replies" / "old.jsonl").write_text(json.dumps(entry) + "\n")
-        client = client_of(server, tmp_path)
-        answer = client.ask(ask_for("a"))
-        assert client.known(ask_for("a")) == Reply(answer.raw, cached=True)
+def test_a_flipped_bit_of_a_kept_reply_is_said_and_asked_for_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every bit of the reply's line, one after the other; the line beside it stays as it was."""
+    with StandIn(lambda body: completion("[[7]]")) as server:
+        ask_all(client_of(server, tmp_path), [ask_for("a"), ask_for("b")], concurrency=1)
+        (path,) = (tmp_path / "replies").glob("*.jsonl")
+        whole = path.read_bytes()
+        first = len(whole.splitlines(keepends=True)[0])
+        for place in range(0, first - 1, 7):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << place % 7
+            path.write_bytes(damaged)
+            caplog.clear()
+            again = client_of(server, tmp_path)
+            assert again.known(ask_for("a")) is None
+            assert again.known(ask_for("b")) is not None
+            (said,) = [record.getMessage() for record in caplog.records]
+            assert said.startswith(f"1 of the replies kept in {path} are not as they were written")
+        before = server.requests
+        again.ask(ask_for("a"))
         assert client_of(server, tmp_path).known(ask_for("a")) is not None
-        assert server.requests == 1
+        assert server.requests == before + 1
+
+
+def test_a_reply_that_is_damaged_while_it_is_used_is_asked_for_again(tmp_path: Path) -> None:
+    with StandIn() as server:
+        client = client_of(server, tmp_path)
+        client.ask(ask_for("a"))
+        (path,) = (tmp_path / "replies").glob("*.jsonl")
+        path.write_bytes(path.read_bytes().replace(b"stop", b"slop"))
+        client.ask(ask_for("a"))
+        assert server.requests == 2
 
 
 def test_several_commands_share_what_they_have_kept(tmp_path: Path) -> None:
@@ -540,6 +562,28 @@ def test_the_key_is_in_no_file_no_error_and_no_log(
             said = f"{error} {error.__cause__} {error!r}"
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert KEY not in said + everything(tmp_path) + caplog.text + repr(client.endpoint.__dict__)
+
+
+@pytest.mark.parametrize("part", [slice(0, 20), slice(None, 8), slice(-12, None), slice(5, 25)])
+@pytest.mark.parametrize("status", [200, 307, 400, 404, 429, 500])
+def test_no_part_of_a_key_is_printed_or_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: slice, status: int
+) -> None:
+    """Also where JSON spells it in escapes, and beside words that are none of the key's."""
+    monkeypatch.setenv("JUDGE_TEST_KEY", KEY)
+    echo = "".join(f"\\u{ord(character):04x}" for character in KEY[part])
+    if status == 200:
+        body = json.dumps(completion("ECHO, seen")).replace("ECHO", echo)
+    else:
+        body = json.dumps({"error": {"message": "ECHO, seen"}}).replace("ECHO", echo)
+    with StandIn(lambda _: (status, body, {"Location": f"http://{KEY[part]}, seen"})) as server:
+        client = client_of(server, tmp_path, attempts=1)
+        try:
+            said = client.ask(ask_for("a")).text
+        except HarnessError as error:
+            said = str(error)
+    assert f"{BLOT}, seen" in said
+    assert KEY[part] not in said + everything(tmp_path)
 
 
 def test_a_wrong_key_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

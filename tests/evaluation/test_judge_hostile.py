@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
-from harness.endpoint import bounds
+from harness.endpoint import exchange
 from harness.endpoint.budget import BudgetReachedError
 from harness.endpoint.client import UnansweredError
 from harness.endpoint.request import Message, Reply
@@ -143,9 +145,10 @@ def test_long_replies_are_read_in_linear_time() -> None:
     assert time.monotonic() - begun < 5.0
 
 
-@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "1" + "0" * 309 + ".5"])
-def test_a_rating_beyond_all_numbers_is_none(number: str) -> None:
+@pytest.mark.parametrize("number", ["904", "0", "10.5", "9" * 400, "9" * 5000])
+def test_a_rating_that_is_not_on_the_scale_is_none(number: str) -> None:
     assert parse_rating(f"[[{number}]]") is None
+    assert parse_rating(f"[[{number}]], no, [[7]]") is None
 
 
 def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) -> None:
@@ -162,11 +165,81 @@ def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) ->
 
 
 def test_a_reply_without_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(exchange, "MOST_BYTES", 10_000)
     with raw_server(HEAD, b" " * 1000) as url:
         client = client_of(url, tmp_path, attempts=1)
         with pytest.raises(UnansweredError, match=r"broke off"):
             client.ask(ask_for("a"))
+
+
+def test_what_is_sent_twice_answers_one_request(tmp_path: Path) -> None:
+    """Each reply quotes its request; the surplus of one must not be taken for the next one's."""
+
+    def twice(request: Any, body: Any) -> None:
+        said = json.dumps(completion(body["messages"][0]["content"]))
+        for _ in range(2):
+            request.send(200, said)
+        request.close_connection = False
+
+    asked = [str(number) for number in range(12)]
+    with StandIn(instead=lambda body, times: twice) as server:
+        client = client_of(server.url, tmp_path)
+        assert [client.ask(ask_for(text)).text for text in asked] == asked
+
+
+def test_a_reply_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path: Path) -> None:
+    """Derivation: 300 MiB of zeros, packed twice, are less than two kilobytes."""
+    packed = gzip.compress(gzip.compress(bytes(1 << 20)) * 300)
+    assert len(packed) < 10_000
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: %d\r\n\r\n"
+    with raw_server(head % len(packed) + packed, b"") as url:
+        client = client_of(url, tmp_path, attempts=1)
+        tracemalloc.start()
+        with pytest.raises(UnansweredError, match=r"broke off"):
+            client.ask(ask_for("a"))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 50e6
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(tmp_path: Path, status: int) -> None:
+    with StandIn() as elsewhere:
+        place = {"Location": f"{elsewhere.url}/chat/completions"}
+        with StandIn(lambda body: (status, {}, place)) as server:
+            with pytest.raises(UserError, match=r"sends requests on to .*, which is not followed"):
+                client_of(server.url, tmp_path).ask(ask_for("a"))
+            assert (server.requests, elsewhere.requests) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named", "is_another"),
+    [
+        ("gpt-4", "gpt-4-0613", False), ("gpt-4o", "gpt-4o-2024-08-06", False),
+        ("gemini-1.5-pro", "models/gemini-1.5-pro-002", False), ("llama3", "llama3:latest", False),
+        ("openai/gpt-4o", "gpt-4o", False), ("judge", None, False), ("judge", 7, False),
+        ("gpt-4", "gpt-4-turbo", True), ("gpt-4", "gpt-4o", True), ("gpt-4o", "gpt-4", True),
+        ("judge", "another", True),
+    ],
+)  # fmt: skip
+def test_a_reply_says_whether_it_is_another_models(
+    asked: str, named: Any, is_another: bool
+) -> None:
+    assert Reply({"model": named}).other_model(asked) == (named if is_another else None)
+
+
+def test_replies_of_another_model_are_said_aloud_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also when they are kept ones: what was said of them the first time may be forgotten."""
+    with StandIn(lambda body: completion("fine") | {"model": "another"}) as server:
+        for _ in range(2):
+            client = client_of(server.url, tmp_path)
+            for text in "ab":
+                client.ask(ask_for(text))
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert f"{server.url} answers as `another` to requests for `judge`" in said[0]
 
 
 def test_every_request_has_the_whole_time(tmp_path: Path) -> None:
@@ -222,12 +295,13 @@ def test_published_files_with_hostile_json_are_one_sentence(tmp_path: Path) -> N
             read_records(tmp_path / "judgments.jsonl")
 
 
-def test_a_score_beyond_all_numbers_counts_as_missing(tmp_path: Path) -> None:
+def test_a_score_that_is_not_on_the_scale_counts_as_missing(tmp_path: Path) -> None:
     line = '{"question_id": 1, "model": "m", "judge": ["j"], "turn": 1, "score": %s}'
     file = tmp_path / "judgments.jsonl"
-    file.write_text("\n".join(line % number for number in ("7", "NaN", DIGITS, "9" * 400)))
+    numbers = ("7", "NaN", DIGITS, "9" * 400, "904", "0", "-1")
+    file.write_text("\n".join(line % number for number in numbers))
     ratings = ratings_from_judgments(read_records(file))["m"]
-    assert [rating.rating for rating in ratings] == [7.0, None, None, None]
+    assert [rating.rating for rating in ratings] == [7.0, *[None] * 6]
 
 
 def test_answers_with_half_an_emoji_can_be_sent_and_kept(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import struct
@@ -208,6 +209,25 @@ def _half(handler: Handler, body: Body) -> None:
     _raw(json.dumps(judge(body)).encode()[:-9], headers={"Content-Length": "99999"})(handler, body)
 
 
+def _twice(handler: Handler, body: Body) -> None:
+    """Reply twice, and leave the connection open for the next request."""
+    for _ in range(2):
+        _raw(json.dumps(judge(body)).encode())(handler, body)
+    handler.wfile.flush()
+    handler.close_connection = False
+
+
+def _elsewhere(handler: Handler, body: Body) -> None:
+    """Send the request on to the same place, for ever."""
+    place = f"http://{handler.headers['Host']}{handler.path}"
+    _raw(b"", 307, {"Location": place})(handler, body)
+
+
+def _bomb() -> bytes:
+    """Return a few kilobytes that become gigabytes when they are unpacked twice."""
+    return gzip.compress(gzip.compress(bytes(1 << 20)) * 3000)
+
+
 def _silent(handler: Handler, body: Body) -> None:
     """Say nothing until the client has gone."""
     with_patience(handler, lambda: None)
@@ -274,6 +294,7 @@ FAILURES: dict[str, Answers] = {
     "depth beside": _told(_deep_beside),
     "a long number": _raw(b"9" * 5000),
     "no gzip": _raw(b"not packed", headers={"Content-Encoding": "gzip"}),
+    "packed twice": _raw(_bomb(), headers={"Content-Encoding": "gzip, gzip"}),
     "odd chunks": _raw(b"zz\r\nhello", headers={"Transfer-Encoding": "chunked"}),
 }
 """Answers that are no reply: the request is sent again."""
@@ -291,12 +312,15 @@ VOID: dict[str, Answers] = {
         "no UTF-8": b'{"content": "\xff\xfe"}',
         "no rating": b'{"content": "I would say seven."}',
         "an endless rating": b'{"content": "[[%s]]"}' % (b"9" * 5000),
+        "a rating of 904": b'{"content": "[[904]]"}',
         "brackets": b'{"content": "%s"}' % (b"[" * 50_000),
     }.items()
 }
 """Replies without a rating: they are paid and kept, and no command asks for them again."""
 
 ODD: dict[str, Answers] = {
+    "twice": _twice,
+    "another model": _told(lambda reply: reply.update(model="another")),
     "a lone surrogate": _says(" \ud83d"),
     "a NUL": _says(" \x00\x1b[31m\u202e"),
     "a long text": _says(" x" * 200_000),
@@ -306,3 +330,6 @@ ODD: dict[str, Answers] = {
     **{f"usage {number!r:.12}": _tokens(number) for number in ABSURD},
 }
 """Replies that say what the judge says, and something that is odd: they are paid, kept and used."""
+
+STRANGE: dict[str, Answers] = {"sends on": _elsewhere}
+"""Answers that end the command at once: what they ask for is not done."""

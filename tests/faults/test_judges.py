@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from judge_stand_in import Body, digest
-from judging import FAILURES, ODD, VOID, Answers, Asked
+from judging import CONCURRENCY, FAILURES, ODD, STRANGE, VOID, Answers, Asked
 from rounds import Player, Round
 from scene import KEY, Scene
 
@@ -117,6 +117,48 @@ def test_judges_that_always_fail(play: Player) -> None:
             done = scene.call(*asked.command)
             assert done.code == 0, done.errors
             assert done.json[0]["scores"] == calm[0]["scores"]
+
+    play(judged)
+
+
+def test_judges_that_send_requests_elsewhere(play: Player) -> None:
+    """Nothing is sent on; the command ends with a sentence after the requests under way."""
+
+    def judged(played: Round) -> None:
+        scene = Scene(played)
+        name = scene.dice.choice(sorted(STRANGE))
+        with Asked(scene, 12, lambda body, times: STRANGE[name], TIMEOUT) as asked:
+            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+            scene.tally.add("judge failures", asked.server.requests)
+            assert done.code == 2, (name, done)
+            assert "which is not followed" in done.errors, done.errors
+            assert asked.server.requests <= 2 * CONCURRENCY
+            assert max(asked.server.seen.values()) == 1
+
+    play(judged)
+
+
+def test_kept_replies_with_a_flipped_bit(play: Player) -> None:
+    """A damaged reply is asked for again, which is said, and the scores are the usual ones."""
+
+    def judged(played: Round) -> None:
+        scene = Scene(played)
+        with Asked(scene, 12) as asked:
+            first = scene.call(*asked.command)
+            assert first.code == 0, first.errors
+            before = dict(asked.server.seen)
+            (path,) = (scene.work / "replies").glob("*.jsonl")
+            kept = bytearray(path.read_bytes())
+            kept[scene.dice.randrange(len(kept))] ^= 1 << scene.dice.randrange(7)
+            path.write_bytes(kept)
+            second = scene.call(*asked.command)
+            scene.tally.add("judge failures", 1)
+            assert second.code == 0, second.errors
+            assert second.json[0]["scores"] == first.json[0]["scores"]
+            # A bit of a line's end joins it to the next one.
+            repeated = sum(asked.server.seen.values()) - sum(before.values())
+            assert 1 <= repeated <= 2
+            again(scene, asked)
 
     play(judged)
 

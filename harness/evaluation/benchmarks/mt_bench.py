@@ -1,9 +1,10 @@
 """MT-Bench: two turns of each answer, rated from 1 to 10 by a judge that sees one answer.
 
 The second turn is judged with the first before it; math, reasoning and coding against a reference
-answer. The score is the mean of the valid ratings over both turns. A reply without a rating (-1 in
-published files) is counted and left out, never a zero; with one missing the average is therefore
-not the mean of the two turns' means, exactly as in the benchmark's own code.
+answer. The score is the mean of the valid ratings over both turns. A reply without a rating from 1
+to 10 (-1 in published files) is counted and left out, never a zero; with one missing the average is
+therefore not the mean of the two turns' means, exactly as in the benchmark's own code. That code
+takes a rating of any size.
 
 Source: FastChat, `fastchat/llm_judge/gen_judgment.py` (requests), `common.py` (which prompt for
 which question, reference categories, temperatures, limits, rating patterns), `show_result.py`.
@@ -11,7 +12,6 @@ which question, reference categories, temperatures, limits, rating patterns), `s
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +52,7 @@ PROMPTS = {
 """Name of the judge's prompt by turn and whether there is a reference."""
 
 UNRATED = -1
+SCALE = (1.0, 10.0)
 
 TURNS = (1, 2)
 
@@ -230,14 +231,13 @@ def questions_in(data: Path) -> tuple[files.Question, ...]:
 def ratings_from_judgments(records: Iterable[files.Record]) -> dict[str, list[Rating]]:
     """Read the ratings in judgments of the benchmark's form, by model.
 
-    The rating is the file's `score`, -1 where there is none; a judgment without that field has its
-    text parsed.
+    The rating is the file's `score`, -1 where there is none, and none where it is not on the scale;
+    a judgment without that field has its text parsed.
     """
     ratings: dict[str, list[Rating]] = {}
     for index, record in enumerate(records):
         if "score" in record:
-            score = files.number_of(record["score"], index, "score")
-            rating = None if score == UNRATED else score
+            rating = _on_scale(files.number_of(record["score"], index, "score"))
         else:
             rating = parse_rating(str(files.field_of(record, index, "judgment")))
         turn = files.field_of(record, index, "turn")
@@ -252,11 +252,14 @@ def ratings_from_judgments(records: Iterable[files.Record]) -> dict[str, list[Ra
 def parse_rating(text: str) -> float | None:
     """Read the first `[[rating]]` of a judge's text, else the first `[rating]`, else None.
 
-    A number of hundreds of digits is no rating.
+    A number that is not on the scale is no rating.
     """
     match = _RATING.search(text) or _RATING_FALLBACK.search(text)
-    rating = float(match.group(1)) if match else None
-    return rating if rating is not None and math.isfinite(rating) else None
+    return _on_scale(float(match.group(1))) if match else None
+
+
+def _on_scale(rating: float | None) -> float | None:
+    return rating if rating is not None and SCALE[0] <= rating <= SCALE[1] else None
 
 
 def score_ratings(

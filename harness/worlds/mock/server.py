@@ -146,7 +146,6 @@ def completion(text: str | None, **message: Any) -> dict[str, Any]:
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 0,
-        "model": "stand-in",
         "choices": [
             {
                 "index": 0,
