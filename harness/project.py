@@ -91,7 +91,7 @@ def store_dir() -> Path:
 
 
 def spending_dir() -> Path:
-    """Return the folder of the ledger that all commands of a work folder draw on."""
+    """Return the folder of the ledgers, one for each run."""
     return work_dir() / "spending"
 
 

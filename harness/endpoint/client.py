@@ -321,17 +321,17 @@ class Client:
     def _send(self, address: str, request: ChatRequest) -> Reply:
         if self._stopped.is_set():
             raise StoppedError("The evaluation was stopped")
-        ticket = self.ledger.reserve(request, self.price)
+        most = self.ledger.reserve(request, self.price)
         try:
             raw = self.endpoint.send(request)
         except LostError:
-            self.ledger.lose(ticket)
+            self.ledger.lose(most)
             raise
         except BaseException:
-            self.ledger.release(ticket)
+            self.ledger.release(most)
             raise
         reply = Reply(raw)
-        self.ledger.settle(ticket, request, reply, self.price)
+        self.ledger.settle(most, request, reply, self.price)
         self.cache.put(address, self.endpoint.address, request, raw)
         return reply
 

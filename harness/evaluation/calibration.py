@@ -21,7 +21,7 @@ from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import HarnessError, UserError
 from harness.extensions import BENCHMARKS, JUDGES
 from harness.foreign import read_json
-from harness.project import calibrations_dir, spending_dir
+from harness.project import calibrations_dir
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.files import sha256_of
 from harness.runtime.manifest import utc_now
@@ -208,7 +208,7 @@ def calibrate(
 
     It is None where only the price was asked for.
     """
-    from harness.endpoint.budget import Ledger, shared_book
+    from harness.endpoint.budget import Ledger
     from harness.evaluation import run
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.scores import write_json
@@ -237,7 +237,7 @@ def calibrate(
         options,
         options.judge or profile.benchmarks[name].judge,
         run.checked_annotator(options),
-        Ledger(options.budget_usd, book=shared_book(spending_dir())),
+        Ledger(options.budget_usd),
     )
     folder = calibrations_dir()
     ours = run.judged(benchmark, options, judge, answers, folder / "evaluations", voice)

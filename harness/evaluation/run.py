@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.endpoint.budget import Ledger, Spending, shared_book
+from harness.endpoint.budget import Ledger, Spending
 from harness.endpoint.client import Client, Estimate, ReplyCache, Server, estimate, work_through
 from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
@@ -43,7 +43,7 @@ from harness.evaluation.options import (
 )
 from harness.extensions import JUDGES, benchmark_place
 from harness.foreign import READ_BY_LOADERS
-from harness.project import benchmarks_dir, evaluations_dir, spending_dir, work_dir
+from harness.project import benchmarks_dir, evaluations_dir, work_dir
 from harness.runtime.leases import hold
 from harness.strict import Output
 from harness.words import counted
@@ -260,7 +260,7 @@ def evaluate(
     if isinstance(options, AlpacaEvalOptions) and isinstance(benchmark, AlpacaEval):
         benchmark.length_control = length_control(options)
     options.check()
-    ledger = Ledger(options.budget_usd, book=shared_book(spending_dir()))
+    ledger = Ledger(options.budget_usd)
     judge = judge_of(options, options.judge or benchmark.own_judge, annotator, ledger)
     source = source_of(options, benchmark, ledger)
     root = evaluations_dir()

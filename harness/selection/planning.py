@@ -369,13 +369,13 @@ class RunPlan:
         return report
 
     def _open_budget(self) -> None:
-        """Let all workers draw on one budget, wherever they run, as long as this process lives."""
+        """Let all workers of the run draw on one budget, wherever they run."""
         if not has_price(self.work.profile):
             return
-        from harness.endpoint.budget import shared_book
+        from harness.endpoint.budget import share
         from harness.project import spending_dir
 
-        shared_book(spending_dir()).join()
+        share(spending_dir())
         if self.options.budget_usd is not None:
             os.environ["HARNESS_BUDGET_USD"] = f"{self.options.budget_usd!r}"
 

@@ -1,7 +1,8 @@
-"""One budget for all processes that draw on it at the same time, whoever of them is killed."""
+"""One budget for all processes that draw on one ledger, whoever of them is killed."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from judge_stand_in import StandIn
 
-from harness.endpoint.budget import Book, BudgetReachedError, Ledger, Limit
+from harness.endpoint.budget import VARIABLE, BudgetReachedError, Ledger, share, shared_file
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError
@@ -25,22 +26,21 @@ REPLY_USD = 0.0013
 ASKS = """
 import sys
 from pathlib import Path
-from harness.endpoint.budget import BudgetReachedError, Ledger, shared_book
+from harness.endpoint.budget import BudgetReachedError, Ledger, shared_file
 from harness.endpoint.client import ReplyCache
 from harness.endpoint.client import Client, work_through
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message
 url, folder, rival, budget = sys.argv[1:]
-book = shared_book(Path(folder) / "spending")
-ledger = Ledger(None, book=book, role=("JUDGE", "CREATOR")[int(rival) % 2], total_usd=float(budget))
+role = ("JUDGE", "CREATOR")[int(rival) % 2]
+ledger = Ledger(None, file=shared_file(), role=role, total_usd=float(budget))
 client = Client(
     Endpoint(url, "NO_KEY"), ReplyCache(Path(folder) / rival), ledger, Price(10.0, 30.0)
 )
 settings = {"temperature": 0, "max_tokens": 10}
 texts = ["x" * 88 + f"{rival} {number}" for number in range(30)]
 requests = [ChatRequest("p", "judge", (Message("user", text),), settings) for text in texts]
-book.join()
 print("drawing", flush=True)
 sys.stdin.readline()
 try:
@@ -71,11 +71,21 @@ def ask() -> ChatRequest:
     return ChatRequest("p", "judge", (Message("user", text),), {"max_tokens": 10})
 
 
-def test_eight_processes_hold_one_budget_to_the_cent(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def ledger_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file that this process and those it starts draw on."""
+    monkeypatch.setenv(VARIABLE, "")
+    share(tmp_path / "spending")
+    found = shared_file()
+    assert found is not None
+    return found
+
+
+def test_eight_processes_hold_one_budget(tmp_path: Path, ledger_file: Path) -> None:
     """Derivation: 38 replies of 0.13 cents are 4.94 cents; the 39th would pass 5.
 
-    A request is begun while the most it can cost, somewhat more than its reply, fits; so the stop
-    is no earlier than one request at its most before the budget.
+    A process ends when its next request does not fit and none of its own is under way; the other
+    seven may have two each under way then.
     """
     with StandIn() as server:
         rivals = [start(server.url, tmp_path, rival, BUDGET) for rival in range(RIVALS)]
@@ -91,45 +101,35 @@ def test_eight_processes_hold_one_budget_to_the_cent(tmp_path: Path) -> None:
         assert "raise --budget-usd" in out
     spent = answered * REPLY_USD
     most = PRICE.of(ask().most_prompt_tokens, 10)
-    assert BUDGET - most < spent <= BUDGET
-    # Nobody draws on it any more: the next command has the whole of it.
-    assert Book(tmp_path / "spending").spent(Limit(BUDGET, "")) == 0.0
+    assert BUDGET - (1 + 2 * (RIVALS - 1)) * most < spent <= BUDGET
+    assert sum(json.loads(ledger_file.read_bytes()).values()) == pytest.approx(spent)
 
 
-def test_what_a_killed_process_had_under_way_counts_at_the_most(tmp_path: Path) -> None:
+def test_what_a_killed_process_had_under_way_counts_at_the_most(ledger_file: Path) -> None:
     request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
-    ours = Ledger(2.5 * usd, book=Book(tmp_path))
-    program = (
-        "import sys\nfrom pathlib import Path\nfrom harness.endpoint.budget import Book\n"
-        "Book(Path(sys.argv[1])).reserve('EVALUATE', float(sys.argv[2]), [])\n"
-        "print('drawing', flush=True)\nsys.stdin.read()"
-    )
-    ticket = ours.reserve(request, PRICE)
-    other = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path), str(usd)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert drawing(other)
-    other.kill()
-    other.communicate()
-    ours.release(ticket)
-    ticket = ours.reserve(request, PRICE)
+    # One that is killed is one that neither settles nor releases.
+    Ledger(file=ledger_file).reserve(request, PRICE)
+    ours = Ledger(2.5 * usd, file=ledger_file)
+    most = ours.reserve(request, PRICE)
     free = Reply({"usage": {"prompt_tokens": 0, "completion_tokens": 0}})
-    ours.settle(ticket, request, free, PRICE)
+    ours.settle(most, request, free, PRICE)
     ours.release(ours.reserve(request, PRICE))
     ours.lose(ours.reserve(request, PRICE))
     with pytest.raises(BudgetReachedError, match=f"{2 * usd:.4f} is spent"):
         ours.reserve(request, PRICE)
 
 
-def test_each_role_has_its_own_limit_and_all_have_one(tmp_path: Path) -> None:
+def test_every_run_has_its_whole_budget(tmp_path: Path, ledger_file: Path) -> None:
+    share(tmp_path / "spending")
+    assert shared_file() != ledger_file
+
+
+def test_each_role_has_its_own_limit_and_all_have_one(ledger_file: Path) -> None:
     request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
-    book = Book(tmp_path)
-    judge = Ledger(usd, "HARNESS_JUDGE_BUDGET_USD", book=book, role="JUDGE", total_usd=2 * usd)
-    creator = Ledger(None, book=book, role="CREATOR", total_usd=2 * usd)
+    judge = Ledger(
+        usd, "HARNESS_JUDGE_BUDGET_USD", file=ledger_file, role="JUDGE", total_usd=2 * usd
+    )
+    creator = Ledger(None, file=ledger_file, role="CREATOR", total_usd=2 * usd)
     judge.lose(judge.reserve(request, PRICE))
     with pytest.raises(BudgetReachedError, match="raise HARNESS_JUDGE_BUDGET_USD"):
         judge.reserve(request, PRICE)
@@ -138,10 +138,10 @@ def test_each_role_has_its_own_limit_and_all_have_one(tmp_path: Path) -> None:
         creator.reserve(request, PRICE)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"spent": {}}', '{"spent": 1, "under_way": {}}'])
-def test_a_damaged_book_stops_what_would_be_paid(tmp_path: Path, text: str) -> None:
-    ledger = Ledger(1.0, book=Book(tmp_path))
+@pytest.mark.parametrize("text", ["", "[]", '{"JUDGE": "much"}', '{"JUDGE": 1'])
+def test_a_damaged_ledger_stops_what_would_be_paid(ledger_file: Path, text: str) -> None:
+    ledger = Ledger(1.0, file=ledger_file)
     ledger.release(ledger.reserve(ask(), PRICE))
-    (tmp_path / "book.json").write_text(text)
-    with pytest.raises(HarnessError, match=r"book.json, which says what is spent, is not what"):
+    ledger_file.write_text(text)
+    with pytest.raises(HarnessError, match=r"json, which says what is spent, is not what"):
         ledger.reserve(ask(), PRICE)

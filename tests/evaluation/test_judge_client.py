@@ -348,11 +348,11 @@ def test_whatever_replies_cost_the_ledger_stays_within_its_budget(
     ledger, request = Ledger(budget), ask_for("x" * 114)
     for prompt, reply in replies:
         try:
-            ticket = ledger.reserve(request, PRICE)
+            most = ledger.reserve(request, PRICE)
         except BudgetReachedError:
             break
         usage = {"prompt_tokens": prompt, "completion_tokens": reply}
-        ledger.settle(ticket, request, Reply({"usage": usage}), PRICE)
+        ledger.settle(most, request, Reply({"usage": usage}), PRICE)
     assert (ledger.spending.usd or 0.0) <= budget
 
 

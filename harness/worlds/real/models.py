@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.endpoint.budget import Ledger, shared_book
+from harness.endpoint.budget import Ledger, shared_file
 from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import OPENAI_URL, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import Price, parse_price, read_prices
@@ -34,7 +34,7 @@ from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
 from harness.errors import HarnessError, UserError
 from harness.extensions import JUDGES
 from harness.foreign import READ_BY_LOADERS
-from harness.project import models_dir, spending_dir, work_dir
+from harness.project import models_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
 
 NOT_DOWNLOADED = "not-downloaded"
@@ -244,7 +244,7 @@ class Access:
         ledger = Ledger(
             self.budget_usd,
             raised_by=f"HARNESS_{self.role}_BUDGET_USD",
-            book=shared_book(spending_dir()),
+            file=shared_file(),
             role=self.role,
             total_usd=_number("HARNESS_BUDGET_USD"),
         )
