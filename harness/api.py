@@ -67,7 +67,6 @@ def evaluate(
     benchmark: str,
     *,
     judgments: str | Path | None = None,
-    annotator: str | None = None,
     **options: Any,
 ) -> list[Evaluation]:
     """Judge a model's answers to a benchmark, or score published judgments.
@@ -78,7 +77,6 @@ def evaluate(
     Args:
         benchmark: `mt_bench`, `arena_hard`, `alpaca_eval`, or that of a plug-in.
         judgments: A file of published judgments to score; nothing is sent.
-        annotator: The annotator of alpaca_eval.
         options: Fields of `harness.evaluation.options.EvaluateOptions`: `answers`, `model`,
             `judge`, `data`, `judge_base_url`, `budget_usd`, ...
 
@@ -91,15 +89,13 @@ def evaluate(
     """
     from harness.evaluation import run
     from harness.evaluation.benchmark import benchmark_class
-    from harness.evaluation.options import options_of
+    from harness.evaluation.options import EvaluateOptions
     from harness.extensions import benchmark_name
     from harness.tracking import EvaluationTracker
 
     benchmark = benchmark_name(benchmark)
     benchmark_class(benchmark)
-    named = {"judgments": judgments, "annotator": annotator}
-    given = {name: value for name, value in named.items() if value is not None}
-    asked = options_of(benchmark).of({**options, **given})
+    asked = EvaluateOptions.of({**options, "judgments": judgments})
     done = run.evaluate(benchmark, asked)
     if done is None:
         return []

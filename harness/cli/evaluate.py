@@ -16,12 +16,7 @@ from typer.core import TyperGroup
 from harness.cli import common
 from harness.cli.common import Grid, console, note, print_json, warn
 from harness.errors import HarnessError, UserError
-from harness.evaluation.options import (
-    CalibrateOptions,
-    EvaluateOptions,
-    LmEvalOptions,
-    options_of,
-)
+from harness.evaluation.options import CalibrateOptions, EvaluateOptions, LmEvalOptions
 from harness.extensions import BENCHMARKS, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir, calibrations_dir, work_dir
 from harness.selection.names import parse_names
@@ -41,11 +36,11 @@ HELP = {
     ),
     "arena_hard": (
         "Judge answers to 500 questions against gpt-4-0314, or score a file of verdicts.",
-        "harness evaluate arena_hard --battles battles.jsonl",
+        "harness evaluate arena_hard --judgments battles.jsonl",
     ),
     "alpaca_eval": (
         "Compare 805 answers with a reference model's, or score a file of annotations.",
-        "harness evaluate alpaca_eval --annotations annotations.json",
+        "harness evaluate alpaca_eval --judgments annotations.json",
     ),
 }
 """What each shipped benchmark's command does, with an example."""
@@ -119,7 +114,7 @@ app.add_typer(group, name="evaluate")
 def command_of(name: str) -> Callable[..., None]:
     """Return the command that judges answers to a benchmark, or scores a published file."""
 
-    @common.takes(options_of(name))
+    @common.takes(EvaluateOptions)
     def evaluate(
         options: EvaluateOptions,
         leaderboard: LeaderboardOption = None,

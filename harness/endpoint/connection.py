@@ -261,8 +261,8 @@ class Endpoint(Connection):
             )
         if status == 400 and error.param in _CHAT_PARAMETERS:
             return UserError(
-                f"{request.model} at {self.host} does not take {error.param} ({words}); ask it "
-                "with --judge-parameters or --model-parameters thinking"
+                f"{request.model} at {self.host} does not take {error.param} ({words}); a "
+                "judge is asked without it with `--judge-parameters thinking`"
             )
         if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
             return HarnessError(

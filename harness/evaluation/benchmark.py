@@ -45,11 +45,10 @@ def version_of(package: str) -> str:
 
 @dataclass(frozen=True)
 class Judge:
-    """Who judges: the client of an endpoint, the model's name there, and AlpacaEval's annotator."""
+    """Who judges: the client of an endpoint, and the judge as a benchmark knows it by name."""
 
     client: Client
     model: str
-    annotator: str | None = None
 
 
 @dataclass(frozen=True)
@@ -149,9 +148,14 @@ class Benchmark(ABC):
         return None
 
     @classmethod
-    def filed_judge(cls, model: str, annotator: str | None = None) -> str:
+    def filed_judge(cls, judge: str) -> str:
         """Return the name under which a judge's scores are filed."""
-        return model
+        return judge
+
+    @classmethod
+    def asked_model(cls, judge: str) -> str:
+        """Return the model that is asked in the name of a judge."""
+        return judge
 
     @property
     def digest(self) -> str:
@@ -235,7 +239,7 @@ class Benchmark(ABC):
 
     @classmethod
     @abstractmethod
-    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
+    def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
         """Score a file of judgments in the benchmark's form, sending nothing.
 
         Raises:
@@ -395,7 +399,7 @@ class RatedBenchmark(Benchmark):
         return found
 
     @classmethod
-    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
+    def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
         """Score a file of judgments as this benchmark keeps them."""
         return cls._scored(files.read_records(file))
 

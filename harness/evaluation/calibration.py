@@ -228,17 +228,12 @@ def calibrate(
     kind = benchmark_class(named)
     data = options.data_folder(kind.name)
     benchmark = kind.load(data)
-    expected = kind.score_file(options.published, data if name == "alpaca_eval" else None)
+    expected = kind.score_file(options.published, None)
     answers = benchmark.read_answers(options.answers, options.model)
     theirs = choose(expected, answers.model)
-    if name != "alpaca_eval":
-        benchmark.restrict(theirs.score.prompts)
-    judge = run.judge_of(
-        options,
-        options.judge or profile.benchmarks[name].judge,
-        run.checked_annotator(options),
-        Ledger(options.budget_usd),
-    )
+    benchmark.restrict(theirs.score.prompts)
+    asked = options.judge or profile.benchmarks[name].judge
+    judge = run.judge_of(options, benchmark, asked, Ledger(options.budget_usd))
     folder = calibrations_dir()
     ours = run.judged(benchmark, options, judge, answers, folder / "evaluations", voice)
     if ours is None:

@@ -54,7 +54,7 @@ class JudgeOptions(BaseModel):
     model: Annotated[str | None, Shown("NAME")] = None
     """The model's name in scores; a folder answers locally."""
     judge: Annotated[str | None, Shown("MODEL", "the benchmark's own")] = None
-    """The judge; a plug-in's by its name."""
+    """The judge; a plug-in's or an annotator of alpaca_eval by its name."""
     judge_base_url: Annotated[str | None, Shown("URL", "OpenAI's")] = None
     """Its endpoint."""
     judge_key_env: Annotated[str, Shown("VAR")] = JUDGE_KEY
@@ -63,8 +63,6 @@ class JudgeOptions(BaseModel):
     """How it is asked: `plain`, `thinking` without a temperature, or `silenced`."""
     price: Annotated[str | None, Shown("IN,OUT", "its list price")] = None
     """Dollars for a million tokens of the judge."""
-    prices: Annotated[Path | None, Shown("FILE", "that shipped")] = None
-    """A list of prices, as YAML."""
     budget_usd: Annotated[float | None, Shown("USD")] = None
     """Stop before this command spends more."""
     concurrency: Annotated[int, Shown("N")] = DEFAULT_CONCURRENCY
@@ -118,14 +116,7 @@ class JudgeOptions(BaseModel):
         return self.data
 
 
-class AnnotatorOptions(JudgeOptions):
-    """The same, of a judge that may be one of AlpacaEval's annotators."""
-
-    annotator: Annotated[str | None, Shown("NAME", "alpaca_eval_gpt4_turbo_fn")] = None
-    """The annotator of alpaca_eval."""
-
-
-class CalibrateOptions(AnnotatorOptions):
+class CalibrateOptions(JudgeOptions):
     """The same, of a judge that is held against published judgments."""
 
     published: Annotated[Path | None, Shown("FILE")] = None
@@ -138,31 +129,17 @@ class EvaluateOptions(JudgeOptions):
     """The same, of a model that may be asked for its answers first."""
 
     model_base_url: Annotated[str | None, Shown("URL")] = None
-    """An endpoint that has the model answer."""
-    model_key_env: Annotated[str, Shown("VAR")] = MODEL_KEY
-    """The variable with its key."""
-    model_parameters: Annotated[str | None, Shown("NAME", "by its name")] = None
-    """How the model is asked, likewise."""
-    model_price: Annotated[str | None, Shown("IN,OUT", "nothing")] = None
-    """Dollars for a million tokens of the model."""
+    """An endpoint that has the model answer; its key is in MODEL_API_KEY."""
     device: Annotated[str, Shown("NAME")] = "cpu"
     """Where a local model answers."""
     track: bool = True
     """Write the scores to MLflow as well."""
     judgments: Annotated[Path | None, Shown("FILE")] = None
-    """Published judgments; nothing is sent."""
+    """Published judgments, battles or annotations; nothing is sent."""
 
     @property
     def published(self) -> Path | None:
         """The published file that is to be scored, None where a judge is asked."""
-        files: dict[str, Path] = {
-            f"--{name}": file
-            for name in ("battles", "judgments", "annotations")
-            if (file := getattr(self, name, None)) is not None
-        }
-        if len(files) > 1:
-            both = " and ".join(f"`{option}`" for option in files)
-            raise UserError(f"{both} are two sources of one score; give one")
         without_use = {
             "--answers": self.answers,
             "--model-base-url": self.model_base_url,
@@ -170,42 +147,10 @@ class EvaluateOptions(JudgeOptions):
             "--budget-usd": self.budget_usd,
             "--dry-run": self.dry_run or None,
         }
-        for option, file in files.items():
-            for name, value in without_use.items():
-                if value is not None:
-                    raise UserError(f"`{name}` has no use beside `{option}`, which sends nothing")
-            return file
-        return None
-
-
-class ArenaHardOptions(EvaluateOptions):
-    """The options of arena_hard."""
-
-    battles: Annotated[Path | None, Shown("FILE")] = None
-    """Published battles; nothing is sent."""
-
-
-class AlpacaEvalOptions(AnnotatorOptions, EvaluateOptions):
-    """The options of alpaca_eval."""
-
-    annotations: Annotated[Path | None, Shown("FILE")] = None
-    """Published annotations; nothing is sent."""
-    length_control: Annotated[Path | None, Shown("FILE", "that in --data, or fetched")] = None
-    """AlpacaEval's df_gamed.csv."""
-    length_control_sha256: Annotated[str | None, Shown("HEX", "that of the published file")] = None
-    """The digest it must have."""
-
-
-OPTIONS: Mapping[str, type[EvaluateOptions]] = {
-    "arena_hard": ArenaHardOptions,
-    "alpaca_eval": AlpacaEvalOptions,
-}
-"""The options of each benchmark that has some of its own."""
-
-
-def options_of(benchmark: str) -> type[EvaluateOptions]:
-    """Return the options of a benchmark."""
-    return OPTIONS.get(benchmark, EvaluateOptions)
+        for name, value in without_use.items():
+            if self.judgments is not None and value is not None:
+                raise UserError(f"`{name}` has no use beside `--judgments`, which sends nothing")
+        return self.judgments
 
 
 class LmEvalOptions(BaseModel):
@@ -222,9 +167,7 @@ class LmEvalOptions(BaseModel):
     engine_args: Annotated[str | None, Shown("N=V,..")] = None
     """Further arguments of the engine."""
     model_base_url: Annotated[str | None, Shown("URL")] = None
-    """An endpoint that completes text."""
-    model_key_env: Annotated[str, Shown("VAR")] = MODEL_KEY
-    """The variable with its key."""
+    """An endpoint that completes text; its key is in MODEL_API_KEY."""
     tasks: Annotated[str | None, Shown("A,B", "all six")] = None
     """Columns of table 9."""
     batch_size: Annotated[str, Shown("N")] = "4"

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,28 +22,17 @@ from typing import Any
 from harness.endpoint.budget import Ledger, Spending
 from harness.endpoint.client import Client, Estimate, ReplyCache, Server, estimate, work_through
 from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
-from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
+from harness.endpoint.prices import Price, Retirement, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Message, chat_parameters_of
 from harness.errors import HarnessError, UserError
 from harness.evaluation import scores
 from harness.evaluation.benchmark import Benchmark, Judge, benchmark_class
-from harness.evaluation.benchmarks.alpaca_eval import ANNOTATORS, AlpacaEval
-from harness.evaluation.benchmarks.alpaca_package import (
-    FILE_NAME,
-    PUBLISHED_SHA256,
-    LengthControl,
-)
 from harness.evaluation.files import Answer, Answers, Question, write_whole, writing
-from harness.evaluation.options import (
-    AlpacaEvalOptions,
-    AnnotatorOptions,
-    ArenaHardOptions,
-    EvaluateOptions,
-    JudgeOptions,
-)
+from harness.evaluation.options import MODEL_KEY, EvaluateOptions, JudgeOptions
 from harness.extensions import JUDGES, benchmark_place
 from harness.foreign import READ_BY_LOADERS
-from harness.project import benchmarks_dir, evaluations_dir, work_dir
+from harness.project import evaluations_dir, work_dir
+from harness.runtime.files import sha256_of
 from harness.runtime.leases import hold
 from harness.strict import Output
 from harness.words import counted
@@ -137,10 +126,12 @@ class LocalModel:
             / benchmark_place(benchmark.name)
             / f"{self.model}-{key[:16]}.jsonl"
         )
-        if not path.is_file():
+        seal = path.with_suffix(".sha256")
+        if not seal.is_file() or not path.is_file() or seal.read_text() != sha256_of(path):
             said = self._sample(benchmark, progress)
             answers = Answers(self.model, {p: Answer(tuple(turns)) for p, turns in said.items()})
             scores.write_lines(path, benchmark.answer_records(answers))
+            write_whole(seal, sha256_of(path))
         return benchmark.read_answers(path, self.model)
 
     def _sample(self, benchmark: Benchmark, progress: Progress) -> dict[str, list[str]]:
@@ -212,7 +203,7 @@ EXPECTED_ANSWER_TOKENS = 400
 
 
 def _ignore(*_: object) -> None:
-    """Take what nobody wants to hear."""
+    """Ignore progress messages."""
 
 
 @dataclass(frozen=True)
@@ -248,48 +239,25 @@ def evaluate(
 
     It is None where only the price was asked for.
     """
-    annotator, file = checked_annotator(options), options.published
+    kind, file = benchmark_class(name), options.published
     if file is not None:
-        more: dict[str, Any] = {}
-        if isinstance(options, ArenaHardOptions):
-            more = {"battles": options.battles is not None, "judge": options.judge}
-        if isinstance(options, AlpacaEvalOptions):
-            more = {"length_control": length_control(options)}
-        return scores.Evaluated(benchmark_class(name).score_file(file, options.data, **more), file)
-    benchmark = benchmark_class(name).load(options.data_folder(name))
-    if isinstance(options, AlpacaEvalOptions) and isinstance(benchmark, AlpacaEval):
-        benchmark.length_control = length_control(options)
+        found = kind.score_file(file, options.data)
+        # Some published files do not say who judged.
+        named = [e if e.judge else replace(e, judge=options.judge) for e in found]
+        return scores.Evaluated(named, file)
+    benchmark = kind.load(options.data_folder(name))
     options.check()
     ledger = Ledger(options.budget_usd)
-    judge = judge_of(options, options.judge or benchmark.own_judge, annotator, ledger)
+    judge = judge_of(options, benchmark, options.judge or benchmark.own_judge, ledger)
     source = source_of(options, benchmark, ledger)
     root = evaluations_dir()
-    found = judged(benchmark, options, judge, source, root, voice or Voice())
-    if found is None:
+    evaluation = judged(benchmark, options, judge, source, root, voice or Voice())
+    if evaluation is None:
         return None
-    filed = benchmark.filed_judge(judge.model, annotator)
-    return scores.Evaluated([found], scores.folder_of(root, name, found.score.model, filed))
-
-
-def checked_annotator(options: JudgeOptions) -> str | None:
-    """Return the annotator of alpaca_eval that options name, None for its own."""
-    annotator = options.annotator if isinstance(options, AnnotatorOptions) else None
-    if annotator is not None and annotator not in ANNOTATORS:
-        raise UserError(
-            f"There is no annotator `{annotator}`; choose one of {', '.join(ANNOTATORS)}"
-        )
-    return annotator
-
-
-def length_control(options: AlpacaEvalOptions) -> LengthControl:
-    """Return AlpacaEval's length control: with the file given, beside the data, or fetched."""
-    file, data = options.length_control, options.data
-    if file is None:
-        own = benchmarks_dir() / benchmark_place(AlpacaEval.name)
-        folders = [] if data is None else [data, data / "alpaca_eval"]
-        places = [folder / FILE_NAME for folder in (*folders, own)]
-        file = next((path for path in places if path.is_file()), None)
-    return LengthControl(file, options.length_control_sha256 or PUBLISHED_SHA256)
+    filed = benchmark.filed_judge(judge.model)
+    return scores.Evaluated(
+        [evaluation], scores.folder_of(root, name, evaluation.score.model, filed)
+    )
 
 
 def judged(
@@ -306,8 +274,12 @@ def judged(
         The evaluation, kept below the folder `output`; None where only the price was asked for.
     """
     served = [source] if isinstance(source, ServedModel) else []
-    origin = _origin_of_prices(options)
-    ending = _retirements(options, judge.model, *(model.model for model in served))
+    asked = benchmark.asked_model(judge.model)
+    origin = read_prices().origin
+    if options.price is not None:
+        origin = "price of the judge: as given with --price"
+    known = read_prices().retirements
+    ending = [known[m] for m in (asked, *(one.model for one in served)) if m in known]
     if options.dry_run:
         planned = estimates(benchmark, source, judge)
         voice.plan(
@@ -324,13 +296,13 @@ def judged(
     for client in (judge.client, *(model.client for model in served)):
         client.endpoint.check_key()
     # What is kept is first looked at when nobody else asks for the same any more.
-    filed = benchmark.filed_judge(judge.model, judge.annotator)
+    filed = benchmark.filed_judge(judge.model)
     with alone(benchmark.name, source.model, filed, voice):
         planned = estimates(benchmark, source, judge)
         for line in planned:
             voice.note(plan_line(line))
         voice.note(origin)
-        _refuse_retired(options, judge.model, ending, planned)
+        _refuse_retired(options, asked, ending, planned)
         try:
             return run(benchmark, source, judge, options.concurrency, output, voice.progress)
         finally:
@@ -368,7 +340,7 @@ def run(
     if not isinstance(answers, Answers):
         answers = answers.answer(benchmark, concurrency, progress)
     found = benchmark.judge(answers, judge, concurrency, partial(progress, "judgments"))
-    filed = benchmark.filed_judge(judge.model, judge.annotator)
+    filed = benchmark.filed_judge(judge.model)
     folder = scores.folder_of(output, benchmark.name, answers.model, filed)
     written = benchmark.answer_records(answers)
     scores.write_lines(folder / scores.ANSWERS, written)
@@ -400,12 +372,12 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
         yield
 
 
-def judge_of(options: JudgeOptions, model: str, annotator: str | None, ledger: Ledger) -> Judge:
-    """Return the judge that the options name: a plug-in's function, or a model at an endpoint."""
-    if model in JUDGES:
-        function = FunctionEndpoint(model)
-        return Judge(_client(function, ledger, Price(0.0, 0.0), PLAIN), model, annotator)
-    price = read_prices(options.prices or SHIPPED).of(model)
+def judge_of(options: JudgeOptions, benchmark: Benchmark, name: str, ledger: Ledger) -> Judge:
+    """Return the judge of a name: a plug-in's function, or a model where the options say."""
+    if name in JUDGES:
+        return Judge(_client(FunctionEndpoint(name), ledger, Price(0.0, 0.0), PLAIN), name)
+    model = benchmark.asked_model(name)
+    price = read_prices().of(model)
     if options.price is not None:
         price = parse_price("--price", options.price)
     if price is None and options.budget_usd is not None:
@@ -416,7 +388,7 @@ def judge_of(options: JudgeOptions, model: str, annotator: str | None, ledger: L
         options.judge_base_url or OPENAI_URL, options.judge_key_env, options.timeout
     )
     parameters = chat_parameters_of(model, "--judge-parameters", options.judge_parameters)
-    return Judge(_client(endpoint, ledger, price, parameters), model, annotator)
+    return Judge(_client(endpoint, ledger, price, parameters), name)
 
 
 def source_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> Source:
@@ -440,11 +412,9 @@ def source_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) ->
         return LocalModel(Path(options.model or ""), options.device)
     if options.model is None:
         raise UserError("--model-base-url needs the model's name there; give it with --model")
-    price = Price(0.0, 0.0)
-    if options.model_price is not None:
-        price = parse_price("--model-price", options.model_price)
-    endpoint = Endpoint(options.model_base_url, options.model_key_env, options.timeout)
-    parameters = chat_parameters_of(options.model, "--model-parameters", options.model_parameters)
+    price = read_prices().of(options.model) or Price(0.0, 0.0)
+    endpoint = Endpoint(options.model_base_url, MODEL_KEY, options.timeout)
+    parameters = chat_parameters_of(options.model, "--model")
     return ServedModel(_client(endpoint, ledger, price, parameters), options.model)
 
 
@@ -453,13 +423,6 @@ def _client(
 ) -> Client:
     cache = ReplyCache(work_dir() / "replies")
     return Client(endpoint, cache, ledger, price, parameters=parameters)
-
-
-def _retirements(options: JudgeOptions, *models: str) -> list[Retirement]:
-    """Return which of the models are retired by their sellers, or will be."""
-    # A list of one's own says what one pays, and need not know when models end.
-    known = {**read_prices().retirements, **read_prices(options.prices or SHIPPED).retirements}
-    return [known[model] for model in dict.fromkeys(models) if model in known]
 
 
 def _refuse_retired(
@@ -475,13 +438,6 @@ def _refuse_retired(
         f"with `--judge {retired.successor or 'MODEL'}`, whose scores stand in columns of their "
         "own, or with --judge-base-url an endpoint that still serves it"
     )
-
-
-def _origin_of_prices(options: JudgeOptions) -> str:
-    """Return when and from where the judge's price is."""
-    if options.price is not None:
-        return "price of the judge: as given with --price"
-    return read_prices(options.prices or SHIPPED).origin
 
 
 def plan_line(line: Estimate) -> str:

@@ -194,9 +194,12 @@ def test_battles_and_judgments_are_scored_without_a_judge(
     battle = {"question_id": "p", "model_a": "gpt-4-0314", "model_b": "m"}
     battles = [{**battle, "winner": w} for w in ("model_b", "model_b", "model_b", "model_a")]
     path = write_lines(tmp_path / "battles.jsonl", *battles)
-    (found,) = says("evaluate", "evaluate", "arena_hard", "--battles", str(path))
+    (found,) = says("evaluate", "evaluate", "arena_hard", "--judgments", str(path))
     assert found["scores"]["win_rate"] == pytest.approx(75.0)
     assert found["judge"] is None
+    command = ["evaluate", "arena_hard", "--judgments", str(path), "--judge", "gpt-4o-mini"]
+    (found,) = says("evaluate", *command)
+    assert found["judge"] == "gpt-4o-mini"
     ratings = [
         {"question_id": 1, "model": "m", "judge": ["gpt-4", "x"], "turn": turn, "score": score}
         for turn, score in ((1, 4), (2, 8))
@@ -222,18 +225,23 @@ def annotations(path: Path, count: int = 805) -> Path:
 
 
 def test_annotations_have_no_length_controlled_win_rate_without_its_data(
-    call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path
+    call: Callable[..., Any],
+    says: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = annotations(tmp_path / "annotations.json")
-    command = ["evaluate", "alpaca_eval", "--annotations", str(path)]
+    command = ["evaluate", "alpaca_eval", "--judgments", str(path)]
     (found,) = says("evaluate", *command)
     assert found["scores"] == {"win_rate": 25.0, "length_controlled_win_rate": None}
     assert (found["n"], found["n_missing"]) == (805, 0)
     said = call(*command)
     assert "not_available" in said.stdout
     assert "there is no df_gamed.csv" in said.stdout
-    (tmp_path / "df_gamed.csv").write_text("other")
-    again = call(*command, "--json", "--length-control", str(tmp_path / "df_gamed.csv"))
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path))
+    (tmp_path / "alpaca-eval").mkdir()
+    (tmp_path / "alpaca-eval" / "df_gamed.csv").write_text("other")
+    again = call(*command, "--json")
     assert "has the digest" in again.stderr
     assert json.loads(again.stdout)["items"] == [found]
 
@@ -242,7 +250,7 @@ def test_annotations_of_fewer_than_all_instructions_are_an_error_that_says_how_m
     call: Callable[..., Any], tmp_path: Path, folders: Path
 ) -> None:
     path = annotations(tmp_path / "annotations.json", 800)
-    result = call("evaluate", "alpaca_eval", "--annotations", str(path))
+    result = call("evaluate", "alpaca_eval", "--judgments", str(path))
     assert result.exit_code == 2
     assert "m lacks the annotations of 5 of the 805 instructions" in result.stderr
     assert not folders.exists()
@@ -253,7 +261,7 @@ def test_scores_that_cannot_be_kept_are_printed_all_the_same(
 ) -> None:
     path = annotations(tmp_path / "annotations.json")
     folders.write_text("a file where the work folder should be")
-    result = call("evaluate", "alpaca_eval", "--annotations", str(path))
+    result = call("evaluate", "alpaca_eval", "--judgments", str(path))
     assert result.exit_code == 0
     assert "25.00" in result.stdout
     assert "warning: Cannot write" in result.stderr
@@ -264,10 +272,10 @@ def test_nothing_is_written_where_nothing_is_tracked(
     call: Callable[..., Any], tmp_path: Path, folders: Path, tracked: list[Path]
 ) -> None:
     path = annotations(tmp_path / "annotations.json")
-    call("evaluate", "alpaca_eval", "--annotations", str(path), "--no-track")
+    call("evaluate", "alpaca_eval", "--judgments", str(path), "--no-track")
     assert tracked == []
     assert not folders.exists()
-    call("evaluate", "alpaca_eval", "--annotations", str(path))
+    call("evaluate", "alpaca_eval", "--judgments", str(path))
     (kept,) = tracked
     assert json.loads(kept.read_text())["source"]["kind"] == "published"
 
@@ -318,20 +326,6 @@ def test_the_successor_s_scores_stand_in_columns_of_their_own(
     assert "retired" not in result.stderr
 
 
-def test_a_price_list_of_one_s_own_is_used(
-    call: Callable[..., Any], says: Callable[..., Any], data: Path, tmp_path: Path
-) -> None:
-    """Derivation: half the shipped price of gpt-4 is half its estimate."""
-    prices = tmp_path / "prices.yaml"
-    prices.write_text("as_of: 2030-01\nsource: mine\nmodels: {gpt-4: {prompt: 15, completion: 30}}")
-    shipped = says("evaluate", *arguments(data, "--dry-run"))
-    own = says("evaluate", *arguments(data, "--dry-run", "--prices", str(prices)))
-    assert own["prices"].startswith("prices of 2030-01 (sha256 ")
-    assert own["prices"].endswith("): mine")
-    assert own["retirements"] == shipped["retirements"] != []
-    assert own["requests"][0]["usd"] == pytest.approx(shipped["requests"][0]["usd"] / 2)
-
-
 def test_a_judge_that_thinks_is_asked_without_a_temperature(
     call: Callable[..., Any], data: Path, stand_in: Any
 ) -> None:
@@ -359,7 +353,7 @@ def test_the_paper_s_rows_come_out_of_the_published_files(
 ) -> None:
     folder = shared_dir / "benchmarks"
     battles = folder / "arena_hard" / "battles_gpt-4o-mini.jsonl"
-    found = says("evaluate", "evaluate", "arena_hard", "--battles", str(battles))
+    found = says("evaluate", "evaluate", "arena_hard", "--judgments", str(battles))
     rates = {row["model"]: row["scores"]["win_rate"] for row in found}
     assert round(rates["gemma-2-9b-it-sppo-iter-1"], 1) == 55.7
     assert round(rates["gemma-2-9b-it-sppo-iter-0"], 1) == 54.6
@@ -408,13 +402,13 @@ def test_files_of_other_models_in_the_same_form_come_out_right(
     ]
     mix.shuffle(battles)
     path = write_lines(tmp_path / "battles.jsonl", *battles)
-    (row,) = says("evaluate", "evaluate", "arena_hard", "--battles", str(path))
+    (row,) = says("evaluate", "evaluate", "arena_hard", "--judgments", str(path))
     assert (row["model"], round(row["scores"]["win_rate"], 1)) == ("other", 55.7)
     annotated = json.loads((folder / "alpaca_eval/gemma-7b-it/annotations.json").read_text())
     annotated = [{**record, "generator_2": "other"} for record in annotated]
     mix.shuffle(annotated)
     (tmp_path / "annotations.json").write_text(json.dumps(annotated))
-    command = ["evaluate", "alpaca_eval", "--annotations", str(tmp_path / "annotations.json")]
+    command = ["evaluate", "alpaca_eval", "--judgments", str(tmp_path / "annotations.json")]
     for data in ([], ["--data", str(folder)]):
         (row,) = says("evaluate", *command, *data)
         assert row["scores"]["win_rate"] == pytest.approx(6.937294379677018, abs=1e-9)
@@ -467,12 +461,9 @@ MISTAKES = {
         "set NO_SUCH_KEY"
     ),
     "mt_bench --data DATA --answers ANSWERS --judge-parameters odd": "`--judge-parameters odd`",
-    "mt_bench --data DATA --answers ANSWERS --prices /absent": "/absent:1: cannot be read",
-    "mt_bench --data DATA --answers ANSWERS --prices ANSWERS": "is no price list",
     "mt_bench --judgments /absent": "Cannot read /absent",
     "mt_bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
-    "arena_hard --judgments x --battles y": "two sources of one score",
-    "alpaca_eval --annotations x --annotator mine": "There is no annotator `mine`",
+    "arena_hard --judgments x --answers y": "`--answers` has no use beside `--judgments`",
 }
 
 

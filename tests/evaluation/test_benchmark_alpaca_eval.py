@@ -15,6 +15,7 @@ from harness.errors import UserError
 from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.benchmarks.alpaca_eval import (
+    ANNOTATORS,
     OWN_ANNOTATOR,
     OWN_JUDGE,
     AlpacaEval,
@@ -301,3 +302,21 @@ def test_it_is_the_package_s_own_number_on_any_data(
     assert ours.shape == (805,)
     assert ours.mean() == pytest.approx(theirs["length_controlled_winrate"], abs=1e-9)
     assert 0.0 < ours.mean() < 100.0
+
+
+@pytest.mark.parametrize(
+    ("judge", "filed", "model"),
+    [
+        ("gpt-4-1106-preview", "alpaca_eval_gpt4_turbo_fn", "gpt-4-1106-preview"),
+        ("gpt-6-sol", "alpaca_eval_gpt4_turbo_fn/gpt-6-sol", "gpt-6-sol"),
+        ("openai/gpt-4o", "alpaca_eval_gpt4_turbo_fn/openai/gpt-4o", "openai/gpt-4o"),
+        (ANNOTATORS[1], ANNOTATORS[1], "gpt-4-1106-preview"),
+        (f"{ANNOTATORS[1]}/gpt-6-sol", f"{ANNOTATORS[1]}/gpt-6-sol", "gpt-6-sol"),
+    ],
+)
+def test_a_judge_is_an_annotator_and_the_model_that_answers_for_it(
+    judge: str, filed: str, model: str
+) -> None:
+    """What a judge's scores are filed under names the same judge again."""
+    assert (AlpacaEval.filed_judge(judge), AlpacaEval.asked_model(judge)) == (filed, model)
+    assert (AlpacaEval.filed_judge(filed), AlpacaEval.asked_model(filed)) == (filed, model)

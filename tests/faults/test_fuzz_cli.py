@@ -53,7 +53,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sweep ui": ("offline-evolve",),
     "evaluate mt_bench": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
     "evaluate arena_hard": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
-    "evaluate alpaca_eval": ("--annotations json", "--data folder --answers jsonl --dry-run"),
+    "evaluate alpaca_eval": ("--judgments json", "--data folder --answers jsonl --dry-run"),
     "evaluate fetch": ("mt_bench",),
     "evaluate lm_eval": ("--results json", "--model folder --dry-run", "--model folder"),
 }
@@ -270,7 +270,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         ("sweep show offline-evolve --storage /proc/self/mem", "cannot be used"),
         ("evaluate mt_bench --judgments pipe", "it is no plain file"),
         ("evaluate mt_bench --judgments /dev/full", "it is no plain file"),
-        ("evaluate arena_hard --battles pipe", "it is no plain file"),
+        ("evaluate arena_hard --judgments pipe", "it is no plain file"),
         ("evaluate lm_eval --results pipe", "it is no plain file"),
         ("micro build --output file", "`--output file` cannot be written"),
         (f"prompts --source {'x' * 300}", "is longer than a path can be"),

@@ -1,6 +1,7 @@
 """AlpacaEval 2: 805 answers compared with a reference model's, scored as a win rate.
 
-The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. A
+The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. A judge is
+an annotator, `annotator/model` where another model than its own answers, or a model alone. A
 preference is a number from 1 (the baseline is better for certain) to 2 (the model is); a draw, 1.5
 or in older files 0, is half a win. The score is the mean of preference - 1, in percent; what is
 absent or out of range is counted and left out. The length-controlled win rate is the package's own
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -34,6 +35,8 @@ from harness.evaluation.scores import (
     ratio_values,
 )
 from harness.evaluation.statistics import control_length
+from harness.extensions import benchmark_place
+from harness.project import benchmarks_dir
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
 
@@ -118,8 +121,7 @@ class AlpacaEval(Benchmark):
     def load(cls, data: Path) -> Self:
         """Read the benchmark's files from a folder."""
         found = super().load(data)
-        file = data / alpaca_package.FILE_NAME
-        found.length_control = alpaca_package.LengthControl(file if file.is_file() else None)
+        found.length_control = alpaca_package.LengthControl.in_folder(data)
         return found
 
     @classmethod
@@ -130,8 +132,8 @@ class AlpacaEval(Benchmark):
     @classmethod
     def scored_with(cls, data: Path) -> dict[str, Json]:
         """Return the package's version, and the digest of the length control's data if any."""
-        file = data / alpaca_package.FILE_NAME
-        digest = sha256_of(file)[:DIGITS] if file.is_file() else None
+        file = alpaca_package.LengthControl.in_folder(data).data_file
+        digest = None if file is None else sha256_of(file)[:DIGITS]
         return {**super().scored_with(data), "length_control": digest}
 
     @classmethod
@@ -154,10 +156,18 @@ class AlpacaEval(Benchmark):
         return "the package alpaca-eval (extra `alpaca`), which has the judge's prompts, was absent"
 
     @classmethod
-    def filed_judge(cls, model: str, annotator: str | None = None) -> str:
+    def filed_judge(cls, judge: str) -> str:
         """Return the annotator's name, with the model's where that is not the annotator's own."""
-        annotator = annotator or OWN_ANNOTATOR
+        annotator, model = _annotator_and_model(judge)
         return annotator if model == OWN_JUDGE else f"{annotator}/{model}"
+
+    @classmethod
+    def asked_model(cls, judge: str) -> str:
+        """Return the model that answers for an annotator."""
+        return _annotator_and_model(judge)[1]
+
+    def restrict(self, prompts: Collection[str]) -> None:
+        """Do nothing: there is no score without all instructions."""
 
     @property
     def references(self) -> dict[str, str]:
@@ -190,9 +200,8 @@ class AlpacaEval(Benchmark):
 
     def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return one request for each instruction, but where the two outputs are equal."""
-        asked = alpaca_package.prompts_of(
-            self._rows(answers), judge.model, judge.annotator or OWN_ANNOTATOR
-        )
+        annotator, model = _annotator_and_model(judge.model)
+        asked = alpaca_package.prompts_of(self._rows(answers), model, annotator)
         return [Item("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
     def records(
@@ -204,8 +213,9 @@ class AlpacaEval(Benchmark):
             for item, outcome in replied
         }
         rows = self._rows(answers)
-        found = alpaca_package.preferences_of(rows, judge.annotator or OWN_ANNOTATOR, replies)
-        filed = self.filed_judge(judge.model, judge.annotator)
+        annotator, _ = _annotator_and_model(judge.model)
+        found = alpaca_package.preferences_of(rows, annotator, replies)
+        filed = self.filed_judge(judge.model)
         return [
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
         ]
@@ -225,15 +235,16 @@ class AlpacaEval(Benchmark):
         return evaluation
 
     @classmethod
-    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
-        """Score a file of annotations, with the data of `length_control`.
+    def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
+        """Score a file of annotations; with the instructions, in the benchmark's order.
 
-        With the instructions, they are put in the benchmark's order.
+        Without `data`, those of the length control are looked for where files are fetched to.
         """
         instructions = None
         if data is not None:
             instructions = [question.turns[0] for question in read_inputs(data).questions]
-        control = options.get("length_control") or alpaca_package.LengthControl()
+        folder = data or benchmarks_dir() / benchmark_place(BENCHMARK)
+        control = alpaca_package.LengthControl.in_folder(folder)
         return evaluate_annotations(files.read_records(file), control, instructions)
 
     @classmethod
@@ -280,6 +291,11 @@ class AlpacaEval(Benchmark):
                 self.questions, self.inputs.references, own, strict=True
             )
         ]
+
+
+def _annotator_and_model(judge: str) -> tuple[str, str]:
+    annotator, _, model = judge.partition("/")
+    return (annotator, model or OWN_JUDGE) if annotator in ANNOTATORS else (OWN_ANNOTATOR, judge)
 
 
 def evaluate_annotations(

@@ -96,6 +96,12 @@ class LengthControl:
     data_file: Path | None = None
     sha256: str = PUBLISHED_SHA256
 
+    @classmethod
+    def in_folder(cls, data: Path) -> LengthControl:
+        """Return that with the data in a folder of the benchmark's files, if they are there."""
+        places = (data / FILE_NAME, data / "alpaca_eval" / FILE_NAME)
+        return cls(next((path for path in places if path.is_file()), None))
+
     def values(
         self, annotations: Sequence[Mapping[str, Any]], instructions: Sequence[str] | None = None
     ) -> FloatArray | str:

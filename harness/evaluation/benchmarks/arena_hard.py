@@ -264,13 +264,12 @@ class ArenaHard(Benchmark):
         return replace(evaluation, score=evaluation.score.without("answer_tokens", reason))
 
     @classmethod
-    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
-        """Score a file of judgments, or of `battles`, whose `judge` may be named."""
+    def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
+        """Score a file of judgments, or of battles, which do not say who judged."""
         prompts = None if data is None else [q.prompt_id for q in questions_in(data)]
         records = files.read_records(file)
-        if options.get("battles"):
-            fought = battles_from_battles(records)
-            return evaluate_battles(fought, options.get("judge"), prompts)
+        if "winner" in records[0]:
+            return evaluate_battles(battles_from_battles(records), None, prompts)
         return evaluate_judgments(records, prompts)
 
     @classmethod

@@ -175,7 +175,6 @@ def asked_for(options: LmEvalOptions, columns: Sequence[str] | None) -> Measurem
         model=options.model or "",
         engine=options.engine,
         base_url=options.model_base_url,
-        key_variable=options.model_key_env,
         arguments=parse_arguments("--engine-args", options.engine_args),
         batch_size=options.batch_size,
         device=options.device,

@@ -199,7 +199,7 @@ class MtBench(Benchmark):
         return evaluation
 
     @classmethod
-    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[scores.Evaluation]:
+    def score_file(cls, file: Path, data: Path | None) -> list[scores.Evaluation]:
         """Score a file of ratings; with the questions, by category and with what is missing."""
         records = files.read_records(file)
         if data is None:
