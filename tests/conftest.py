@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,6 @@ from harness.registry.schema import Table
 # A loaded machine is no failure, and a test that fails must fail again.
 settings.register_profile("harness", deadline=None, derandomize=True)
 settings.load_profile("harness")
-
-
-TODAY = date(2026, 11, 22)
-"""The day of all tests: retired judges are, others are not yet."""
-
-
-@pytest.fixture(autouse=True)
-def today(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fix the day that days are compared with."""
-    monkeypatch.setattr("harness.endpoint.prices.today", lambda: TODAY)
 
 
 @pytest.fixture(scope="session")

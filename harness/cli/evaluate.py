@@ -364,5 +364,5 @@ def _standing(one: Candidate) -> str:
     """Return in a few words whether a judge is served, and whose place it takes."""
     words = [] if one.successor_of is None else [f"successor of {one.successor_of}"]
     if one.retirement is not None:
-        words.append(f"{'retired' if one.retirement.past else 'retires'} {one.retirement.on}")
+        words.append(f"retired {one.retirement.retired}")
     return ", ".join(words)

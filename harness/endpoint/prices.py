@@ -1,23 +1,19 @@
-"""What a judge costs and until when it is served, with the date and the sources of the list.
+"""What a judge costs, and whether its seller has retired it, with the date and sources of the list.
 
-Prices are in dollars for a million tokens. What the list that is shipped rests on stands in it; a
-user gives one of his own in the same form, or the price of one model. A model without a known price
-has none: its cost is then not known, which is not zero.
-
-Sellers retire models, judges of record among them. From its day on a model cannot be asked at its
-seller's any more; its successor is another judge, with scores in columns of their own. Nothing is
-known of models that the list does not name or gives no day.
+Prices are in dollars for a million tokens. A model without a known price has none: its cost is then
+not known, which is not zero. A retired model cannot be asked at its seller's any more; its
+successor is another judge, with scores in columns of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import UserError
 from harness.foreign import in_a_line
@@ -48,30 +44,20 @@ class Retirement(Strict):
     """The end of a model at its seller's."""
 
     model: str
-    on: date
-    """The day from which it is not served any more."""
+    retired: date
+    """Since when it is not served any more."""
     successor: str | None
     """Who takes its place here; null where nobody was chosen."""
     source: str
     """What the day rests on."""
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def past(self) -> bool:
-        """Whether the day has come."""
-        return self.on <= today()
-
     @property
     def sentence(self) -> str:
-        """What happens or has happened, with what the day rests on, for people."""
-        verb = "was retired" if self.past else "will be retired"
+        """What has happened, with what that rests on, for people."""
         successor = f"; its successor here is {self.successor}" if self.successor else ""
-        return f"{self.model} {verb} by its seller on {self.on} ({self.source}){successor}"
-
-
-def today() -> date:
-    """Return the day it is (UTC): the one place from which days are compared with it."""
-    return datetime.now(UTC).date()
+        return (
+            f"{self.model} was retired by its seller on {self.retired} ({self.source}){successor}"
+        )
 
 
 @dataclass(frozen=True)
@@ -108,8 +94,8 @@ class _Entry(BaseModel):
     prompt: _Dollars
     completion: _Dollars
     source: str | None = None
-    retires: date | None = None
-    retires_source: str | None = None
+    retired: date | None = None
+    retired_source: str | None = None
     successor: str | None = None
 
 
@@ -123,7 +109,7 @@ class _File(BaseModel):
     @model_validator(mode="after")
     def _named(self) -> _File:
         for name, entry in self.models.items():
-            for source in (entry.source, entry.retires_source):
+            for source in (entry.source, entry.retired_source):
                 if source is not None and source not in self.sources:
                     raise ValueError(f"{name} rests on `{source}`, which is none of `sources`")
         return self
@@ -145,12 +131,12 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     retirements = {
         name: Retirement(
             model=name,
-            on=entry.retires,
+            retired=entry.retired,
             successor=entry.successor,
-            source=_basis(read, entry.retires_source),
+            source=_basis(read, entry.retired_source),
         )
         for name, entry in read.models.items()
-        if entry.retires is not None
+        if entry.retired is not None
     }
     return PriceList(read.as_of, read.source, sha256_of(path), prices, retirements)
 

@@ -109,7 +109,7 @@ class Candidate(Output):
     judge: str
     """Its name as its scores are filed."""
     retirement: Retirement | None
-    """When its seller retires it; null where nothing is known of that."""
+    """Since when its seller has retired it; null where it is served."""
     successor_of: str | None
     """The profile's own judge whose place it takes; null for that judge itself."""
     calibration: Calibration | None

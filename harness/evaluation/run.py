@@ -227,7 +227,7 @@ class EvaluationPlan(Output):
     prices: str
     """When and from where the judge's price is."""
     retirements: tuple[Retirement, ...]
-    """Which of the models are retired by their sellers, or will be."""
+    """Which of the models are retired by their sellers."""
     requests: tuple[Estimate, ...]
     """What is asked of each model, and its price."""
 
@@ -429,13 +429,13 @@ def _refuse_retired(
     options: JudgeOptions, judge: str, ending: Sequence[Retirement], planned: Sequence[Estimate]
 ) -> None:
     """Refuse to ask a retired judge at its seller's, before answers to it are paid for."""
-    retired = next((r for r in ending if r.model == judge and r.past), None)
+    gone = next((one for one in ending if one.model == judge), None)
     all_kept = all(line.requests == line.from_cache for line in planned)
-    if retired is None or all_kept or options.judge_base_url is not None:
+    if gone is None or all_kept or options.judge_base_url is not None:
         return
     raise UserError(
-        f"{judge} was retired on {retired.on} and answers nobody at its seller's; name another "
-        f"with `--judge {retired.successor or 'MODEL'}`, whose scores stand in columns of their "
+        f"{judge} was retired on {gone.retired} and answers nobody at its seller's; name another "
+        f"with `--judge {gone.successor or 'MODEL'}`, whose scores stand in columns of their "
         "own, or with --judge-base-url an endpoint that still serves it"
     )
 

@@ -101,7 +101,7 @@ def test_the_successors_of_retired_judges_stand_beside_them_uncalibrated(
         ("mt_bench", "gpt-6-sol"): "gpt-4",
     }
     assert {line["state"] for line in lines} == {"not_calibrated"}
-    ends = [line["retirement"] and line["retirement"]["on"] for line in lines]
+    ends = [line["retirement"] and line["retirement"]["retired"] for line in lines]
     assert ends == ["2026-10-23", None] * 3
     text = call("calibrate").stdout
     assert "retired 2026-10-23" in text

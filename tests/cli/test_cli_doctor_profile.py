@@ -7,7 +7,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -144,13 +143,14 @@ def test_a_machine_with_everything_is_ready(
         "retirement of the judge gpt-4",
         "retirement of the scorer gemini-1.5-flash",
     }
-    monkeypatch.setattr("harness.endpoint.prices.today", lambda: date(2025, 9, 23))
+    for role in ("CREATOR", "SCORER", "JUDGE"):
+        monkeypatch.setenv(f"HARNESS_{role}_URL", "http://127.0.0.1:8000/v1")
     found = says("doctor", *PAPER)
     assert found["ready"]
     states = {need["state"] for need in found["needs"]}
     assert states == {"met", "advised"}
     assert KEY not in json.dumps(found)
-    assert "with a key in OPENAI_API_KEY" in by_what(found)["judge gpt-4"]["found"]
+    assert "127.0.0.1:8000" in by_what(found)["judge gpt-4"]["found"]
     # Seven GPUs are not eight, and small ones do not count.
     monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 7)
     assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"

@@ -32,13 +32,10 @@ def test_the_paper_plan_of_a_table_has_a_price(says: Callable[..., Any], folders
         ("creator", "gemini-1.5-pro"): 8 * 11_000,
     }
     assert price["usd"]["complete"]
-    ends = {
-        line["model"]: (line["past"], line["successor"]) for line in price["usd"]["retirements"]
-    }
-    assert ends == {
-        "gpt-4-1106-preview": (True, "gpt-6-sol"),
-        "gpt-4": (True, "gpt-6-sol"),
-        "gemini-1.5-pro": (True, "gemini-3.8-flash"),
+    assert {line["model"]: line["successor"] for line in price["usd"]["retirements"]} == {
+        "gpt-4-1106-preview": "gpt-6-sol",
+        "gpt-4": "gpt-6-sol",
+        "gemini-1.5-pro": "gemini-3.8-flash",
     }
     assert price["gpu_hours"]["complete"]
     assert price["hardware"]["gpus"] == 8

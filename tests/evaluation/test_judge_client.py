@@ -458,8 +458,8 @@ def test_every_number_of_the_shipped_list_names_what_it_rests_on() -> None:
     entries = found["models"].values()
     for entry in entries:
         assert entry["source"] in found["sources"]
-        assert ("retires" in entry) == ("retires_source" in entry)
-    used = {e["source"] for e in entries} | {e.get("retires_source") for e in entries}
+        assert ("retired" in entry) == ("retired_source" in entry)
+    used = {e["source"] for e in entries} | {e.get("retired_source") for e in entries}
     assert used - {None} == set(found["sources"])
     for name, source in found["sources"].items():
         if name == "remembered":
@@ -483,26 +483,11 @@ def test_the_judges_and_creators_of_record_are_retired_and_have_priced_successor
 ) -> None:
     prices = read_prices()
     found = prices.retirements[model]
-    assert (found.on.isoformat(), found.successor, found.past) == (day, successor, True)
+    assert (found.retired.isoformat(), found.successor) == (day, successor)
     assert f"{model} was retired by its seller on {day} (https://" in found.sentence
     assert "seen 2026-11-22" in found.source
     assert prices.of(successor) is not None
     assert successor not in prices.retirements
-
-
-def test_a_model_is_retired_from_its_day_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "p.yaml"
-    file.write_text(
-        "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, retires: 2027-01-14}}"
-    )
-    found = read_prices(file).retirements["m"]
-    assert not found.past
-    assert found.sentence == "m will be retired by its seller on 2027-01-14 (s)"
-    for day, past in ((13, False), (14, True), (15, True)):
-        monkeypatch.setattr("harness.endpoint.prices.today", lambda day=day: date(2027, 1, day))
-        assert found.past == past
 
 
 @pytest.mark.parametrize(
@@ -511,7 +496,7 @@ def test_a_model_is_retired_from_its_day_on(
         "a: [", "[]", "source: s\nmodels: {}", "as_of: 1\nsource: s\nmodels: {m: {prompt: 1}}",
         "as_of: 1\nsource: s\nmodels: {m: {prompt: -1, completion: 1}}",
         "as_of: 1\nsource: s\nmodels: {m: {prompt: .nan, completion: 1}}",
-        "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, retires: soon}}",
+        "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, retired: soon}}",
         "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, source: t}}",
         "as_of: 2027-13-45\nsource: s\nmodels: {}", "[" * 100_000,
     ],

@@ -205,7 +205,7 @@ def _endpoint(role: Role, model: str, *, required: bool, online: bool = False) -
 
 
 def retirements(profile: Profile) -> Iterator[Need]:
-    """Yield what is retired by its seller, or will be, of everybody whom a profile asks.
+    """Yield what is retired by its seller, of everybody whom a profile asks.
 
     A retired model keeps the profile from running, unless an endpoint is named that may serve it.
     """
@@ -214,7 +214,7 @@ def retirements(profile: Profile) -> Iterator[Need]:
         if model not in known:
             continue
         variable = f"HARNESS_{role}_URL"
-        gone = known[model].past and not os.environ.get(variable)
+        gone = not os.environ.get(variable)
         yield Need(
             f"retirement of the {role.lower()} {model}",
             "missing" if gone and required else "advised",
