@@ -191,7 +191,7 @@ class Online(Strict):
     """Human prompts passed over before the first, in multiples of x. Ours: a control, other prompts
     of the same kind."""
     oracle: Choice | None = None
-    """Let the oracle value prompts in place of the metric: it says which of a mini-batch are evolved
+    """Let the oracle value prompts in place of the metric: it says which of a mini-batch evolve
     and which are drawn from the buffer. Ours: a control, no method."""
     shuffled: bool = False
     """Permute the oracle's values over the prompts it values together. Ours: a control."""

@@ -469,7 +469,7 @@ def _answers(
 
 
 def answer_seed(settings: Mapping[str, Json]) -> int:
-    """Return the random seed of the answers to a benchmark: that of all policies of a run's seed."""
+    """Return the seed of the answers to a benchmark: that of all policies of a run's seed."""
     said = f"{settings['benchmark']}/{settings['seed']}"
     return int.from_bytes(hashlib.sha256(said.encode()).digest()[:4], "big") >> 1
 

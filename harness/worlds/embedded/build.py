@@ -371,7 +371,7 @@ def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) ->
 
 
 def measure_creator(output: Path, seed: int) -> dict[str, float]:
-    """Measure how much of an evolved prompt is its parent's, and what a parent says of its children.
+    """Measure how much of a rewrite is its parent's, and what a parent says of its rewrites.
 
     Every human prompt is evolved once, as an iteration of eva does it.
 

@@ -62,12 +62,13 @@ class Names:
     names: Sequence[str]
     weights: Sequence[float]
 
-    def draw(
-        self, rng: random.Random, among: Callable[[Operation], bool] = lambda _: True
-    ) -> str:
+    def draw(self, rng: random.Random, among: Callable[[Operation], bool] = lambda _: True) -> str:
         """Draw a name, of the operations that are wanted where there is one."""
-        chances = [w * among(lang.MEANING[n]) for n, w in zip(self.names, self.weights, strict=True)]
-        return rng.choices(self.names, weights=chances if any(chances) else self.weights)[0]
+        wanted = [
+            weight * among(lang.MEANING[name])
+            for name, weight in zip(self.names, self.weights, strict=True)
+        ]
+        return rng.choices(self.names, weights=wanted if any(wanted) else self.weights)[0]
 
 
 def within(task: Task, reach: Reach, topic: int) -> Names:
