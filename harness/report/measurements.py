@@ -5,9 +5,10 @@ paper's claims; a verdict counts when it is `supported` or `contradicted`, and a
 
 * Simulated nulls: every row of every declared table has the same true mean. What rows, prompts,
   seeds and answers differ in by chance is drawn, and all claims are judged as they are declared.
-* One recipe under two names (A/A), from the published scores of every table with enough seeds. The
-  seeds of a run that was computed are dealt to the two names without a seed in common, and a table
-  is judged that claims of every score, one of them primary, that one name is above the other.
+* One recipe under two names (A/A), from the published scores of every table with enough seeds. Of
+  the seeds of a run that was computed two names are dealt two each, then three each, none in
+  common, and a table is judged that claims of every score, one of them primary, that one name is
+  above the other.
 
 *Over-optimisation*: a learned reward pushed beyond what it knows. It shows why the reward model and
 the judge are two things.
@@ -51,8 +52,8 @@ PROMPTS = 40
 ROOT = 0
 """Seed of the simulations and of the dealing."""
 
-FEWEST_SEEDS = 4
-"""Seeds that one recipe needs to be dealt to two names."""
+DEALT = (2, 3)
+"""Seeds that each of two names of one recipe is dealt."""
 
 DECIDED = ("supported", "contradicted")
 
@@ -126,6 +127,8 @@ class Dealt(Counts):
     """The published table."""
     seeds: tuple[int, ...]
     """Its seeds."""
+    each: int
+    """Seeds that each name is dealt."""
     deals: int
     """How often they were dealt."""
     scores: str
@@ -154,11 +157,12 @@ class ErrorRates(Strict):
             (f"simulated, {len(it.tables)} tables", it.seeds, it) for it in self.simulated
         ]
         name = "one recipe under two names"
-        if len(twice) > 1:
-            seeds = ", ".join(map(str, sorted({len(found.seeds) for found in twice})))
-            counted = {name: sum(getattr(f, name) for f in twice) for name in Counts.model_fields}
-            rows.append((f"{name}, all tables", seeds, Counts(**counted)))
-        rows += [(f"{name}, {found.table}", len(found.seeds), found) for found in twice]
+        for each in dict.fromkeys(found.each for found in twice):
+            own = [found for found in twice if found.each == each]
+            if len(own) > 1:
+                counted = {n: sum(getattr(f, n) for f in own) for n in Counts.model_fields}
+                rows.append((f"{name}, all tables", each, Counts(**counted)))
+        rows += [(f"{name}, {found.table}", found.each, found) for found in twice]
         return [(what, str(seeds), *found.shares) for what, seeds, found in rows]
 
     @property
@@ -172,12 +176,12 @@ class ErrorRates(Strict):
         """How much was measured; its rows are tables, simulated or dealt."""
         twice = self.one_recipe_twice
         rows = [f"{t} simulated with {it.seeds} seeds" for it in self.simulated for t in it.tables]
-        rows += [f"{found.table} dealt" for found in twice]
+        rows += [f"{found.table} dealt {found.each} seeds a name" for found in twice]
         counts = {
             "repetitions": min((found.repetitions for found in self.simulated), default=0),
             "deals": min((found.deals for found in twice), default=0),
         }
-        lacking = () if twice else (f"a published table with {FEWEST_SEEDS} seeds to deal",)
+        lacking = () if twice else (f"a published table with {2 * min(DEALT)} seeds to deal",)
         return Extent(tuple(rows), (), counts, lacking)
 
 
@@ -212,16 +216,17 @@ def measure(
             continue
         published = read_published(folder)
         own: Sequence[int] = published.report.seeds
-        if len(own) < FEWEST_SEEDS:
-            continue
-        said(f"dealing the {len(own)} seeds of {folder.name} {deals} times")
-        found = one_recipe_twice(published.measured, own, deals, ROOT)
-        twice.append(
-            Dealt.of(
-                found, table=folder.name, seeds=tuple(own), deals=deals,
-                scores=sha256_of(folder / SCORES), root=ROOT,
-            )
-        )  # fmt: skip
+        for each in DEALT:
+            if len(own) < 2 * each:
+                continue
+            said(f"dealing {each} of {len(own)} seeds of {folder.name} to each name {deals} times")
+            found = one_recipe_twice(published.measured, own, each, deals, ROOT)
+            twice.append(
+                Dealt.of(
+                    found, table=folder.name, seeds=tuple(own), each=each, deals=deals,
+                    scores=sha256_of(folder / SCORES), root=ROOT,
+                )
+            )  # fmt: skip
     return ErrorRates(
         level=ALPHA, commit=_commit(), simulated=tuple(simulated), one_recipe_twice=tuple(twice)
     )
@@ -272,18 +277,14 @@ def simulated_nulls(
 
 
 def one_recipe_twice(
-    measured: Measured, seeds: Sequence[int], deals: int = 20, root: int = 0
+    measured: Measured, seeds: Sequence[int], each: int, deals: int = 20, root: int = 0
 ) -> list[Verdict]:
-    """Return the verdicts on one recipe under two names, without a seed in common.
+    """Return the verdicts on one recipe under two names of so many seeds each, none in common.
 
-    A run that lacks a score is left out; with fewer than four seeds there is no verdict to
-    reach.
+    A run that lacks a score is left out.
     """
     import numpy as np
 
-    half = len(seeds) // 2
-    if half < 2:
-        return []
     rng = np.random.default_rng(root)
     # A study's measures of reward models are no scores, and no claim is about them.
     scores = sorted({score for _, _, score in measured} & {*SHIPPED_SCORES})
@@ -295,10 +296,10 @@ def one_recipe_twice(
         for _ in range(deals):
             dealt = rng.permutation(np.asarray(seeds))
             named: Measured = {}
-            for name, own in (("a", dealt[:half]), ("b", dealt[half : 2 * half])):
+            for name, own in (("a", dealt[:each]), ("b", dealt[each : 2 * each])):
                 for (position, seed), score in itertools.product(enumerate(own), scores):
                     named[name, position, score] = measured[run, int(seed), score]
-            verdicts += judge(_evidence(table, named, half))
+            verdicts += judge(_evidence(table, named, each))
     return verdicts
 
 

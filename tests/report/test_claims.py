@@ -551,14 +551,18 @@ def test_where_nothing_differs_at_most_one_verdict_in_twenty_is_reached() -> Non
     assert counts.primary_decided <= 0.1 * counts.primary_judged
 
 
-def test_one_recipe_under_two_names_is_rarely_told_apart() -> None:
-    """The published scores of table 4: ten seeds of each run, dealt three times to two names."""
+@pytest.mark.parametrize("each", [2, 3])
+def test_one_recipe_under_two_names_is_rarely_told_apart(each: int) -> None:
+    """The published scores of table 4: ten seeds of each run, dealt six times to two names.
+
+    54 primary claims of which 5% are decided come to 7 or more in 2% of cases.
+    """
     published = read_published(results_dir() / "micro" / "table4")
-    found = one_recipe_twice(published.measured, published.report.seeds, deals=3)
+    found = one_recipe_twice(published.measured, published.report.seeds, each, deals=6)
     counts = Counts.of(found)
-    assert counts.judged == 9 * 5 * 3
+    assert counts.judged == 9 * 5 * 6
     assert counts.decided <= 0.05 * counts.judged
-    assert one_recipe_twice(published.measured, (0, 1, 2)) == []
+    assert counts.primary_decided <= 6
 
 
 def test_a_difference_that_is_there_is_found_by_the_same_code() -> None:

@@ -51,7 +51,7 @@ def test_what_is_measured_is_what_the_simulations_say(
     assert found.simulated[1].judged == Counts.of(nulls).judged == 3
     assert found.simulated[1].decided == Counts.of(nulls).decided
     (twice,) = found.one_recipe_twice
-    again = one_recipe_twice(read_published(folder).measured, (0, 1, 2, 3), 2, 0)
+    again = one_recipe_twice(read_published(folder).measured, (0, 1, 2, 3), 2, deals=2)
     assert (twice.table, twice.judged) == ("table90", Counts.of(again).judged)
     assert (
         ERROR_RATES.publish(found, f"micro/{RATES_FOLDER}", results)
@@ -79,9 +79,9 @@ def table() -> Table:
     return Table.model_validate(declared)
 
 
-def dealt(table: str, seeds: int, judged: int, decided: int, primary: int = 0) -> Dealt:
+def dealt(table: str, each: int, judged: int, decided: int, primary: int = 0) -> Dealt:
     return Dealt(
-        table=table, seeds=tuple(range(seeds)), deals=2, scores="0" * 64, root=0, judged=judged,
+        table=table, seeds=tuple(range(10)), each=each, deals=2, scores="0" * 64, root=0, judged=judged,
         decided=decided, primary_judged=10 * primary, primary_decided=primary,
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ def rates(*twice: Dealt, **simulated: object) -> ErrorRates:
 
 
 MEASURED = rates(
-    dealt("table4", 4, 0, 0), tables=["a", "b"], seeds=3, prompts=40, repetitions=40, root=0,
+    dealt("table4", 2, 0, 0), tables=["a", "b"], seeds=3, prompts=40, repetitions=40, root=0,
     judged=1200, decided=12, primary_judged=100, primary_decided=5,
 )  # fmt: skip
 
@@ -102,7 +102,7 @@ MEASURED = rates(
 def test_rates_in_words() -> None:
     assert MEASURED.lines == [
         ("simulated, 2 tables", "3", "1,200", "12", "1.0%", "100", "5", "5.0%"),
-        ("one recipe under two names, table4", "4", "0", "0", "–", "0", "0", "–"),
+        ("one recipe under two names, table4", "2", "0", "0", "–", "0", "0", "–"),
     ]
 
 
@@ -128,12 +128,16 @@ def test_nothing_measured_is_nothing(tmp_path: Path) -> None:
     assert read_rates(tmp_path) is None
 
 
-def test_several_tables_are_also_counted_together() -> None:
-    all_, *single = rates(dealt("a", 5, 100, 6, 1), dealt("b", 10, 300, 2, 1)).lines
-    assert all_[0] == "one recipe under two names, all tables"
-    assert all_[1:] == ("5, 10", "400", "8", "2.0%", "20", "2", "10.0%")
-    assert [row[0] for row in single] == [f"one recipe under two names, {t}" for t in "ab"]
-    assert len(rates(dealt("a", 5, 100, 6, 1)).lines) == 1
+def test_several_tables_are_also_counted_together_by_the_seeds_of_a_name() -> None:
+    twice = [dealt("a", 2, 100, 6, 1), dealt("b", 2, 300, 2, 1), dealt("b", 3, 50, 1, 0)]
+    all_, *single = rates(*twice).lines
+    together = ("2", "400", "8", "2.0%", "20", "2", "10.0%")
+    assert all_ == ("one recipe under two names, all tables", *together)
+    assert [row[:2] for row in single] == [
+        (f"one recipe under two names, {table}", each)
+        for table, each in (("a", "2"), ("b", "2"), ("b", "3"))
+    ]
+    assert len(rates(twice[0]).lines) == 1
 
 
 # --- Over-optimisation ---
