@@ -108,6 +108,13 @@ class Compare(Measured):
         return self
 
     @property
+    def upper(self) -> Place:
+        """The cell that is said to be above, or not below."""
+        if self.sign > 0:
+            return self.left, self.column
+        return self.right, self.right_column or self.column
+
+    @property
     def shown(self) -> tuple[Sum, ...]:
         """The margins that are shown: left less right."""
         return (difference(self.left, self.right, self.column, self.right_column),)
@@ -124,6 +131,11 @@ class Trend(Measured):
     """The column."""
     op: Literal["increasing", "decreasing"]
     """Which way."""
+
+    @property
+    def upper(self) -> Place:
+        """The cell that is said to be above all others."""
+        return self.rows[-1 if self.sign > 0 else 0], self.column
 
     @property
     def shown(self) -> tuple[Sum, ...]:
@@ -149,6 +161,11 @@ class BestOf(Measured):
         if self.row not in self.among:
             raise ValueError(f"`among` must hold `{self.row}` itself")
         return self
+
+    @property
+    def upper(self) -> Place:
+        """The cell that is said to be above all others."""
+        return self.row, self.column
 
     @property
     def shown(self) -> tuple[Sum, ...]:

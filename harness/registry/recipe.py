@@ -458,6 +458,19 @@ def chooses_prompts(recipe: Recipe) -> bool:
     return any(arm not in FIRST_ARMS for arm in recipe.chain)
 
 
+def choice(recipe: Recipe) -> tuple[object, ...] | None:
+    """Return how a recipe chooses among prompts, None where it takes them as they come."""
+    if recipe.online is not None:
+        own = recipe.online
+        chosen = (own.metric, own.evolve_by, own.evolve_share)
+        return chosen if own.prompts == "eva" else None
+    arms = {arm for arm in recipe.chain if arm in ("eva", "select")}
+    by = recipe.creator
+    if not arms and recipe.pool is None:
+        return None
+    return (*sorted(arms), recipe.pool, by.metric, by.sampling, by.fraction, by.shuffled)
+
+
 def small(role: RewardRole) -> RewardRole:
     """Return the small reward model of the same kind, the paper's default."""
     return "pairwise" if role.startswith("pairwise") else "pointwise"

@@ -17,9 +17,9 @@ from pydantic import Field, PrivateAttr, RootModel, field_validator, model_valid
 
 from harness.errors import UserError
 from harness.extensions import BENCHMARKS
-from harness.registry.claims import Claim
+from harness.registry.claims import Claim, Qualitative, places
 from harness.registry.documents import nearest
-from harness.registry.recipe import OneOf, Recipe, chooses_prompts, layered
+from harness.registry.recipe import OneOf, Recipe, choice, chooses_prompts, layered
 from harness.strict import Strict
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
@@ -193,16 +193,30 @@ class Control(Strict):
     """What must be so, in a sentence."""
     training: TrainingKind
     """Kind of training whose tables rest on it."""
-    kind: Literal["rising", "alike"]
-    """The scores rise from each row to the next, or do not differ."""
+    kind: Literal["rising", "alike", "less"]
+    """The scores rise from each row to the next; or do not differ; or, of three rows, the gain of
+    the second over the first is less than a share of that of the third."""
     column: Id
     """The column whose scores decide."""
     rows: Annotated[tuple[Id, ...], Field(min_length=2)]
     """The rows, from the lowest to the highest."""
     doses: tuple[int, ...] = ()
     """Of a dose-response: the human prompts of each row, in multiples of x."""
-    standard_errors: float = Field(gt=0)
-    """Least distance of the last row from the first; of rows that are alike, the largest."""
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Of a gain that is less than another: the share of it."""
+    standard_errors: float = Field(ge=0)
+    """Least distance of the last row from the first; of rows that are alike, the largest; of a gain
+    that is less than a share of another, how far at least."""
+
+    @model_validator(mode="after")
+    def _less_than_a_share(self) -> Control:
+        if (self.share is not None) != (self.kind == "less"):
+            raise ValueError("`less` needs a `share`, and nothing else has one")
+        if self.kind == "less" and len(self.rows) != 3:
+            raise ValueError("`less` compares the gains of two `rows` over the first of three")
+        if self.kind != "less" and self.standard_errors == 0:
+            raise ValueError("`standard_errors` of rows that rise or are alike are above 0")
+        return self
 
     @model_validator(mode="after")
     def _doses_of_rows(self) -> Control:
@@ -312,6 +326,27 @@ class Table(Strict):
             for training in self.training_of(row)
         ]
         return tuple(dict.fromkeys(found))
+
+    def trainings_behind(self, claim: Claim) -> TrainingKinds:
+        """Return the trainings of a claim's rows, of those that verdicts about prompts rest on."""
+        if isinstance(claim.test, Qualitative):
+            return ()
+        rows = [self.row(row) for row, _ in places(claim.test)]
+        found = {training for row in rows for training in self.training_of(row)}
+        return tuple(training for training in self.about_prompts if training in found)
+
+    def is_about_choosing(self, claim: Claim) -> bool:
+        """Return whether a claim compares ways to choose prompts.
+
+        Its rows choose among prompts in two ways: by another metric or sampling, or to evolve what
+        is chosen and to train on it as it is. Rows that choose alike, beside others that take
+        prompts as they come, do not ask which were chosen.
+        """
+        if isinstance(claim.test, Qualitative):
+            return False
+        cells = {place for shown in claim.test.shown for _, place in shown.terms}
+        ways = {choice(self.recipe_of(self.row(row), self.column(name))) for row, name in cells}
+        return len(ways - {None}) > 1
 
     def settings(self, row: Row, column: Column) -> dict[str, Any]:
         """Return the settings of a cell as declared, before they are checked."""

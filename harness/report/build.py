@@ -28,7 +28,7 @@ from harness.registry.profile import MEANINGLESS, Profile, benchmark_of, roles_o
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
-from harness.report.controls import Controls, dose_gain, inadmissible
+from harness.report.controls import Controls, dose_gain, inadmissible, inadmissible_claims
 from harness.report.model import (
     Assumption,
     Cell,
@@ -102,7 +102,7 @@ class StoredTable:
             return judge_without(table, profile.scale, MEANINGLESS)
         reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
         known = {column: reason for column, reason in reasons.items() if reason is not None}
-        barred = inadmissible(table, self._controls)
+        barred = inadmissible_claims(table, self._controls)
         return judge(Evidence.of(table, self.cells, self.measured, self.lacking, known, barred))
 
     @cached_property
@@ -166,10 +166,14 @@ def sensitivity(
         if column == main and len(seeds) > 1:
             power += _power(table, seeds, [c for c in cells if c.column == column.id], controls)
     why = inadmissible(table, controls)
+    of_choosing: list[str | None] = []
+    if controls is not None and any(map(table.is_about_choosing, table.claims)):
+        of_choosing = [controls.why_not_choosing(training) for training in table.about_prompts]
     rests = (*table.about_prompts, *(control.training for control in table.controls))
     checked = () if controls is None else controls.checked
     return {
         "inadmissible": "; ".join(dict.fromkeys(why.values())) or None,
+        "inadmissible_choosing": "; ".join(dict.fromkeys(filter(None, of_choosing))) or None,
         "controls": tuple(control for control in checked if control.training in rests),
         "pooled": tuple(pooled),
         "power": tuple(power),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 from harness.registry.claims import Claim, FigureClaims, Qualitative
 from harness.registry.schema import Table
 from harness.report.cells import judged_runs
-from harness.report.controls import KnownControls, inadmissible
+from harness.report.controls import KnownControls, inadmissible_claims
 from harness.report.model import TESTED, Scale, Verdict, VerdictWord
 from harness.report.publish import Published
 from harness.report.verdicts import Evidence, bare, judge
@@ -31,7 +31,7 @@ def judge_published(table: Table, published: Published, known: KnownControls) ->
     """Return the verdicts on a table's claims from its published scores, and published controls."""
     report = published.report
     certain = {c.id: c.by_construction for c in report.columns if c.by_construction}
-    barred = inadmissible(table, known.beside(judged_runs(report.cells)))
+    barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
     return judge(Evidence.of(table, report.cells, published.measured, None, certain, barred))
 
 
@@ -132,8 +132,8 @@ def share_tested(verdicts: Sequence[Verdict]) -> str:
     share = f"{100 * powered / len(verdicts):.0f}%" if verdicts else NONE
     return (
         f"{powered} of {len(verdicts)} claims ({share}) are testable and powered here; "
-        f"{count - powered} more are testable, and only a larger margin than the paper's would "
-        "have been found"
+        f"{count - powered} more are testable, and only a larger share of a gain than the paper's "
+        "would have been found"
     )
 
 

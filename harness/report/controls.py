@@ -9,6 +9,11 @@ While the controls of a kind of training have not passed, verdicts on tables abo
 on it are inadmissible, whatever their p-value. A control that the profile cannot run (prompts that
 nobody has matched to its benchmark) is reported, and does not stand in the way of the others.
 
+Whether it can be seen *which* prompts were chosen is another question, with controls of its own
+(`choosing`): the oracle's choice of parents, or of human prompts, beats a choice by chance, the
+worst choice loses to it, and the oracle's values shuffled equal it. Claims that compare ways to
+choose need them all, one that nobody declared included; no other claim does.
+
 Human prompts are also the unit of every gain: the dose-response of the controls says how many of
 them a policy is worth (`harness.statistics.dose`), ours and, on the curve it prints, the paper's.
 """
@@ -32,11 +37,15 @@ from harness.report.model import CheckedControl, HumanPrompts, Report
 from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json
 from harness.report.scores import Measured, read_score_file, read_scores, scores_of
 from harness.runtime import Store
-from harness.statistics import ScoreMatrix, Scores, paired_difference
+from harness.statistics import ScoreMatrix, Scores, mean_interval
 from harness.statistics.dose import on_curve, worth
 
 FEWEST_SEEDS = 3
 """Seeds that a control needs; with fewer the standard error is a guess."""
+
+FEWEST_OF_WORTH = 5
+"""Seeds that a worth in human prompts needs. It borrows no variance from other rows, and with fewer
+its interval goes from below the smallest dose to above the largest."""
 
 RowScores = Callable[[str, str], Scores | None]
 """Returns the scores of a row in a column, None where they are not whole."""
@@ -68,6 +77,10 @@ class Controls:
     def why_not(self, training: TrainingKind) -> str | None:
         """Return why they do not admit verdicts on a kind of training, None where they do."""
         return controls_passed(self.checked, training)
+
+    def why_not_choosing(self, training: TrainingKind) -> str | None:
+        """Return why they do not admit verdicts on what is chosen, None where they do."""
+        return choosing_passed(self.checked, training)
 
     def scores(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
         """Return the dose-response of a kind of training: scores of some seeds, by dose."""
@@ -109,25 +122,56 @@ class Controls:
         return self.table.row(row).run_id(columns[0]) if columns else None
 
 
+def choosing(training: TrainingKind) -> tuple[str, ...]:
+    """Return the ids of the controls that show whether choosing can be seen."""
+    end = "-online" if training == "online" else ""
+    return tuple(
+        f"choose-{what}{which}{end}"
+        for what in ("parents", "prompts")
+        for which in ("", "-worst", "-shuffled")
+    )
+
+
 def controls_passed(checked: Iterable[CheckedControl], training: TrainingKind) -> str | None:
     """Return why the controls of a kind of training have not passed, None where they have.
 
-    All that can run at the profile must have passed, a dose-response among them.
+    All that can run at the profile must have passed, a dose-response among them; those of choosing
+    are not looked at.
     """
-    own = [control for control in checked if control.training == training]
-    stopped = [control for control in own if control.state in ("failed", "not_run")]
-    if stopped:
-        failed = [control for control in stopped if control.state == "failed"] or stopped
-        named = ", ".join(f"`{control.id}`" for control in failed)
-        several = len(failed) > 1
-        if failed[0].state == "failed":
-            return f"the {training} control{'s' * several} {named} failed"
-        return (
-            f"the {training} control{'s' * several} {named} {'have' if several else 'has'} not run"
-        )
-    if not any(control.doses and control.state == "passed" for control in own):
+    of_choosing = choosing(training)
+    own = [it for it in checked if it.training == training and it.id not in of_choosing]
+    why = _stopped(own, f"{training} control")
+    if why is None and not any(control.doses and control.state == "passed" for control in own):
         return f"no dose-response of {training} training can run here"
+    return why
+
+
+def choosing_passed(checked: Iterable[CheckedControl], training: TrainingKind) -> str | None:
+    """Return why the controls of choosing have not passed, None where all that can run have."""
+    known = {control.id: control for control in checked}
+    needed = choosing(training)
+    why = _stopped([known[name] for name in needed if name in known], "control")
+    missing = [name for name in needed if name not in known]
+    if why is None and missing:
+        named = ", ".join(f"`{name}`" for name in missing)
+        several = len(missing) > 1
+        why = f"the control{'s' * several} {named} {'are' if several else 'is'} not declared"
+    return None if why is None else f"whether choosing can be seen is not shown: {why}"
+
+
+def _stopped(own: Iterable[CheckedControl], called: str) -> str | None:
+    """Return which controls failed, or did not run where none failed; None where all passed."""
+    for state, said in (("failed", "failed"), ("not_run", "not run")):
+        found = [control.id for control in own if control.state == state]
+        if found:
+            named = ", ".join(f"`{name}`" for name in found)
+            verb = said if state == "failed" else f"{_have(found)} {said}"
+            return f"the {called}{'s' * (len(found) > 1)} {named} {verb}"
     return None
+
+
+def _have(named: Sequence[str]) -> str:
+    return "have" if len(named) > 1 else "has"
 
 
 NO_CONTROLS = "no controls have run at this profile (harness run controls, with its --profile)"
@@ -142,6 +186,21 @@ def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, 
         return dict.fromkeys(table.about_prompts, NO_CONTROLS)
     reasons = {training: controls.why_not(training) for training in table.about_prompts}
     return {training: reason for training, reason in reasons.items() if reason is not None}
+
+
+def inadmissible_claims(table: Table, controls: Controls | None) -> dict[str, str]:
+    """Return why verdicts on a table's claims are inadmissible, by claim."""
+    of_table = inadmissible(table, controls)
+    found = {}
+    for claim in table.claims:
+        trainings = table.trainings_behind(claim)
+        reasons = [of_table.get(training) for training in trainings]
+        if controls is not None and table.is_about_choosing(claim):
+            reasons += [controls.why_not_choosing(training) for training in trainings]
+        why = "; ".join(dict.fromkeys(filter(None, reasons)))
+        if why:
+            found[claim.id] = why
+    return found
 
 
 def _checked(
@@ -160,21 +219,26 @@ def _checked(
         reason = f"it needs {FEWEST_SEEDS} seeds and has {len(seeds)}"
         return CheckedControl(**said, state="not_run", reason=reason)
     whole = [own for own in found if own is not None]
-    difference = paired_difference(whole[-1], whole[0])
+    compared = whole[-1].minus(whole[0])
+    if control.share is not None:
+        compared = compared.scaled(control.share).minus(whole[1].minus(whole[0]))
+    difference = mean_interval(compared)
     distance = in_standard_errors(difference.mean, difference.standard_error)
     means = [own.mean for own in whole]
-    rises = all(before < after for before, after in pairwise(means))
+    falls = control.kind == "rising" and any(after <= own for own, after in pairwise(means))
     if control.kind == "alike":
         passed = abs(distance) < control.standard_errors
+    elif control.kind == "less":
+        passed = distance > 0.0 and distance >= control.standard_errors
     else:
-        passed = rises and distance >= control.standard_errors
+        passed = not falls and distance >= control.standard_errors
     return CheckedControl(
         **said,
         state="passed" if passed else "failed",
         means=tuple(means),
         distance=difference.mean,
         standard_errors=distance if math.isfinite(distance) else None,
-        reason=None if rises or control.kind == "alike" else "the scores do not rise with each row",
+        reason="the scores do not rise with each row" if falls else None,
     )
 
 
@@ -308,11 +372,13 @@ def worth_of(
 ) -> HumanPrompts | None:
     """Return how many times as many human prompts a row's scores are worth.
 
-    None where the controls lack its seeds, or their scores do not rise with the dose.
+    None with too few seeds, where the controls lack them, or where their scores do not rise with
+    the dose.
     """
     found = controls.scores(training, score, seeds)
     curve = {float(dose): own for dose, own in found.items() if isinstance(own, ScoreMatrix)}
-    if len(curve) < 2 or len(seeds) < 2 or not isinstance(scores, ScoreMatrix):
+    few = len(seeds) < FEWEST_OF_WORTH
+    if few or len(curve) < 2 or not isinstance(scores, ScoreMatrix):
         return None
     try:
         return HumanPrompts(**vars(worth(scores, curve)))

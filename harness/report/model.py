@@ -385,14 +385,17 @@ class CheckedControl(Part):
     """What must be so."""
     training: Literal["offline", "online"]
     """Kind of training whose tables rest on it."""
-    kind: Literal["rising", "alike"]
-    """Whether the scores must rise from row to row, or not differ."""
+    kind: Literal["rising", "alike", "less"]
+    """Whether the scores must rise from row to row, or not differ, or one gain be less than a share
+    of another."""
     column: str
     """Column whose scores decide."""
     rows: tuple[str, ...]
     """The rows, from the lowest to the highest."""
     doses: tuple[int, ...] = ()
     """Of a dose-response: the human prompts of each row, in multiples of x."""
+    share: float | None = Field(default=None, exclude_if=lambda share: share is None)
+    """Of a gain that is less than another, the share of it; absent for other kinds."""
     needed: float
     """Least distance of the last row from the first in standard errors; of rows that are alike, the
     largest."""
@@ -401,7 +404,8 @@ class CheckedControl(Part):
     means: tuple[float, ...] = ()
     """Mean of each row, in the column's unit; none where any is missing."""
     distance: float | None = None
-    """Mean of the last row less that of the first, paired by seed and prompt."""
+    """Mean of the last row less that of the first, paired by seed and prompt; of a gain that is
+    less than a share of another, that share less the gain."""
     standard_errors: float | None = None
     """The same in standard errors; null without a number, or where chance was not measured."""
     reason: str | None = None
@@ -577,6 +581,8 @@ class Report(Part):
     """What the table's study of reward models found; absent where it has none."""
     inadmissible: str | None = Field(default=None, exclude_if=lambda why: why is None)
     """Why verdicts on the table are inadmissible; absent where they are not."""
+    inadmissible_choosing: str | None = Field(default=None, exclude_if=lambda why: why is None)
+    """Why verdicts on which prompts are chosen are inadmissible; absent where they are not."""
     controls: tuple[CheckedControl, ...] = Field(default=(), exclude_if=lambda found: not found)
     """The controls that the table rests on, or has itself; absent where there are none."""
     pooled: tuple[Pooled, ...] = Field(default=(), exclude_if=lambda found: not found)

@@ -6,15 +6,33 @@ are scored, prompts nested in seeds and rows paired by seed. The verdict is
 
     supported     every statement of the claim is shown
     contradicted  a statement is refuted
-    inconclusive  neither, though the paper's margin would have been found with 80% probability
-    underpowered  neither, and only a larger margin than the paper's would have been found; or one
-                  seed alone
+    inconclusive  neither, though the paper's margin, in our units, would have been found with 80%
+                  probability
+    underpowered  neither, and only a larger margin than that would have been found; or there is no
+                  unit to measure it in; or one seed alone
     inadmissible  it is about prompts, and the controls that would show that a difference between
-                  prompts can be seen at all have not passed here (`harness.report.controls`)
+                  prompts can be seen at all, or that choosing them can, have not passed here
+                  (`harness.report.controls`)
     not_run       a score it needs is missing
-    not_testable  no score decides it; or all it compares stand at one end of their scale, or are
-                  one and the same number, which would hide any difference; or two rows that it
-                  compares are one and the same policy here
+    not_testable  no score decides it; or all it compares stand at one end of their scale, which
+                  would hide any difference; or a margin is the same for every prompt and seed, so
+                  that chance was not measured; or two rows that it compares are one and the same
+                  policy here
+
+The paper's points and ours are never compared. The paper's margin is taken as a share of a gain
+that the paper prints, and the same share of that gain as it is here must be detectable:
+
+* The gain is that of the claim's upper row over its baseline: of a comparison, the row that is
+  said to be above; of a trend, the row at its upper end; of a best row, that row. Of two gains
+  that are compared it is the one that is said to be larger.
+* A claim that is itself about that gain, or whose upper row is a baseline, would be measured by
+  what it tests: the power found would only say again what the p-value says (Hoenig and Heisey,
+  2001, The American Statistician 55(1)). Its unit is the largest gain that the paper prints over
+  that baseline in the same column, of the rows that the claim does not compare.
+* A margin that a claim declares, a share of our gain or points, is in our units already.
+* Where the paper prints no such gain, or one that is not above zero by more than its own rounding,
+  a share of it means nothing; where that gain is not above zero here, no share of it could be
+  found. Both are underpowered, and say so.
 
 The gain of a row over its baseline is judged with the interval that its table shows, which borrows
 the variance between seeds from the table's other rows (`harness.statistics.intervals`).
@@ -30,22 +48,25 @@ fewer rows makes nothing easier to show.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from harness.registry.claims import (
+    BestOf,
     Claim,
     Compare,
+    CompareGains,
     Measurable,
     Place,
     Qualitative,
     Sum,
+    Trend,
     difference,
     places,
 )
-from harness.registry.schema import Table, TrainingKind
+from harness.registry.schema import Table
 from harness.report.model import Cell, Scale, Verdict, VerdictWord
 from harness.report.scores import (
     ALPHA,
@@ -57,7 +78,6 @@ from harness.report.scores import (
     scores_of,
 )
 from harness.statistics import (
-    Interval,
     Prior,
     Scores,
     conjunction,
@@ -68,6 +88,9 @@ from harness.statistics import (
 
 ALL_ALIKE = "the rows compared all have one and the same score"
 """Why nothing can be told apart, where every score at hand is one number."""
+
+NO_CHANCE = "the margin is the same for every prompt and seed, so that chance was not measured"
+"""Why nothing is tested where what is shown has no variance."""
 
 AT_AN_END = 0.01
 """Share of a scale that is one of its ends: where every row stands, nothing can be told apart."""
@@ -90,7 +113,7 @@ class Evidence:
         measured: The per-prompt scores.
         lacking: Why rows that have no cells have none, by row.
         by_construction: Why columns come out as the paper says whatever is run, by column.
-        inadmissible: Why verdicts on rows are inadmissible, by kind of training.
+        inadmissible: Why verdicts on claims are inadmissible, by claim.
     """
 
     table: Table
@@ -100,7 +123,7 @@ class Evidence:
     measured: Measured
     lacking: Mapping[str, str]
     by_construction: Mapping[str, str] = field(default_factory=dict)
-    inadmissible: Mapping[TrainingKind, str] = field(default_factory=dict)
+    inadmissible: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -110,7 +133,7 @@ class Evidence:
         measured: Measured,
         lacking: Mapping[str, str] | None = None,
         by_construction: Mapping[str, str] | None = None,
-        inadmissible: Mapping[TrainingKind, str] | None = None,
+        inadmissible: Mapping[str, str] | None = None,
     ) -> Evidence:
         """Put together a table's cells, at least one, and the scores they were computed from."""
         by_place = {(cell.row, cell.column): cell for cell in cells}
@@ -162,12 +185,6 @@ class Evidence:
         cell = self.cells[place]
         judged = tuple(run.partition("@")[2] for run in cell.runs)
         return judged or self.table.row(place[0]).run_id(self.table.column(place[1]))
-
-    def why_inadmissible(self, rows: Iterable[str]) -> str | None:
-        """Return why a verdict on some rows is inadmissible, None where it is not."""
-        trainings = {t for row in rows for t in self.table.training_of(self.table.row(row))}
-        reasons = [why for training, why in self.inadmissible.items() if training in trainings]
-        return "; ".join(dict.fromkeys(reasons)) or None
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
@@ -238,7 +255,7 @@ def _draft(
     if missing is not None:
         return _Draft(bare(claim, table, scale, "not_run", missing))
     shown = [weighted_sum([(w, scores(p)) for w, p in s.terms]) for s in test.shown]
-    alike = _alike(test, evidence, scores)
+    alike = _alike(test, evidence, scores, shown)
     if alike is not None:
         return _Draft(bare(claim, table, scale, "not_testable", alike))
     margin = _margin(test, scores)
@@ -251,7 +268,7 @@ def _draft(
         mean_interval(statement, prior=prior)
         for statement, prior in zip(_statements(test, shown, margin), borrowed, strict=True)
     ]
-    why = evidence.why_inadmissible(row for row, _ in places(test))
+    why = evidence.inadmissible.get(claim.id)
     known = evidence.by_construction.get(test.column)
     if len(evidence.seeds) == 1:
         ours = mean_interval(shown[0])
@@ -270,7 +287,7 @@ def _draft(
         table,
         scale,
         "inconclusive",
-        _rests_on(test, at, margin, statements),
+        _about(test, at, margin),
         by_construction=known,
         margin=ours.mean,
         ci_low=ours.low,
@@ -278,30 +295,98 @@ def _draft(
         p=result.p_value,
         detectable=max(statement.detectable(alpha, power) for statement in statements),
     )
-    weighed = _weighed(verdict, claim, margin)
+    weighed = _weighed(verdict, _sought(claim, test, evidence, scores, margin))
     return _Draft(weighed, result.favoured, verdict.reason, why)
 
 
-def _weighed(verdict: Verdict, claim: Claim, margin: Scores | None) -> Verdict:
-    """Return a verdict without decision that says whether the paper's margin would be found."""
-    sought = _sought(claim, margin)
+def _weighed(verdict: Verdict, sought: _Sought | None) -> Verdict:
+    """Return a verdict without decision that says whether what is sought would be found."""
     assert verdict.detectable is not None
-    if sought is None or verdict.detectable <= sought:
+    if sought is None or (sought.size is not None and verdict.detectable <= sought.size):
         return verdict
-    theirs = "the margin" if margin is not None else "the paper's margin"
-    why = f"a margin of {verdict.detectable:.3g} would be found, and {theirs} is {sought:.3g}"
+    why = f"a margin of {verdict.detectable:.3g} would be found, and {sought.said}"
     reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
     return verdict.model_copy(update={"verdict": "underpowered", "reason": reason})
 
 
-def _sought(claim: Claim, margin: Scores | None) -> float | None:
-    """Return the difference that matters: the margin of a claim that has one, else the paper's."""
+@dataclass(frozen=True)
+class _Sought:
+    """The margin that matters, in our units; None where there is no unit, and what it rests on."""
+
+    size: float | None
+    said: str
+
+
+def _sought(
+    claim: Claim, test: Measurable, evidence: Evidence, scores: ScoresOf, margin: Scores | None
+) -> _Sought | None:
+    """Return the margin that a test should find: its own if it has one, else the paper's."""
     if margin is not None:
-        return margin.mean
+        return _Sought(margin.mean, f"the margin is {margin.mean:.3g}")
     printed = claim.paper_margin
     if printed is None:
         return None
-    return min(map(_points, [printed] if isinstance(printed, str) else printed))
+    points = min(map(_points, [printed] if isinstance(printed, str) else printed))
+    unit = _unit(test, evidence.table)
+    if unit is None:
+        return _Sought(None, "the paper prints no other gain that its margin is a share of")
+    (row, base, column), theirs = unit
+    gain = f"the gain of `{row}` over `{base}`"
+    if theirs is None:
+        return _Sought(None, f"{gain} in the paper is not above zero, and nothing is a share of it")
+    missing = evidence.missing((row, column)) or evidence.missing((base, column))
+    if missing is not None:
+        return _Sought(None, f"the paper's margin is a share of {gain}: {missing}")
+    ours = scores((row, column)).mean - scores((base, column)).mean
+    share = f"the paper's margin is {points / theirs:.2g} of {gain}"
+    if ours <= 0.0:
+        return _Sought(None, f"{share}, which is not above zero here ({ours:+.3g})")
+    size = points / theirs * ours
+    return _Sought(size, f"{share}, and as much of ours ({ours:+.3g}) is {size:.3g}")
+
+
+Gain = tuple[str, str, str]
+"""A row, the row that it is compared with, and the column of both."""
+
+
+def _unit(test: Measurable, table: Table) -> tuple[Gain, float | None] | None:
+    """Return the gain that the paper's margin is a share of, and how large the paper prints it.
+
+    None where the paper prints no such gain; its size is None where it is zero or less, or no
+    further above zero than two rounded numbers may be apart by their rounding.
+    """
+    if isinstance(test, CompareGains):
+        upper = test.left if test.sign > 0 else test.right
+        gains = [(*upper, test.column)]
+    else:
+        gains = _gains_over(test, table)
+    known = [(*found, gain) for gain in gains if (found := _printed(gain, table)) is not None]
+    if not known:
+        return None
+    size, rounding, gain = max(known)
+    return gain, size if size > rounding else None
+
+
+def _gains_over(test: Compare | Trend | BestOf, table: Table) -> list[Gain]:
+    """Return the gain of a claim's upper row, or where that is what it tests, those beside it."""
+    upper, column = test.upper
+    compared = {row for row, _ in places(test)}
+    base = table.row(upper).baseline
+    if base is not None and compared != {upper, base}:
+        return [(upper, base, column)]
+    base = base or upper
+    others = (row.id for row in table.rows if row.baseline == base and row.id not in compared)
+    return [(row, base, column) for row in others]
+
+
+def _printed(gain: Gain, table: Table) -> tuple[float, float] | None:
+    """Return a gain as the paper prints it and how far its rounding may be off, None without it."""
+    row, base, column = gain
+    above, below = (table.row(name).values.get(column) for name in (row, base))
+    if above is None or below is None:
+        return None
+    size = round(above.value - below.value, max(above.decimals, below.decimals))
+    return size, sum(0.5 * 10.0**-value.decimals for value in (above, below))
 
 
 def _points(printed: str) -> float:
@@ -322,8 +407,10 @@ def _prior(shown: Sum, evidence: Evidence, priors: Callable[[str], Priors]) -> P
     return None
 
 
-def _alike(test: Measurable, evidence: Evidence, scores: ScoresOf) -> str | None:
-    """Return why no difference could show, None where one could.
+def _alike(
+    test: Measurable, evidence: Evidence, scores: ScoresOf, margins: Sequence[Scores]
+) -> str | None:
+    """Return why no difference could show, or chance not be measured; None where both could.
 
     What a margin is measured by is not compared.
     """
@@ -342,6 +429,9 @@ def _alike(test: Measurable, evidence: Evidence, scores: ScoresOf) -> str | None
     ends = {_end(scores(place).mean, evidence.table.column(place[1]).unit) for place in compared}
     if len(ends) == 1 and None not in ends:
         return f"the rows compared all stand at the {ends.pop()} of the scale"
+    level = next((margin.level for margin in margins if margin.level is not None), None)
+    if level is not None:
+        return f"{NO_CHANCE}: it is {level:g}"
     return None
 
 
@@ -384,17 +474,6 @@ def _statements(test: Measurable, shown: Sequence[Scores], margin: Scores | None
     above = weighted_sum([(1.0, shown[0]), (1.0, margin)])
     below = weighted_sum([(-1.0, shown[0]), (1.0, margin)])
     return [above, below] if _is_within(test) else [above]
-
-
-def _rests_on(
-    test: Measurable, at: int, margin: Scores | None, statements: Sequence[Interval]
-) -> str | None:
-    """Return what the numbers shown are about, where the claim's statement does not say it."""
-    said = _about(test, at, margin)
-    if any(statement.standard_error > 0.0 for statement in statements):
-        return said
-    same = "what is shown is the same for every prompt and seed, so that chance was not measured"
-    return same if said is None else f"{said}; {same}"
 
 
 def _about(test: Measurable, at: int, margin: Scores | None) -> str | None:

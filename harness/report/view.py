@@ -80,7 +80,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     table, profile, origin = report.table, report.profile, report.origin
     nothing = "nothing is computed yet"
     found = [
-        ("Inadmissible", _barred(report) if report.inadmissible else ""),
+        ("Inadmissible", _barred(report)),
         ("Question", table.question),
         ("Source", table.place),
         ("Profile", profile.name),
@@ -153,6 +153,10 @@ def _intervals(report: Report) -> str:
 
 
 def _barred(report: Report) -> str:
+    """Return why no verdict counts, or none on which prompts are chosen; nothing where all do."""
+    if report.inadmissible is None:
+        why = report.inadmissible_choosing
+        return "" if why is None else f"no verdict on which prompts are chosen counts: {why}"
     return (
         f"whether a difference between prompts can be seen at `{report.profile.name}` is not "
         f"shown, and no verdict on this table counts: {report.inadmissible}"
@@ -235,6 +239,8 @@ def control_blocks(report: Report) -> list[Block]:
             in_errors = "" if errors is None else f" ({signed(errors, 1)} SE)"
             found = f"{signed(control.distance, 2)}{in_errors}"
         limit = f"{'under' if control.kind == 'alike' else 'at least'} {control.needed:g} SE"
+        if control.share is not None:
+            limit = f"{control.share:g} of the gain, {limit}"
         rows.append((control.id, found, limit, _came_out(control.state)))
     notes = tuple(
         plain(f"{it.id}: {it.statement}" + (f" ({it.reason})" if it.reason else ""))

@@ -79,7 +79,7 @@ from harness.errors import HarnessError
 FloatArray = npt.NDArray[np.float64]
 
 ROUNDING = 1e-9
-"""Seed means that are no further apart are one number."""
+"""Values that are no further apart are one number."""
 
 
 def student_quantile(level: float | FloatArray, df: float | FloatArray) -> FloatArray:
@@ -290,7 +290,8 @@ class ScoreMatrix(Scores):
     @property
     def level(self) -> float | None:
         """The one number that every value is, None where they differ."""
-        return float(self.values[0, 0]) if np.ptp(self.values) == 0.0 else None
+        # A difference of equal differences can be off in its last digit.
+        return float(self.values[0, 0]) if np.ptp(self.values) < ROUNDING else None
 
     def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
         """Return how far the mean may be off: by seeds and prompts together, as crossed."""

@@ -5,24 +5,29 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_tables import DECLARATION, stored, toy_runs, write_all
+from pydantic import ValidationError
+from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
 
 from harness.registry.declared import all_tables
 from harness.registry.profile import load_profiles
-from harness.registry.schema import Table
+from harness.registry.schema import Control, Table
 from harness.report.cells import declared_cell, with_worth
 from harness.report.controls import (
     NO_CONTROLS,
     Controls,
     KnownControls,
     checked_runs,
+    choosing,
+    choosing_passed,
     controls_passed,
     declared_controls,
     inadmissible,
+    inadmissible_claims,
     paper_worth,
     worth_of,
 )
@@ -229,7 +234,9 @@ def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> Non
                "test": {"kind": "compare", "left": "eva-a_min", "op": ">", "right": "dpo-1",
                         "column": "ah_wr"}}]  # fmt: skip
     runs = toy_runs((0, 1, 2), table=DECLARATION | {"claims": claims})
-    write_all(store, runs)
+    for i, (run, seed) in enumerate(runs.runs):
+        wins = {f"p{p}": 50.0 + i + i * (-1) ** p for p in range(4)}
+        write_scores(store, runs, run, seed, ah_wr=wins, mt_avg={"m0": 5.0, "m1": 6.0})
     report = stored(runs, store).report
     assert report.inadmissible == NO_CONTROLS
     said = "whether a difference between prompts can be seen at \\`micro\\` is not shown"
@@ -242,8 +249,8 @@ def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> Non
 def test_with_controls_a_table_says_power_and_worth(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows of the toy table score 51 to 60 in three seeds; the curve goes from 53 to 61."""
-    runs = toy_runs((0, 1, 2))
+    """The rows of the toy table score 57 to 62 in five seeds; the curve goes from 57 to 63."""
+    runs = toy_runs(SEEDS)
     write_all(store, runs)
     prompts = [f"p{i}" for i in range(4)]
     levels = {"1x": 50.0, "2x": 53.0, "3x": 54.0, "6x": 56.0}
@@ -253,9 +260,9 @@ def test_with_controls_a_table_says_power_and_worth(
             for i, p in enumerate(prompts)
         }
         for row in table().rows
-        for seed in (0, 1, 2)
+        for seed in SEEDS
     }
-    known = checked_runs(table(), MICRO, (0, 1, 2), curve, {})
+    known = checked_runs(table(), MICRO, SEEDS, curve, {})
     monkeypatch.setattr(KnownControls, "published", known)
     report = stored(runs, store).report
     cells = {(cell.row, cell.column): cell for cell in report.cells}
@@ -323,3 +330,150 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
 
 def test_without_published_controls_there_are_none(tmp_path: Path) -> None:
     assert KnownControls(MICRO, None, tmp_path).beside() is None
+
+
+# --- Controls of choosing ---
+
+CHOICES = {
+    "choose-parents": ("uniform", "best"), "choose-parents-worst": ("worst", "uniform"),
+    "choose-parents-shuffled": ("uniform", "shuffled"), "choose-prompts": ("uniform", "best"),
+    "choose-prompts-worst": ("worst", "uniform"),
+    "choose-prompts-shuffled": ("uniform", "shuffled"),
+}  # fmt: skip
+GOOD = {
+    "1x": 40.0, "uniform": 42.0, "best": 44.0, "worst": 40.0, "shuffled": 42.0, "off": 41.0,
+    "3x": 46.0,
+}  # fmt: skip
+
+
+def choosing_table(*, online: bool = False) -> Table:
+    """Return a table with the controls of choosing, `off-target` and a dose-response."""
+    end, training = ("-online", "online") if online else ("", "offline")
+    declared = table().model_dump(exclude={"claims", "controls", "rows"})
+    declared["rows"] = [
+        {"id": row, "label": row, "run": f"run-{row}", "baseline": None,
+         "recipe": {"algorithm": "dpo", "chain": ["human"]}}
+        for row in GOOD
+    ]  # fmt: skip
+    common = {"training": training, "column": "ah_wr", "statement": "So it is."}
+    declared["controls"] = [
+        {"id": name + end, "kind": "alike" if "shuffled" in name else "rising", "rows": rows,
+         "standard_errors": 3, **common}
+        for name, rows in CHOICES.items()
+    ] + [
+        {"id": "off-target" + end, "kind": "less", "share": 0.5, "rows": ["1x", "off", "3x"],
+         "standard_errors": 0, **common},
+        {"id": "dose" + end, "kind": "rising", "rows": ["1x", "3x"], "doses": [1, 3],
+         "standard_errors": 3, **common},
+    ]  # fmt: skip
+    return Table.model_validate(declared | {"source": "ours"})
+
+
+def chosen(noise: float = 0.5, *, online: bool = False, **changed: float) -> Controls:
+    rng = np.random.default_rng(7)
+    levels = GOOD | changed
+    scores = {
+        (f"run-{row}", seed, "ah_wr"): {
+            f"p{i:02}": level + noise * value for i, value in enumerate(rng.normal(size=30))
+        }
+        for row, level in levels.items()
+        for seed in SEEDS
+    }
+    return checked_runs(choosing_table(online=online), MICRO, SEEDS, scores, {})
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_controls_of_choosing_admit_claims_about_choosing(online: bool) -> None:
+    found = chosen(online=online)
+    assert {control.state for control in found.checked} == {"passed"}
+    training, other = ("online", "offline") if online else ("offline", "online")
+    assert found.why_not(training) is found.why_not_choosing(training) is None
+    assert "`choose-parents" in (found.why_not_choosing(other) or "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "failing"),
+    [
+        ({"best": 42.0}, {"choose-parents", "choose-prompts"}),
+        ({"worst": 42.0}, {"choose-parents-worst", "choose-prompts-worst"}),
+        ({"shuffled": 43.0}, {"choose-parents-shuffled", "choose-prompts-shuffled"}),
+        ({"shuffled": 41.0}, {"choose-parents-shuffled", "choose-prompts-shuffled"}),
+    ],
+)
+def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
+    changed: dict[str, float], failing: set[str]
+) -> None:
+    found = chosen(**changed)
+    assert {c.id for c in found.checked if c.state == "failed"} == failing
+    assert found.why_not("offline") is None
+    named = " ".join(f"`{name}`," for name in choosing("offline") if name in failing).rstrip(",")
+    assert found.why_not_choosing("offline") == (
+        f"whether choosing can be seen is not shown: the controls {named} failed"
+    )
+
+
+@pytest.mark.parametrize(("off", "state"), [(42.9, "passed"), (43.1, "failed"), (39.0, "passed")])
+def test_off_target_prompts_gain_less_than_half(off: float, state: str) -> None:
+    """3x gains 6 over 1x; half of it, less what the others gain, is 3 - 2.9, 3 - 3.1 or 3 + 1."""
+    (found,) = (c for c in chosen(noise=1e-3, off=off).checked if c.id == "off-target")
+    assert found.state == state
+    assert found.distance == pytest.approx(43.0 - off, abs=1e-2)
+    why = chosen(noise=1e-3, off=off).why_not("offline")
+    assert why == (None if state == "passed" else "the offline control `off-target` failed")
+
+
+def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
+    """None is declared of choosing in a world that only sees what more prompts do."""
+    known = replace(chosen(), checked=controls().checked)
+    tables = all_tables()
+    barred = inadmissible_claims(tables["table4"], known)
+    assert "t4-uniform-dpo-ah" not in barred
+    assert set(barred) == {c.id for c in tables["table4"].claims} - {"t4-uniform-dpo-ah"}
+    assert set(inadmissible_claims(tables["table5"], known)) == {
+        "t5-evolve-vs-sample-ah", "t5-evolve-vs-greedy-ah", "t5-evolve-greedy-pair-ah",
+        "t5-sample-vs-greedy-ah", "t5-sample-vs-greedy-mt", "t5-sample-vs-greedy-lc",
+        "t5-evolve-vs-sample-wr",
+    }  # fmt: skip
+    for name in ("table1", "table2", "table6", "table8", "table12", "table13"):
+        assert inadmissible_claims(tables[name], known) == {}, name
+    why = barred["t4-amin-uniform-ah"]
+    assert why.endswith(", `choose-prompts-shuffled` are not declared")
+    assert inadmissible_claims(tables["table4"], chosen()) == {}
+
+
+def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_not() -> None:
+    def with_state(state: str) -> str | None:
+        checked = [
+            it.model_copy(update={"state": state}) if it.id == "choose-prompts" else it
+            for it in chosen().checked
+        ]
+        return choosing_passed(checked, "offline")
+
+    assert with_state("not_available") is None
+    assert with_state("not_run") == (
+        "whether choosing can be seen is not shown: the control `choose-prompts` has not run"
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"share": None}, {"rows": ["1x", "3x"]}, {"kind": "rising"}, {"kind": "alike", "share": None}],
+)
+def test_a_share_belongs_to_three_rows_of_a_gain_that_is_less(changed: dict[str, object]) -> None:
+    given = {"id": "off-target", "training": "offline", "column": "ah_wr", "kind": "less",
+             "share": 0.5, "rows": ["1x", "off", "3x"], "standard_errors": 0,
+             "statement": "So it is."}  # fmt: skip
+    assert Control.model_validate(given).share == 0.5
+    with pytest.raises(ValidationError):
+        Control.model_validate(given | changed)
+
+
+def test_below_five_seeds_nothing_is_worth_a_number() -> None:
+    """Its interval would go from below 1x to above 6x."""
+    known = controls(noise=0.5)
+    own = scores_of(measured(LEVELS | {"other": 43.0}, 0.5, seed=1), "dpo-h1-other", SEEDS, "ah_wr")
+    four = scores_of(known.measured, "dpo-h1-other", SEEDS[:4], "ah_wr")
+    assert own is not None
+    assert four is not None
+    assert worth_of(own, known, "offline", "ah_wr", SEEDS) is not None
+    assert worth_of(four, known, "offline", "ah_wr", SEEDS[:4]) is None

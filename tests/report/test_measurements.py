@@ -81,8 +81,8 @@ def table() -> Table:
 
 def dealt(table: str, each: int, judged: int, decided: int, primary: int = 0) -> Dealt:
     return Dealt(
-        table=table, seeds=tuple(range(10)), each=each, deals=2, scores="0" * 64, root=0, judged=judged,
-        decided=decided, primary_judged=10 * primary, primary_decided=primary,
+        table=table, seeds=tuple(range(10)), each=each, deals=2, scores="0" * 64, root=0,
+        judged=judged, decided=decided, primary_judged=10 * primary, primary_decided=primary,
     )  # fmt: skip
 
 
