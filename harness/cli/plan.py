@@ -32,6 +32,13 @@ RowArgument = Annotated[
 ]
 TableOption = Annotated[str | None, common.option("--table", "TABLE", "The table the row is in.")]
 
+PowerOption = Annotated[
+    bool,
+    common.option(
+        "--power", None, "Show the seeds that each claim still needs, from the variance so far."
+    ),
+]
+
 app = typer.Typer(rich_markup_mode=None)
 
 
@@ -42,6 +49,7 @@ def plan(
     limits: common.Limits,
     gpu: GpuOption = None,
     gpus: GpusOption = None,
+    power: PowerOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what a run would compute: stages done, missing, failed, and the time left.
@@ -50,9 +58,31 @@ def plan(
     time: GPU hours, dollars and disk, and what they assume. `all` then takes in the figures, and
     leaves out what the profile cannot run. The exit code is 1 if a limit is passed.
     """
+    if power:
+        _show_power(asked, as_json)
+        return
     planned = asked.selection.priced(jobs=asked.jobs, price=limits.price(gpu, gpus))
     show(planned, as_json)
     planned.refuse_over_limits()
+
+
+def _show_power(asked: common.Asked, as_json: bool) -> None:
+    """Print the seeds that each claim of a table still needs."""
+    from harness.report.power import HEAD, power_of
+
+    chosen = asked.selection
+    tables = chosen.report().tables
+    found = [power for table in tables for power in power_of(table.stored.evidence)]
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    out.print(Grid(HEAD, [power.line for power in found], right="2345"))
+    known = [power.needed for power in found if power.primary and power.needed is not None]
+    if known:
+        last = max(known) - 1
+        again = f"harness plan {chosen.again} --seeds 0-{last}"
+        out.print(f"\nWhat the primary claims' seeds cost: {again}", soft_wrap=True)
 
 
 def show(planned: RunPlan, as_json: bool) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,8 +20,9 @@ import typer
 from harness.cli import common
 from harness.cli.common import Grid, console, json_text, note, warn
 from harness.cli.plan import print_left_out, show
+from harness.errors import UserError
 from harness.project import work_dir
-from harness.selection.names import Format, again
+from harness.selection.names import Format, again, parse_seeds
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
@@ -52,6 +54,18 @@ DryRunOption = Annotated[
     ),
 ]
 
+UntilDecidedOption = Annotated[
+    bool,
+    common.option(
+        "--until-decided",
+        None,
+        "Add seeds until the primary claims are decided, at 5% over all looks (alpha spending).",
+    ),
+]
+MaxSeedsOption = Annotated[
+    int, common.option("--max-seeds", "N", "... and no more than so many.", min=2, max=200)
+]
+
 app = typer.Typer(rich_markup_mode=None)
 
 
@@ -63,6 +77,8 @@ def run(
     limits: common.Limits,
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
+    until_decided: UntilDecidedOption = False,
+    max_seeds: MaxSeedsOption = 10,
     as_json: common.JsonOption = False,
 ) -> None:
     """Compute what is missing of a table, track it in MLflow, and report it.
@@ -72,6 +88,50 @@ def run(
     once; at the end stands a line for each table instead of its report. If the estimate of what is
     left (`harness plan`) passes a limit, nothing is started.
     """
+    if until_decided and not dry_run:
+        _until_decided(asked, engine, limits, fail_fast, max_seeds, as_json)
+        return
+    _run_once(asked, engine, limits, fail_fast, dry_run, as_json)
+
+
+def _until_decided(
+    asked: common.Asked,
+    engine: common.EngineChoice,
+    limits: common.Limits,
+    fail_fast: bool,
+    max_seeds: int,
+    as_json: bool,
+) -> None:
+    """Run with more and more seeds until the primary claims are decided or there are enough."""
+    from harness.report.power import looks_until, undecided
+
+    first = len(parse_seeds(asked.seeds))
+    if not 2 <= first < max_seeds or parse_seeds(asked.seeds) != tuple(range(first)):
+        raise UserError(
+            f"`--until-decided` starts from two seeds or more, 0 to the first look's, and ends at "
+            f"`--max-seeds {max_seeds}`; give `--seeds 0-2`, or more seeds at most"
+        )
+    looks, looked = looks_until(first, max_seeds), []
+    for look in looks:
+        more = replace(asked, seeds=f"0-{look - 1}")
+        report = _run_once(more, engine, limits, fail_fast, False, as_json)
+        looked.append([v for table in report.tables for v in table.stored.verdicts])
+        left = undecided(looked, looks)
+        if not left:
+            note(f"the primary claims are decided with {look} seeds")
+            return
+        note(f"{look} of at most {max_seeds} seeds, not decided yet: {', '.join(left)}")
+
+
+def _run_once(
+    asked: common.Asked,
+    engine: common.EngineChoice,
+    limits: common.Limits,
+    fail_fast: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> Report:
+    """Run what is asked for and print its report, which is returned."""
     where, chosen = engine.options, asked.selection
     planned = chosen.plan(jobs=asked.jobs, price=limits.price())
     if limits != common.Limits():
@@ -80,7 +140,7 @@ def run(
         show(planned, as_json)
         for script in planned.batch_scripts(where) if not as_json else ():
             console().print(f"\n{script}", soft_wrap=True, markup=False, highlight=False)
-        return
+        raise typer.Exit(0)
     out = console(stderr=as_json)
     out.print(planned.headline, soft_wrap=True)
     print_left_out(out, planned.summary)
@@ -100,6 +160,7 @@ def run(
     if report.failed:
         _print_failures(report, planned)
         raise typer.Exit(1)
+    return report
 
 
 def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Observe]:

@@ -100,10 +100,16 @@ class StoredTable:
         table, profile = self.runs.table, self.runs.profile
         if profile.stand_ins is not None:
             return judge_without(table, profile.scale, MEANINGLESS)
+        return judge(self.evidence)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What its claims are judged by."""
+        table, profile = self.runs.table, self.runs.profile
         reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
         known = {column: reason for column, reason in reasons.items() if reason is not None}
         barred = inadmissible_claims(table, self._controls)
-        return judge(Evidence.of(table, self.cells, self.measured, self.lacking, known, barred))
+        return Evidence.of(table, self.cells, self.measured, self.lacking, known, barred)
 
     @cached_property
     def report(self) -> Report:

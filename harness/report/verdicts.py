@@ -193,6 +193,11 @@ def judge(evidence: Evidence) -> list[Verdict]:
     Raises:
         HarnessError: The scores that a claim compares are not of the same prompts.
     """
+    return [verdict for verdict, _ in judge_with_tests(evidence)]
+
+
+def judge_with_tests(evidence: Evidence) -> list[tuple[Verdict, Tested | None]]:
+    """Return the same with what each verdict was tested by, None where nothing was."""
     claims = evidence.table.claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     level = ALPHA / max(len(family), 1)
@@ -202,7 +207,9 @@ def judge(evidence: Evidence) -> list[Verdict]:
         for claim in claims
     }
     adjusted = _adjusted([drafts[claim.id] for claim in family])
-    return [_decided(draft, adjusted.get(name)) for name, draft in drafts.items()]
+    return [
+        (_decided(draft, adjusted.get(name)), draft.tested) for name, draft in drafts.items()
+    ]
 
 
 def judge_without(table: Table, scale: Scale, reason: str) -> list[Verdict]:
@@ -230,6 +237,23 @@ def bare(
 
 
 @dataclass(frozen=True)
+class Tested:
+    """What a claim was tested by.
+
+    Attributes:
+        statements: The scores whose means were tested, each with what its variance borrowed.
+        sought: The margin that should be found, None where there is none.
+        level: Level of the test, before any correction for what else is shown.
+        power: Probability with which it should be found.
+    """
+
+    statements: tuple[tuple[Scores, Prior | None], ...]
+    sought: float | None
+    level: float
+    power: float
+
+
+@dataclass(frozen=True)
 class _Draft:
     """A verdict before the correction for many tests, and which way it leans."""
 
@@ -237,6 +261,7 @@ class _Draft:
     favoured: bool = False
     rests_on: str | None = None
     inadmissible: str | None = None
+    tested: Tested | None = None
 
 
 def _draft(
@@ -264,10 +289,8 @@ def _draft(
     borrowed *= 2 if _is_within(test) else 1
     if margin is not None and isinstance(test, Compare) and test.margin and test.margin.of:
         borrowed = [None] * len(borrowed)  # more than a gain is in the sum
-    statements = [
-        mean_interval(statement, prior=prior)
-        for statement, prior in zip(_statements(test, shown, margin), borrowed, strict=True)
-    ]
+    tested = tuple(zip(_statements(test, shown, margin), borrowed, strict=True))
+    statements = [mean_interval(statement, prior=prior) for statement, prior in tested]
     why = evidence.inadmissible.get(claim.id)
     known = evidence.by_construction.get(test.column)
     if len(evidence.seeds) == 1:
@@ -295,8 +318,9 @@ def _draft(
         p=result.p_value,
         detectable=max(statement.detectable(alpha, power) for statement in statements),
     )
-    weighed = _weighed(verdict, _sought(claim, test, evidence, scores, margin))
-    return _Draft(weighed, result.favoured, verdict.reason, why)
+    sought = _sought(claim, test, evidence, scores, margin)
+    by = Tested(tested, None if sought is None else sought.size, alpha, power)
+    return _Draft(_weighed(verdict, sought), result.favoured, verdict.reason, why, by)
 
 
 def _weighed(verdict: Verdict, sought: _Sought | None) -> Verdict:

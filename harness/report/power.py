@@ -1,0 +1,116 @@
+"""The seeds that a table's claims still need, from the variance seen so far, and when to stop.
+
+A claim that is decided needs no more. Any other needs as many as would find the margin that it
+seeks (`harness.report.verdicts`): the paper's margin as a share of a gain, of that gain as it is
+here, which later seeds will move. Whether it is there to be found no number of seeds says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.report.model import Verdict
+from harness.report.scores import ALPHA
+from harness.report.verdicts import Evidence, Tested, judge_with_tests
+from harness.statistics.sequential import MOST_SEEDS, decided_at, levels_of_looks, seeds_needed
+from harness.strict import Strict
+
+STEP = 2
+"""Seeds between two looks at a run that goes on until its claims are decided."""
+
+
+class ClaimPower(Strict):
+    """What a claim would need to be decided."""
+
+    claim: str
+    """Its id."""
+    primary: bool
+    """Whether it is its table's primary claim."""
+    verdict: str
+    """The verdict as it stands."""
+    seeds: int
+    """Seeds there are."""
+    detectable: float | None = None
+    """Smallest margin that is found with them; null where nothing is tested."""
+    sought: float | None = None
+    """Margin that should be found; null where there is none."""
+    needed: int | None = None
+    """Seeds that would find it; null where none is sought, or no number of seeds would."""
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """It as text."""
+        numbers = ("-" if it is None else f"{it:.2f}" for it in (self.detectable, self.sought))
+        needed = "-" if self.sought is None else f"more than {MOST_SEEDS}"
+        star = " *" if self.primary else ""
+        return (
+            f"{self.claim}{star}", self.verdict, str(self.seeds), *numbers,
+            needed if self.needed is None else str(self.needed),
+        )  # fmt: skip
+
+
+class ClaimPowers(Strict):
+    """What `harness plan --power --json` prints."""
+
+    items: tuple[ClaimPower, ...]
+    """One for each claim."""
+
+
+HEAD = ("claim", "verdict", "seeds", "detectable", "sought", "seeds needed")
+"""Headings of the lines."""
+
+
+def power_of(evidence: Evidence) -> list[ClaimPower]:
+    """Return what each claim of a table would need to be decided."""
+    return [
+        ClaimPower(
+            claim=verdict.id,
+            primary=verdict.primary,
+            verdict=verdict.text,
+            seeds=len(evidence.seeds),
+            detectable=verdict.detectable,
+            sought=None if tested is None else tested.sought,
+            needed=None if tested is None else _needed(verdict, tested, len(evidence.seeds)),
+        )
+        for verdict, tested in judge_with_tests(evidence)
+    ]
+
+
+def _needed(verdict: Verdict, tested: Tested, seeds: int) -> int | None:
+    if verdict.verdict in ("supported", "contradicted"):
+        return seeds
+    if tested.sought is None or tested.sought <= 0.0:
+        return None
+    found = [
+        seeds_needed(scores, tested.sought, tested.level, tested.power, prior)
+        for scores, prior in tested.statements
+    ]
+    known = [number for number in found if number is not None]
+    return max(known) if len(known) == len(found) else None
+
+
+def looks_until(first: int, most: int) -> tuple[int, ...]:
+    """Return the numbers of seeds at which a run looks: some, every few more, and the most."""
+    return (*range(first, most, STEP), most)
+
+
+def undecided(
+    looked: Sequence[Iterable[Verdict]], looks: Sequence[int]
+) -> Mapping[str, float | None]:
+    """Return the primary claims that no look so far has decided, with their last p-values.
+
+    Args:
+        looked: The verdicts at each look so far.
+        looks: Seeds at each look that may come, the last one the most.
+    """
+    levels = levels_of_looks(looks, looks[-1], ALPHA)
+    p_values: dict[str, list[float | None]] = {}
+    for verdicts in looked:
+        for verdict in verdicts:
+            if verdict.primary:
+                p_values.setdefault(verdict.id, []).append(verdict.p)
+    return {
+        claim: found[-1]
+        for claim, found in p_values.items()
+        if decided_at([1.0 if p is None else p for p in found], levels) is None
+    }

@@ -1,0 +1,139 @@
+"""Group sequential levels against printed ones, their overall error, and seeds that are needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.errors import HarnessError
+from harness.statistics import NestedScores, ScoreMatrix, mean_interval
+from harness.statistics.scores import crossed_moments
+from harness.statistics.sequential import (
+    decided_at,
+    levels_of_looks,
+    seeds_needed,
+    spent,
+)
+
+
+def test_the_bounds_are_those_of_the_literature() -> None:
+    """Five equal looks at 5%, two-sided, the Lan-DeMets form of O'Brien and Fleming.
+
+    Jennison and Turnbull (2000) and the programs of the field give 4.877, 3.357, 2.680, 2.290 and
+    2.031 (Reboussin et al. 2000, Controlled Clinical Trials 21).
+    """
+    levels = levels_of_looks([2, 4, 6, 8, 10], 10, 0.05)
+    bounds = [stats.norm.isf(level / 2.0) for level in levels]
+    assert bounds == pytest.approx([4.877, 3.357, 2.680, 2.290, 2.031], abs=2e-3)
+
+
+def test_one_look_at_the_end_is_the_usual_test() -> None:
+    assert levels_of_looks([10], 10, 0.05) == pytest.approx([0.05])
+    assert spent(1.0, 0.05) == pytest.approx(0.05)
+    # Phi^-1(1 - 0.0125) is 2.2414, twice of which is 4.4828.
+    assert spent(0.25, 0.05) == pytest.approx(4.0 * stats.norm.sf(4.4828), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("looks", "most"), [([], 10), ([3, 3], 10), ([5, 3], 10), ([1, 3], 10), ([3, 11], 10)]
+)
+def test_looks_that_do_not_rise_are_refused(looks: list[int], most: int) -> None:
+    with pytest.raises(HarnessError, match="name other numbers of seeds"):
+        levels_of_looks(looks, most, 0.05)
+
+
+REPEATED = 10_000
+PROMPTS = 20
+
+
+def p_values(
+    looks: list[int], effect: float, seed_sd: float = 1.0, prompt_sd: float = 0.0
+) -> np.ndarray:
+    """Return two-sided p-values at each look of crossed differences, as an interval gives them.
+
+    What is drawn is the mean of each seed, of prompts that seeds have in common, and of errors.
+    """
+    rng = np.random.default_rng(len(looks))
+    found = []
+    seeds = looks[-1]
+    for _ in range(REPEATED // 20):
+        shape = (20, seeds, PROMPTS)
+        values = effect + seed_sd * rng.normal(size=(20, seeds, 1)) + rng.normal(size=shape)
+        values = values + prompt_sd * rng.normal(size=(20, 1, PROMPTS))
+        own = []
+        for look in looks:
+            moments = crossed_moments(values[:, :look])
+            distance = np.abs(moments.mean) / np.sqrt(moments.variance)
+            own.append(2.0 * stats.t.sf(distance, moments.df))
+        found.append(np.stack(own, axis=1))
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("looks", [[3, 5, 7, 10], [3, 4, 5, 6, 7, 8, 9, 10], [5, 10]])
+@pytest.mark.parametrize("prompt_sd", [0.0, 3.0])
+def test_looking_often_errs_no_oftener_than_looking_once(
+    looks: list[int], prompt_sd: float
+) -> None:
+    """No difference: at some look one is called in 5% of cases. At 5% each, in twice as many."""
+    p = p_values(looks, 0.0, prompt_sd=prompt_sd)
+    levels = levels_of_looks(looks, looks[-1], 0.05)
+    overall = (p < np.array(levels)).any(axis=1).mean()
+    assert overall <= 0.06
+    if prompt_sd == 0.0:
+        assert overall >= 0.04
+        assert (p < 0.05).any(axis=1).mean() > 0.07
+
+
+def test_a_difference_that_is_there_is_found_with_fewer_seeds() -> None:
+    """Of standard error 1/sqrt(10) with all seeds and size 1.5: found, and mostly early."""
+    looks = [3, 5, 7, 10]
+    p = p_values(looks, 1.5)
+    crossed = p < np.array(levels_of_looks(looks, 10, 0.05))
+    assert crossed.any(axis=1).mean() > 0.95
+    assert crossed[:, :3].any(axis=1).mean() > 0.5
+
+
+def test_a_claim_is_decided_at_the_first_look_that_crosses() -> None:
+    assert decided_at([0.03, 0.004, 0.2], [0.001, 0.005, 0.04]) == 1
+    assert decided_at([0.03], [0.001, 0.005, 0.04]) is None
+
+
+def matrix(seeds: int, seed_sd: float = 1.0, prompt_sd: float = 0.0) -> ScoreMatrix:
+    rng = np.random.default_rng(5)
+    values = seed_sd * rng.normal(size=(seeds, 1)) + 0.5 * rng.normal(size=(seeds, 40))
+    return ScoreMatrix.of(values + prompt_sd * rng.normal(size=(1, 40)))
+
+
+def test_with_the_seeds_there_are_what_is_needed_is_what_is_detectable() -> None:
+    margin = matrix(4)
+    found = mean_interval(margin).detectable(0.05, 0.8)
+    assert seeds_needed(margin, found * 1.001, 0.05, 0.8) == 4
+    assert seeds_needed(margin, found * 0.999, 0.05, 0.8) == 5
+
+
+def test_seeds_needed_by_hand() -> None:
+    """Seeds alone, of mean square P times 2: the variance of the mean of n is 2 / n.
+
+    Sought is 2: with n = 6, (t[.975, 5] + t[.8, 5]) sqrt(2/6) = (2.571 + 0.920) 0.577 = 2.02; with
+    n = 7, (2.447 + 0.906) 0.535 = 1.79.
+    """
+    values = np.array([[1.0], [-1.0]]) + np.zeros((2, 40)) + 1e-9 * np.arange(40)
+    assert seeds_needed(ScoreMatrix.of(values), 2.0, 0.05, 0.8) == 7
+
+
+def test_what_prompts_add_no_seed_takes_away() -> None:
+    margin = matrix(4, prompt_sd=5.0)
+    assert seeds_needed(margin, 1.0, 0.05, 0.8) is None
+    assert seeds_needed(margin, 20.0, 0.05, 0.8) is not None
+
+
+def test_prompts_of_each_seeds_own_are_fewer_with_fewer_seeds() -> None:
+    rng = np.random.default_rng(2)
+    drawn = {s: {str(p): float(v) for p, v in enumerate(rng.normal(size=30))} for s in range(3)}
+    margin = NestedScores.from_seeds(drawn)
+    found = mean_interval(margin).detectable(0.05, 0.8)
+    assert seeds_needed(margin, found * 1.001, 0.05, 0.8) == 3
+    more = seeds_needed(margin, found / 2.0, 0.05, 0.8)
+    assert more is not None
+    assert more > 3
