@@ -462,13 +462,14 @@ def choice(recipe: Recipe) -> tuple[object, ...] | None:
     """Return how a recipe chooses among prompts, None where it takes them as they come."""
     if recipe.online is not None:
         own = recipe.online
-        chosen = (own.metric, own.evolve_by, own.evolve_share)
+        chosen = (own.metric, own.oracle, own.shuffled, own.evolve_by, own.evolve_share)
         return chosen if own.prompts == "eva" else None
     arms = {arm for arm in recipe.chain if arm in ("eva", "select")}
     by = recipe.creator
     if not arms and recipe.pool is None:
         return None
-    return (*sorted(arms), recipe.pool, by.metric, by.sampling, by.fraction, by.shuffled)
+    chosen = (by.metric, by.oracle, by.shuffled, by.sampling, by.fraction, by.parents)
+    return (*sorted(arms), recipe.pool, *chosen)
 
 
 def small(role: RewardRole) -> RewardRole:

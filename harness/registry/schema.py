@@ -318,7 +318,12 @@ class Table(Strict):
 
     @property
     def about_prompts(self) -> TrainingKinds:
-        """The trainings of the rows that choose prompts; none where no row of policies does."""
+        """The trainings of the rows that choose prompts; none where no row of policies does.
+
+        The controls themselves need none.
+        """
+        if self.controls:
+            return ()
         found = [
             training
             for row in self.rows

@@ -122,14 +122,19 @@ class Controls:
         return self.table.row(row).run_id(columns[0]) if columns else None
 
 
+CHOOSING = "choose-"
+"""How the id of each control of choosing begins."""
+
+
 def choosing(training: TrainingKind) -> tuple[str, ...]:
-    """Return the ids of the controls that show whether choosing can be seen."""
-    end = "-online" if training == "online" else ""
-    return tuple(
-        f"choose-{what}{which}{end}"
-        for what in ("parents", "prompts")
-        for which in ("", "-worst", "-shuffled")
-    )
+    """Return the ids of the controls that claims which compare ways to choose need.
+
+    Offline parents are chosen, and human prompts; online, prompts in the buffer.
+    """
+    which = ("", "-worst", "-shuffled")
+    if training == "online":
+        return tuple(f"{CHOOSING}parents{end}-online" for end in which)
+    return tuple(f"{CHOOSING}{what}{end}" for what in ("parents", "prompts") for end in which)
 
 
 def controls_passed(checked: Iterable[CheckedControl], training: TrainingKind) -> str | None:
@@ -138,8 +143,7 @@ def controls_passed(checked: Iterable[CheckedControl], training: TrainingKind) -
     All that can run at the profile must have passed, a dose-response among them; those of choosing
     are not looked at.
     """
-    of_choosing = choosing(training)
-    own = [it for it in checked if it.training == training and it.id not in of_choosing]
+    own = [it for it in checked if it.training == training and not it.id.startswith(CHOOSING)]
     why = _stopped(own, f"{training} control")
     if why is None and not any(control.doses and control.state == "passed" for control in own):
         return f"no dose-response of {training} training can run here"

@@ -18,6 +18,7 @@ from harness.registry.profile import load_profiles
 from harness.registry.schema import Control, Table
 from harness.report.cells import declared_cell, with_worth
 from harness.report.controls import (
+    CHOOSING,
     NO_CONTROLS,
     Controls,
     KnownControls,
@@ -40,7 +41,10 @@ SEEDS = (0, 1, 2, 3, 4)
 
 LEVELS = {
     "1x": 40.0, "2x": 43.0, "3x": 46.0, "6x": 50.0,
-    "1x-again": 44.0, "matched": 45.0, "flat": 36.0, "other": 40.0,
+    "1x-again": 44.0, "matched": 45.0, "flat": 36.0, "other": 40.0, "off-target": 41.0,
+    **{f"{what}-{who}": level
+       for what in ("eva", "eva-6x", "pool")
+       for who, level in (("uniform", 40.0), ("oracle", 42.0), ("worst", 38.0), ("shuffled", 40.0))},
 }  # fmt: skip
 """What the rows of a world score in which prompts matter."""
 
@@ -81,7 +85,12 @@ def controls(noise: float = 1.0, seeds: tuple[int, ...] = SEEDS, **levels: float
 
 
 def states(found: Controls, training: str = "offline") -> dict[str, str]:
-    return {c.id.partition("-")[0]: c.state for c in found.checked if c.training == training}
+    """Return what came out of the controls that all claims about prompts need."""
+    return {
+        c.id.partition("-")[0]: c.state
+        for c in found.checked
+        if c.training == training and not c.id.startswith(CHOOSING)
+    }
 
 
 def test_in_a_world_where_prompts_matter_every_control_passes() -> None:
@@ -154,7 +163,7 @@ def test_what_has_not_run_or_cannot_is_said() -> None:
     found = checked_runs(table(), MICRO, SEEDS, scores, lacking)
     assert states(found) == {
         "dose": "not_run", "exact": "passed", "scarcity": "not_run", "positive": "not_available",
-        "negative": "passed", "aa": "passed",
+        "negative": "passed", "aa": "passed", "off": "passed",
     }  # fmt: skip
     assert found.why_not("offline") == "the offline controls `dose-offline`, `scarcity-offline` " \
         "have not run"  # fmt: skip
@@ -424,7 +433,8 @@ def test_off_target_prompts_gain_less_than_half(off: float, state: str) -> None:
 
 def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
     """None is declared of choosing in a world that only sees what more prompts do."""
-    known = replace(chosen(), checked=controls().checked)
+    declared = [c for c in controls().checked if not c.id.startswith(CHOOSING)]
+    known = replace(chosen(), checked=tuple(declared))
     tables = all_tables()
     barred = inadmissible_claims(tables["table4"], known)
     assert "t4-uniform-dpo-ah" not in barred
