@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, Rewrite
-from harness.eva.stream import Fed, MiniBatch, PromptStream, StreamSettings
+from harness.eva.stream import Buffer, Entry, Fed, MiniBatch, PromptStream, StreamSettings
 
 
 class Writer:
@@ -141,8 +141,15 @@ def test_human_prompts_alone_come_in_order_and_run_out() -> None:
 
 def test_independent_draws_of_human_prompts_are_as_many_and_repeat() -> None:
     run = stream(human_order="iid", count=64)
-    seen = [p.prompt_id for _ in range(10) for p in step(run)[0].prompts if p.generation == 0]
-    assert len(seen) > len(set(seen))
+    batches = [step(run)[0] for _ in range(10)]
+    seen = [[p.prompt_id for p in b.prompts if p.generation == 0] for b in batches]
+    # 8 in each step of warm-up, 4 in mix-up: each step without repeating itself, other ones each.
+    assert [len(drawn) for drawn in seen] == [8] * 4 + [4] * 6
+    assert all(len(set(drawn)) == len(drawn) for drawn in seen)
+    assert len({frozenset(drawn) for drawn in seen}) == 10
+    drawn = [name for of_step in seen for name in of_step]
+    assert len(drawn) > len(set(drawn))
+    assert drawn != [f"h{i}" for i in range(56)]
 
 
 def test_the_last_human_prompts_are_filled_up_from_the_buffer() -> None:
@@ -268,3 +275,76 @@ def test_rewards_of_other_prompts_are_refused() -> None:
 def test_a_buffer_that_cannot_fill_a_mini_batch_is_refused() -> None:
     with pytest.raises(UserError, match="enlarge the buffer"):
         sizes(capacity=7)
+
+
+def evolved_of(run: PromptStream, gaps: Sequence[float]) -> set[str]:
+    """Return which prompts of the first mini-batch are evolved, given their gaps."""
+    batch = run.draw()
+    fed = run.feed(np.array([[0.0, gap] for gap in gaps]), rewards_of)
+    parents = {str(child.parent_id) for child in fed.children}
+    return {str(i) for i, prompt in enumerate(batch.prompts) if prompt.prompt_id in parents}
+
+
+GAPS = [0.9, 0.1, 0.8, 0.2, 0.7, 0.3, 0.6, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("metric", "chosen"), [("a_min", {"0", "2", "4", "6"}), ("a_min_inv", {"1", "3", "5", "7"})]
+)
+def test_by_rank_an_inverse_metric_evolves_the_least(metric: str, chosen: set[str]) -> None:
+    assert evolved_of(stream(metric=metric), GAPS) == chosen
+
+
+def test_drawn_by_weight_the_less_informative_are_evolved_at_times() -> None:
+    """The gap of one prompt is many times the others': it is drawn first, and the others by chance.
+
+    A weight of zero is never drawn: with no floor the four that have one are those.
+    """
+    gaps = [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    by_draw = {"evolve_by": "draw", "metric": "a_min"}
+    for seed in range(5):
+        bare = stream(seed=seed, weight_floor=0.0, **by_draw)
+        assert evolved_of(bare, gaps) == {"0", "2", "4", "6"}
+    seen = [evolved_of(stream(seed=seed, weight_floor=1.0, **by_draw), gaps) for seed in range(20)]
+    assert len({frozenset(it) for it in seen}) > 10
+    assert set().union(*seen) == set("01234567")
+
+
+def test_without_a_floor_the_least_informative_is_never_drawn_and_with_one_it_is() -> None:
+    """Weights of 1 and 0, or 1 and a floor of 1: then every prompt is as likely."""
+    entries = [Entry(prompt, float(i > 0), 0) for i, prompt in enumerate(humans(4))]
+    rng = np.random.default_rng(0)
+    takes = [Buffer(8, entries).take(2, rng, "a_min", 0.0, False) for _ in range(50)]
+    bare = {prompt.prompt_id for taken in takes for prompt in taken}
+    assert bare == {"h1", "h2", "h3"}
+    drawn = [Buffer(8, entries).take(1, rng, "a_min", 1.0, False)[0].prompt_id for _ in range(400)]
+    assert drawn.count("h0") == pytest.approx(100, abs=35)  # four standard errors of 8.7
+
+
+@pytest.mark.parametrize(
+    ("eviction", "left"),
+    [("oldest", ["h2", "h3", "h4"]), ("least_informative", ["h0", "h3", "h4"])],
+)
+def test_beyond_its_capacity_the_buffer_evicts_as_told(eviction: Any, left: list[str]) -> None:
+    """Five come into three places; 0.2 and 0.1, the second and third, are the least informative."""
+    values = [0.9, 0.2, 0.1, 0.8, 0.7]
+    buffer = Buffer(3)
+    entries = [Entry(p, v, 0) for p, v in zip(humans(5), values, strict=True)]
+    assert buffer.put(entries, eviction) == 2
+    assert [entry.prompt.prompt_id for entry in buffer.entries] == left
+
+
+def test_every_step_draws_anew_from_the_buffer() -> None:
+    """The same buffer of 64 equals, 4 drawn of it at each of two steps: other places each time."""
+    places = []
+    for number in (5, 6):
+        run = stream(child_score="parent")
+        entries = [
+            {"prompt_id": f"e{i}", "prompt": f"evolved {i}", "informativeness": 1.0, "entered": 1}
+            for i in range(64)
+        ]
+        run.restore({"step": number, "used": 0, "phase": "mix-up", "buffer": entries})
+        batch = run.draw()
+        places.append([p.prompt_id for p in batch.prompts[: batch.from_buffer]])
+    assert len(places[0]) == len(places[1]) == 4
+    assert places[0] != places[1]

@@ -98,9 +98,23 @@ def test_per_prompt_values_average_to_the_rate(pairs: list[tuple[float, int]]) -
     result = control_length(
         np.array([p for p, _ in pairs]), np.array([d for _, d in pairs], dtype=np.float64)
     )
+    assert (result.rate is None) == (result.values is None) == (result.state == "not identified")
     if result.rate is not None and result.values is not None:
         assert 0.0 <= result.rate <= 1.0
         assert result.values.mean() == pytest.approx(result.rate, abs=1e-8)
+
+
+def test_a_prompt_pulls_the_rate_towards_its_own_preference() -> None:
+    """At equal lengths (x = 0) a prompt's value is above the rate if it was won, below if lost.
+
+    By hand for lengths -1, 0 and 1 with two prompts each, one won and one lost: the fit is 1/2
+    everywhere, the information 6/4 for the intercept and 0 between intercept and slope, so that a
+    value is 1/2 + 6 (1/4) (4/6) (preference - 1/2), which is the preference itself.
+    """
+    won = array(1, 0, 1, 0, 1, 0)
+    result = control_length(won, array(-1, -1, 0, 0, 1, 1))
+    assert result.rate == pytest.approx(0.5)
+    assert result.values == pytest.approx(won)
 
 
 @given(st.integers(0, 2**31 - 1))

@@ -148,6 +148,13 @@ def test_a_share_of_no_gain_leaves_no_margin() -> None:
     assert verdict.reason == "`a` gains nothing over `c` here, so that the margin is 0"
 
 
+@pytest.mark.parametrize(("b", "expected"), [(9.7, "supported"), (10.3, "contradicted")])
+def test_a_share_of_a_loss_asks_for_no_more_than_no_loss(b: float, expected: str) -> None:
+    """A loses 2 to c. A quarter of that would ask a to be 0.5 above b; 0.3 above is enough."""
+    test = compare("a", ">=", "b", margin=SHARE)
+    assert verdict_of(test, scores_of({"a": 10.0, "b": b, "c": 12.0})).verdict == expected
+
+
 @pytest.mark.parametrize(
     ("levels", "op", "expected", "margin"),
     [
@@ -164,7 +171,11 @@ def test_a_trend_needs_every_step(
     test = {"kind": "trend", "rows": ["a", "b", "c"], "column": "ah_wr", "op": op}
     verdict = verdict_of(test, scores_of(dict(zip("abc", levels, strict=True))))
     assert verdict.verdict == expected
-    if expected != "supported":
+    steps = [levels[1] - levels[0], levels[2] - levels[1]]
+    assert margin in steps
+    if expected == "supported":
+        assert verdict.margin in [pytest.approx(step) for step in steps]
+    else:
         assert verdict.margin == pytest.approx(margin, abs=1e-9)
 
 

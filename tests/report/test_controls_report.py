@@ -42,9 +42,9 @@ SEEDS = (0, 1, 2, 3, 4)
 LEVELS = {
     "1x": 40.0, "2x": 43.0, "3x": 46.0, "6x": 50.0,
     "1x-again": 44.0, "matched": 45.0, "flat": 36.0, "other": 40.0, "off-target": 41.0,
-    **{f"{what}-{who}": level
+    **{f"{what}-{who}": 40.0 + more
        for what in ("eva", "eva-6x", "pool")
-       for who, level in (("uniform", 40.0), ("oracle", 42.0), ("worst", 38.0), ("shuffled", 40.0))},
+       for who, more in {"uniform": 0, "oracle": 2, "worst": -2, "shuffled": 0}.items()},
 }  # fmt: skip
 """What the rows of a world score in which prompts matter."""
 

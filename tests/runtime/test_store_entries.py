@@ -554,3 +554,19 @@ def test_only_what_decides_numbers_makes_a_checkout_changed(
 def test_a_file_of_the_code_that_was_taken_away_makes_a_checkout_changed(checkout: Path) -> None:
     (checkout / "harness" / "code.py").unlink()
     assert git_state(checkout)[1] is True
+
+
+def test_a_file_that_was_rewritten_and_dated_back_is_read_again(tmp_path: Path) -> None:
+    """Size and time of the content are as before; the time of the change cannot be set back."""
+    path = tmp_path / "scores"
+    path.write_bytes(b"12345")
+    entry: files.FileEntry = {"bytes": 5, "sha256": files.sha256_of(path)}
+    cache = files.DigestCache()
+    assert cache.file_fault(str(path), "scores", entry) is None
+    before = path.stat()
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # clocks of files are coarse
+        path.write_bytes(b"12346")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    now = path.stat()
+    assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert "other content" in (cache.file_fault(str(path), "scores", entry) or "")

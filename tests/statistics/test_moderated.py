@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from harness.statistics import Prior, ScoreMatrix, paired_difference, seed_prior
-from harness.statistics.intervals import LEAST_CORRELATION, fit_prior, inverse_trigamma
+from harness.statistics.intervals import fit_prior, inverse_trigamma
 from harness.statistics.scores import FloatArray, crossed_moments
 
 PROMPTS = 12
@@ -77,12 +77,42 @@ def test_one_seed_and_gains_without_spread_borrow_nothing() -> None:
 @pytest.mark.parametrize("seeds", [3, 10])
 def test_no_gain_borrows_more_than_correlated_gains_are_worth(rows: int, seeds: int) -> None:
     rng = np.random.default_rng(rows)
-    worth = rows / (1.0 + (rows - 1) * LEAST_CORRELATION**2)
+    worth = rows / (1.0 + (rows - 1) * 0.6**2)
     for _ in range(20):
         baseline, *others = table(rng, seeds, np.ones(rows + 1))
         prior = seed_prior(others, baseline)
         assert prior is not None
         assert 0.0 <= prior.df <= (seeds - 1) * (worth - 1.0)
+
+
+def gains_of(*directions: tuple[float, float, float]) -> tuple[list[ScoreMatrix], ScoreMatrix]:
+    """Return rows whose gains over a row of zeros have these means in three seeds."""
+    rows = [ScoreMatrix.of(np.tile(np.array(own)[:, None], PROMPTS)) for own in directions]
+    return rows, ScoreMatrix.of(np.zeros((3, PROMPTS)))
+
+
+A = (1 / 2**0.5, -1 / 2**0.5, 0.0)
+B = (1 / 6**0.5, 1 / 6**0.5, -2 / 6**0.5)
+MINUS_A, MINUS_B = (tuple(-x for x in it) for it in (A, B))
+
+
+def test_what_four_gains_that_spread_alike_are_worth_by_hand() -> None:
+    """A, B and their opposites have one sum of squares, 1, and add up to zero: r is below 0.6.
+
+    The mean square is 12 / 2. Taken as correlated by 0.6, four gains are worth 4 / (1 + 3 0.36) =
+    1.923, and add 2 (1.923 - 1) = 1.846 degrees of freedom to two; (4 - 2) / 4 of them count.
+    """
+    prior = seed_prior(*gains_of(A, B, MINUS_A, MINUS_B))  # type: ignore[arg-type]
+    assert prior is not None
+    assert prior.mean_square == pytest.approx(PROMPTS / 2)
+    assert prior.df == pytest.approx(2.0 * (4.0 / 2.08 - 1.0) * 2.0 / 4.0)
+
+
+def test_gains_that_are_one_gain_are_worth_nothing_more() -> None:
+    """Correlated by 1, four gains are worth 4 / (1 + 3) = 1."""
+    prior = seed_prior(*gains_of(A, A, A, A))
+    assert prior is not None
+    assert prior.df == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -183,3 +183,25 @@ def test_more_noise_widens_the_interval_of_an_order(kind: Any) -> None:
         widths.append(result[2] - result[1])
     assert widths[0] == 0.0
     assert widths == sorted(widths)
+
+
+def test_seeds_are_resampled_as_well_as_prompts() -> None:
+    """Two seeds that order four things in opposite ways, and prompts that say nothing.
+
+    The first weighs more, so that the means are in its order; a quarter of the resamples has the
+    second alone, and their correlation is -1.
+    """
+    given = [1.0, 2.0, 3.0, 4.0]
+    turned = [
+        ScoreMatrix.of(np.array([[level] * 5, [-0.5 * level] * 5])) for level in given
+    ]
+    sure = [ScoreMatrix.of(np.full((2, 5), level)) for level in given]
+    result = rank_correlation(turned, sure)
+    assert result is not None
+    assert (result.rho, result.low, result.high) == pytest.approx((1.0, -1.0, 1.0))
+    assert rank_agreement(turned, given) == pytest.approx((1.0, -1.0, 1.0))
+    own = [
+        NestedScores.from_seeds({0: dict.fromkeys("ab", k), 1: dict.fromkeys("ab", -k / 2)})
+        for k in given
+    ]
+    assert rank_agreement(own, given) == pytest.approx((1.0, -1.0, 1.0))

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from by_hand import PAIRS, digest, run
+import torch
+from by_hand import PAIRS, digest, load_model, run
 
 from harness.errors import UserError
 from harness.extensions import LOSSES
@@ -100,3 +101,39 @@ def test_a_prompt_that_is_too_long_leaves_its_pair_out(policy_path: Path) -> Non
     assert short_enough(rows, tokenizer, 64, 8) == [rows[1], rows[3]]
     assert short_enough(rows, tokenizer, 64, None) == rows
     assert short_enough(rows, tokenizer, 11, 8) == [rows[3]]
+
+
+def after(path: Path, to: Path, **changes: Any) -> dict[str, torch.Tensor]:
+    """Return the weights of a policy trained on all pairs at once, at a constant learning rate."""
+    stated = STATED | {"lr_scheduler": "constant_with_warmup", "warmup_ratio": 0.0, "epochs": 1}
+    training = Training.model_validate({"dpo": {**stated, **OWN["dpo"], **changes}})
+    settings = {"algorithm": "dpo", "seed": 1, **training.of("dpo").model_dump()}
+    run(train, algorithm_of("dpo", settings, micro_batch_size=4), path, PAIRS, to)
+    return dict(load_model(to / "model").state_dict())
+
+
+def test_weights_decay_by_the_learning_rate_times_the_decay(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """One update of AdamW: w (1 - 0.001 * 10) less the same step, and norms do not decay."""
+    before = load_model(policy_path).state_dict()
+    bare = after(policy_path, tmp_path / "bare")
+    decayed = after(policy_path, tmp_path / "decayed", weight_decay=10.0)
+    for name, weight in before.items():
+        share = 0.0 if "norm" in name else 0.01
+        torch.testing.assert_close(bare[name] - decayed[name], share * weight, atol=1e-6, rtol=0)
+
+
+def test_the_learning_rate_rises_over_the_warm_up(policy_path: Path, tmp_path: Path) -> None:
+    """Of one step, or half of two, the first has a rate of 0 and moves nothing.
+
+    The second of two sees the same pairs and gradient, and moves as a single step without warm-up.
+    """
+    before = load_model(policy_path).state_dict()
+    once = after(policy_path, tmp_path / "once")
+    still = after(policy_path, tmp_path / "still", warmup_ratio=0.5)
+    second = after(policy_path, tmp_path / "second", warmup_ratio=0.5, epochs=2)
+    assert any(not torch.equal(once[name], weight) for name, weight in before.items())
+    for name, weight in before.items():
+        assert torch.equal(still[name], weight)
+        torch.testing.assert_close(second[name], once[name], atol=2e-6, rtol=0)
