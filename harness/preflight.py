@@ -11,19 +11,23 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 
 from harness.errors import HarnessError, UserError
-from harness.project import work_dir
+from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, table_unsupported
 from harness.runtime import available_cores
+from harness.runtime.stage import Stage
 from harness.strict import Output, Strict
-from harness.worlds import Need, lookup, package
+from harness.trainer import factory
+from harness.words import counted
+from harness.worlds import lookup
+from harness.worlds.needs import Demand, Requirement, package, two_parts
 from harness.worlds.real import prompts as pools
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
@@ -81,11 +85,11 @@ def inspect_machine() -> Machine:
         memory_gb=total,
         memory_free_gb=free,
         work_dir=str(work),
-        disk_free_gb=round(shutil.disk_usage(_existing(work)).free / GB, 1),
+        disk_free_gb=free_gb(),
         gpus=_gpus(),
         engines={name: _version(name) for name in ENGINES},
         keys={name: bool(os.environ.get(name)) for name in KEYS},
-        hub_offline=os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
+        hub_offline=hub_offline(),
         world=_world(),
         mlflow_uri=shown(chosen_uri(work)),
     )
@@ -98,6 +102,16 @@ def _memory() -> tuple[float, float | None]:
     found = re.search(r"MemAvailable:\s+(\d+) kB", info.read_text()) if info.is_file() else None
     free = None if found is None else round(int(found[1]) * 1024 / GB, 1)
     return round(total / GB, 1), free
+
+
+def hub_offline() -> bool:
+    """Return whether the user has told the hub's library to stay offline."""
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+
+
+def free_gb() -> float:
+    """Return the GB that are free where stages are kept."""
+    return round(shutil.disk_usage(_existing(store_dir())).free / GB, 1)
 
 
 def _existing(path: Path) -> Path:
@@ -138,33 +152,23 @@ def _world() -> WorldFiles:
     return WorldFiles(version=files.VERSION, problem=problem)
 
 
-def disk(machine: Machine, gb: float, more: str = "") -> Need:
-    """Return the need of free disk, in GB of 10^9 bytes."""
-    free = machine.disk_free_gb
-    found = f"{free:,.1f} GB free for {machine.work_dir}, {gb:,.0f} needed{more}"
-    if free >= gb:
-        return Need("disk", "met", found)
-    return Need("disk", "missing", found, "free some, or name another folder in HARNESS_WORK")
-
-
-CORE = ("torch", "transformers", "trl")
-"""Packages that every profile needs."""
-
-SELF_CONTAINED_DISK_GB = 1.0
-"""Free disk below which a full run of a self-contained profile may not fit."""
+SMALL_RUN_GB, SMALL_STAGE_GB = 1.0, 0.003
+"""Free disk, in GB, below which a full run in the embedded world may not fit, or a stage of it."""
 
 SHARE_OF_NOMINAL = 0.95
 """A GPU's tool reports a little less or more than the memory that its name says."""
 
 
 class Readiness(Output):
-    """Everything that one profile needs, met or not."""
+    """Everything that a profile needs, or what is left of a table at it; met or not."""
 
     profile: str
     scale: str
+    table: str | None = None
+    """What is to be run; null for all that the profile could need."""
     ready: bool
     """Whether nothing is missing."""
-    needs: list[Need]
+    needs: list[Requirement]
 
 
 class ProfileState(Strict):
@@ -197,7 +201,7 @@ def doctor() -> Doctor:
     """Return what this machine has, and whether each profile can run; nobody is asked."""
     machine, profiles = inspect_machine(), []
     for profile in all_profiles().values():
-        missing = [n.line for n in needs_of(profile, machine) if n.state == "missing"]
+        missing = [need.line for need in requirements(profile) if need.state == "missing"]
         can = [t.id for t in all_tables().values() if not table_unsupported(t, profile)]
         profiles.append(
             ProfileState(
@@ -212,48 +216,97 @@ def doctor() -> Doctor:
     return Doctor(machine=machine, profiles=profiles)
 
 
-def readiness(profile: Profile, *, online: bool = False) -> Readiness:
-    """Return everything that a profile needs, met or not; online, who has it is asked."""
-    world = lookup.world_of(profile)
-    needs = needs_of(profile, inspect_machine())
-    needs += world.online_needs() if online else ()
+def readiness(
+    profile: Profile,
+    stages: Sequence[Stage] | None = None,
+    table: str | None = None,
+    *,
+    online: bool = False,
+) -> Readiness:
+    """Return everything that stages need, or else their profile; online, who has it is asked."""
+    demand, needs = demand_of(profile, stages), requirements(profile, stages)
+    needs += demand.calibrations()
+    needs += demand.asked_online() if online else ()
     ready = all(need.state != "missing" for need in needs)
-    return Readiness(profile=profile.name, scale=profile.scale, ready=ready, needs=needs)
+    scale = profile.scale
+    return Readiness(profile=profile.name, scale=scale, table=table, ready=ready, needs=needs)
 
 
-def needs_of(profile: Profile, machine: Machine) -> list[Need]:
-    """Return everything that a profile needs, and whether a machine has it."""
-    world, needs = lookup.world_of(profile), list(_packages(profile))
-    if world.self_contained:
-        return [*needs, *world.needs(), disk(machine, SELF_CONTAINED_DISK_GB)]
-    needs = [*_gpus_for(profile, machine), *needs, *world.needs()]
-    lacking = world.lacking_models()
-    if lacking and machine.hub_offline:
-        needs.append(Need("hub", "advised", "HF_HUB_OFFLINE is set", "unset it while you download"))
-    return [*needs, _disk(profile, machine, lacking)]
+def refuse_to_start(profile: Profile, stages: Sequence[Stage], *, here: bool) -> list[str]:
+    """Look for all that stages need, before any is computed; return what else should be known.
+
+    Stages that other machines compute are not held against this one's packages, GPUs and disk.
+
+    Raises:
+        UserError: Something is missing; the message names everything that is, with what to type.
+    """
+    needs = requirements(profile, stages, here=here)
+    missing = [f"\n  {need.line}" for need in needs if need.state == "missing"]
+    if missing:
+        raise UserError(
+            f"nothing was started, because {counted(len(missing), 'thing')} that this run needs "
+            f"{'is' if len(missing) == 1 else 'are'} missing:{''.join(missing)}"
+        )
+    return [need.line for need in needs if need.state == "advised"]
 
 
-def _packages(profile: Profile) -> Iterator[Need]:
+def demand_of(profile: Profile, stages: Sequence[Stage] | None) -> Demand:
+    """Return what stages take from outside, or else all that their profile could."""
+    return Demand.of_profile(profile) if stages is None else Demand.of_stages(profile, stages)
+
+
+def requirements(
+    profile: Profile, stages: Sequence[Stage] | None = None, *, here: bool = True
+) -> list[Requirement]:
+    """Return everything that stages need which are to be computed, or else their profile.
+
+    Nobody is asked. What other machines would need as well is left out unless it is computed here.
+    """
+    demand = demand_of(profile, stages)
+    outside = list(demand.requirements())
+    if not here or demand.stages == {}:
+        return outside
+    needs = [*_gpus_for(profile, demand.stages), *_packages(demand), *outside]
+    lacking = demand.lacking_models
+    if lacking and hub_offline():
+        do = "unset it while you download"
+        needs.append(Requirement("hub", "advised", "HF_HUB_OFFLINE is set", do))
+    return [*needs, _disk(demand, lacking)]
+
+
+Kinds = Mapping[str, int] | None
+"""Numbers of stages by kind, None for all kinds that there are."""
+
+
+def _packages(demand: Demand) -> Iterator[Requirement]:
     """Yield what runs models and training."""
-    yield from (package(name, "by every profile") for name in CORE)
-    if profile.engine not in ("transformers", "endpoint"):
+    kinds = factory.KINDS if demand.stages is None else demand.stages
+    loading = [kind for kind in kinds if factory.KINDS[kind].imports is not None]
+    training = [kind for kind in kinds if kind in factory.TRAINING_KINDS]
+    if loading:
+        yield from (package(name, "to load models") for name in ("torch", "transformers"))
+    if training:
+        yield package("trl", "to train")
+    profile = demand.profile
+    if demand.served and profile.engine not in ("transformers", "endpoint"):
         yield _engine(profile.engine)
     hardware = profile.hardware
-    if hardware is None:
+    if hardware is None or not training:
         return
     if hardware.lora is not None:
         yield package("peft", "to train adapters", "lora")
     from harness.training.launch import configuration
 
+    what = f"accelerate with {hardware.accelerate}"
     try:
         found = configuration(hardware)
     except HarnessError as error:
-        yield Need(f"accelerate with {hardware.accelerate}", "missing", str(error))
+        yield Requirement(what, "missing", *two_parts(str(error)))
     else:
-        yield Need(f"accelerate with {hardware.accelerate}", "met", f"{found.kind}: {found.path}")
+        yield Requirement(what, "met", f"{found.kind}: {found.path}")
 
 
-def _engine(engine: str) -> Need:
+def _engine(engine: str) -> Requirement:
     from harness.inference.environment import installed
 
     what = f"engine {engine}"
@@ -261,52 +314,69 @@ def _engine(engine: str) -> Need:
     try:
         found = installed(engine)
     except HarnessError as error:
-        return Need(what, "missing", str(error), f"correct {variable}")
+        return Requirement(what, "missing", str(error), f"correct {variable}")
     if found is not None:
         where = f" in the environment of {found.python}" if found.python else ""
-        return Need(what, "met", f"{found.identity}{where}")
+        return Requirement(what, "met", f"{found.identity}{where}")
     do = f"name the Python of an environment that has it in {variable}"
     if engine == "vllm":
         do += ", or type `python -m pip install -e '.[vllm]'`"
-    return Need(what, "missing", "neither installed here nor named", do)
+    return Requirement(what, "missing", "neither installed here nor named", do)
 
 
-def _gpus_for(profile: Profile, machine: Machine) -> Iterator[Need]:
-    """Yield the GPUs that a profile is meant for, by number and memory."""
+def _gpus_for(profile: Profile, kinds: Kinds) -> Iterator[Requirement]:
+    """Yield the GPUs that a profile is meant for, as many as its stages hold."""
     from harness.cost.assumptions import hardware_of
 
     wanted = hardware_of(profile)
     if wanted is None:
         return
+    count = wanted.count
+    if kinds is not None:
+        held = factory.needs_of(profile)
+        loading = [kind for kind in kinds if factory.KINDS[kind].imports is not None]
+        # A profile that says nothing of its stages gives each the whole machine.
+        each = {held.of(k).gpus if profile.hardware else count for k in loading}
+        count = max(each, default=0)
+    if not count:
+        return
     gb = wanted.gpu.memory / 1e9
-    there = machine.gpus
+    there = _gpus()
     fit = [gpu for gpu in there if gpu.memory_gb >= SHARE_OF_NOMINAL * gb]
     names = ", ".join(f"{gpu.name} with {gpu.memory_gb} GB" for gpu in there) or "none"
-    found = f"{names} here, {wanted.count} with {gb:g} GB needed"
-    if len(fit) >= wanted.count:
-        yield Need("GPU", "met", found)
+    found = f"{names} here, {count} with {gb:g} GB needed"
+    if len(fit) >= count:
+        yield Requirement("GPU", "met", found)
     else:
-        yield Need(
+        yield Requirement(
             "GPU", "missing", found,
             "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile",
         )  # fmt: skip
 
 
-def _disk(profile: Profile, machine: Machine, lacking: list[str]) -> Need:
-    """Return the disk for what is to be downloaded, and for one training of the policy."""
+def _disk(demand: Demand, lacking: list[str]) -> Requirement:
+    """Return the disk for what is to be downloaded, and for what trainings leave."""
     from harness.cost.assumptions import assumptions, shape_of
 
-    each = assumptions().disk
+    kinds, more = demand.stages, ""
+    each, profile = assumptions().disk, demand.profile
     sizes = [shape_of(model) for model in lacking]
     gb = sum(shape.parameters * each.parameter for shape in sizes if shape is not None) / GB
     policy = shape_of(profile.policy)
-    if policy is not None:
-        gb += policy.parameters * (each.parameter + each.checkpoint) / GB
-    more = (
-        " for the models that are missing and one training; "
-        f"`harness plan all --profile {profile.name}` says what all takes"
-    )
-    return disk(machine, gb, more)
+    if policy is None:
+        gb += SMALL_RUN_GB if kinds is None else SMALL_STAGE_GB * sum(kinds.values())
+    else:
+        count = sum(kinds.get(kind, 0) for kind in factory.TRAINING_KINDS) if kinds else 1
+        gb += policy.parameters * (each.parameter * count + each.checkpoint * bool(count)) / GB
+        more = f" for models that are missing and {counted(count, 'training')}"
+    if kinds is None and profile.priced_for is not None:
+        more += f"; `harness plan all --profile {profile.asked_as}` says what all takes"
+    free = free_gb()
+    found = f"{free:,.1f} GB free for {store_dir()}, {gb:,.1f} needed{more}"
+    if free >= gb:
+        return Requirement("disk", "met", found)
+    do = "free some, or name another folder in HARNESS_WORK"
+    return Requirement("disk", "missing", found, do)
 
 
 # What is measured.

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from harness.runtime import Event
     from harness.worlds.embedded.files import Card
 
+TableArgument = Annotated[
+    str | None, common.argument("TABLE", "Only what is left of this table, or group, needs.")
+]
 OneProfileOption = Annotated[
     str | None,
     common.option("--profile", "NAME", "Everything that one profile needs, a line each."),
 ]
 OnlineOption = Annotated[
-    bool, common.option("--online", None, "With --profile: also ask the hub and the endpoints.")
+    bool, common.option("--online", None, "Also ask the hub and the endpoints of the profile.")
 ]
 PolicyOption = Annotated[
     Path | None, common.option("--policy", "FOLDER", "Another policy than the profile's base one.")
@@ -71,23 +74,23 @@ micro = typer.Typer(
 app.add_typer(micro)
 
 
-@app.command("doctor", epilog="Example: harness doctor --profile paper")
+@app.command("doctor", epilog="Example: harness doctor table4 --profile paper")
 def doctor(
+    table: TableArgument = None,
     profile: OneProfileOption = None,
     online: OnlineOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Say what this machine can run, and what is missing for each profile.
 
-    Fails if no profile can run here (stand-ins, which always can, are not counted), or the one that
-    is named cannot. Nobody is asked over the network without --online. Keys are only looked for;
-    their values are never shown.
+    With a table, what `harness run` would look for before it starts. Fails if no profile can run
+    here, or what is named cannot. Nobody is asked over the network without --online. Keys are only
+    looked for; their values are never shown.
     """
     from harness import preflight
-    from harness.registry.declared import named_profile
 
-    if profile is not None:
-        one = preflight.readiness(named_profile(profile), online=online)
+    if table is not None or profile is not None:
+        one = _readiness(table, profile or DEFAULT_PROFILE, online)
         print_json(one) if as_json else _print_readiness(one)
         can_run = one.ready
     elif online:
@@ -100,6 +103,26 @@ def doctor(
         raise typer.Exit(1)
 
 
+def _readiness(table: str | None, profile: str, online: bool) -> Readiness:
+    from harness import preflight
+    from harness.registry.declared import named_profile
+    from harness.selection.selection import select
+
+    asked = named_profile(profile)
+    if table is None:
+        return preflight.readiness(asked, online=online)
+    try:
+        planned = select(table, profile).plan()
+        left = planned.stages.pending(planned.store)
+    except UserError:
+        # What keeps it from being planned may be on the list of all that the profile needs.
+        every = preflight.readiness(asked, table=table, online=online)
+        if every.ready:
+            raise
+        return every
+    return preflight.readiness(asked, left, table, online=online)
+
+
 def _print_readiness(found: Readiness) -> None:
     """Print a line for each need, those that are missing last."""
     out = console()
@@ -108,10 +131,12 @@ def _print_readiness(found: Readiness) -> None:
             if need.state == state:
                 out.print(f"{state:8} {need.line}", soft_wrap=True)
     missing = sum(need.state == "missing" for need in found.needs)
-    if missing:
-        out.print(f"\n{found.profile} cannot run here: {counted(missing, 'thing')} missing.")
-    else:
-        out.print(f"\n{found.profile} can run here.")
+    of = found.profile if found.table is None else f"{found.table} on {found.profile}"
+    out.print(
+        f"\n{of} cannot run here: {counted(missing, 'thing')} missing."
+        if missing
+        else f"\n{of} can run here."
+    )
 
 
 def _print_doctor(found: Doctor) -> None:

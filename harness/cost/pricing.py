@@ -244,7 +244,7 @@ def _disk(costs: Sequence[StageCost], spent: float, models: dict[str, float | No
 
 def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | None]:
     """Return the GB of each model that the stages load from outside the store."""
-    from harness.worlds.real.needs import MODELS
+    from harness.worlds.needs import MODELS
 
     found: dict[str, float | None] = {}
     for stage in stages:

@@ -332,9 +332,9 @@ class RunPlan:
             fail_fast: Stop at the first failure instead of going on with what can.
             watch: Entered while stages are computed, if any are; what it yields takes the engine's
                 events, as they happen.
-            on_warning: Takes sentences about models that are retired, and a server that cannot be
-                had.
-            on_note: Takes sentences about what will not be measured, before the run.
+            on_warning: Takes sentences about a server that cannot be had.
+            on_note: Takes sentences about models that will be retired and what will not be
+                measured, before the run.
             on_report: Takes the report before tracking, which may wait for a server, is done.
 
         Returns:
@@ -356,7 +356,7 @@ class RunPlan:
         tracker, outcome = stored.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
             self.stages.reclaim(self.store)
-            self._check(warn, on_note or ignore)
+            self._check(on_note or ignore, here=engine.engine == "local")
             self._open_budget()
             watched = watch or nullcontext(ignore)
             outcome = self._execute(tracker, fail_fast, watched, engine)
@@ -379,15 +379,15 @@ class RunPlan:
         if self.options.budget_usd is not None:
             os.environ["HARNESS_BUDGET_USD"] = f"{self.options.budget_usd!r}"
 
-    def _check(self, on_warning: Callable[[str], None], on_note: Callable[[str], None]) -> None:
-        """Refuse to start without what stages need, and say what else should be known."""
+    def _check(self, on_note: Callable[[str], None], *, here: bool) -> None:
+        """Refuse to start without all that stages need, and say what else should be known."""
+        from harness.preflight import refuse_to_start
         from harness.worlds.lookup import world_of
 
-        world = world_of(self.work.profile)
-        for need in world.retirements():
-            on_warning(need.line)
-        for gap in world.preflight(self.stages.pending(self.store)):
-            on_note(gap)
+        profile, left = self.work.profile, self.stages.pending(self.store)
+        with world_of(profile).serving():
+            for advice in refuse_to_start(profile, left, here=here):
+                on_note(advice)
 
     def _own_files(self) -> dict[str, str]:
         """Return the files of the user's own that declare the table and the profile."""

@@ -15,6 +15,7 @@ import optuna
 from optuna.trial import TrialState
 
 from harness.errors import HarnessError, UserError
+from harness.preflight import refuse_to_start
 from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
@@ -58,7 +59,6 @@ from harness.sweep.work import Order, Say, Standing, Watch, Worker, run_processe
 from harness.tracking import TrialTracker
 from harness.tracking.connection import shown as shown_uri
 from harness.trainer import factory, steps
-from harness.worlds.lookup import world_of
 
 
 def order_of(
@@ -144,8 +144,9 @@ def run_sweep(
             "its address, as `--ray-address auto`, or leave `--jobs` out"
         )
     order = order.model_copy(update={"final": final})
-    for gap in world_of(order.profile).preflight(Plan(shared).pending(Store(order.store_dir))):
-        warn(gap)
+    pending, here = Plan(shared).pending(Store(order.store_dir)), order.where.engine == "local"
+    for advice in refuse_to_start(order.profile, pending, here=here):
+        warn(advice)
     claims = order.claims()
     tracker = order.tracker(warn)
     for number in claims.repair():

@@ -104,7 +104,8 @@ _ASKING = ("evolve", "rate", "judge", "topics")
 _RUNNING = ("generate", "annotate", "answer", "rewrite", "reward_model", "held_out", "probe")
 """What runs a model without training it, or trains a small one."""
 
-_TRAINING = ("train", "online")
+TRAINING_KINDS = ("train", "online")
+"""What trains a policy."""
 
 
 def needs_of(profile: Profile) -> Needs:
@@ -114,8 +115,8 @@ def needs_of(profile: Profile) -> Needs:
         return Needs(other=Need(threads))
     on_gpus = profile.priced_for is not None
     kinds = {kind: Need(asks=kind in _ASKING) for kind in KINDS}
-    for kind in (*_RUNNING, *_TRAINING):
-        gpus = hardware.devices if kind in _TRAINING else 1
+    for kind in (*_RUNNING, *TRAINING_KINDS):
+        gpus = hardware.devices if kind in TRAINING_KINDS else 1
         if kind == "online" and hardware.rollouts is not None:
             gpus += len(hardware.rollouts.devices)
         kinds[kind] = Need(threads, gpus if on_gpus else 0)

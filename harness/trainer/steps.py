@@ -91,11 +91,8 @@ def prompts_stage(ctx: StageContext) -> None:
         items = runtime_of(identity).questions(identity)
         prompts = [Prompt(item.item_id, item.turn_1, "benchmark") for item in items]
     else:
-        runtime = runtime_of(str(ctx.settings["source"]))
-        if "matched" in ctx.settings:
-            kind, source, human = "m", "matched", runtime.matched_prompts(ctx.settings)
-        else:
-            kind, source, human = "h", "human", runtime.human_prompts(ctx.settings)
+        human = runtime_of(str(ctx.settings["source"])).human_prompts(ctx.settings)
+        kind, source = ("m", "matched") if "matched" in ctx.settings else ("h", "human")
         prompts = [Prompt(f"{kind}{i:05d}", human.pool[i], source) for i in human.positions]
         if human.summary is not None:
             write_json(ctx.output / "summary.json", human.summary)

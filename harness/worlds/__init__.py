@@ -15,16 +15,15 @@ on this machine). A world is asked at two times, by two interfaces:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, RewardRole
-from harness.runtime.stage import Json, Stage, StageContext
+from harness.runtime.stage import Json, StageContext
 
 if TYPE_CHECKING:
     from harness.eva.evolving import Creator, Over
@@ -84,39 +83,6 @@ class Topics:
     read: Callable[[Path], list[tuple[str, str]]]
     """Returns id and topic of each prompt from the folder of that stage or, without one, of one
     that holds prompts or answers."""
-
-
-State = Literal["met", "missing", "advised"]
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing that a profile needs."""
-
-    what: str
-    state: State
-    """`met`; `missing`, so that the profile cannot run; or `advised`, so that it can."""
-    found: str
-    """What is there, or why it is not enough."""
-    do: str = ""
-    """What to do about it; empty where it is met."""
-
-    @property
-    def line(self) -> str:
-        """What is there and what to do, in one line."""
-        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
-
-
-def package(name: str, why: str, extra: str | None = None) -> Need:
-    """Return the need of a package, with the extra of this project that brings it."""
-    try:
-        return Need(f"package {name}", "met", metadata.version(name))
-    except metadata.PackageNotFoundError:
-        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
-        return Need(
-            f"package {name}", "missing", f"not installed, and needed {why}",
-            f"type `python -m pip install {brings}`",
-        )  # fmt: skip
 
 
 OwnAnswering = Callable[[StageContext, Callable[[], Path]], None]
@@ -235,33 +201,6 @@ class World(ABC):
         """Return a word of a prompt as it counts for the distance between prompts."""
         return word
 
-    def needs(self) -> Iterator[Need]:
-        """Yield what of this machine it needs, besides what runs models; nobody is asked."""
-        yield from ()
-
-    def lacking_models(self) -> list[str]:
-        """Return the models of the hub that a run would need and this machine does not have."""
-        return []
-
-    def online_needs(self) -> Iterator[Need]:
-        """Yield what the hub and the endpoints say of the models that it needs."""
-        yield from ()
-
-    def retirements(self) -> Iterator[Need]:
-        """Yield which of the models that it asks are retired by their sellers, or will be."""
-        yield from ()
-
-    def preflight(self, stages: Iterable[Stage]) -> list[str]:
-        """Look for what stages need, before any of them is computed.
-
-        Returns:
-            Which scores will not be available and why, a sentence for each; no reason to refuse.
-
-        Raises:
-            UserError: Something is missing; the message says what to type for each.
-        """
-        return []
-
     def serving(self) -> AbstractContextManager[object]:
         """Serve what stages ask over HTTP while they run, where that is up to this command."""
         return nullcontext()
@@ -289,18 +228,11 @@ class Runtime(ABC):
 
     @abstractmethod
     def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
-        """Return the human prompts that a stage's settings ask for.
+        """Return the human prompts, or those matched to them, that a stage's settings ask for.
 
         The pool is the same for every seed; the seed decides the order it is cut in, so that
         pieces of one seed never overlap (authors' code, `shuffle_ds.py`).
         """
-
-    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
-        """Return the prompts matched to the hard benchmark that a stage's settings ask for.
-
-        As for human prompts, pieces of one seed never overlap; they may be a pool of the same form.
-        """
-        return self.human_prompts(settings)
 
     @abstractmethod
     def evolver(

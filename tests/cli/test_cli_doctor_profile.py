@@ -126,6 +126,9 @@ def test_a_machine_with_everything_is_ready(
     revision = load_profiles()["paper"].prompts.revision
     data = tmp_path / "datasets" / "snorkelai___snorkel-mistral-pair_rm" / "default" / "0.0.0"
     (data / str(revision)).mkdir(parents=True)
+    named = load_profiles()["paper"].prompts.splits
+    splits = {split: {"num_examples": 20_000} for split in named}
+    (data / str(revision) / "dataset_info.json").write_text(json.dumps({"splits": splits}))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 8)
@@ -213,11 +216,11 @@ def test_an_endpoint_of_ones_own_needs_no_sellers_key(
 def test_a_policy_behind_an_endpoint_is_looked_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
     paper = load_profiles()["paper"]
     profile = paper.model_copy(update={"engine": "endpoint", "policy": f"a/b@{'0' * 40}"})
-    found = {n.what: n for n in preflight.needs_of(profile, preflight.inspect_machine())}
+    found = {n.what: n for n in preflight.requirements(profile)}
     assert found["solver a/b"].state == "missing"
     assert "HARNESS_SOLVER_URL" in found["solver a/b"].do
     monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
-    found = {n.what: n for n in preflight.needs_of(profile, preflight.inspect_machine())}
+    found = {n.what: n for n in preflight.requirements(profile)}
     assert found["solver a/b"].state == "met"
 
 
@@ -309,13 +312,77 @@ def test_online_needs_a_profile(call: Callable[..., Any]) -> None:
 
 def test_a_need_is_met_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken world and a full disk, the needs of the embedded profile that can fail."""
-    found = preflight.inspect_machine().model_copy(update={"disk_free_gb": 0.1})
 
     def check() -> None:
         raise HarnessError("theta0 is not what it was")
 
     monkeypatch.setattr("harness.worlds.embedded.files.check", check)
-    profile = load_profiles()["micro"]
-    missing = {n.what: n for n in preflight.needs_of(profile, found) if n.state != "met"}
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e8}))
+    needs = preflight.requirements(load_profiles()["micro"])
+    missing = {need.what: need for need in needs if need.state != "met"}
     assert set(missing) == {"embedded world", "disk"}
     assert all(need.do for need in missing.values())
+
+
+MISSING_OF_TABLE4 = {
+    *("GPU", "engine vllm", "accelerate with zero3.yaml", "prompts", "disk"),
+    *("model google/gemma-2-9b-it", "model RLHFlow/ArmoRM-Llama3-8B-v0.1"),
+    *("benchmark arena_hard", "benchmark alpaca_eval", "benchmark mt_bench"),
+    *("creator gemini-1.5-pro", "judge gpt-4-1106-preview", "judge gpt-4"),
+    *(
+        f"retirement of the {who}"
+        for who in ("creator gemini-1.5-pro", "judge gpt-4-1106-preview", "judge gpt-4")
+    ),
+}
+"""Neither topics nor best-of-n trees, so no scorer; the pointwise reward model alone."""
+
+
+@pytest.fixture
+def little_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e9}))
+
+
+@pytest.mark.usefixtures("no_network", "little_disk")
+def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_doctor(
+    says: Callable[..., Any], call: Callable[..., Any], folders: Path
+) -> None:
+    refused = call("run", "table4", "--profile", "paper")
+    assert refused.exit_code == 2
+    first, *lines = refused.stderr.strip().splitlines()
+    assert f"nothing was started, because {len(MISSING_OF_TABLE4)} things" in first
+    assert {line.strip().partition(": ")[0] for line in lines} == MISSING_OF_TABLE4
+    assert not (folders / "store" / "stages").exists()
+    found = says("doctor", "doctor", "table4", "--profile", "paper", code=1)
+    assert (found["table"], found["profile"]) == ("table4", "paper")
+    missing = [need for need in found["needs"] if need["state"] == "missing"]
+    assert [f"  {n['what']}: {n['found']}; {n['do']}".removesuffix("; ") for n in missing] == lines
+
+
+@pytest.mark.usefixtures("little_disk")
+def test_doctor_lists_only_what_a_table_needs(says: Callable[..., Any]) -> None:
+    """Table 9's tasks are scored by their package: no judge, and no file of a benchmark."""
+    needs = by_what(says("doctor", "doctor", "table9", "--profile", "paper", code=1))
+    assert not [what for what in needs if what.startswith(("judge", "scorer", "benchmark"))]
+    assert needs["creator gemini-1.5-pro"]["state"] == "missing"
+    assert needs["scores of downstream"]["state"] == "advised"
+    found = says("doctor", "doctor", "table9", "--profile", "micro")
+    assert {need["what"] for need in found["needs"]} == {
+        *("package torch", "package transformers", "package trl", "embedded world", "disk")
+    }
+
+
+def test_doctor_refuses_a_table_that_the_profile_cannot_run(call: Callable[..., Any]) -> None:
+    refused = call("doctor", "reward-models", "--profile", "paper")
+    assert refused.exit_code in (1, 2)
+    nothing = call("doctor", "table99")
+    assert nothing.exit_code == 2
+    assert "table99" in nothing.stderr
+
+
+def test_other_machines_packages_gpus_and_disk_are_theirs() -> None:
+    """Stages that Ray or Slurm place elsewhere need models and keys here, and no GPU."""
+    paper = load_profiles()["paper"]
+    here = {n.what for n in preflight.requirements(paper)}
+    elsewhere = {n.what for n in preflight.requirements(paper, here=False)}
+    assert {"GPU", "disk", "package torch", "engine vllm"} <= here - elsewhere
+    assert {"creator gemini-1.5-pro", "model google/gemma-2-9b-it", "prompts"} <= elsewhere

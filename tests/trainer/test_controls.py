@@ -161,7 +161,7 @@ def test_matched_prompts_of_the_embedded_world_are_new_and_of_the_seeds_own(micr
 
     def drawn(seed: int, first: int, count: int) -> list[str]:
         asked = {**settings, "seed": seed, "first": first, "count": count}
-        found = runtime.matched_prompts(asked)
+        found = runtime.human_prompts(asked)
         return [found.pool[i] for i in found.positions]
 
     many = drawn(0, 0, 300)
@@ -232,10 +232,10 @@ def test_a_file_of_matched_prompts_is_read_in_the_order_of_the_seed(
     assert settings is not None
     runtime = runtime_of(str(settings["source"]))
     cuts = [
-        runtime.matched_prompts({**settings, "seed": 0, "first": first, "count": 5})
+        runtime.human_prompts({**settings, "seed": 0, "first": first, "count": 5})
         for first in (0, 5)
     ]
     drawn = [cut.pool[i] for cut in cuts for i in cut.positions]
     assert sorted(drawn) == sorted(f"ask {i}" for i in range(10))
     with pytest.raises(UserError, match="11 are needed; name a file with more"):
-        runtime.matched_prompts({**settings, "seed": 0, "first": 6, "count": 5})
+        runtime.human_prompts({**settings, "seed": 0, "first": 6, "count": 5})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -24,7 +25,8 @@ from harness.worlds.embedded.judge import complexity, quality
 from harness.worlds.lookup import answering, place_of, resolve, runtime_of, world_of
 from harness.worlds.mock import build, server
 from harness.worlds.mock.build import MockWorld
-from harness.worlds.real import benchmarks, models, needs, prompts
+from harness.worlds.needs import Demand, Requirement
+from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
 from harness.worlds.real.unusable import asks
 from harness.worlds.real.world import RealRuntime, RealWorld
@@ -59,13 +61,14 @@ def stage(tmp_path: Path, inputs: dict[str, Path] | None = None, **settings: Any
     return StageContext(settings, inputs or {}, output, 0)
 
 
-@pytest.mark.parametrize("name", ["micro", "stand-in"])
-def test_a_world_of_its_own_asks_nobody(name: str) -> None:
-    world = world_of(PROFILES[name])
-    assert world.self_contained
-    assert world.lacking_models() == [] == list(world.online_needs())
-    assert all(need.state != "missing" for need in world.needs())
-    assert all(need.state != "missing" for need in world.retirements())
+def needs_of(profile: Profile) -> dict[str, Requirement]:
+    return {need.what: need for need in Demand.of_profile(profile).requirements()}
+
+
+def test_the_embedded_world_asks_nobody() -> None:
+    demand = Demand.of_profile(PROFILES["micro"])
+    assert demand.lacking_models == [] == list(demand.asked_online())
+    assert {need.what: need.state for need in demand.requirements()} == {"embedded world": "met"}
 
 
 def test_the_embedded_world_has_prompts_words_and_accuracies() -> None:
@@ -174,16 +177,36 @@ def test_digests_that_cannot_be_read_are_taken_anew(machine: Path) -> None:
         assert models.digest_of_folder(folder) == before
 
 
-def test_files_that_cannot_be_read_or_written_are_named(
+def test_a_work_folder_that_cannot_be_written_is_read(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Digests and copies are kept for the next time; identities do without."""
+
+    def refused(*_: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    folder = write_model(machine / "work" / "models" / "o" / "m")
+    (machine / "prompts.jsonl").write_text('{"prompt": "a"}\n')
+    profile = with_prompts(source=str(machine / "prompts.jsonl"), revision=None)
+    monkeypatch.setattr(models, "write_whole", refused)
+    monkeypatch.setattr(prompts, "write_whole", refused)
+    identity, settings = models.identity_of("o/m"), world_of(profile).prompts()
+    assert not (machine / "work" / "digests").exists()
+    assert needs_of(profile)["prompts"].state == "missing"
+    assert "HARNESS_WORK" in needs_of(profile)["prompts"].do
+    monkeypatch.undo()
+    monkeypatch.setenv("HARNESS_WORK", str(machine / "work"))
+    assert (models.identity_of("o/m"), world_of(profile).prompts()) == (identity, settings)
+    assert folder == resolve(identity)
+
+
+def test_files_that_cannot_be_read_are_named(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(5, "Input/output error")
 
     folder = write_model(machine / "work" / "models" / "o" / "m")
-    monkeypatch.setattr(models, "write_whole", refused)
-    with pytest.raises(HarnessError, match=r"Cannot write .*: No space left on device; make room"):
-        models.digest_of_folder(folder)
     monkeypatch.setattr(models, "sha256_of", refused)
     with pytest.raises(HarnessError, match=r"Cannot read .*config.json: .*; download the model"):
         models.digest_of_folder(folder)
@@ -197,19 +220,43 @@ def test_a_model_whose_index_is_no_index_is_not_there(machine: Path) -> None:
 
 
 def test_a_profile_that_names_no_model_of_the_hub_is_to_be_corrected() -> None:
-    need = {need.what: need for need in needs.needs_of(real(policy="no-owner"))}["model no-owner"]
+    need = needs_of(real(policy="no-owner"))["model no-owner"]
     assert (need.state, need.do) == ("missing", "correct the profile")
     assert "no model of the hub" in need.found
 
 
-def test_prompts_of_a_file_are_looked_for_where_they_are_named(tmp_path: Path) -> None:
-    there = tmp_path / "prompts.jsonl"
-    there.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
-    profile = with_prompts(source=str(there), revision=None)
-    assert {n.what: n for n in needs.needs_of(profile)}["prompts"].state == "met"
-    assert world_of(profile).prompt_pool()[0] == ["a", "b"]
-    lost = with_prompts(source=str(tmp_path / "lost.jsonl"), revision=None)
-    assert {n.what: n for n in needs.needs_of(lost)}["prompts"].do == "correct `prompts.source`"
+def prompts_in(path: Path, count: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f'{{"prompt": "p{i}"}}\n' for i in range(count)))
+    return path
+
+
+def test_prompts_of_a_file_are_looked_for_where_a_run_reads_them(machine: Path) -> None:
+    """Two pieces of three prompts; a relative path may start in the work folder."""
+    prompts_in(machine / "work" / "mine" / "prompts.jsonl", 6)
+    named = with_prompts(source="mine/prompts.jsonl", revision=None, available=2)
+    profile = named.model_copy(update={"x": 3})
+    assert needs_of(profile)["prompts"].state == "met"
+    assert len(world_of(profile).prompt_pool()[0]) == 6
+    few = needs_of(named.model_copy(update={"x": 4}))["prompts"]
+    assert (few.state, few.found) == ("missing", "6 prompts are too few for 2 pieces of 4")
+    assert "`prompts.available`" in few.do
+    lost = with_prompts(source=str(machine / "lost.jsonl"), revision=None)
+    assert needs_of(lost)["prompts"].do == "correct `prompts.source`"
+
+
+def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(machine / "datasets"))
+    profile = with_prompts(splits=("a", "b"), revision=COMMIT, source="o/data", available=2)
+    assert needs_of(profile)["prompts"].do.startswith("type `harness prompts --profile paper`")
+    info = machine / "datasets" / "o___data" / "default" / "0.0.0" / COMMIT / "dataset_info.json"
+    info.parent.mkdir(parents=True)
+    for sizes, state in (((profile.x, profile.x), "met"), ((profile.x, 1), "missing")):
+        splits = {name: {"num_examples": size} for name, size in zip("ab", sizes, strict=True)}
+        info.write_text(json.dumps({"splits": splits}))
+        assert needs_of(profile)["prompts"].state == state
 
 
 @pytest.mark.parametrize(("lines", "says"), [("", "there is no prompt in"), (
@@ -240,7 +287,8 @@ def test_what_the_hub_says_of_a_model_is_told(
         raise kind.__new__(kind)
 
     monkeypatch.setattr("huggingface_hub.auth_check", auth_check)
-    found = [n for n in world_of(PROFILES["paper"]).online_needs() if n.what.startswith("hub, ")]
+    asked = Demand.of_profile(PROFILES["paper"]).asked_online()
+    found = [need for need in asked if need.what.startswith("hub, ")]
     assert found
     assert all(need.state == "missing" and do in need.do for need in found)
 
@@ -252,11 +300,11 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
     world = world_of(profile)
     settings = {**(world.matched_prompts() or {}), "seed": 3, "first": 2, "count": 4}
     assert settings["matched"] is True
-    found = RealRuntime().matched_prompts(settings)
+    found = RealRuntime().human_prompts(settings)
     order = np.random.default_rng(3).permutation(8)
     assert list(found.positions) == order[2:6].tolist()
     with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
-        RealRuntime().matched_prompts({**settings, "first": 5})
+        RealRuntime().human_prompts({**settings, "first": 5})
     assert world_of(with_prompts(matched=None)).matched_prompts() is None
 
 
@@ -276,19 +324,6 @@ def test_trees_grow_by_a_scorer_that_the_profile_names(monkeypatch: pytest.Monke
 def test_a_real_world_takes_nothing_from_the_embedded_one() -> None:
     with pytest.raises(UserError, match=r"takes `prompts.source` from the embedded world"):
         world_of(with_prompts(source=WORLD)).prompts()
-
-
-def test_a_mock_world_says_what_will_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = MockWorld(PROFILES["stand-in"])
-    (need,) = world.needs()
-    assert (need.state, need.found) == ("met", "10 are made when first needed")
-    monkeypatch.setattr(build, "missing", lambda seed: [])
-    (need,) = world.needs()
-    assert need.state == "missing"
-    assert "delete the folder" in need.found
-    monkeypatch.setattr(build, "check", lambda name, folder: None)
-    (need,) = world.needs()
-    assert need.found == "made, and all digests are right"
 
 
 def test_the_mock_world_is_built_with_the_seed_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,14 +15,13 @@ from harness.extensions import BENCHMARKS
 from harness.inference.environment import identity
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Reach, RewardRole
-from harness.runtime.stage import Json, Stage, StageContext
+from harness.runtime.stage import Json, StageContext
 from harness.worlds import Evolver, HumanPrompts, Item, Topics, stage_io
 from harness.worlds.embedded import files, texts
 from harness.worlds.embedded import judge as oracle
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.real import benchmarks
-from harness.worlds.real.needs import benchmarks_of, preflight
 from harness.worlds.real.world import RealWorld
 
 ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
@@ -107,10 +106,6 @@ class EmbeddedWorld(worlds.World):
         judge = self.profile.benchmarks[name].judge
         return benchmarks.judging_settings(self.benchmark(name), judge)
 
-    def preflight(self, stages: Iterable[Stage]) -> list[str]:
-        """Look for what is not shipped: prompts from outside, and plug-ins' benchmarks."""
-        return preflight(stages)
-
     def topics(self) -> Topics | None:
         """Return what reads a prompt's topic from its text: its first operation's category."""
         return Topics(CATEGORIES, None, _read_topics)
@@ -133,18 +128,6 @@ class EmbeddedWorld(worlds.World):
         from harness.statistics.distance import mask_items
 
         return mask_items(word)
-
-    def needs(self) -> Iterator[worlds.Need]:
-        """Yield the world's files with their digests, and those of plug-ins' benchmarks."""
-        what = "embedded world"
-        try:
-            files.check()
-        except HarnessError as error:
-            yield worlds.Need(what, "missing", str(error), "type `harness micro build`")
-        else:
-            yield worlds.Need(what, "met", f"{files.VERSION}: all digests are right")
-        added = [name for name in self.profile.benchmarks if BENCHMARKS.added(name) is not None]
-        yield from benchmarks_of(self.profile, added)
 
 
 def category_of_first_operation(prompt: str) -> str:

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from harness.project import PACKAGE, benchmarks_dir, models_dir, work_dir
 from harness.quiet import worker_environment
 from harness.runtime.files import sha256_of
 from harness.runtime.leases import hold
-from harness.worlds import Need
 from harness.worlds.mock import server
 from harness.worlds.real.world import RealWorld
 
@@ -333,28 +332,6 @@ class MockWorld(RealWorld):
     def prepare(self) -> None:
         """Make what is not there, and check what is."""
         make_ready(self._seed)
-
-    def needs(self) -> Iterator[Need]:
-        """Yield whether what is there is right; the rest is made when it is first needed."""
-        lacking = missing(self._seed)
-        if lacking:
-            yield Need("stand-ins", "met", f"{len(lacking)} are made when first needed")
-            return
-        try:
-            for name, folder in folders().items():
-                check(name, folder)
-        except HarnessError as error:
-            yield Need("stand-ins", "missing", str(error), "delete it")
-        else:
-            yield Need("stand-ins", "met", "made, and all digests are right")
-
-    def lacking_models(self) -> list[str]:
-        """Return none: they are made."""
-        return []
-
-    def online_needs(self) -> Iterator[Need]:
-        """Yield nothing: they are made."""
-        yield from ()
 
     def serving(self) -> AbstractContextManager[object]:
         """Serve creator, scorer and judge on loopback."""

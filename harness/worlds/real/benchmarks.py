@@ -34,7 +34,7 @@ from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_pla
 from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared
 from harness.registry.profile import Profile, benchmark_named
-from harness.runtime.stage import Json, Stage, StageContext
+from harness.runtime.stage import Json, StageContext
 from harness.worlds import Item, stage_io
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED, access_to
 from harness.worlds.stage_io import Rows
@@ -228,15 +228,18 @@ def judging_settings(identity: str, judge: str) -> dict[str, Json]:
     return {"benchmark": identity, "judge": judge, **JUDGES.identity(judge), **more}
 
 
-def gaps(stage: Stage) -> Iterator[str]:
-    """Yield which scores of a stage will not be available here, and why."""
-    identity = str(stage.settings.get("benchmark", ""))
-    if stage.kind != "judge":
-        return
+def is_asked(identity: str, settings: Mapping[str, Json]) -> bool:
+    """Return whether a judge is asked in a stage that scores answers with these settings."""
+    return is_benchmark(identity) and class_of(identity).why_unscored(settings) is None
+
+
+def gaps(name: str, declared: Declared) -> Iterator[str]:
+    """Yield which scores of a profile's benchmark will not be available here, and why."""
+    identity = benchmark_identity(name, declared)
     if identity == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
         yield "table 9's tasks will not be available: install the extra `lm-eval`"
     if is_benchmark(identity):
-        yield from class_of(identity).gaps(stage.settings)
+        yield from class_of(identity).gaps(judging_settings(identity, declared.judge))
 
 
 def judge_answers(ctx: StageContext) -> None:

@@ -15,10 +15,14 @@ and its footnote 5, authors' `shuffle_ds.py`).
 
 from __future__ import annotations
 
+import glob
+import json
+import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -85,9 +89,37 @@ def read_pool(settings: Mapping[str, Json]) -> list[str]:
     if texts is None:
         raise HarnessError(
             f"the prompts of this run are not at {_copy_of(pool['digest'])}, or are not what they "
-            "were; start the run again with the file they came from"
+            "were; start the run again with the file they came from, in a work folder "
+            "(HARNESS_WORK) that can be written"
         )
     return texts
+
+
+def size_of(settings: Mapping[str, Json]) -> int | None:
+    """Return how many texts a pool has, without asking the hub; None where it is not here.
+
+    Raises:
+        HarnessError: As `read_pool`.
+    """
+    pool = cast(dict[str, Any], settings["pool"])
+    if "hub" not in pool:
+        return len(read_pool(settings))
+    for info in _cached(pool["hub"], pool["revision"]):
+        try:
+            splits = json.loads(info.read_text(encoding="utf-8"))["splits"]
+            return sum(int(splits[name]["num_examples"]) for name in pool["splits"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # prepared in part, or for another selection of splits
+    return None
+
+
+def _cached(source: str, revision: str) -> Iterator[Path]:
+    """Yield what describes a data set of the hub in the cache of prepared data sets."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
+    cache = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
+    # <cache>/<owner>___<name, spelled its own way>/<configuration>/<version>/<commit>
+    owner = source.partition("/")[0]
+    return cache.glob(f"{glob.escape(owner)}___*/*/*/{revision}/dataset_info.json")
 
 
 def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
@@ -120,7 +152,10 @@ def _kept(name: str) -> list[str] | None:
 
 
 def _keep(texts: Sequence[str]) -> str:
-    """Copy texts into the work folder, unless they are there; return their digest."""
+    """Copy texts into the work folder, unless they are there; return their digest.
+
+    Planning and reading do without the copy; a run looks for it before its first stage.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -129,13 +164,8 @@ def _keep(texts: Sequence[str]) -> str:
     if _kept(name) is None:
         whole = pa.BufferOutputStream()
         pq.write_table(pa.table({COLUMN: list(texts)}), whole)
-        try:
+        with suppress(OSError):
             write_whole(path, whole.getvalue().to_pybytes())
-        except OSError as error:
-            raise HarnessError(
-                f"Cannot keep the prompts in {path.parent}: {error.strerror or error}; make room "
-                "or set HARNESS_WORK to a folder that can be written."
-            ) from error
     return name
 
 
@@ -244,6 +274,27 @@ def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int)
         )
     order = np.random.default_rng(seed).permutation(size)
     return [int(i) for i in order[bounds[first // x] : bounds[last]]]
+
+
+def cut(settings: Mapping[str, Json], size: int) -> list[int]:
+    """Return the positions of a stage's prompts in a pool of a size.
+
+    Matched prompts are some of a file's, in the seed's order; others are whole pieces.
+
+    Raises:
+        UserError: The pool is too small.
+    """
+    seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
+    if not settings.get("matched"):
+        x, pieces = cast(int, settings["x"]), cast(int, settings["pieces"])
+        return positions(size, seed, x, pieces, first, count)
+    if first + count > size:
+        raise UserError(
+            f"there are {size} prompts matched to the hard benchmark and {first + count} are "
+            "needed; name a file with more in `prompts.matched`"
+        )
+    order = np.random.default_rng(seed).permutation(size)
+    return [int(i) for i in order[first : first + count]]
 
 
 RUN = 13

@@ -11,13 +11,11 @@ rewrites are unusable. So the templates file is read once, while a run is planne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
 
 from harness import worlds
 from harness.errors import HarnessError, UserError
@@ -26,9 +24,9 @@ from harness.extensions import CREATORS
 from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile, Prompts
 from harness.registry.recipe import Online
-from harness.runtime.stage import Json, Stage, StageContext
+from harness.runtime.stage import Json, StageContext
 from harness.worlds import Evolver, HumanPrompts, Item, Topics
-from harness.worlds.real import benchmarks, creator, needs, prompts, scoring
+from harness.worlds.real import benchmarks, creator, prompts, scoring
 from harness.worlds.real.models import DIGITS, access_to, folder_of, identity_of
 from harness.worlds.real.unusable import RULES_VERSION, why_unusable
 
@@ -159,26 +157,6 @@ class RealWorld(worlds.World):
         settings = prompts.pool_settings(self.profile.prompts)
         return prompts.read_pool(settings), str(settings["source"])
 
-    def preflight(self, stages: Iterable[Stage]) -> list[str]:
-        """Look for models, benchmarks and prompts, and for the packages that scores need."""
-        return needs.preflight(stages)
-
-    def needs(self) -> Iterator[worlds.Need]:
-        """Yield packages, models, prompts, benchmarks, endpoints and calibrations."""
-        return needs.needs_of(self.profile)
-
-    def lacking_models(self) -> list[str]:
-        """Return the models that are not on this machine."""
-        return needs.lacking_models(self.profile)
-
-    def online_needs(self) -> Iterator[worlds.Need]:
-        """Yield what the hub and the endpoints say."""
-        return needs.online_needs(self.profile)
-
-    def retirements(self) -> Iterator[worlds.Need]:
-        """Yield which models are retired, or will be."""
-        return needs.retirements(self.profile)
-
     def _model(self, model: str) -> str:
         self._refuse_embedded("reward_models", model)
         if model not in self._models:
@@ -220,29 +198,17 @@ class RealRuntime(worlds.Runtime):
         return verification(identity)
 
     def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
-        """Return pieces of a pool, nearly equal ones where it is a little too small."""
-        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
-        x, pieces = cast(int, settings["x"]), cast(int, settings["pieces"])
+        """Return pieces of a pool, or of a file of matched prompts some."""
         pool = prompts.read_pool(settings)
-        chosen = prompts.positions(len(pool), seed, x, pieces, first, count)
+        chosen = prompts.cut(settings, len(pool))
+        if settings.get("matched"):
+            return HumanPrompts(pool, chosen)
         summary = {
             "source": settings["source"],
             "pool": asdict(prompts.duplicates(pool)),
             "cut": asdict(prompts.duplicates([pool[i] for i in chosen])),
         }
         return HumanPrompts(pool, chosen, summary)
-
-    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
-        """Return some of a file's prompts, in the seed's order."""
-        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
-        pool = prompts.read_pool(settings)
-        if first + count > len(pool):
-            raise UserError(
-                f"there are {len(pool)} prompts matched to the hard benchmark and {first + count} "
-                "are needed; name a file with more in `prompts.matched`"
-            )
-        order = np.random.default_rng(seed).permutation(len(pool))
-        return HumanPrompts(pool, [int(i) for i in order[first : first + count]])
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

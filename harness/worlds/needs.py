@@ -1,0 +1,368 @@
+"""What is needed from outside the embedded world, by a profile or by stages, and what to type.
+
+Nothing here reads weights, shows a key or asks anybody. Whether the hub hands out a model and an
+endpoint has one, only they can say: they are asked where the user says so (`asked_online`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Literal, cast
+
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.prices import read_prices
+from harness.errors import HarnessError
+from harness.extensions import BENCHMARKS, benchmark_place
+from harness.registry.profile import WORLD, Profile, benchmark_named
+from harness.runtime.stage import Json, Stage
+from harness.worlds.embedded import files
+from harness.worlds.real import benchmarks, models, prompts
+from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
+from harness.worlds.real.models import Role
+from harness.worlds.real.world import RealWorld
+
+State = Literal["met", "missing", "advised"]
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One thing that is needed."""
+
+    what: str
+    state: State
+    """`met`; `missing`, so that nothing can run; or `advised`, so that it can."""
+    found: str
+    """What is there, or why it is not enough."""
+    do: str = ""
+    """What to do about it; empty where it is met."""
+
+    @property
+    def line(self) -> str:
+        """What is there and what to do, in one line."""
+        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
+
+
+def package(name: str, why: str, extra: str | None = None) -> Requirement:
+    """Return the requirement of a package, with the extra of this project that brings it."""
+    try:
+        return Requirement(f"package {name}", "met", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
+        return Requirement(
+            f"package {name}", "missing", f"not installed, and needed {why}",
+            f"type `python -m pip install {brings}`",
+        )  # fmt: skip
+
+
+MODELS = ("policy", "reward_model", "ranker")
+"""Settings of stages that are the identities of models."""
+
+TIMEOUT_S = 10.0
+"""Seconds that an endpoint has to say which models it serves."""
+
+Settings = Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What stages take from outside the paper's algorithm, or a profile could have them take.
+
+    Attributes:
+        profile: The profile.
+        stages: Numbers of stages by kind; None for any that the profile could have.
+        embedded: Whether files of the embedded world are read.
+        models: Models that are loaded, as profiles name them or by their identities.
+        pools: Settings of stages that cut prompts from a pool.
+        benchmarks: Benchmarks from outside the embedded world, by their names in the profile.
+        endpoints: Role and model of everybody who is asked, and whether all else rests on it.
+        served: Whether the profile's engine answers.
+    """
+
+    profile: Profile
+    stages: Mapping[str, int] | None
+    embedded: bool
+    models: tuple[str, ...]
+    pools: tuple[Settings, ...]
+    benchmarks: tuple[str, ...]
+    endpoints: tuple[tuple[Role, str, bool], ...]
+    served: bool
+
+    @classmethod
+    def of_profile(cls, profile: Profile) -> Demand:
+        """Return all that a profile could need."""
+        named = [profile.policy, *profile.reward_models.values()]
+        source, creator = profile.prompts.source, profile.creator.source
+        own = [n for n in profile.benchmarks if profile.policy != WORLD or BENCHMARKS.added(n)]
+        asked: dict[tuple[Role, str], bool] = {}
+        if creator != WORLD:
+            asked["CREATOR", creator] = True
+        for name in own:
+            declared = profile.benchmarks[name]
+            if name != DOWNSTREAM:
+                asked["SCORER" if declared.of_prompts else "JUDGE", declared.judge] = True
+        if profile.engine == "endpoint" and profile.policy != WORLD:
+            asked["SOLVER", profile.policy.partition("@")[0]] = True
+        if profile.creator.scorer is not None:
+            # It sorts prompts by topic for figures, and reads the candidates of best-of-n trees.
+            asked.setdefault(("SCORER", profile.creator.scorer), False)
+        count: Settings = {"seed": 0, "first": 0, "count": profile.x * profile.prompts.available}
+        return cls(
+            profile=profile,
+            stages=None,
+            embedded=WORLD in (source, creator, *named),
+            models=tuple(dict.fromkeys(model for model in named if model != WORLD)),
+            pools=() if source == WORLD else (count,),
+            benchmarks=tuple(own),
+            endpoints=tuple((role, model, must) for (role, model), must in asked.items()),
+            served=True,
+        )
+
+    @classmethod
+    def of_stages(cls, profile: Profile, stages: Iterable[Stage]) -> Demand:
+        """Return what stages need that are still to be computed."""
+        names = {_place(profile, name): name for name in profile.benchmarks}
+        kinds: dict[str, int] = {}
+        models_, benchmarks_ = dict[str, None](), dict[str, None]()
+        pools, asked = dict[str, Settings](), dict[tuple[Role, str], None]()
+        embedded = served = False
+        for stage in stages:
+            s = stage.settings
+            kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
+            embedded = embedded or any(isinstance(v, str) and files.has(v) for v in s.values())
+            found = (s.get(setting) for setting in MODELS)
+            models_ |= dict.fromkeys(m for m in found if isinstance(m, str) and not files.has(m))
+            if "pool" in s:
+                pools[f"{s['source']} {s['first']} {s['count']}"] = s
+            name = names.get(str(s.get("benchmark", "")).partition("@")[0])
+            benchmarks_ |= {} if name is None else {name: None}
+            asked |= dict.fromkeys(_asked_by(stage))
+            served = served or ("engine" in s and name != DOWNSTREAM)
+        return cls(
+            profile=profile,
+            stages=kinds,
+            embedded=embedded,
+            models=tuple(models_),
+            pools=tuple(pools.values()),
+            benchmarks=tuple(benchmarks_),
+            endpoints=tuple((role, model, True) for role, model in asked),
+            served=served,
+        )
+
+    @property
+    def lacking_models(self) -> list[str]:
+        """The models that are not on this machine."""
+        return [model for model in self.models if _model(model).state != "met"]
+
+    def requirements(self) -> Iterator[Requirement]:
+        """Yield everything that is needed, in the order in which a run would ask for it."""
+        if self.embedded:
+            yield _embedded()
+        yield from map(_model, self.models)
+        yield from (_pool(self.profile, settings) for settings in self.pools)
+        for name in self.benchmarks:
+            yield from _benchmark(self.profile, name)
+        for role, model, required in self.endpoints:
+            yield _endpoint(role, model, required=required)
+        yield from self._retirements()
+
+    def asked_online(self) -> Iterator[Requirement]:
+        """Yield what the hub and the endpoints say of the models."""
+        yield from map(_on_the_hub, self.lacking_models)
+        for role, model, required in self.endpoints:
+            yield _endpoint(role, model, required=required, online=True)
+
+    def calibrations(self) -> Iterator[Requirement]:
+        """Yield which judges were held against published judgments; scores say so themselves."""
+        from harness.evaluation.calibration import candidates
+        from harness.project import calibrations_dir
+
+        for one in candidates(self.profile, calibrations_dir()):
+            if one.benchmark not in self.benchmarks:
+                continue
+            what, of = f"calibration of {one.benchmark}", ""
+            if one.successor_of is not None:
+                what, of = f"{what} by {one.model}", f" --judge {one.model}"
+            if one.calibration is not None and one.calibration.passed:
+                yield Requirement(what, "met", one.calibration.text)
+                continue
+            yield Requirement(
+                what, "advised",
+                "not done, so that scores are reported as not calibrated"
+                if one.calibration is None else one.calibration.text,
+                f"type `harness calibrate --profile {self.profile.asked_as} --benchmark "
+                f"{one.benchmark}{of}` with --data, --answers and --published",
+            )  # fmt: skip
+
+    def _retirements(self) -> Iterator[Requirement]:
+        """Yield what is retired by its seller.
+
+        A retired model is missing, unless an endpoint is named that may serve it.
+        """
+        known = read_prices().retirements
+        for role, model, required in self.endpoints:
+            if model not in known:
+                continue
+            variable = f"HARNESS_{role}_URL"
+            gone = not os.environ.get(variable)
+            yield Requirement(
+                f"retirement of the {role.lower()} {model}",
+                "missing" if gone and required else "advised",
+                known[model].sentence,
+                _way_out(role, variable, known[model].successor),
+            )
+
+
+def _place(profile: Profile, name: str) -> str:
+    """Return what stands before the `@` of the identity of a profile's benchmark."""
+    known = benchmark_named(name)
+    if known is None:
+        return LM_EVAL if name == DOWNSTREAM else name
+    return profile.benchmarks[name].files or benchmark_place(known)
+
+
+def _asked_by(stage: Stage) -> Iterator[tuple[Role, str]]:
+    """Yield role and model of everybody whom a stage asks."""
+    s = stage.settings
+    for setting, role in (("rewriting", "CREATOR"), ("scorer", "SCORER")):
+        if setting in s:
+            yield cast(Role, role), str(cast(Settings, s[setting])["model"])
+    judge = str(s.get("judge", ""))
+    if stage.kind in ("rate", "topics") and not files.has(judge):
+        yield "SCORER", judge
+    identity = str(s.get("benchmark", ""))
+    if stage.kind == "judge" and not files.has(identity) and benchmarks.is_asked(identity, s):
+        yield "JUDGE", judge
+    if s.get("engine") == "endpoint":
+        before = stage.inputs.get("policy")
+        served = str(s.get("policy")).partition("@")[0]
+        yield "SOLVER", served if before is None else f"policy-{before.fingerprint[:12]}"
+
+
+def _embedded() -> Requirement:
+    try:
+        files.check()
+    except HarnessError as error:
+        return Requirement("embedded world", "missing", str(error), "type `harness micro build`")
+    return Requirement("embedded world", "met", f"{files.VERSION}: all digests are right")
+
+
+def _model(model: str) -> Requirement:
+    name, at, commit = model.partition("@")
+    if commit.startswith((models.NOT_DOWNLOADED, models.LOCAL)):  # of a model that is not pinned
+        model, at = name, ""
+    try:
+        place = models.place_of(model)
+    except HarnessError as error:
+        return Requirement(f"model {model}", "missing", str(error), "correct the profile")
+    if place is not None:
+        return Requirement(f"model {name}", "met", str(place))
+    do = f"type {models.download_line(f'{name}@{commit if at else models.NOT_DOWNLOADED}')}"
+    return Requirement(f"model {name}", "missing", "not on this machine", do)
+
+
+def _pool(profile: Profile, settings: Settings) -> Requirement:
+    """Return whether a pool is here and large enough for what a stage cuts from it."""
+    what = "matched prompts" if settings.get("matched") else "prompts"
+    try:
+        if "pool" not in settings:  # of a profile as a whole
+            settings = {**RealWorld(profile).prompts(), **settings}
+        named = str(settings["source"])
+        size = prompts.size_of(settings)
+        if size is None:
+            do = f"type `harness prompts --profile {profile.asked_as}`, which fetches them"
+            return Requirement(what, "missing", f"{named} is not on this machine", do)
+        prompts.cut(settings, size)
+    except HarnessError as error:
+        return Requirement(what, "missing", *two_parts(str(error)))
+    return Requirement(what, "met", f"{size} of {named}")
+
+
+def _benchmark(profile: Profile, name: str) -> Iterator[Requirement]:
+    """Yield a benchmark's files, and which of its scores there will not be."""
+    declared, known = profile.benchmarks[name], benchmark_named(name)
+    if known is not None:
+        folder = benchmarks.folder_of(_place(profile, name))
+        what = f"benchmark {name}"
+        if not folder.is_dir():
+            do = f"type {benchmarks.fetch_line(_place(profile, name))}"
+            yield Requirement(what, "missing", f"no files at {folder}", do)
+            return
+        try:
+            benchmarks.benchmark_identity(name, declared)
+        except HarnessError as error:
+            yield Requirement(what, "missing", *two_parts(str(error)))
+            return
+        yield Requirement(what, "met", str(folder))
+    elif name != DOWNSTREAM:
+        return
+    for gap in benchmarks.gaps(name, declared):
+        yield Requirement(f"scores of {name}", "advised", *two_parts(gap, ": "))
+
+
+def _endpoint(role: Role, model: str, *, required: bool, online: bool = False) -> Requirement:
+    """Return whether a model can be asked: as far as can be told without asking, or by asking."""
+    of = f"{role.lower()} {model}"
+    what = f"endpoint of the {of}" if online else of
+    lacking: State = "missing" if required else "advised"
+    try:
+        access = models.access_to(role, model, TIMEOUT_S)
+        server = access.server
+        if not isinstance(server, Endpoint):
+            return Requirement(what, "met", server.address)
+        there = server.models() if online else []
+    except HarnessError as error:
+        return Requirement(what, lacking, *two_parts(str(error)))
+    if not online:
+        key = "with" if os.environ.get(str(server.key_variable)) else "without"
+        price = "price unknown"
+        if access.price is not None:
+            price = f"${access.price.prompt:g} and ${access.price.completion:g} a million tokens"
+        found = f"{server.address}, {key} a key in {server.key_variable}; {price}"
+        return Requirement(what, "met", found)
+    # Some sellers list a model as `models/NAME`.
+    if model in {name.removeprefix("models/") for name in there}:
+        return Requirement(what, "met", f"{server.host} has it")
+    do = f"serve it there, or name another endpoint in HARNESS_{role}_URL"
+    return Requirement(what, lacking, f"{server.host} does not have it", do)
+
+
+def _way_out(role: Role, variable: str, successor: str | None) -> str:
+    """Return what can be done where a role's model is retired."""
+    served = f"name an endpoint that still serves it in {variable}"
+    if role != "JUDGE" or successor is None:
+        return served
+    return (
+        f"{served}, or export the policies (`harness export`) and have them judged by "
+        f"`harness evaluate BENCHMARK --judge {successor}`, in columns of their own"
+    )
+
+
+def two_parts(sentence: str, between: str = "; ") -> tuple[str, str]:
+    """Return what is wrong, and what to do, of a sentence that says both."""
+    what, _, do = sentence.partition(between)
+    return what, do
+
+
+def _on_the_hub(model: str) -> Requirement:
+    """Return whether the hub would hand a model out to this machine's account."""
+    from huggingface_hub import auth_check
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    name, what = model.partition("@")[0], f"hub, {model.partition('@')[0]}"
+    page = f"https://huggingface.co/{name}"
+    try:
+        auth_check(name)
+    except GatedRepoError:
+        do = f"accept its licence at {page}, and type `hf auth login`"
+        return Requirement(what, "missing", "its licence is not accepted by this account", do)
+    except RepositoryNotFoundError:
+        do = f"look for it at {page}, and type `hf auth login` if it is private"
+        return Requirement(what, "missing", "the hub has no such model for this account", do)
+    except (HfHubHTTPError, OSError) as error:
+        do = "connect this machine, or bring the model in HARNESS_MODELS"
+        found = f"the hub cannot be reached ({type(error).__name__})"
+        return Requirement(what, "missing", found, do)
+    return Requirement(what, "met", "can be downloaded")
