@@ -36,7 +36,7 @@ from harness.errors import HarnessError, UserError
 from harness.foreign import READ_BY_LOADERS
 from harness.registry.declared import find_table
 from harness.registry.documents import YamlFault, nearest, parse_yaml
-from harness.registry.profile import MEANINGLESS, Profile, roles_of, source_in_words, unsupported
+from harness.registry.profile import Profile, roles_of, source_in_words, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 from harness.report.render import template
@@ -197,14 +197,13 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
     profile, run, world = policy.profile, policy.run, policy.world
     source = profile.prompts
     base, _, revision = policy.base.partition("@")
-    meaning = None if profile.stand_ins is None else MEANINGLESS
     scores = _scores(policy, store)
     facts = {
         "run": run.run_id,
         "rows": ", ".join(policy.places),
         "algorithm": str(run.recipe.algorithm),
         "profile": f"{profile.name}; {profile.description}",
-        "scale": SCALES[profile.scale] if meaning is None else f"a toy: {meaning}",
+        "scale": SCALES[profile.scale],
         "seed": str(run.seed),
         "base model": base,
         "its revision": revision or "not recorded",
@@ -225,7 +224,6 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
         recipe=json.dumps(run.recipe.canonical(), indent=2, ensure_ascii=False),
         scores=scores,
         licence=licence_of(policy.base),
-        meaning=meaning,
         toy=profile.scale == "toy",
     )
 

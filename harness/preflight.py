@@ -192,9 +192,8 @@ class Doctor(Output):
 
     @property
     def healthy(self) -> bool:
-        """Whether a profile can run whose numbers mean something."""
-        declared = all_profiles()
-        return any(p.ready and declared[p.profile].stand_ins is None for p in self.profiles)
+        """Whether a profile can run."""
+        return any(profile.ready for profile in self.profiles)
 
 
 def doctor() -> Doctor:
@@ -414,7 +413,6 @@ def check_engine(
     from harness.inference.solver import opening
 
     engine, world = identity(profile.engine), lookup.world_of(profile)
-    world.prepare()
     base = world.policy() if policy is None else policy.name
     folder = lookup.resolve(base) if policy is None else policy
     work_dir().mkdir(parents=True, exist_ok=True)

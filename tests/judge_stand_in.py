@@ -1,4 +1,4 @@
-"""The mock endpoint of `harness.worlds.mock` with what tests want of it, and clients that ask it.
+"""The endpoint of the stand-ins with what tests want of it, and clients that ask it.
 
 Other replies, latency, a key, failures that are injected by the number of times a request has come,
 and a record of what came.
@@ -15,13 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from stand_in.server import Body, MockEndpoint, Request, answer, completion, digest
+
 from harness.endpoint.budget import Ledger
 from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message
 from harness.evaluation.benchmark import Judge
-from harness.worlds.mock.server import Body, MockEndpoint, Request, answer, completion, digest
 
 judge = answer
 

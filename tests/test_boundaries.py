@@ -49,8 +49,8 @@ HOMES = {
     "sglang": set(),
     "ray": {"runtime"},
     "datasets": {"training", "worlds/real"},
-    "torch": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
-    "transformers": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
+    "torch": {"models", "inference", "training", "worlds/embedded"},
+    "transformers": {"models", "inference", "training", "worlds/embedded"},
     "openai": {"endpoint", "inference"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
@@ -84,8 +84,6 @@ LIGHT_MODULES = (
     "harness.tracking",
     "harness.trainer.plan",
     "harness.trainer.runs",
-    "harness.worlds.mock.build",
-    "harness.worlds.mock.server",
 )
 """Further modules of which the same holds."""
 

@@ -264,9 +264,9 @@ class Publish:
     ] = False
     allow_fewer: AllowFewerOption = None
 
-    def to(self, published: Sequence[str], profile: str) -> names.Publishing | None:
+    def to(self, published: Sequence[str]) -> names.Publishing | None:
         """Return where and how to publish things of some names, None where that is not asked."""
-        return names.publishing(self.publish, self.allow_fewer, published, profile)
+        return names.publishing(self.publish, self.allow_fewer, published)
 
 
 def takes(*groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

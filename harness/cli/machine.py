@@ -326,7 +326,7 @@ def over_optimise(
     from harness.runtime import Store
     from harness.trainer.over_optimise import push
 
-    to = publishing(True, allow_fewer, [PUSHED_FOLDER], "micro")
+    to = publishing(True, allow_fewer, [PUSHED_FOLDER])
     assert to is not None
     store = Store(work_dir() / "over-optimise" / "store")
     say = partial(_say, console(stderr=as_json))

@@ -85,7 +85,7 @@ def report(
         raise UserError("name one table, or ask for every one with `--all`")
     chosen = select(table or "all", profile, rows, seeds)
     names = [t.id for t in chosen.tables] if chosen.is_group else [chosen.id]
-    to = publish.to(names, profile)
+    to = publish.to(names)
     form = Format.json if as_json else form or Format.terminal
     drawn = form in (Format.terminal, Format.markdown, Format.json) and not published
     if chosen.figure is not None and (not drawn or output):
@@ -365,7 +365,7 @@ def error_rates(
     from harness.registry.declared import all_tables, named_profile
     from harness.report.measurements import ERROR_RATES, HEAD, RATES_FOLDER, measure
 
-    to = publish.to([RATES_FOLDER], profile)
+    to = publish.to([RATES_FOLDER])
     folder = project.results_dir() / named_profile(profile).name
     found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
     if as_json:

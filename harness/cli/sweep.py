@@ -138,7 +138,7 @@ def show(
     from harness.tracking.published import published_sweep
 
     sweep, scale = _found(name, profile)
-    to = publish.to([name], profile)
+    to = publish.to([name])
     order = order_of(sweep, scale, storage=storage)
     report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
     if not report.trials and storage is None and to is None:

@@ -30,22 +30,8 @@ from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Tab
 from harness.registry.training import Count, Hardware, Positive, Share, Training
 from harness.strict import Strict
 
-
-class StandIns(Strict):
-    """Small stand-ins for models, data and endpoints, made on this machine when first needed."""
-
-    seed: int = Field(ge=0)
-    """Seed of every weight."""
-
-
 WORLD = "world"
 """What a profile names in place of a model, prompts or creator where the embedded one serves."""
-
-MEANINGLESS = (
-    "models, data, creator and judge are small stand-ins, random or made up, so the numbers mean "
-    "nothing"
-)
-"""What is said wherever numbers measured on stand-ins are shown."""
 
 
 class Prompts(Strict):
@@ -201,8 +187,6 @@ class Profile(Strict):
     """Processor threads of each worker."""
     dtype: Literal["float32", "bfloat16"]
     """Number format of models."""
-    stand_ins: StandIns | None = None
-    """What its models, data and endpoints are made from, where they are stand-ins."""
     priced_for: PricedFor | None = None
     """The GPUs it is meant for; null where it needs none."""
     x: Count
@@ -264,11 +248,6 @@ class Profile(Strict):
         """What `--profile` takes for it: its name, or its path where it is the user's own."""
         shipped = self.file.parent == profiles_dir()
         return self.name if shipped else documents.display_path(self.file)
-
-    @property
-    def own_benchmarks(self) -> bool:
-        """Whether its benchmarks are others than those they are called after."""
-        return self.in_embedded_world or self.stand_ins is not None
 
     @property
     def in_embedded_world(self) -> bool:

@@ -24,7 +24,7 @@ from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
 from harness.registry.claims import Qualitative, places
 from harness.registry.documents import read_document
-from harness.registry.profile import MEANINGLESS, Profile, benchmark_of, roles_of, sources
+from harness.registry.profile import Profile, benchmark_of, roles_of, sources
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
@@ -47,7 +47,7 @@ from harness.report.plots import curves_of
 from harness.report.reward_study import study_of
 from harness.report.rows import Reader, creations, online_costs, prompt_distances, row_costs
 from harness.report.scores import Measured, gain_priors, pairs_of, read_scores, scores_of
-from harness.report.verdicts import Evidence, judge, judge_without
+from harness.report.verdicts import Evidence, judge
 from harness.report.view import plain, state_words
 from harness.statistics import Scores, rank_agreement, sign_agreement
 
@@ -93,13 +93,7 @@ class StoredTable:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts on its claims.
-
-        On stand-ins nothing is judged: their numbers say nothing of the paper.
-        """
-        table, profile = self.runs.table, self.runs.profile
-        if profile.stand_ins is not None:
-            return judge_without(table, profile.scale, MEANINGLESS)
+        """The verdicts on its claims."""
         return judge(self.evidence)
 
     @property

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.registry.profile import MEANINGLESS, benchmark_of
+from harness.registry.profile import benchmark_of
 from harness.registry.schema import Column
 from harness.report.model import GROUPS, Cell, Power, Report, State, Summary
 from harness.statistics import share_interval
@@ -84,7 +84,6 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Question", table.question),
         ("Source", table.place),
         ("Profile", profile.name),
-        ("Meaning", "" if profile.stand_ins is None else f"none: {MEANINGLESS}"),
         ("Scale", SCALES[profile.scale]),
         ("Seeds", ", ".join(map(str, report.seeds))),
         ("Intervals", _intervals(report)),
@@ -294,7 +293,7 @@ def _caption(report: Report, column: Column) -> str:
     how = f"({benchmark.items_of(column.reads)} {counted}, judge {report.origin.judges[name]})"
     known = profile.by_construction(column.reads)
     direction += "" if known is None else f"; by construction here: {known}"
-    stand_in = profile.own_benchmarks
+    stand_in = profile.in_embedded_world
     if profile.scale == "paper" and not stand_in:
         return f"{column.metric}, in {column.unit} {how}; {direction}"
     where = f"stand-in for {column.benchmark}" if stand_in else f"at scale {profile.scale}"

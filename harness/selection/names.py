@@ -129,13 +129,8 @@ class Publishing:
     fewer: frozenset[str] = frozenset()
 
 
-def publishing(
-    publish: bool, allow_fewer: str | None, names: Collection[str], profile: str
-) -> Publishing | None:
+def publishing(publish: bool, allow_fewer: str | None, names: Collection[str]) -> Publishing | None:
     """Return where and how to publish some names, None where that is not asked for."""
-    from harness.registry.declared import named_profile
-    from harness.registry.profile import MEANINGLESS
-
     fewer = parse_names("--allow-fewer", allow_fewer) or ()
     if not publish:
         if fewer:
@@ -147,6 +142,4 @@ def publishing(
                 f"`--allow-fewer {name}` names nothing that is published here; what is: "
                 f"{', '.join(names)}"
             )
-    if named_profile(profile).stand_ins is not None:
-        raise UserError(f"at the profile `{profile}` {MEANINGLESS}; publish another profile's")
     return Publishing(publishing_dir(), frozenset(fewer))

@@ -144,7 +144,7 @@ class PriceOptions:
 
 
 def has_price(profile: Profile) -> bool:
-    """Return whether a profile's plans have a price: its models come from outside, and are real."""
+    """Return whether a profile's plans have a price: its models come from outside."""
     from harness.worlds.lookup import world_of
 
     return not world_of(profile).self_contained
@@ -382,12 +382,10 @@ class RunPlan:
     def _check(self, on_note: Callable[[str], None], *, here: bool) -> None:
         """Refuse to start without all that stages need, and say what else should be known."""
         from harness.preflight import refuse_to_start
-        from harness.worlds.lookup import world_of
 
-        profile, left = self.work.profile, self.stages.pending(self.store)
-        with world_of(profile).serving():
-            for advice in refuse_to_start(profile, left, here=here):
-                on_note(advice)
+        left = self.stages.pending(self.store)
+        for advice in refuse_to_start(self.work.profile, left, here=here):
+            on_note(advice)
 
     def _own_files(self) -> dict[str, str]:
         """Return the files of the user's own that declare the table and the profile."""
@@ -403,8 +401,6 @@ class RunPlan:
         watch: AbstractContextManager[Callable[[runtime.Event], None]],
         engine: runtime.EngineOptions,
     ) -> Outcome:
-        from harness.worlds.lookup import world_of
-
         tracker.start(parts_of(self.work))
         try:
             with watch as observe:
@@ -414,8 +410,7 @@ class RunPlan:
                     tracker.observe(event)
 
                 made = self._engine(engine, fail_fast=fail_fast, on_event=on_event)
-                with world_of(self.work.profile).serving():
-                    return made.run(self.stages)
+                return made.run(self.stages)
         except BaseException:
             # What is stored is safe; the next run or sync writes what MLflow lacks.
             tracker.close(timeout_s=2.0)

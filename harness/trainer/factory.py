@@ -144,7 +144,6 @@ class StageFactory:
 
     def __init__(self, world: World) -> None:
         """Make stages for the profile of a world."""
-        world.prepare()
         self.world = world
         self.profile = world.profile
         self._creators: dict[str, dict[str, Json]] = {}

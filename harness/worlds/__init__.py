@@ -2,8 +2,8 @@
 
 A world is all that a run takes from outside the paper's algorithm. There are two, and code outside
 `harness.worlds` does not ask which one it has: `embedded`, which is shipped with the package, and
-`real`, models of the hub, endpoints and published benchmarks (`mock` is a real world that is made
-on this machine). A world is asked at two times, by two interfaces:
+`real`, models of the hub, endpoints and published benchmarks. A world is asked at two times, by two
+interfaces:
 
 - *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile): which
   settings identify each part. They go into fingerprints, so they name bytes and words and never a
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -101,10 +100,6 @@ class World(ABC):
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-
-    def prepare(self) -> None:
-        """Make what this machine has to make, before anything has an identity."""
-        return
 
     @abstractmethod
     def policy(self) -> str:
@@ -200,10 +195,6 @@ class World(ABC):
     def shown_word(self, word: str) -> str:
         """Return a word of a prompt as it counts for the distance between prompts."""
         return word
-
-    def serving(self) -> AbstractContextManager[object]:
-        """Serve what stages ask over HTTP while they run, where that is up to this command."""
-        return nullcontext()
 
 
 class Runtime(ABC):

@@ -27,7 +27,6 @@ from harness.runtime.stage import Json, StageContext
 from harness.worlds import Runtime, World
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
-from harness.worlds.mock.build import MockWorld
 from harness.worlds.real.models import access_to
 from harness.worlds.real.world import RealRuntime, RealWorld
 from harness.worlds.stage_io import progress_callback, write_json
@@ -55,7 +54,7 @@ def world_of(profile: Profile) -> World:
     """Return the world of a profile: that of its policy, with what it names from outside."""
     if profile.policy == WORLD:
         return EmbeddedWorld(profile)
-    return RealWorld(profile) if profile.stand_ins is None else MockWorld(profile)
+    return RealWorld(profile)
 
 
 def runtime_of(identity: str) -> Runtime:

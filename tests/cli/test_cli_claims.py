@@ -142,7 +142,7 @@ def test_verify_fails_with_the_difference(
     assert call("verify", "--record", "micro/lo.md").exit_code == 2
 
 
-@pytest.mark.parametrize("profile", ["stand-in", "single-gpu", "paper"])
+@pytest.mark.parametrize("profile", ["single-gpu", "paper"])
 def test_every_profile_has_a_ledger(says: Callable[..., Any], profile: str) -> None:
     """None of these has an oracle, so that the study of reward models is not run on them."""
     ledger = says("claims", "--profile", profile)

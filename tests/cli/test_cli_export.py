@@ -24,7 +24,6 @@ from harness.export import card_of, find_policy, head_of, licence_of
 from harness.models.policy import generate
 from harness.project import project_root
 from harness.registry.declared import all_profiles, all_tables
-from harness.registry.profile import StandIns
 from harness.runtime import Plan, Stage, Store
 from harness.worlds.embedded.files import VERSION
 from harness.worlds.real.models import identity_of
@@ -177,19 +176,6 @@ def test_a_policy_that_was_not_judged_has_no_score(
     assert result.exit_code == 0, result.stderr
     card = (tmp_path / "policy" / "README.md").read_text()
     assert card.count("| not run | – | – |") == 14
-
-
-def test_the_card_of_a_stand_in_says_that_its_scores_mean_nothing(folders: Path) -> None:
-    """It has no language model behind it that the hub knows, and no embedded world either."""
-    store, _ = fill(folders)
-    policy = find_policy("dpo-h1", all_tables(), all_profiles()["micro"], 0)
-    made = policy.profile.model_copy(
-        update={"stand_ins": StandIns(seed=0), "policy": "stand-in/gemma-2"}
-    )
-    card = card_of(replace(policy, profile=made), store)
-    assert card.count("so the numbers mean nothing") == 2
-    assert "embedded world" not in card.partition("## Limits")[2]
-    assert "base_model" not in head_of(card)
 
 
 def test_texts_in_a_card_stay_texts(folders: Path) -> None:

@@ -38,7 +38,6 @@ MISTAKES = {
     "report table4 --published --format csv": "`--published` is for `--format html`",
     "report table4 --rows dpo-1 --format html": "a page has all rows",
     "report table4 --allow-fewer table4": "`--allow-fewer` goes with publishing",
-    "report table4 --publish --profile stand-in": "publish another profile's",
     "claims --published --seeds 0": "published scores have the seeds they have",
     "claims tabel4": "there is no table or figure `tabel4`; did you mean `table4`?",
     "store --yes": "give both, or neither",

@@ -102,7 +102,7 @@ def test_a_shell_completes_verbs_tables_and_profiles(process: Callable[..., Any]
     assert completed("harness cla", 1) == ["claims"]
     assert completed("harness show table1", 2)[:2] == ["table1", "table10"]
     assert completed("harness run all", 2) == ["all-offline", "all"]
-    assert completed("harness plan table4 --profile st", 4) == ["stand-in"]
+    assert completed("harness plan table4 --profile si", 4) == ["single-gpu"]
     assert completed("harness evaluate mt", 2) == ["mt_bench"]
 
 

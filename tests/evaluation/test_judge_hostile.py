@@ -24,7 +24,6 @@ from harness.endpoint.request import Message, Reply
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.lm_eval import evaluate_results, keep_results, read_results
 from harness.evaluation.benchmarks.mt_bench import parse_rating, ratings_from_judgments
-from harness.evaluation.benchmarks.own_annotator import preference
 from harness.evaluation.files import read_answers, read_records
 from harness.worlds.real.creator import EndpointGenerator
 from harness.worlds.real.scoring import COMPLEXITY, Scorer, ask, only_field
@@ -119,14 +118,6 @@ def test_a_count_that_is_no_number_is_no_count_and_the_reply_is_kept(
 def test_a_tool_call_of_another_form_is_none(calls: Any) -> None:
     reply = Reply({"choices": [{"message": {"content": None, "tool_calls": calls}}]})
     assert reply.tool_arguments is None
-    assert preference(reply, swapped=False) is None
-
-
-@pytest.mark.parametrize("text", [DEEP, DIGITS, f'{{"ordered_models": {DEEP}}}'])
-def test_hostile_arguments_of_a_ranking_are_no_preference(text: str) -> None:
-    call = {"function": {"name": "rank", "arguments": text}}
-    reply = Reply({"choices": [{"message": {"content": None, "tool_calls": [call]}}]})
-    assert preference(reply, swapped=False) is None
 
 
 @pytest.mark.parametrize("text", [DEEP, DIGITS, f'{{"score": {DIGITS}}}', f'{{"score": {DEEP}}}'])

@@ -21,6 +21,8 @@ from harness.runtime import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
+STAND_IN = Path(__file__).resolve().parents[1] / "stand_in"
+
 Digests = dict[str, dict[str, str]]
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed")
@@ -55,9 +57,18 @@ def two_nodes() -> Iterator[Any]:
 
 def start(work: Path, engine: str, *more: str) -> subprocess.Popen[str]:
     """Start table 4 with one seed by the command line: 118 stages."""
-    asked = ["table4", "--profile", "stand-in", "--seeds", "0", "--engine", engine, *more]
+    asked = [
+        "table4",
+        "--profile",
+        str(STAND_IN / "stand-in.yaml"),
+        "--seeds",
+        "0",
+        "--engine",
+        engine,
+        *more,
+    ]
     return subprocess.Popen(
-        [sys.executable, "-m", "harness.cli.main", "run", *asked],
+        [sys.executable, str(STAND_IN / "command.py"), "run", *asked],
         env={**os.environ, "HARNESS_WORK": str(work)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

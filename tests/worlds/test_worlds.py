@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from judge_stand_in import client_of
+from stand_in import server
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import NoReplyError
@@ -23,8 +23,6 @@ from harness.worlds import stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded.judge import complexity, quality
 from harness.worlds.lookup import answering, place_of, resolve, runtime_of, world_of
-from harness.worlds.mock import build, server
-from harness.worlds.mock.build import MockWorld
 from harness.worlds.needs import Demand, Requirement
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
@@ -324,31 +322,6 @@ def test_trees_grow_by_a_scorer_that_the_profile_names(monkeypatch: pytest.Monke
 def test_a_real_world_takes_nothing_from_the_embedded_one() -> None:
     with pytest.raises(UserError, match=r"takes `prompts.source` from the embedded world"):
         world_of(with_prompts(source=WORLD)).prompts()
-
-
-def test_the_mock_world_is_built_with_the_seed_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[int] = []
-    monkeypatch.setattr(build, "build", built.append)
-    monkeypatch.setattr(sys, "argv", ["-c", "/anywhere", "7"])
-    build.main()
-    assert built == [7]
-
-
-def test_mock_endpoints_are_named_while_they_serve_and_keep_their_port(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HARNESS_JUDGE_URL", "http://127.0.0.1:9/v1")
-    monkeypatch.setenv("HARNESS_JUDGE_KEY", "secret")
-    urls = []
-    for _ in range(2):
-        with MockWorld(PROFILES["stand-in"]).serving():
-            urls.append(os.environ["HARNESS_JUDGE_URL"])
-            assert os.environ["HARNESS_CREATOR_URL"] == urls[-1]
-            assert "HARNESS_JUDGE_KEY" not in os.environ
-        assert os.environ["HARNESS_JUDGE_URL"] == "http://127.0.0.1:9/v1"
-        assert os.environ["HARNESS_JUDGE_KEY"] == "secret"
-        assert "HARNESS_CREATOR_URL" not in os.environ
-    assert urls[0] == urls[1]
 
 
 def test_a_fault_of_the_mock_endpoint_is_shown_and_a_lost_client_is_not(

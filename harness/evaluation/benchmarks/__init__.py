@@ -1,5 +1,4 @@
 """The benchmarks of the paper, one file each: data, judge's prompts, reading of replies, scores.
 
-`alpaca_package` holds what AlpacaEval takes from the package of that name, `own_annotator` the same
-benchmark with an annotator of the user's own.
+`alpaca_package` holds what AlpacaEval takes from the package of that name.
 """

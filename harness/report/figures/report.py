@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, computed_field, model_validator
 
 from harness.registry.figures import AnyFigure
-from harness.registry.profile import MEANINGLESS, benchmark_of
+from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.figures import prompts
 from harness.report.figures.prompts import RewardData, ShareData
@@ -104,8 +104,6 @@ class FigureReport(Strict):
     """Root seeds asked for."""
     stand_in: bool
     """Whether the profile has other benchmarks in the places of the paper's."""
-    meaning: str | None = Field(default=None, exclude=True)
-    """What the numbers mean, where that is nothing; None elsewhere."""
     points: tuple[Point, ...]
     """Its numbers, computed from the data."""
     data: Annotated[Data, Field(discriminator="file")]
@@ -199,7 +197,6 @@ class FigureReport(Strict):
             ("Question", self.figure.question),
             ("Source", f"{source.paper}, section {source.section}, figure {source.figure}"),
             ("Profile", self.profile),
-            *([] if self.meaning is None else [("Meaning", self.meaning)]),
             ("Scale", self.scale + ("" if self.scale == "paper" else _COMPARED)),
             ("Seeds", ", ".join(map(str, self.seeds))),
             ("Intervals", self._intervals()),
@@ -279,8 +276,7 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
         profile=profile.name,
         scale=profile.scale,
         seeds=runs.seeds,
-        stand_in=profile.own_benchmarks,
-        meaning=None if profile.stand_ins is None else f"none: {MEANINGLESS}",
+        stand_in=profile.in_embedded_world,
         data=data,
         points=tuple(kind.points(figure, data)),
         origin=origin_of(runs, store, _benchmarks(runs, data)),

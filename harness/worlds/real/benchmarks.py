@@ -122,18 +122,8 @@ def are_tasks(identity: str) -> bool:
 
 
 def class_of(identity: str) -> type[Benchmark]:
-    """Return the class of a benchmark, by its identity or place.
-
-    Where AlpacaEval's form has an annotator of its own in the folder, no package is needed. In
-    AlpacaEval's own place that counts for nothing: its scores are its own annotator's.
-    """
-    from harness.evaluation.benchmarks import own_annotator
-
-    place, name = identity.partition("@")[0], _name_in(identity)
-    own = folder_of(place) / own_annotator.FILE_NAME
-    if name == "alpaca_eval" and place != benchmark_place(name) and own.is_file():
-        return own_annotator.OwnAnnotator
-    return benchmark_class(name)
+    """Return the class of a benchmark, by its identity or place."""
+    return benchmark_class(_name_in(identity))
 
 
 def benchmark_of_identity(identity: str) -> Benchmark:

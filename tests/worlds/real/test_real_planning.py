@@ -14,15 +14,13 @@ import pytest
 from full_size_data import write_data
 
 from harness.errors import UserError
-from harness.evaluation.benchmarks.alpaca_eval import AlpacaEval
-from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan
 from harness.trainer.runs import plan_table
 from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand
-from harness.worlds.real.benchmarks import benchmark_identity, class_of, gaps
+from harness.worlds.real.benchmarks import benchmark_identity, gaps
 from harness.worlds.real.models import digest_of_folder, identity_of
 from harness.worlds.real.world import INSTRUCTION
 
@@ -189,23 +187,6 @@ def test_a_benchmark_is_what_its_files_say(machine: Path, paper: Profile) -> Non
     assert benchmark_identity("mt_bench", declared) != identity
     with pytest.raises(UserError, match="are not those that this run was planned with"):
         runtime_of(identity).questions(identity)
-
-
-def test_words_of_ones_own_count_for_nothing_in_the_benchmarks_own_place(
-    machine: Path, paper: Profile
-) -> None:
-    """The same folder under a name of its own, as a profile has in `files`, is judged by them."""
-    write_benchmarks(machine / "benchmarks")
-    words = {"name": "mine", "system": "s", "prompt": "{instruction} {output_1} {output_2}"}
-    folder = machine / "benchmarks" / "alpaca-eval"
-    (folder / "annotator.json").write_text(json.dumps(words))
-    copied = machine / "benchmarks" / "mine" / "alpaca-eval"
-    copied.parent.mkdir()
-    copied.symlink_to(folder, target_is_directory=True)
-    declared = paper.benchmarks["alpaca_eval"]
-    assert class_of(benchmark_identity("alpaca_eval", declared)) is AlpacaEval
-    mine = declared.model_copy(update={"files": "mine/alpaca-eval"})
-    assert class_of(benchmark_identity("alpaca_eval", mine)) is OwnAnnotator
 
 
 def test_a_part_of_a_benchmark_is_not_the_benchmark(machine: Path, paper: Profile) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from harness.errors import HarnessError
 from harness.models.formats import Armo, PairPreferenceLLM, PairRM, SequenceClassifier
 from harness.models.loading import load_tokenizer, stop_token_ids, tokenize
 from harness.models.policy import generate
 from harness.models.reward_model import load_reward_model, score, win_probabilities
-from harness.worlds.mock import build
-from harness.worlds.mock.models import WRITERS
-from harness.worlds.mock.server import prompts
+from stand_in import build
+from stand_in.models import WRITERS
+from stand_in.server import prompts
 
 ANSWERS = ("A rod throws a shadow on a plate.", "It shows no hour after dark.", "Heat sets it.")
 
@@ -92,31 +90,7 @@ def test_a_seed_decides_the_weights(tmp_path: Path) -> None:
     assert weights[0] != weights[2]
 
 
-def test_what_is_there_is_not_made_again(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_there_is_not_made_again(work: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in work.rglob("*") if p.is_file()}
-    build.make_ready(0)
-    assert capsys.readouterr().err == ""
+    build.build()
     assert {p: p.stat().st_mtime_ns for p in work.rglob("*") if p.is_file()} == before
-    assert build.missing(0) == []
-    assert set(build.missing(1)) == set(build.folders())
-
-
-def test_a_changed_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a"}\n')
-    build.write_card(tmp_path, 0, "made up")
-    build.check("prompts", tmp_path)
-    assert json.loads((tmp_path / build.CARD).read_text())["seed"] == 0
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "b"}\n')
-    with pytest.raises(HarnessError, match="not those that were made there: delete the folder"):
-        build.check("prompts", tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    for name in ("HARNESS_MODELS", "HARNESS_BENCHMARKS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "file"))
-    with pytest.raises(HarnessError, match=r"the stand-ins cannot be made in .*HARNESS_WORK"):
-        build.make_ready(0)

@@ -1,4 +1,4 @@
-"""What the mock world says, and the endpoint that says it.
+"""What the stand-ins say, and the endpoint that says it.
 
 Everything is composed from the lists below, so that the same texts serve as human prompts, as the
 policy's demonstrations, as benchmark items and as what tokenizers are trained on. None of it is
@@ -278,37 +278,24 @@ ROLES = ("CREATOR", "SCORER", "JUDGE")
 
 
 @contextmanager
-def endpoints() -> Iterator[MockEndpoint]:
-    """Serve creator, scorer and judge, and name the address to the workers started meanwhile.
+def endpoints(kind: type[MockEndpoint] = MockEndpoint) -> Iterator[MockEndpoint]:
+    """Serve creator, scorer and judge, and name the address in the environment.
 
-    What a user has set for real endpoints is never asked in the mock models' name, and is put back
-    afterwards. Kept replies are filed under the endpoint's address, so the server takes the port
-    it had before wherever that is free: a run that was stopped finds the replies it had.
+    Kept replies are filed under the endpoint's address, so the server takes the port it had before
+    wherever that is free: a run that was stopped finds the replies it had.
     """
-    given = {f"HARNESS_{role}_{what}": None for role in ROLES for what in ("KEY", "BUDGET_USD")}
-    with _server() as server:
-        named = {**given, **{f"HARNESS_{role}_URL": server.url for role in ROLES}}
-        before = {name: os.environ.get(name) for name in named}
-        _set(named)
-        try:
-            yield server
-        finally:
-            _set(before)
+    with _server(kind) as server:
+        for role in ROLES:
+            os.environ[f"HARNESS_{role}_URL"] = server.url
+            os.environ[f"HARNESS_{role}_PRICE"] = "0,0"
+        yield server
 
 
-def _server() -> MockEndpoint:
+def _server(kind: type[MockEndpoint]) -> MockEndpoint:
     file = work_dir() / "stand-in-port"
     with suppress(OSError, ValueError, OverflowError):
-        return MockEndpoint(port=int(file.read_text(encoding="utf-8")))
-    server = MockEndpoint()
+        return kind(port=int(file.read_text(encoding="utf-8")))
+    server = kind()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{server.server.server_address[1]}\n", encoding="utf-8")
     return server
-
-
-def _set(variables: dict[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
-COMMAND = [sys.executable, "-m", "harness.cli.main"]
-ON_STAND_INS = ("--profile", "stand-in")
+ROOT = HERE.parents[1]
+COMMAND = [sys.executable, str(HERE / "command.py")]
+ON_STAND_INS = ("--profile", str(HERE / "stand-in.yaml"))
 ONE_ROW = ("run", "table4", *ON_STAND_INS, "--rows", "dpo-1", "--seeds", "0")
 
 # Two minutes of processor time in all; the limit leaves room for a machine that is busy.
@@ -52,7 +52,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("whole") / "work"
     done = harness(work, "run", "table4", *ON_STAND_INS, "--seeds", "0-1")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("making the stand-ins") == 1
     return work
 
 
@@ -96,24 +95,14 @@ def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
     assert stages(whole) == before
 
 
-def test_the_head_of_the_report_says_that_its_numbers_mean_nothing(whole: Path) -> None:
+def test_the_head_of_the_report_names_the_models(whole: Path) -> None:
     for form in ("terminal", "markdown"):
         report = harness(whole, "report", "table4", *ON_STAND_INS, "--format", form)
         assert report.returncode == 0, report.stderr
         head = " ".join(report.stdout.partition("Arena-Hard v0.1 ·")[0].split())
-        assert "small stand-ins, random or made up, so the numbers mean nothing" in head
+        assert "toy" in head
         assert "stand-in/gemma-2@files-" in head
         assert "stand-in/ArmoRM@files-" in head
-
-
-def test_nothing_is_published_or_judged_of_them(whole: Path) -> None:
-    refused = harness(whole, "report", "table4", *ON_STAND_INS, "--publish")
-    assert refused.returncode == 2
-    assert "the numbers mean nothing; publish another profile's" in refused.stderr
-    claims = harness(whole, "claims", "table4", *ON_STAND_INS, "--json")
-    assert claims.returncode == 0, claims.stderr
-    verdicts = {verdict["verdict"] for verdict in json.loads(claims.stdout)["items"]}
-    assert verdicts <= {"not_run", "not_testable"}
 
 
 def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) -> None:
@@ -141,7 +130,7 @@ def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) ->
             .to_pylist()
         )
         for m in found
-        if m["kind"] == "answer" and "alpaca" in m["settings"]["benchmark"]
+        if m["kind"] == "answer" and "ranked" in m["settings"]["benchmark"]
     }
     assert len(answers) > 9, "training has to change what the policy says"
 
@@ -177,13 +166,7 @@ def test_a_judge_that_is_lost_in_the_middle_is_one_sentence_and_costs_no_work(
     whole: Path, shared: dict[str, str], tmp_path: Path
 ) -> None:
     """MT-Bench asks for 16 ratings, of which 5 arrive; all else of the row is computed."""
-    lost = subprocess.run(
-        [sys.executable, str(HERE / "hostile_harness.py"), *ONE_ROW],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(tmp_path, HOSTILE_AFTER="5", **shared),
-    )
+    lost = harness(tmp_path, *ONE_ROW, STAND_IN_RATINGS="5", **shared)
     assert lost.returncode == 1, lost.stderr
     assert "Traceback" not in lost.stdout + lost.stderr
     assert "has no model stand-in/judge" in lost.stderr
@@ -194,12 +177,17 @@ def test_a_judge_that_is_lost_in_the_middle_is_one_sentence_and_costs_no_work(
     assert all(scores(whole)[f] == rows for f, rows in scores(tmp_path).items())
 
 
-@pytest.mark.parametrize(
-    "command", [("list",), ("show", "table4"), ("doctor",), ("why", "table4/dpo-1", *ON_STAND_INS)]
-)
-def test_the_other_commands_know_the_profile(whole: Path, command: tuple[str, ...]) -> None:
-    done = harness(whole, *command)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    if command != ("show", "table4"):
-        assert "stand-in" in done.stdout
+def test_a_run_without_its_endpoints_is_refused_before_anything_is_computed(
+    shared: dict[str, str], tmp_path: Path
+) -> None:
+    """The models and benchmarks are there, the prompts are not made here, and nobody serves."""
+    refused = subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", "plan", "table4", *ON_STAND_INS],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(tmp_path, **shared),
+    )
+    assert refused.returncode == 2
+    assert "stand-in-prompts/prompts.jsonl" in refused.stderr
+    assert "Traceback" not in refused.stderr

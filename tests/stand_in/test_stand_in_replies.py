@@ -15,12 +15,12 @@ from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.evaluation.benchmark import Benchmark, Judge
 from harness.evaluation.benchmarks.arena_hard import ArenaHard, parse_verdict
 from harness.evaluation.benchmarks.mt_bench import MtBench
-from harness.evaluation.benchmarks.own_annotator import OwnAnnotator, preference
 from harness.evaluation.files import Answer, Answers
-from harness.worlds.mock import build
-from harness.worlds.mock.server import VERDICTS, MockEndpoint, answer, completion, prompts
 from harness.worlds.real.creator import METHODS, EndpointGenerator, ModelCreator, load_scheme
 from harness.worlds.real.scoring import SCORES, TOPIC, TOPICS, Scorer, ask_about_all
+from stand_in import build
+from stand_in.annotator import Ranked, preference
+from stand_in.server import VERDICTS, MockEndpoint, answer, completion, prompts
 
 
 def client(server: MockEndpoint, folder: Path) -> Client:
@@ -78,7 +78,7 @@ def test_all_three_benchmarks_are_judged_without_a_gap(work: Path, tmp_path: Pat
     kinds: list[Benchmark] = [
         ArenaHard.load(folder["arena-hard"]),
         MtBench.load(folder["mt-bench"]),
-        OwnAnnotator.load(folder["alpaca-eval"]),
+        Ranked.load(folder["ranked"]),
     ]
     with MockEndpoint() as server:
         for benchmark in kinds:

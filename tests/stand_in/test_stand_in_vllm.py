@@ -2,7 +2,7 @@
 
     HARNESS_VLLM_PYTHON=.../bin/python HARNESS_VLLM_ARGS=--enforce-eager \
         VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=1 \
-        python -m pytest -m slow tests/worlds/mock/test_stand_in_vllm.py
+        python -m pytest -m slow tests/stand_in/test_stand_in_vllm.py
 
 `harness/inference/environments/vllm-cpu.txt` says how it is installed without a GPU. A server is
 started for each policy that answers; two rows and one seed have three.
@@ -38,13 +38,17 @@ def test_table4_completes_with_a_vllm_server(tmp_path: Path) -> None:
         for name, value in os.environ.items()
         if name.startswith(kept) or not name.startswith(("HARNESS_", "MLFLOW_"))
     }
-    asked = ("run", "table4", "--profile", "stand-in", "--rows", ",".join(ROWS), "--seeds", "0")
+    profile = tmp_path / "served.yaml"
+    text = (HERE / "stand-in.yaml").read_text()
+    assert "engine: transformers" in text
+    profile.write_text(text.replace("engine: transformers", "engine: vllm"))
+    asked = ("run", "table4", "--profile", str(profile), "--rows", ",".join(ROWS), "--seeds", "0")
     done = subprocess.run(
-        [sys.executable, str(HERE / "vllm_harness.py"), *asked, "--jobs", "1", "--json"],
+        [sys.executable, str(HERE / "command.py"), *asked, "--jobs", "1", "--json"],
         capture_output=True,
         text=True,
         check=False,
-        env={**bare, "PYTHONPATH": str(HERE.parents[2]), "HARNESS_WORK": str(tmp_path)},
+        env={**bare, "PYTHONPATH": str(HERE.parents[1]), "HARNESS_WORK": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
     cells = json.loads(done.stdout)["items"]

@@ -1,4 +1,4 @@
-"""The mock policy and reward models, and their tokenizers: small, of the published forms.
+"""The stand-in policy and reward models, and their tokenizers: small, of the published forms.
 
 The policy is a small Gemma-2, trained for some seconds until it says short sentences and closes its
 turn. Reward models have random weights, wide, so that answers are told apart. Each is built by the
@@ -30,7 +30,7 @@ from transformers import (
 from harness.models import formats
 from harness.models.loading import END_OF_TURN, silence_progress_bars, tokenize
 from harness.worlds.embedded.pretrain import IGNORED, descent, padded, reproducible
-from harness.worlds.mock.server import all_texts, demonstrations
+from stand_in.server import all_texts, demonstrations
 
 if TYPE_CHECKING:
     from transformers import DebertaV2Tokenizer, PreTrainedTokenizerFast

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
-from harness.worlds.mock import build
-
-torch.set_num_threads(1)
-
-SEED = 0
+from harness.extensions import BENCHMARKS
+from harness.registry.declared import named_profile
+from harness.registry.profile import Profile
+from stand_in import build
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +20,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("HARNESS_MODELS", "HARNESS_BENCHMARKS"):
             patch.delenv(name, raising=False)
         patch.setenv("HARNESS_WORK", str(work))
-        build.build(SEED)
+        build.build()
     return work
 
 
@@ -32,4 +30,12 @@ def work(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HARNESS_MODELS", "HARNESS_BENCHMARKS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HARNESS_WORK", str(made))
+    monkeypatch.setattr(BENCHMARKS, "_added", dict(BENCHMARKS._added))
+    build.learn_benchmark()
     return made
+
+
+@pytest.fixture
+def profile(work: Path) -> Profile:
+    """Return the profile of the stand-ins."""
+    return named_profile(str(build.PROFILE))
