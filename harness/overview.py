@@ -290,8 +290,7 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
     yield cost.ASSUMPTIONS, cost.assumptions
-    yield cost.GPUS, cost.known_gpus
-    yield cost.SHAPES, cost.known_shapes
+    yield cost.SPEEDS, cost.speeds
     yield OWN_TEMPLATES, partial(read_templates, OWN_TEMPLATES)
     yield SHIPPED, read_prices
     for name in shipped_configurations():

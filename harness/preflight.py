@@ -355,18 +355,17 @@ def _gpus_for(profile: Profile, kinds: Kinds) -> Iterator[Requirement]:
 
 def _disk(demand: Demand, lacking: list[str]) -> Requirement:
     """Return the disk for what is to be downloaded, and for what trainings leave."""
-    from harness.cost.assumptions import assumptions, shape_of
+    from harness.cost.assumptions import assumptions, parameters_of
 
     kinds, more = demand.stages, ""
     each, profile = assumptions().disk, demand.profile
-    sizes = [shape_of(model) for model in lacking]
-    gb = sum(shape.parameters * each.parameter for shape in sizes if shape is not None) / GB
-    policy = shape_of(profile.policy)
+    gb = sum((parameters_of(model) or 0) * each.parameter for model in lacking) / GB
+    policy = parameters_of(profile.policy)
     if policy is None:
         gb += SMALL_RUN_GB if kinds is None else SMALL_STAGE_GB * sum(kinds.values())
     else:
         count = sum(kinds.get(kind, 0) for kind in factory.TRAINING_KINDS) if kinds else 1
-        gb += policy.parameters * (each.parameter * count + each.checkpoint * bool(count)) / GB
+        gb += policy * (each.parameter * count + each.checkpoint * bool(count)) / GB
         more = f" for models that are missing and {counted(count, 'training')}"
     if kinds is None and profile.priced_for is not None:
         more += f"; `harness plan all --profile {profile.asked_as}` says what all takes"

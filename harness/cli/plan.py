@@ -142,8 +142,8 @@ def print_left_out(out: Console, summary: Summary) -> None:
 def _print_price(out: Console, price: Price) -> None:
     """Print a price: totals, their parts, and what they assume."""
     out.print(
-        "\nWhat is left is estimated to take the following. It is arithmetic on the assumptions "
-        "below; nothing of it was measured at this scale.",
+        "\nWhat is left is estimated to take the following: arithmetic on the assumptions below, "
+        f"and {_speeds(price)}.",
         soft_wrap=True,
     )
     for line in (_hours(price), _dollars(price), _disk(price)):
@@ -151,6 +151,14 @@ def _print_price(out: Console, price: Price) -> None:
     _print_kinds(out, price)
     _print_calls(out, price)
     _print_assumptions(out, price)
+
+
+def _speeds(price: Price) -> str:
+    """Return whose speeds the estimate rests on."""
+    timed = [name for name, kind in price.gpu_hours.by_kind.items() if kind.measured]
+    if not timed:
+        return "nothing of it was measured at this scale"
+    return f"for {', '.join(timed)} on the speed of those of its stages that are done"
 
 
 def _hours(price: Price) -> str:
@@ -251,10 +259,11 @@ def _print_calls(out: Console, price: Price) -> None:
 
 def _print_assumptions(out: Console, price: Price) -> None:
     rows = [(name, str(one.value), one.source) for name, one in price.assumptions.items()]
-    sheet = price.hardware
-    if sheet is not None:
-        peak = f"{sheet.flops / 1e12:g} TFLOP/s, {sheet.bandwidth / 1e12:g} TB/s"
-        rows.append((sheet.gpu, f"{peak}, {sheet.memory / 1e9:g} GB", "its maker's data sheet"))
+    gpu = price.hardware
+    if gpu is not None:
+        each = ((name, getattr(gpu, name)) for name in ("generating", "reading", "training"))
+        said = ", ".join(f"{name} {'unknown' if n is None else f'{n:g}'}" for name, n in each)
+        rows.append((f"{gpu.gpu}: parameters x tokens a second", said, gpu.source))
     out.print()
     out.print(Grid(("assumed", "value", "source"), rows, right="1"))
 

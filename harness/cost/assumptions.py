@@ -1,10 +1,4 @@
-"""What the cost model is given, as data with sources: assumptions, GPUs, and shapes of models.
-
-A matrix of m x n takes 2mn operations for each token. Embedding a token is a look-up and takes
-none, so a scorer's table of embeddings is not counted, and a language model's only as its head.
-Attention reads what came before: on average half of a sequence of s tokens, 2 x 2 x s/2 operations
-for each head's dimension.
-"""
+"""What an estimate is made of, as data with sources: lengths, speeds of GPUs, sizes of models."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from harness.errors import UserError
 from harness.registry.documents import nearest, read_declared, read_document
@@ -20,8 +14,7 @@ from harness.registry.profile import Profile, sources
 from harness.strict import Strict
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
-GPUS = Path(__file__).with_name("gpus.yaml")
-SHAPES = Path(__file__).with_name("model_shapes.yaml")
+SPEEDS = Path(__file__).with_name("speeds.yaml")
 
 MOST_GPUS = 100_000
 """More is a slip of the finger."""
@@ -81,27 +74,12 @@ class Creator(Strict):
     retried: float
 
 
-class GpuUse(Strict):
-    """How well a GPU is used."""
-
-    training: float
-    scoring: float
-    decoding_flops: float
-    decoding_bandwidth: float
-    memory: float
-    sequences: int
-    checkpointing: bool
-    start_s: float
-
-
 class Disk(Strict):
     """Bytes."""
 
     parameter: int
     moments: int
     checkpoint: int
-    token: int
-    row: int
 
 
 class Uncertainty(Strict):
@@ -112,19 +90,19 @@ class Uncertainty(Strict):
 
 
 class Assumptions(Strict):
-    """Everything the cost model assumes."""
+    """Everything that is assumed of every plan."""
 
     tokens: Tokens
     benchmarks: Benchmarks
     creator: Creator
-    gpu: GpuUse
+    start_s: float
     disk: Disk
     uncertainty: Uncertainty
 
 
 @cache
 def assumptions() -> Assumptions:
-    """Return what the cost model assumes."""
+    """Return what is assumed of every plan."""
     return read_declared(ASSUMPTIONS, Assumptions, "the assumptions")[0]
 
 
@@ -135,18 +113,18 @@ def listed() -> Mapping[str, tuple[Any, str]]:
 
 
 class Gpu(Strict):
-    """A GPU's data sheet."""
+    """A GPU: bytes of memory, and parameters times tokens a second; null is not known."""
 
-    flops: float
-    """Dense bf16 operations in a second, at most."""
-    bandwidth: float
-    """Bytes of its memory read in a second, at most."""
     memory: float
-    """Bytes of memory."""
+    generating: float | None
+    reading: float | None
+    training: float | None
+    source: str
 
 
-class _Gpus(Strict):
+class _Speeds(Strict):
     gpus: dict[str, Gpu]
+    models: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -159,9 +137,14 @@ class Hardware:
 
 
 @cache
-def known_gpus() -> Mapping[str, Gpu]:
-    """Return the GPUs that are known, by name."""
-    return read_declared(GPUS, _Gpus, "`gpus`")[0].gpus
+def speeds() -> _Speeds:
+    """Return the GPUs whose speed is known, and the parameters of models, by name."""
+    return read_declared(SPEEDS, _Speeds, "`gpus` and `models`")[0]
+
+
+def parameters_of(identity: str) -> int | None:
+    """Return the parameters of a model by its identity, `owner/name@revision`, where known."""
+    return speeds().models.get(identity.partition("@")[0])
 
 
 def hardware_of(
@@ -175,79 +158,14 @@ def hardware_of(
     name = gpu or (named.gpu if named else None)
     if name is None:
         return None
-    if name not in known_gpus():
+    known = speeds().gpus
+    if name not in known:
         raise UserError(
-            f"no data sheet of a GPU `{name}` is known{nearest(name, known_gpus())}; known are "
-            f"{', '.join(known_gpus())}"
+            f"nothing is known of a GPU `{name}`{nearest(name, known)}; known are "
+            f"{', '.join(known)}"
         )
     number = count if count is not None else (named.gpus if named else 1)
     if not 1 <= number <= MOST_GPUS:
         shown = number if abs(number) < 10**20 else "(too large)"
         raise UserError(f"`--gpus {shown}` is no number of GPUs; give one from 1 to {MOST_GPUS}")
-    return Hardware(name, known_gpus()[name], number)
-
-
-class Shape(Strict):
-    """A transformer's sizes."""
-
-    parameters: int
-    """Numbers in the published weights."""
-    layers: int
-    """Layers."""
-    hidden: int
-    """Width of the residual stream."""
-    intermediate: int
-    """Width of the feed-forward layer."""
-    heads: int
-    """Attention heads."""
-    kv_heads: int
-    """Heads of keys and values."""
-    head_dim: int
-    """Width of a head."""
-    vocabulary: int
-    """Tokens in the vocabulary."""
-    tied: bool
-    """Whether the language head is the table of embeddings."""
-    head: Literal["language", "scalar"]
-    """What is read off the last layer."""
-    gated: bool = True
-    """Whether the feed-forward layer has a gate, a third matrix."""
-    biases: bool = False
-    """Whether linear maps have biases."""
-
-    @property
-    def layer_matrices(self) -> int:
-        """Numbers in the matrices of one layer."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        feed_forward = self.hidden * self.intermediate * (3 if self.gated else 2)
-        return attention + feed_forward
-
-    @property
-    def matrices(self) -> int:
-        """Numbers in the matrices that each token is multiplied with, the head's included."""
-        head = self.vocabulary * self.hidden if self.head == "language" else 0
-        return self.layers * self.layer_matrices + head
-
-    def forward_flops(self, length: float) -> float:
-        """Return the operations for one token of a sequence of a length, in the mean."""
-        attention = 2 * self.layers * self.heads * self.head_dim * length
-        return 2.0 * self.matrices + attention
-
-    def cache_bytes(self, width: int = 2) -> int:
-        """Return the bytes of keys and values that a token leaves, at a number's width."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * width
-
-
-class _Shapes(Strict):
-    models: dict[str, Shape]
-
-
-@cache
-def known_shapes() -> Mapping[str, Shape]:
-    """Return the shapes of the models that are known, by name."""
-    return read_declared(SHAPES, _Shapes, "`models`")[0].models
-
-
-def shape_of(identity: str) -> Shape | None:
-    """Return the shape of a model by its identity, `owner/name@revision`; None if not known."""
-    return known_shapes().get(identity.partition("@")[0])
+    return Hardware(name, known[name], number)

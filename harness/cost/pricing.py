@@ -13,15 +13,16 @@ from harness.cost.assumptions import (
     Uncertainty,
     assumptions,
     listed,
-    shape_of,
+    parameters_of,
 )
-from harness.cost.costing import Calls, Costing, StageCost
-from harness.cost.stages import stage_cost
+from harness.cost.work import Calls, Costing, StageCost, parameters, stage_cost
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
+from harness.trainer.factory import needs_of
+from harness.worlds.needs import MODELS
 from harness.worlds.real.models import Role, price_of
 
 HOUR = 3600.0
@@ -29,7 +30,7 @@ GB = 1e9
 
 
 class PricedHardware(Gpu):
-    """The GPUs a plan is priced for, with the data sheet of one."""
+    """The GPUs a plan is priced for, with what is known of one."""
 
     gpu: str
     """Its name."""
@@ -46,6 +47,8 @@ class KindPrice(Strict):
     """Of those whose time is known."""
     unknown: int
     """Stages whose time is not."""
+    measured: bool
+    """Whether their speed is that of the plan's own stages."""
     gb: float
     """What they leave on disk."""
 
@@ -101,7 +104,7 @@ class DiskGb(Strict):
     in_passing: float
     """The most that a stage needs besides while it runs."""
     models: dict[str, float | None]
-    """Each model; null where its shape is not known."""
+    """Each model; null where its size is not known."""
 
 
 class Assumed(Strict):
@@ -122,40 +125,97 @@ class Price(Strict):
     assumptions: dict[str, Assumed]
 
 
+class Speeds:
+    """Tells the GPU seconds of stages: by those that are done, or by the table of speeds."""
+
+    def __init__(self, profile: Profile, hardware: Hardware | None) -> None:
+        self._profile = profile
+        self._hardware = hardware
+        self._needs = needs_of(profile)
+        self._took: dict[str, tuple[float, float]] = {}
+
+    def gpus_of(self, kind: str) -> int:
+        """Return how many GPUs a stage of a kind holds: as many as it needs, of those there are."""
+        if self._hardware is None:
+            return 0
+        there, needed = self._hardware.count, self._needs.of(kind).gpus
+        # A profile that says nothing of its stages gives each the whole machine.
+        return min(there, max(1, needed)) if self._profile.hardware else there
+
+    def learn(self, stage: Stage, cost: StageCost, wall_s: float) -> None:
+        """Take in how long a stage took that is done."""
+        tokens, seconds = self._took.get(stage.kind, (0.0, 0.0))
+        tokens += sum(part.number for part in cost.tokens)
+        self._took[stage.kind] = tokens, seconds + wall_s * self.gpus_of(stage.kind)
+
+    def measured(self, kind: str) -> bool:
+        """Return whether stages of a kind were timed."""
+        return all(self._took.get(kind, (0.0,)))
+
+    def gpu_s(self, stage: Stage, cost: StageCost) -> float | str:
+        """Return the GPU seconds of a stage, over all that it holds, or why they are not known."""
+        if self._hardware is None or not cost.tokens:
+            return 0.0
+        if self.measured(stage.kind):
+            tokens, seconds = self._took[stage.kind]
+            return seconds * sum(part.number for part in cost.tokens) / tokens
+        gpu, held = self._hardware.gpu, self.gpus_of(stage.kind)
+        total = assumptions().start_s * held
+        for part in cost.tokens:
+            name, size = part.model.partition("@")[0], parameters_of(part.model)
+            speed = getattr(gpu, part.verb)
+            if size is None:
+                return f"the size of {name} is not known"
+            if size * assumptions().disk.parameter > gpu.memory * held:
+                return f"{name} does not fit on {held} {self._hardware.name}"
+            if speed is None:
+                return f"the speed of a {self._hardware.name} in {part.verb} is not known"
+            total += part.number * size / speed
+        return total
+
+
 def price(
     stages: Iterable[Stage],
     profile: Profile,
     hardware: Hardware | None,
-    done: Iterable[str] = (),
+    done: Mapping[str, float | None] | None = None,
 ) -> Price:
-    """Price the distinct stages of a plan that are left, given the fingerprints of those done.
+    """Price the distinct stages of a plan that are left.
 
-    A stage comes after its inputs.
+    Those that are done are given by their fingerprints, with the seconds they took where these
+    tell how fast the hardware is. A stage comes after its inputs.
 
     Raises:
         KeyError: a stage is of a kind that only the embedded world has.
         UserError: a price that the user gives cannot be read.
     """
-    assumed = assumptions()
-    finished = set(done)
-    left = list({s.fingerprint: s for s in stages if s.fingerprint not in finished}.values())
-    costing = Costing(profile, hardware, assumed)
-    costs: dict[str, list[StageCost]] = {}
+    assumed, finished = assumptions(), done or {}
+    costing, speeds = Costing(profile), Speeds(profile, hardware)
+    distinct = {stage.fingerprint: stage for stage in stages}
+    left = [stage for name, stage in distinct.items() if name not in finished]
+    waiting = {stage.kind for stage in left}
+    for name, seconds in finished.items():
+        stage = distinct.get(name)
+        if stage is not None and seconds is not None and stage.kind in waiting:
+            speeds.learn(stage, stage_cost(costing, stage), seconds)
+    costs: dict[str, list[tuple[StageCost, float | str]]] = {}
     ends: dict[str, float] = {}
     for stage in left:
         cost = stage_cost(costing, stage)
-        costs.setdefault(stage.kind, []).append(cost)
+        seconds = speeds.gpu_s(stage, cost)
+        costs.setdefault(stage.kind, []).append((cost, seconds))
         begins = max((ends.get(s.fingerprint, 0.0) for s in stage.inputs.values()), default=0.0)
-        ends[stage.fingerprint] = begins + (cost.gpu_s or 0.0) / max(1, costing.gpus_of(stage.kind))
-    chain_s = max(ends.values(), default=0.0)
-    every = [cost for of_kind in costs.values() for cost in of_kind]
+        took = 0.0 if isinstance(seconds, str) else seconds / max(1, speeds.gpus_of(stage.kind))
+        ends[stage.fingerprint] = begins + took
+    every = [cost for of_kind in costs.values() for cost, _ in of_kind]
+    hours = _gpu_hours(costs, speeds, hardware, max(ends.values(), default=0.0))
     return Price(
         hardware=None
         if hardware is None
         else PricedHardware(gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()),
-        gpu_hours=_gpu_hours(costs, hardware, chain_s),
+        gpu_hours=hours,
         usd=_dollars(call for cost in every for call in cost.calls),
-        disk_gb=_disk(every, _spent(costing, left), _models(left, assumed)),
+        disk_gb=_disk(every, _spent(left, assumed), _models(left, assumed)),
         uncertainty=assumed.uncertainty,
         assumptions={
             name: Assumed(value=value, source=source) for name, (value, source) in listed().items()
@@ -164,25 +224,28 @@ def price(
 
 
 def _gpu_hours(
-    costs: Mapping[str, Sequence[StageCost]], hardware: Hardware | None, chain_s: float
+    costs: Mapping[str, Sequence[tuple[StageCost, float | str]]],
+    speeds: Speeds,
+    hardware: Hardware | None,
+    chain_s: float,
 ) -> GpuHours:
     """Return the GPU hours of stages by their kind; their longest chain takes so many seconds."""
-    by_kind = {}
+    by_kind, unknown = {}, dict[str, None]()
     for kind, of_kind in costs.items():
-        known = [cost.gpu_s for cost in of_kind if cost.gpu_s is not None]
+        known = [seconds for _, seconds in of_kind if not isinstance(seconds, str)]
+        unknown |= dict.fromkeys(seconds for _, seconds in of_kind if isinstance(seconds, str))
         by_kind[kind] = KindPrice(
             stages=len(of_kind),
             gpu_hours=sum(known) / HOUR,
             unknown=len(of_kind) - len(known),
-            gb=sum(cost.kept for cost in of_kind) / GB,
+            measured=speeds.measured(kind),
+            gb=sum(cost.kept for cost, _ in of_kind) / GB,
         )
     total = sum(kind.gpu_hours for kind in by_kind.values())
-    reasons = (cost.unknown for of_kind in costs.values() for cost in of_kind if cost.unknown)
-    unknown = list(dict.fromkeys(reasons))
     return GpuHours(
         known=total,
         complete=not unknown,
-        unknown=unknown,
+        unknown=list(unknown),
         wall_hours=None if hardware is None else max(total / hardware.count, chain_s / HOUR),
         by_kind=by_kind,
     )
@@ -220,13 +283,12 @@ def _dollars(found: Iterable[Calls]) -> Dollars:
     )
 
 
-def _spent(costing: Costing, stages: Iterable[Stage]) -> float:
+def _spent(stages: Iterable[Stage], assumed: Assumptions) -> float:
     """Return the GB of weights and moments of the segments that another segment goes on from."""
     online = [stage for stage in stages if stage.kind == "online"]
     before = {needed.fingerprint for stage in online for needed in stage.inputs.values()}
-    disk = costing.assumed.disk
-    left = (costing.parameters(stage) for stage in online if stage.fingerprint in before)
-    return sum(left) * (disk.parameter + disk.moments) / GB
+    left = (parameters(stage) for stage in online if stage.fingerprint in before)
+    return sum(left) * (assumed.disk.parameter + assumed.disk.moments) / GB
 
 
 def _disk(costs: Sequence[StageCost], spent: float, models: dict[str, float | None]) -> DiskGb:
@@ -244,16 +306,14 @@ def _disk(costs: Sequence[StageCost], spent: float, models: dict[str, float | No
 
 def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | None]:
     """Return the GB of each model that the stages load from outside the store."""
-    from harness.worlds.needs import MODELS
-
     found: dict[str, float | None] = {}
     for stage in stages:
         for setting in MODELS:
             identity = stage.settings.get(setting)
             if isinstance(identity, str):
-                shape = shape_of(identity)
-                size = None if shape is None else shape.parameters * assumed.disk.parameter / GB
-                found[identity.partition("@")[0]] = size
+                size = parameters_of(identity)
+                gb = None if size is None else size * assumed.disk.parameter / GB
+                found[identity.partition("@")[0]] = gb
     return found
 
 
@@ -284,8 +344,8 @@ def _over_hours(hours: GpuHours, limit: float | None) -> Iterator[str]:
         return
     if hours.unknown:
         yield (
-            f"--max-gpu-hours cannot be held, because {'; '.join(hours.unknown)}; add its shape to "
-            "harness/cost/model_shapes.yaml or leave the limit out"
+            f"--max-gpu-hours cannot be held, because {'; '.join(hours.unknown)}; leave the limit "
+            "out, or let a first stage of each kind be computed, whose speed then holds"
         )
     elif hours.known > limit:
         yield (

@@ -195,9 +195,14 @@ class RunPlan:
         from harness.cost.pricing import price
 
         hardware = hardware_of(profile, self.options.gpu, self.options.gpus)
-        stages = list(self.stages)
-        done = [s.fingerprint for s in stages if self.store.status(s.fingerprint) == "done"]
-        return price(stages, profile, hardware, done)
+        # What was computed tells the speed of the profile's GPUs, and not of others.
+        timed = self.options.gpu is None
+        done = {
+            name: self.store.manifest(name).get("wall_s") if timed else None
+            for name, state in self._states.items()
+            if state == "done"
+        }
+        return price(self.stages, profile, hardware, done)
 
     def refuse_over_limits(self) -> None:
         """Refuse a plan whose price passes a limit."""

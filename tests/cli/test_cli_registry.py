@@ -100,7 +100,7 @@ def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
         "ok": True,
         "tables": 15,
         "figures": 8,
-        "profiles": 4,
+        "profiles": 3,
         "sweeps": 8,
         "figure_claims": 9,
         "deviations": 41,
@@ -119,7 +119,7 @@ def test_validate_reads_every_declaration_there_is(
     read: set[Path] = set()
     real = documents.read_text
     monkeypatch.setattr(documents, "read_text", lambda path: (read.add(path), real(path))[1])
-    for cached in (cost.known_gpus, cost.known_shapes, cost.assumptions):
+    for cached in (cost.speeds, cost.assumptions):
         cached.cache_clear()
     assert says("validate", "validate")["ok"]
     places = [*declaration_dirs(), PACKAGE]
@@ -132,7 +132,7 @@ def test_validate_reads_every_declaration_there_is(
         "harness.sweep.declaration.FOLDER",
         "harness.registry.declared.FILE",
         "harness.worlds.real.creator.OWN_TEMPLATES",
-        "harness.cost.assumptions.SHAPES",
+        "harness.cost.assumptions.SPEEDS",
     ],
 )
 def test_validate_names_the_problems_of_further_declarations(
@@ -140,7 +140,7 @@ def test_validate_names_the_problems_of_further_declarations(
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("strange: 1\nstrange: 2\n", encoding="utf-8")
-    cost.known_shapes.cache_clear()
+    cost.speeds.cache_clear()
     monkeypatch.setattr(target, tmp_path if target.endswith("FOLDER") else wrong)
     problems = says("validate", "validate", code=2)["problems"]
     assert {(p["file"], p["line"]) for p in problems} >= {(str(wrong), 1), (str(wrong), 2)}

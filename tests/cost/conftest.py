@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cost.assumptions import Hardware, assumptions, hardware_of
-from harness.cost.costing import Costing
+from harness.cost.assumptions import Hardware, hardware_of
+from harness.cost.work import Costing
 from harness.registry.profile import Profile
 from harness.trainer.plan import Planner
 from harness.worlds.real.world import RealWorld
@@ -45,5 +45,5 @@ def h100s(paper: Profile) -> Hardware:
 
 
 @pytest.fixture
-def costing(paper: Profile, h100s: Hardware) -> Costing:
-    return Costing(paper, h100s, assumptions())
+def costing(paper: Profile) -> Costing:
+    return Costing(paper)
