@@ -503,7 +503,7 @@ def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
 
 
 def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
-    """The embedded world has none; at an endpoint a refusal is an unusable rewrite."""
+    """The embedded world has none; at an endpoint its rewrites are looked at."""
     own = table(tmp_path, "harder_table", "creator: {method: harder}")
     mine = plugin(tmp_path, CREATOR.format(version="1"))
     done = harness(tmp_path, "--plugin", str(mine), "plan", str(own))
@@ -517,7 +517,7 @@ def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
         "from harness.worlds.lookup import runtime_of\n"
         f"plan = harness.load({str(own)!r}, 'paper', seeds=[0]).plan()\n"
         "(s,) = [stage.settings for stage in plan.stages if stage.kind == 'evolve']\n"
-        "replies = iter(['Prove that 2 and 2 are 4.', 'Sorry, I cannot help with this request.'])\n"
+        "replies = iter(['Prove that 2 and 2 are 4.', '2 and 2: what is 2?'])\n"
         "with StandIn(lambda body: completion(next(replies))) as server:\n"
         "    os.environ['HARNESS_CREATOR_URL'] = server.url\n"
         "    creator = runtime_of(s['creator']).evolver(s).creator\n"
@@ -531,7 +531,7 @@ def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
     assert told == "Make it harder: What is 2 and 2?"
     assert made == [
         ["Prove that 2 and 2 are 4.", "harder", None],
-        [None, "harder", "refusal"],
+        [None, "harder", "nothing new"],
     ]
 
 

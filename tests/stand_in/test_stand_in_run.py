@@ -120,7 +120,7 @@ def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) ->
         for folder in evolved
         for row in pq.read_table(folder / "attempts.parquet").to_pylist()
     )
-    assert {"refusal", "unchanged"} <= set(reasons)
+    assert {"unmarked", "unchanged"} <= set(reasons)
     answers = {
         json.dumps(
             pq.read_table(

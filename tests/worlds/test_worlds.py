@@ -26,7 +26,6 @@ from harness.worlds.lookup import answering, place_of, resolve, runtime_of, worl
 from harness.worlds.needs import Demand, Requirement
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
-from harness.worlds.real.unusable import asks
 from harness.worlds.real.world import RealRuntime, RealWorld
 
 PROFILES = load_profiles()
@@ -365,11 +364,6 @@ def test_who_rates_prompts_is_asked_what_the_settings_say() -> None:
         f"{settings['judge']}/complexity",
         f"{settings['judge']}/quality",
     ]
-
-
-def test_code_alone_is_not_shown_to_be_an_answer() -> None:
-    assert asks("```python\nprint(1)\n```")
-    assert not asks("Rain falls. It is wet. The sun shines.")
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,14 @@ class ReplyFormat(Strict):
             raise ValueError("the mark that a rewrite follows is empty")
         return self
 
-    def read(self, text: str) -> str:
-        """Return the rewrite in a reply, stripped; the whole reply where it is not marked."""
+    def read(self, text: str) -> str | None:
+        """Return the rewrite in a reply, stripped; None where it is not marked as it should be."""
         if self.tag is not None:
             found = re.findall(rf"<{self.tag}>(.*?)</{self.tag}>", text, re.DOTALL)
-            text = found[-1] if found else text
-        elif self.after is not None:
-            text = text.rpartition(self.after)[2]
+            return found[-1].strip() if found else None
+        if self.after is not None:
+            _, mark, text = text.rpartition(self.after)
+            return text.strip() if mark else None
         return text.strip()
 
 
@@ -327,8 +328,9 @@ class EndpointGenerator:
 SAMPLES = 2**31
 """Sample numbers there are; two retries of one prompt hardly ever share one."""
 
-CUT, REFUSED = "cut off", "refusal"
-"""Reasons that the reply itself gives, beside those of `unusable.REASONS`."""
+CUT, REFUSED, UNMARKED = "cut off", "refusal", "unmarked"
+"""Reasons that the reply itself gives, beside those of `unusable.REASONS`: it ended at the longest
+length, the endpoint says that it was refused, or the rewrite is not where the scheme wants it."""
 
 _QUOTES = {'"': '"', "“": "”", "'": "'", "`": "`"}
 
@@ -349,24 +351,26 @@ class ModelCreator:
         if self.scheme.system is not None:
             messages.insert(0, Message("system", self.scheme.system))
         written = self.generator.write(messages, sample, f"a rewrite by {method}")
-        text = self._read(written.text, prompt)
+        marked = self.scheme.reply.read(written.text)
+        text = "" if marked is None else _unquoted(marked, prompt)
         if written.refused or written.cut:
             reason: str | None = REFUSED if written.refused else CUT
+        elif marked is None:
+            reason = UNMARKED
         else:
             told = self.scheme.messages[method].replace(PROMPT, "\n")
             reason = why_unusable(text, prompt, (told,))
         kept = written.text if reason or written.text != text else None
         return Rewrite(None if reason else text, method, reason, kept)
 
-    def _read(self, reply: str, parent: str) -> str:
-        """Return the rewrite in a reply, without quotes around it that the parent lacks."""
-        text = self.scheme.reply.read(reply)
-        closing = _QUOTES.get(text[:1])
-        inside = text[1:-1]
-        quoted = closing is not None and len(text) > 2 and text.endswith(closing)
-        if quoted and not set(inside) & {text[0], closing} and parent.strip()[:1] != text[0]:
-            return inside.strip()
-        return text
+
+def _unquoted(text: str, parent: str) -> str:
+    """Return a rewrite without quotes around it that the parent lacks."""
+    closing, inside = _QUOTES.get(text[:1]), text[1:-1]
+    quoted = closing is not None and len(text) > 2 and text.endswith(closing)
+    if quoted and not set(inside) & {text[0], closing} and parent.strip()[:1] != text[0]:
+        return inside.strip()
+    return text
 
 
 def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:

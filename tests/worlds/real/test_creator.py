@@ -82,8 +82,7 @@ def test_the_model_is_told_the_method_and_the_prompt() -> None:
         ('"Why" and "how" do tomatoes grow?', '"Why" and "how" do tomatoes grow?', None),
         ("", None, "empty"),
         (PARENT.upper(), None, "unchanged"),
-        (f"Here is the rewritten prompt: {GOOD}", None, "leftover"),
-        ("I'm sorry, but I can't help with that.", None, "refusal"),
+        (f"#Rewritten Prompt#: {GOOD}", None, "leftover"),
         (Written(GOOD, cut=True), None, "cut off"),
         (Written(GOOD, refused=True), None, "refusal"),
     ],
@@ -114,9 +113,9 @@ def test_what_was_written_is_kept_where_it_is_not_the_prompt() -> None:
 
 
 def numbered(message: str, sample: int) -> str:
-    """A rewrite that depends on the message and the sample alone; every third is a refusal."""
+    """A rewrite that depends on the message and the sample alone; every third is empty."""
     if sample % 3 == 0:
-        return "I'm sorry, but I can't help with that."
+        return "..."
     return f"How would you answer question {sample} about this: {message[2:40]}?"
 
 
@@ -128,17 +127,17 @@ def evolved(
     return evolve(prompts, creator, evolutions=4, retries=2, seed=5, over=over)  # type: ignore[arg-type]
 
 
-def test_a_refused_rewrite_is_tried_again_with_another_sample_and_the_lineage_says_so() -> None:
+def test_an_unusable_rewrite_is_tried_again_with_another_sample_and_the_lineage_says_so() -> None:
     writer = Writer(numbered)
     prompts = [Prompt(name, f"What is {name} good for?") for name in "abcdefgh"]
     result = evolve(prompts, ModelCreator(writer, PLAIN), evolutions=4, retries=2, seed=5)
     assert result.attempts == len(writer.asked) == len(set(writer.asked))
-    assert result.unusable["refusal"] == result.attempts - len(result.prompts) > 0
+    assert result.unusable["empty"] == result.attempts - len(result.prompts) > 0
     texts = {prompt.prompt_id: prompt.prompt for prompt in [*prompts, *result.prompts]}
     children = {prompt.prompt_id: prompt for prompt in result.prompts}
     for tried, (message, sample) in zip(result.tried, writer.asked, strict=True):
         assert message == f"{tried.method[0].upper()} {texts[tried.parent_id]}"
-        assert (tried.reason == "refusal") == (sample % 3 == 0)
+        assert (tried.reason == "empty") == (sample % 3 == 0)
         assert (tried.written is None) == (tried.reason is None)
         if tried.reason is None:
             child = children[tried.child_id]

@@ -106,8 +106,8 @@ def test_unusable_rewrites_are_counted_by_reason_and_only_usable_ones_kept(tmp_p
     with StandIn(rewrite) as server:
         result = run(generator_of(server, tmp_path), retries=4)
     assert result.attempts == len(result.prompts) + result.unusable.total()
-    assert set(result.unusable) <= {"refusal", "unchanged", "cut off", "leftover"}
-    assert {"refusal", "unchanged"} <= set(result.unusable)
+    assert set(result.unusable) <= {"refusal", "unchanged", "cut off", "unmarked"}
+    assert {"refusal", "unmarked", "unchanged"} <= set(result.unusable)
     assert all(p.prompt.startswith("How would you answer question") for p in result.prompts)
 
 
