@@ -145,7 +145,7 @@ class Speeds:
     def learn(self, stage: Stage, cost: StageCost, wall_s: float) -> None:
         """Take in how long a stage took that is done."""
         tokens, seconds = self._took.get(stage.kind, (0.0, 0.0))
-        tokens += sum(part.number for part in cost.tokens)
+        tokens += sum(load.tokens for load in cost.loads)
         self._took[stage.kind] = tokens, seconds + wall_s * self.gpus_of(stage.kind)
 
     def measured(self, kind: str) -> bool:
@@ -154,23 +154,23 @@ class Speeds:
 
     def gpu_s(self, stage: Stage, cost: StageCost) -> float | str:
         """Return the GPU seconds of a stage, over all that it holds, or why they are not known."""
-        if self._hardware is None or not cost.tokens:
+        if self._hardware is None or not cost.loads:
             return 0.0
         if self.measured(stage.kind):
             tokens, seconds = self._took[stage.kind]
-            return seconds * sum(part.number for part in cost.tokens) / tokens
+            return seconds * sum(load.tokens for load in cost.loads) / tokens
         gpu, held = self._hardware.gpu, self.gpus_of(stage.kind)
         total = assumptions().start_s * held
-        for part in cost.tokens:
-            name, size = part.model.partition("@")[0], parameters_of(part.model)
-            speed = getattr(gpu, part.verb)
+        for load in cost.loads:
+            name, size = load.model.partition("@")[0], parameters_of(load.model)
+            speed = getattr(gpu, load.verb)
             if size is None:
                 return f"the size of {name} is not known"
             if size * assumptions().disk.parameter > gpu.memory * held:
                 return f"{name} does not fit on {held} {self._hardware.name}"
             if speed is None:
-                return f"the speed of a {self._hardware.name} in {part.verb} is not known"
-            total += part.number * size / speed
+                return f"the speed of a {self._hardware.name} in {load.verb} is not known"
+            total += load.tokens * size / speed
         return total
 
 
@@ -194,10 +194,10 @@ def price(
     distinct = {stage.fingerprint: stage for stage in stages}
     left = [stage for name, stage in distinct.items() if name not in finished]
     waiting = {stage.kind for stage in left}
-    for name, seconds in finished.items():
+    for name, wall_s in finished.items():
         stage = distinct.get(name)
-        if stage is not None and seconds is not None and stage.kind in waiting:
-            speeds.learn(stage, stage_cost(costing, stage), seconds)
+        if stage is not None and wall_s is not None and stage.kind in waiting:
+            speeds.learn(stage, stage_cost(costing, stage), wall_s)
     costs: dict[str, list[tuple[StageCost, float | str]]] = {}
     ends: dict[str, float] = {}
     for stage in left:

@@ -206,12 +206,12 @@ Verb = Literal["generating", "reading", "training"]
 
 
 @dataclass(frozen=True)
-class Tokens:
+class Load:
     """Tokens that a model works through; it is named by its identity."""
 
     verb: Verb
     model: str
-    number: float
+    tokens: float
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class StageCost:
     of weights: texts are nothing beside them.
     """
 
-    tokens: tuple[Tokens, ...] = ()
+    loads: tuple[Load, ...] = ()
     calls: tuple[Calls, ...] = ()
     kept: float = 0.0
     passing: float = 0.0
@@ -275,23 +275,23 @@ def _settings(stage: Stage) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], stage.settings)
 
 
-def _generating(stage: Stage, answers: float, prompt: float, answer: float) -> tuple[Tokens, ...]:
+def _generating(stage: Stage, answers: float, prompt: float, answer: float) -> tuple[Load, ...]:
     """Return the tokens of a policy's answers, and of the prompts that it reads first."""
     policy = base_policy(stage)
     return (
-        Tokens("reading", policy, answers * prompt),
-        Tokens("generating", policy, answers * answer),
+        Load("reading", policy, answers * prompt),
+        Load("generating", policy, answers * answer),
     )
 
 
-def _rewarding(model: str, answers: float, n: int, prompt: float, answer: float) -> Tokens:
+def _rewarding(model: str, answers: float, n: int, prompt: float, answer: float) -> Load:
     """Return the tokens that a reward model reads.
 
     `n` answers to a prompt are compared two by two, in both orders; 0 where each is scored alone.
     """
     if n == 0:
-        return Tokens("reading", model, answers * (prompt + answer))
-    return Tokens("reading", model, answers * (n - 1) * (prompt + 2 * answer))
+        return Load("reading", model, answers * (prompt + answer))
+    return Load("reading", model, answers * (n - 1) * (prompt + 2 * answer))
 
 
 def _generate(c: Costing, stage: Stage) -> StageCost:
@@ -336,12 +336,12 @@ def _train(c: Costing, stage: Stage) -> StageCost:
     longest, policy = s["max_length"], base_policy(stage)
     prompt = min(c.prompt_tokens(pairs), s["max_prompt_length"] or longest)
     each = 2.0 * pairs.total * min(prompt + c.answer_tokens(pairs), longest)
-    tokens = [Tokens("training", policy, s["epochs"] * each)]
+    loads = [Load("training", policy, s["epochs"] * each)]
     if s["algorithm"] in WITH_REFERENCE:
-        tokens.append(Tokens("reading", policy, each))
+        loads.append(Load("reading", policy, each))
     disk, size = c.assumed.disk, parameters(stage)
     kept, passing = size * disk.parameter, size * disk.checkpoint
-    return StageCost(tuple(tokens), kept=kept, passing=passing)
+    return StageCost(tuple(loads), kept=kept, passing=passing)
 
 
 def _rows(c: Costing, stage: Stage) -> StageCost:
@@ -357,8 +357,8 @@ def _answer(c: Costing, stage: Stage) -> StageCost:
     kind, items, lengths = _judged(c, s["benchmark"])
     answer = min(lengths.answer, s["max_new_tokens"])
     turns = [turn * lengths.question + (turn - 1) * answer for turn in range(1, kind.turns + 1)]
-    tokens = [t for turn in turns for t in _generating(stage, items, turn, answer)]
-    return StageCost(tuple(tokens))
+    loads = [load for turn in turns for load in _generating(stage, items, turn, answer)]
+    return StageCost(tuple(loads))
 
 
 def _judge(c: Costing, stage: Stage) -> StageCost:
@@ -419,7 +419,7 @@ def _tasks(c: Costing, stage: Stage) -> StageCost:
         task, count = tasks[score], declared.items_of(score)
         read += count * task.requests * task.prompt
         written += count * task.generated
-    return StageCost((Tokens("reading", policy, read), Tokens("generating", policy, written)))
+    return StageCost((Load("reading", policy, read), Load("generating", policy, written)))
 
 
 def _online(c: Costing, stage: Stage) -> StageCost:
@@ -440,15 +440,15 @@ def _online(c: Costing, stage: Stage) -> StageCost:
     length = min(prompt + answer, int(hyper["max_length"]))
     trained = did.trained * rollouts * length
     rewards = filter(None, (s["reward_model"], s["ranker"]))
-    tokens = (
+    loads = (
         *_generating(stage, prompts.total * rollouts, prompt, limit),
         *(_rewarding(str(m), prompts.total * rollouts, 0, prompt, answer) for m in rewards),
-        Tokens("training", policy, trained),
-        Tokens("reading", policy, trained),  # the reference
+        Load("training", policy, trained),
+        Load("reading", policy, trained),  # the reference
     )
     asked = _calls(c, s, did)
     disk, size = c.assumed.disk, parameters(stage)
-    return StageCost(tokens, asked, size * (disk.parameter + disk.moments), size * disk.checkpoint)
+    return StageCost(loads, asked, size * (disk.parameter + disk.moments), size * disk.checkpoint)
 
 
 def _calls(c: Costing, s: Mapping[str, Any], did: Stretch) -> tuple[Calls, ...]:

@@ -116,5 +116,5 @@ def test_a_segment_keeps_policy_and_moments_and_asks_nobody_on_human_prompts(
     assert found.calls == ()
     assert found.kept == 10 * 9_241_705_984
     evolving = stage_cost(costing, online_stages(planner, 1)[0])
-    rolled_out = [sum(part.number for part in of.tokens) for of in (found, evolving)]
+    rolled_out = [sum(load.tokens for load in of.loads) for of in (found, evolving)]
     assert rolled_out[0] < rolled_out[1]

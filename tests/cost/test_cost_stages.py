@@ -32,9 +32,9 @@ def only(run: Run, kind: str, position: int = 0) -> Stage:
 def tokens(costing: Costing, stage: Stage) -> dict[tuple[str, str], float]:
     """Return the tokens of a stage by what is done to them, and by which model."""
     found: dict[tuple[str, str], float] = {}
-    for part in stage_cost(costing, stage).tokens:
-        key = part.verb, part.model.partition("@")[0].partition("/")[2]
-        found[key] = found.get(key, 0.0) + part.number
+    for load in stage_cost(costing, stage).loads:
+        key = load.verb, load.model.partition("@")[0].partition("/")[2]
+        found[key] = found.get(key, 0.0) + load.tokens
     return found
 
 
@@ -94,7 +94,7 @@ def test_evolving_asks_the_creator_for_each_rewrite(planner: Planner, costing: C
     (call,) = found.calls
     assert (call.role, call.model, call.requests) == ("CREATOR", "gemini-1.5-pro", 11_000)
     assert call.usd == pytest.approx(19.73, abs=0.01)
-    assert found.tokens == ()
+    assert found.loads == ()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_tasks_of_the_harness_cost_gpu_time_and_no_dollars(
     found = tokens(costing, answer)
     # 817 questions of TruthfulQA with 100 tokens in reply, 1,319 and 2,400 of the GSMs with 250.
     assert found["generating", "gemma-2-9b-it"] == 817 * 100 + (1_319 + 2_400) * 250
-    assert stage_cost(costing, judge).tokens == ()
+    assert stage_cost(costing, judge).loads == ()
     assert stage_cost(costing, judge).calls == stage_cost(costing, answer).calls == ()
 
 
