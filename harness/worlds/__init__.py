@@ -6,8 +6,9 @@ A world is all that a run takes from outside the paper's algorithm. There are tw
 interfaces:
 
 - *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile): which
-  settings identify each part. They go into fingerprints, so they name bytes and words and never a
-  place. No model is loaded and nobody is asked.
+  settings identify each part. A profile chooses its prompts and its creator each by itself; policy,
+  reward models, benchmarks and judges come together. The settings go into fingerprints, so they
+  name bytes and words and never a place. No model is loaded and nobody is asked.
 - *while a stage runs*, `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
   stage's settings): load, read, rewrite and judge what those settings mean.
 """
@@ -88,6 +89,62 @@ OwnAnswering = Callable[[StageContext, Callable[[], Path]], None]
 """Answers a benchmark in a stage; the second argument returns the folder of the policy."""
 
 
+class PromptSource(ABC):
+    """Where a profile's human prompts come from."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    @abstractmethod
+    def identity(self) -> dict[str, Json]:
+        """Return the settings that identify the human prompts."""
+
+    @abstractmethod
+    def matched(self) -> dict[str, Json] | None:
+        """Return the settings that identify prompts matched to the hard benchmark's skills.
+
+        They are a control that shows whether prompts matter here, and no method. `matched` is among
+        the settings; None where there are no such prompts.
+        """
+
+    def off_target(self) -> str:
+        """Return what identifies prompts that can hardly help on the hard benchmark.
+
+        They are a control, and only worlds that have an oracle have them.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def topics(self) -> Topics | None:
+        """Return what sorts prompts by topic, None where nothing does."""
+
+    @abstractmethod
+    def pool(self) -> tuple[list[str], str]:
+        """Return every human prompt, and what identifies them."""
+
+    def shown_word(self, word: str) -> str:
+        """Return a word of a prompt as it counts for the distance between prompts."""
+        return word
+
+
+class CreatorSource(ABC):
+    """What rewrites a profile's prompts, and scores those of best-of-n trees."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    @abstractmethod
+    def identity(self, scheme: str) -> dict[str, Json]:
+        """Return the settings that identify the creator with an evolving scheme."""
+
+    def tree_scorer(self, online: Online) -> dict[str, Json]:
+        """Return the settings that identify the model that scores prompts of best-of-n trees.
+
+        They are empty where no tree grows, or where no model is asked.
+        """
+        return {}
+
+
 class World(ABC):
     """What a profile's names stand for, asked while runs are planned; see the module."""
 
@@ -98,8 +155,42 @@ class World(ABC):
     has_validation_prompts = False
     """Whether it has prompts that no benchmark asks, with an oracle to score answers to them."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, source: PromptSource, rewriting: CreatorSource) -> None:
         self.profile = profile
+        self._source = source
+        self._rewriting = rewriting
+
+    def prompts(self) -> dict[str, Json]:
+        """Return the settings that identify the human prompts."""
+        return self._source.identity()
+
+    def matched_prompts(self) -> dict[str, Json] | None:
+        """Return the settings that identify matched prompts; None where there are none."""
+        return self._source.matched()
+
+    def off_target_prompts(self) -> str:
+        """Return what identifies prompts that can hardly help on the hard benchmark."""
+        return self._source.off_target()
+
+    def topics(self) -> Topics | None:
+        """Return what sorts prompts by topic, None where nothing does."""
+        return self._source.topics()
+
+    def prompt_pool(self) -> tuple[list[str], str]:
+        """Return every human prompt, and what identifies them."""
+        return self._source.pool()
+
+    def shown_word(self, word: str) -> str:
+        """Return a word of a prompt as it counts for the distance between prompts."""
+        return self._source.shown_word(word)
+
+    def creator(self, scheme: str) -> dict[str, Json]:
+        """Return the settings that identify the creator with an evolving scheme."""
+        return self._rewriting.identity(scheme)
+
+    def tree_scorer(self, online: Online) -> dict[str, Json]:
+        """Return the settings that identify what scores prompts of best-of-n trees."""
+        return self._rewriting.tree_scorer(online)
 
     @abstractmethod
     def policy(self) -> str:
@@ -108,36 +199,6 @@ class World(ABC):
     @abstractmethod
     def reward_model(self, role: str) -> str:
         """Return the identity of the reward model of a role."""
-
-    @abstractmethod
-    def prompts(self) -> dict[str, Json]:
-        """Return the settings that identify the human prompts."""
-
-    def matched_prompts(self) -> dict[str, Json] | None:
-        """Return the settings that identify prompts matched to the hard benchmark's skills.
-
-        They are a control that shows whether prompts matter here, and no method. `matched` is among
-        the settings; None where there are no such prompts.
-        """
-        return None
-
-    def off_target_prompts(self) -> str:
-        """Return what identifies prompts that can hardly help on the hard benchmark.
-
-        They are a control, and only worlds that have an oracle have them.
-        """
-        raise NotImplementedError
-
-    @abstractmethod
-    def creator(self, scheme: str) -> dict[str, Json]:
-        """Return the settings that identify the creator with an evolving scheme."""
-
-    def tree_scorer(self, online: Online) -> dict[str, Json]:
-        """Return the settings that identify the model that scores prompts of best-of-n trees.
-
-        They are empty where no tree grows, or where no model is asked.
-        """
-        return {}
 
     @abstractmethod
     def engine(self) -> dict[str, Json]:
@@ -177,24 +238,12 @@ class World(ABC):
         """Return the settings of the stage that rates prompts, by its name among benchmarks."""
         return {"judge": self.judge(self.profile.benchmarks[name].judge)}
 
-    @abstractmethod
-    def topics(self) -> Topics | None:
-        """Return what sorts prompts by topic, None where nothing does."""
-
     def reward_model_accuracy(self, role: RewardRole) -> float | None:
         """Return the share of held-out pairs, from 0 to 1, that a reward model orders rightly.
 
         It is None where there is no such model, or where nobody has measured it.
         """
         return None
-
-    @abstractmethod
-    def prompt_pool(self) -> tuple[list[str], str]:
-        """Return every human prompt, and what identifies them."""
-
-    def shown_word(self, word: str) -> str:
-        """Return a word of a prompt as it counts for the distance between prompts."""
-        return word
 
 
 class Runtime(ABC):

@@ -22,7 +22,7 @@ from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
 from harness.worlds.real.models import Role
-from harness.worlds.real.world import RealWorld
+from harness.worlds.real.world import RealPrompts
 
 State = Literal["met", "missing", "advised"]
 
@@ -268,7 +268,7 @@ def _pool(profile: Profile, settings: Settings) -> Requirement:
     what = "matched prompts" if settings.get("matched") else "prompts"
     try:
         if "pool" not in settings:  # of a profile as a whole
-            settings = {**RealWorld(profile).prompts(), **settings}
+            settings = {**RealPrompts(profile).identity(), **settings}
         named = str(settings["source"])
         size = prompts.size_of(settings)
         if size is None:

@@ -22,7 +22,7 @@ from harness.worlds.embedded import judge as oracle
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.real import benchmarks
-from harness.worlds.real.world import RealWorld
+from harness.worlds.real.world import RealCreator, RealPrompts
 
 ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
     "arena_hard": {"ah_exact": lambda mark: 100.0 * (mark == 1.0)},
@@ -30,6 +30,47 @@ ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
 }
 """What is told of the oracle's own marks, by benchmark and column: whether an answer is wholly
 right, and for the questions that settings are chosen on the marks themselves."""
+
+
+class EmbeddedPrompts(worlds.PromptSource):
+    """The pool of human prompts, and the prompts with the hard benchmark's names."""
+
+    def identity(self) -> dict[str, Json]:
+        """Return the identity of the pool."""
+        return {"source": files.card().identity("prompts")}
+
+    def matched(self) -> dict[str, Json] | None:
+        """Return the identity of the matched prompts."""
+        if self.profile.prompts.matched != WORLD:
+            return None
+        return {"source": files.card().identity("matched"), "matched": True}
+
+    def off_target(self) -> str:
+        """Return the identity of the pool of off-target prompts."""
+        return files.card().identity("off_target")
+
+    def topics(self) -> Topics | None:
+        """Return what reads a prompt's topic from its text: its first operation's category."""
+        return Topics(CATEGORIES, None, _read_topics)
+
+    def pool(self) -> tuple[list[str], str]:
+        """Return every human prompt, and the identity of their file."""
+        source = files.card().identity("prompts")
+        return texts.read_prompts(files.resolve(source)), source
+
+    def shown_word(self, word: str) -> str:
+        """Mask single characters, which are items of lists here and ordinary words elsewhere."""
+        from harness.statistics.distance import mask_items
+
+        return mask_items(word)
+
+
+class EmbeddedRewriting(worlds.CreatorSource):
+    """The embedded creator."""
+
+    def identity(self, scheme: str) -> dict[str, Json]:
+        """Return world version and scheme."""
+        return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
 
 
 class EmbeddedWorld(worlds.World):
@@ -41,15 +82,14 @@ class EmbeddedWorld(worlds.World):
     has_validation_prompts = True
 
     def __init__(self, profile: Profile) -> None:
-        """Serve a profile; who answers for its prompts and its creator follows from their names."""
-        super().__init__(profile)
-        real = RealWorld(profile)
-        if profile.prompts.source != WORLD:
-            for name in ("prompts", "matched_prompts", "topics", "prompt_pool", "shown_word"):
-                setattr(self, name, getattr(real, name))
-        if profile.creator.source != WORLD:
-            for name in ("creator", "tree_scorer"):
-                setattr(self, name, getattr(real, name))
+        own_prompts, own_creator = (
+            named == WORLD for named in (profile.prompts.source, profile.creator.source)
+        )
+        super().__init__(
+            profile,
+            EmbeddedPrompts(profile) if own_prompts else RealPrompts(profile),
+            EmbeddedRewriting(profile) if own_creator else RealCreator(profile),
+        )
 
     def policy(self) -> str:
         """Return θ0's identity."""
@@ -58,24 +98,6 @@ class EmbeddedWorld(worlds.World):
     def reward_model(self, role: str) -> str:
         """Return the identity of the embedded reward model of a role."""
         return files.card().identity(f"rm_{role}")
-
-    def prompts(self) -> dict[str, Json]:
-        """Return the identity of the pool of human prompts."""
-        return {"source": files.card().identity("prompts")}
-
-    def matched_prompts(self) -> dict[str, Json] | None:
-        """Return the identity of the pool of prompts with the hard benchmark's names."""
-        if self.profile.prompts.matched != WORLD:
-            return None
-        return {"source": files.card().identity("matched"), "matched": True}
-
-    def off_target_prompts(self) -> str:
-        """Return the identity of the pool of off-target prompts."""
-        return files.card().identity("off_target")
-
-    def creator(self, scheme: str) -> dict[str, Json]:
-        """Return the identity of the embedded creator: world version and scheme."""
-        return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
 
     def engine(self) -> dict[str, Json]:
         """Return nothing for policies that answer in the stage's own process."""
@@ -106,10 +128,6 @@ class EmbeddedWorld(worlds.World):
         judge = self.profile.benchmarks[name].judge
         return benchmarks.judging_settings(self.benchmark(name), judge)
 
-    def topics(self) -> Topics | None:
-        """Return what reads a prompt's topic from its text: its first operation's category."""
-        return Topics(CATEGORIES, None, _read_topics)
-
     def reward_model_accuracy(self, role: RewardRole) -> float | None:
         """Return the accuracy in the world's card."""
         if self.profile.reward_models.get(role) != WORLD:
@@ -117,17 +135,6 @@ class EmbeddedWorld(worlds.World):
         noted = files.card().notes.get(f"rm_{role}")
         found = noted.get("held_out_accuracy") if isinstance(noted, dict) else None
         return None if found is None else float(found)
-
-    def prompt_pool(self) -> tuple[list[str], str]:
-        """Return every human prompt, and the identity of their file."""
-        source = files.card().identity("prompts")
-        return texts.read_prompts(files.resolve(source)), source
-
-    def shown_word(self, word: str) -> str:
-        """Mask single characters, which are items of lists here and ordinary words elsewhere."""
-        from harness.statistics.distance import mask_items
-
-        return mask_items(word)
 
 
 def category_of_first_operation(prompt: str) -> str:

@@ -40,46 +40,47 @@ on revisions does not come down to training on longer answers. The wording is th
 what it asks for is the paper's (appendix H.2.1)."""
 
 
-class RealWorld(worlds.World):
-    """Models of the hub, endpoints and published benchmarks; each is looked for once."""
+class RealPrompts(worlds.PromptSource):
+    """A data set of the hub, or a file."""
 
-    self_contained = False
-
-    def __init__(self, profile: Profile) -> None:
-        super().__init__(profile)
-        self._models: dict[str, str] = {}
-        self._benchmarks: dict[str, str] = {}
-
-    def policy(self) -> str:
-        """Return the base policy's identity."""
-        return self._model(self.profile.policy)
-
-    def reward_model(self, role: str) -> str:
-        """Return the identity of the reward model of a role."""
-        models = {str(known): model for known, model in self.profile.reward_models.items()}
-        return self._model(models[role])
-
-    def prompts(self) -> dict[str, Json]:
+    def identity(self) -> dict[str, Json]:
         """Return the settings that identify the pool and how it is cut."""
-        self._refuse_embedded("prompts.source", self.profile.prompts.source)
+        _refuse_embedded(self.profile, "prompts.source", self.profile.prompts.source)
         cut: dict[str, Json] = {"x": self.profile.x, "pieces": self.profile.prompts.available}
         return {**prompts.pool_settings(self.profile.prompts), **cut}
 
-    def matched_prompts(self) -> dict[str, Json] | None:
+    def matched(self) -> dict[str, Json] | None:
         """Return the settings that identify the profile's file of matched prompts."""
         source = self.profile.prompts.matched
         if source is None:
             return None
-        self._refuse_embedded("prompts.matched", source)
+        _refuse_embedded(self.profile, "prompts.matched", source)
         return {**prompts.pool_settings(Prompts(source=source, available=1)), "matched": True}
 
-    def creator(self, scheme: str) -> dict[str, Json]:
+    def topics(self) -> Topics | None:
+        """Return what the profile's scorer sorts prompts into."""
+        scorer = self.profile.creator.scorer
+        if scorer is None:
+            return None
+        return Topics(tuple(scoring.TOPICS), scoring.topic_settings(scorer), _read_topics)
+
+    def pool(self) -> tuple[list[str], str]:
+        """Return every human prompt, and what identifies them."""
+        _refuse_embedded(self.profile, "prompts.source", self.profile.prompts.source)
+        settings = prompts.pool_settings(self.profile.prompts)
+        return prompts.read_pool(settings), str(settings["source"])
+
+
+class RealCreator(worlds.CreatorSource):
+    """A model at an endpoint, or a plug-in's method."""
+
+    def identity(self, scheme: str) -> dict[str, Json]:
         """Return the model at an endpoint, how it samples and what it is told."""
         model, own = self.profile.creator, CREATORS.added(scheme)
         if own is not None and not own.options["asks"]:
             said: dict[str, Json] = {"creator": f"plugin/{scheme}", "rules": RULES_VERSION}
             return {**said, **plugin_settings(scheme)}
-        self._refuse_embedded("creator.source", model.source)
+        _refuse_embedded(self.profile, "creator.source", model.source)
         rewriting: dict[str, Json] = {
             "model": model.source,
             "sampling": scoring.sampling_of(model),
@@ -108,6 +109,26 @@ class RealWorld(worlds.World):
             )
         asked: Json = [question.identity(model) for question in scoring.SCORES.values()]
         return {"scorer": {"model": model, "asked": asked}}
+
+
+class RealWorld(worlds.World):
+    """Models of the hub, endpoints and published benchmarks; each is looked for once."""
+
+    self_contained = False
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(profile, RealPrompts(profile), RealCreator(profile))
+        self._models: dict[str, str] = {}
+        self._benchmarks: dict[str, str] = {}
+
+    def policy(self) -> str:
+        """Return the base policy's identity."""
+        return self._model(self.profile.policy)
+
+    def reward_model(self, role: str) -> str:
+        """Return the identity of the reward model of a role."""
+        models = {str(known): model for known, model in self.profile.reward_models.items()}
+        return self._model(models[role])
 
     def engine(self) -> dict[str, Json]:
         """Return the engine that answers, and its number format."""
@@ -144,31 +165,19 @@ class RealWorld(worlds.World):
         """Return who rates prompts, and what it is asked."""
         return {**super().rating(name), **scoring.rating_settings(self.profile.benchmarks[name])}
 
-    def topics(self) -> Topics | None:
-        """Return what the profile's scorer sorts prompts into."""
-        scorer = self.profile.creator.scorer
-        if scorer is None:
-            return None
-        return Topics(tuple(scoring.TOPICS), scoring.topic_settings(scorer), _read_topics)
-
-    def prompt_pool(self) -> tuple[list[str], str]:
-        """Return every human prompt, and what identifies them."""
-        self._refuse_embedded("prompts.source", self.profile.prompts.source)
-        settings = prompts.pool_settings(self.profile.prompts)
-        return prompts.read_pool(settings), str(settings["source"])
-
     def _model(self, model: str) -> str:
-        self._refuse_embedded("reward_models", model)
+        _refuse_embedded(self.profile, "reward_models", model)
         if model not in self._models:
             self._models[model] = identity_of(model)
         return self._models[model]
 
-    def _refuse_embedded(self, setting: str, source: str) -> None:
-        if source == WORLD:
-            raise UserError(
-                f"the profile `{self.profile.name}` takes `{setting}` from the embedded world, "
-                "which only its own policy can read; name one from outside"
-            )
+
+def _refuse_embedded(profile: Profile, setting: str, source: str) -> None:
+    if source == WORLD:
+        raise UserError(
+            f"the profile `{profile.name}` takes `{setting}` from the embedded world, which only "
+            "its own policy can read; name one from outside"
+        )
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
