@@ -208,12 +208,3 @@ def test_other_mistakes_are_one_sentence_each(tmp_path: Path) -> None:
         read_local(jsonl(tmp_path), ("train",))
     with pytest.raises(UserError, match="is no source of prompts"):
         pool_settings(prompts("prompts.csv"))
-
-
-def test_a_work_folder_that_cannot_be_written_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("x")
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "file"))
-    with pytest.raises(HarnessError, match="Cannot keep the prompts"):
-        pool_settings(prompts(jsonl(tmp_path)))

@@ -133,13 +133,15 @@ def test_a_prompt_is_put_in_as_it_is(prompt: str) -> None:
         (ReplyFormat(), "  Sort it. \n", "Sort it."),
         (ReplyFormat(tag="p"), "Sure! <p>\nSort it.\n</p> Enjoy.", "Sort it."),
         (ReplyFormat(tag="p"), "<p>draft</p> no: <p>Sort it.</p>", "Sort it."),
-        (ReplyFormat(tag="p"), "Sort it.", "Sort it."),
-        (ReplyFormat(tag="p"), "<p>Sort", "<p>Sort"),
+        (ReplyFormat(tag="p"), "I cannot sort it.", None),
+        (ReplyFormat(tag="p"), "<p>Sort", None),
         (ReplyFormat(after="Prompt#:"), "#Old Prompt#: a\n#New Prompt#: Sort it.", "Sort it."),
-        (ReplyFormat(after="Prompt#:"), "Sort it.", "Sort it."),
+        (ReplyFormat(after="Prompt#:"), "Sort it.", None),
     ],
 )
-def test_a_reply_is_read_where_the_file_says(reply: ReplyFormat, text: str, read: str) -> None:
+def test_a_reply_is_read_where_the_file_says(
+    reply: ReplyFormat, text: str, read: str | None
+) -> None:
     assert reply.read(text) == read
 
 
