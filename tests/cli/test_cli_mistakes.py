@@ -96,8 +96,8 @@ def test_a_run_without_its_models_computes_nothing_and_says_what_to_type(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     result = call("run", "table4", "--profile", "paper", "--seeds", "0")
     assert result.exit_code == 2
-    assert "  `hf download google/gemma-2-9b-it` (or put it at" in result.stderr
-    assert "  `harness evaluate fetch mt_bench` (or put" in result.stderr
+    assert "type `hf download google/gemma-2-9b-it` (or put it at" in result.stderr
+    assert "type `harness evaluate fetch mt_bench` (or put" in result.stderr
     assert not (folders / "store" / "stages").exists()
 
 
