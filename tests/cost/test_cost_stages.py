@@ -161,4 +161,5 @@ def test_sorting_prompts_by_topic_asks_the_scorer_once_for_each(
 
 
 def test_every_kind_of_stage_but_the_embedded_worlds_own_has_a_cost() -> None:
-    assert set(KINDS) - set(BY_KIND) == {"reward_model", "held_out", "best_of_n"}
+    own = {"reward_model", "held_out", "best_of_n", "probe", "choose"}
+    assert set(KINDS) - set(BY_KIND) == own
