@@ -191,7 +191,7 @@ def _write_published() -> Said:
     """Bring MLflow to the published results."""
     from harness.tracking import PublishedTracker
 
-    yield _said("published results", PublishedTracker(work_dir()).sync(results_dir()))
+    yield _said("published results", PublishedTracker(work_dir(), warn).sync(results_dir()))
 
 
 def _write_own() -> Said:
@@ -246,14 +246,14 @@ def ui(port: common.PortOption = 5000) -> None:
     """Serve MLflow's pages on this machine, until Ctrl-C."""
     from harness.tracking import ui_command
 
-    command, environment, views = ui_command(work_dir(), port)
+    command, environment, views = ui_command(work_dir(), port, warn=warn)
     common.check_port(port)
     out = console()
     # Without the query MLflow opens its pages on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
     out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
     if views:
-        out.print("Ours against the paper table by table, and the trials of sweeps:")
+        out.print("Gains beside the paper's table by table, and the trials of sweeps:")
     for name, view in views.items():
         out.print(f"  {name:<22} http://127.0.0.1:{port}{view}", soft_wrap=True)
     out.print(

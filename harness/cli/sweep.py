@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ import typer
 from harness.cli import common
 from harness.cli.common import Grid, console, note, print_json, warn
 from harness.errors import UserError
-from harness.project import results_dir, store_dir
+from harness.project import results_dir
 from harness.selection.names import DEFAULT_PROFILE, workers_of
 from harness.words import counted
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from harness.report.sweep import SweepReport
     from harness.report.view import Block
     from harness.sweep.declaration import Sweep
-    from harness.sweep.work import Progress, Watch
 
 group = typer.Typer(
     help="Searches over settings of recipes and profiles.",
@@ -32,17 +31,17 @@ group = typer.Typer(
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(group, name="sweep")
 
-SweepArgument = Annotated[str, common.argument("NAME", "A sweep; `harness sweep list` names them.")]
+SweepArgument = Annotated[
+    str, common.argument("NAME", "A sweep (`harness sweep list` names them), or a YAML file.")
+]
 TrialsOption = Annotated[
     int | None, common.option("--trials", "N", "Trials of the whole study.", default="as declared")
 ]
-ProcessesOption = Annotated[
-    int, common.option("--jobs", "N", "Processes, each with one trial at a time.")
-]
-StorageOption = Annotated[
-    str | None,
+JobsOption = Annotated[int, common.option("--jobs", "N", "Trials that are worked on at once.")]
+SetOption = Annotated[
+    list[str] | None,
     common.option(
-        "--storage", "URL", "Where Optuna keeps the trials.", default="a file in the work folder"
+        "--set", "KEY=VALUE", "Another value of a setting, as `recipe.size=2`; can be repeated."
     ),
 ]
 
@@ -87,9 +86,9 @@ def run(
     engine: common.EngineChoice,
     name: SweepArgument,
     trials: TrialsOption = None,
-    jobs: ProcessesOption = 1,
+    jobs: JobsOption = 1,
     profile: common.ProfileOption = DEFAULT_PROFILE,
-    storage: StorageOption = None,
+    settings: SetOption = None,
     no_final: NoFinalOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -99,11 +98,10 @@ def run(
     """
     from harness.sweep.conduct import order_of, run_sweep, shared_stages
 
-    where = engine.options
-    sweep, scale = _found(name, profile)
+    sweep, scale = _found(name, profile, settings)
     _check_numbers(trials, jobs)
     shared = shared_stages(sweep, scale)
-    order = order_of(sweep, scale, trials, storage, where)
+    order = order_of(sweep, scale, trials, jobs, engine.options, final=not no_final)
     out = console(stderr=as_json)
 
     def say(line: str) -> None:
@@ -112,7 +110,7 @@ def run(
         out.file.flush()
 
     with _watching(out) as watch:
-        report = run_sweep(order, shared, jobs, say, warn, final=not no_final, watch=watch)
+        report = run_sweep(order, shared, say, warn, watch)
     if as_json:
         print_json(report)
     else:
@@ -128,28 +126,28 @@ def show(
     publish: common.Publish,
     name: SweepArgument,
     profile: common.ProfileOption = DEFAULT_PROFILE,
-    storage: StorageOption = None,
+    settings: SetOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
-    from harness.runtime import Store
     from harness.sweep.conduct import order_of, stored_report
+    from harness.sweep.plots import pictures
     from harness.tracking.published import published_sweep
 
-    sweep, scale = _found(name, profile)
-    to = publish.to([name])
-    order = order_of(sweep, scale, storage=storage)
-    report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
-    if not report.trials and storage is None and to is None:
-        published = published_sweep(results_dir(), scale.name, name)
+    sweep, scale = _found(name, profile, settings)
+    to = publish.to([sweep.name], profile)
+    report, others = stored_report(order_of(sweep, scale))
+    if not report.trials and to is None:
+        published = published_sweep(results_dir(), scale.name, sweep.name)
         if published is not None:
-            note(f"`{name}` was not run here; this is what is published of it")
+            note(f"`{sweep.name}` was not run here; this is what is published of it")
             report = published
     if others:
-        note(f"{counted(others, 'study')} of `{name}` under other settings is left out")
+        note(f"{counted(others, 'study')} of `{sweep.name}` under other settings is left out")
     if to is not None:
-        folder = publish_sweep(report, to.results_dir, allow_fewer=bool(to.fewer))
+        fewer = bool(to.fewer)
+        folder = publish_sweep(report, to.results_dir, pictures(report), allow_fewer=fewer)
         note(f"published in {folder}")
     if as_json:
         print_json(report)
@@ -158,19 +156,21 @@ def show(
 
 
 @group.command("ui", epilog="Example: harness sweep ui online-evolve --port 8081")
-def ui(name: SweepArgument, port: common.PortOption = 8080, storage: StorageOption = None) -> None:
-    """Serve optuna-dashboard's pages of a sweep on this machine, until Ctrl-C."""
+def ui(
+    name: SweepArgument,
+    port: common.PortOption = 8080,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    settings: SetOption = None,
+) -> None:
+    """Serve optuna-dashboard's pages of a sweep on this machine, until Ctrl-C.
+
+    Of a sweep that was not run here, they show what is published of it.
+    """
     import os
 
-    from harness.project import work_dir
-    from harness.sweep.conduct import dashboard_command
-    from harness.sweep.declaration import find_sweep, load_sweeps
-    from harness.sweep.study import default_storage
+    from harness.sweep.conduct import dashboard_command, order_of
 
-    sweep = find_sweep(load_sweeps(), name)
-    command = dashboard_command(
-        sweep.name, storage or default_storage(work_dir(), sweep.name), port
-    )
+    command = dashboard_command(order_of(*_found(name, profile, settings)), port)
     common.check_port(port)
     out = console()
     out.print(f"optuna-dashboard is at http://127.0.0.1:{port}/ (Ctrl-C stops it).", soft_wrap=True)
@@ -179,30 +179,30 @@ def ui(name: SweepArgument, port: common.PortOption = 8080, storage: StorageOpti
 
 
 @contextmanager
-def _watching(out: Console) -> Iterator[Watch]:
+def _watching(out: Console) -> Iterator[Callable[[str], None]]:
     """Show where the sweep stands while it runs: redrawn on a terminal, nothing elsewhere."""
     if not out.is_terminal:
-        yield lambda progress: None
+        yield lambda words: None
         return
     from rich.text import Text
 
     with out.status("starting") as status:
 
-        def show(progress: Progress) -> None:
-            lines = [Text(line) for line in f"{progress.here}\n{progress.sweep}".splitlines()]
-            for line in lines:
-                line.truncate(out.width - 2, overflow="ellipsis")  # the first is beside a spinner
-            status.update(Text("\n").join(lines))
+        def show(words: str) -> None:
+            line = Text(words)
+            line.truncate(out.width - 2, overflow="ellipsis")  # it is beside a spinner
+            status.update(line)
 
         yield show
 
 
-def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
-    """Return a sweep and a profile by their names."""
+def _found(name: str, profile: str, settings: Sequence[str] | None = None) -> tuple[Sweep, Profile]:
+    """Return a sweep and a profile by their names, with other values of some settings."""
     from harness.registry.declared import named_profile
-    from harness.sweep.declaration import find_sweep, load_sweeps
+    from harness.sweep.declaration import named_sweep
+    from harness.sweep.space import with_settings
 
-    return find_sweep(load_sweeps(), name), named_profile(profile)
+    return with_settings(named_sweep(name), named_profile(profile), settings or ())
 
 
 def _check_numbers(trials: int | None, jobs: int) -> None:
@@ -229,7 +229,6 @@ def _print(report: SweepReport) -> None:
 
 
 def _print_block(block: Block) -> None:
-
     out = console()
     out.print(f"\n{block.title}", style="bold")
     for text in block.notes:

@@ -1,4 +1,4 @@
-"""A sweep: what it found as plain data, as words and as pictures, published and read back.
+"""A sweep: what it found as plain data and as words, published and read back.
 
 It is published in `results/<profile>/sweeps/<name>/`. The trials chose the winner on validation
 prompts; their numbers are no result. What the winner scores on the benchmarks is: winner and base
@@ -8,31 +8,24 @@ scores, stored or published, by the same function.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from harness.report.plots import MUTED, OURS, STYLES, Picture, Target, canvas, plain_frame
+from harness.report.plots import Picture
 from harness.report.publication import SCORES, Extent, Kind, differing
 from harness.report.render import template
 from harness.report.scores import Measured, numbers, read_score_file, write_scores
 from harness.report.view import Block
 from harness.strict import Strict
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 Scalar = bool | int | float | str | None
 
 NOT_RUN = "not run"
 TOO_FEW = "n/a: too few complete trials"
-
-BEST = STYLES[1][0]
-"""Colour of what is best so far."""
 
 
 class SweepObjective(Strict):
@@ -237,11 +230,11 @@ def trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) -
 def _outcome(report: SweepReport, trial: SweepTrial) -> list[str]:
     """Return a trial's objectives; for one that has none, what became of it."""
     if trial.values is not None:
-        return [f"{trial.values[o.name]:.6g}" for o in report.objectives]
+        return [digits(trial.values[o.name]) for o in report.objectives]
     text = "done again" if trial.done_again else {"fail": "failed"}.get(trial.state, trial.state)
     if trial.state == "pruned" and trial.so_far:
         step, value = max(trial.so_far.items())
-        text = f"pruned at {value:.6g} after {step} of {len(report.seeds)} seeds"
+        text = f"pruned at {digits(value)} after {step} of {len(report.seeds)} seeds"
     return [text, *([""] * (len(report.objectives) - 1))]
 
 
@@ -268,17 +261,43 @@ def winner_block(report: SweepReport) -> Block:
     if not report.benchmarks:
         return Block(title, (f"Trial {report.winner}: {NOT_RUN}",), ("score",), ())
     rows = [
-        (s.score, _with_interval(s.mean, s.ci_high), "" if s.base is None else f"{s.base:.3f}",
-         _with_interval(s.gain, s.gain_ci_high, "+"))
+        (
+            s.score,
+            _with_interval(s.mean, s.ci_high),
+            "" if s.base is None else digits(s.base, _half(s.mean, s.ci_high)),
+            _with_interval(s.gain, s.gain_ci_high, "+"),
+        )
         for s in report.benchmarks
-    ]  # fmt: skip
+    ]
     return Block(title, (note,), ("score", "winner", "base recipe", "gain"), tuple(rows))
+
+
+def _half(mean: float | None, high: float | None) -> float:
+    """Return half an interval's width; 0 for what is only the rounding of equal numbers."""
+    half = 0.0 if mean is None or high is None else high - mean
+    return half if half > 1e-9 * max(1.0, abs(mean or 0.0)) else 0.0
 
 
 def _with_interval(mean: float | None, high: float | None, sign: str = "") -> str:
     if mean is None or high is None:
         return "the base recipe is the winner" if sign else NOT_RUN
-    return f"{mean:{sign}.3f} ±{high - mean:.3f}"
+    half = _half(mean, high)
+    if not half:  # every measurement was the same, which says nothing of the next
+        return f"{digits(mean, sign=sign)} (no interval: all measurements are equal)"
+    return f"{digits(mean, half, sign)} ±{digits(half, half)}"
+
+
+def digits(value: float, half: float = 0.0, sign: str = "") -> str:
+    """Return a number with the digits that mean something.
+
+    Those are the first two of half its interval, where it has one, else three of its own; digits
+    before the point stay.
+    """
+    size, wanted = (abs(half), 2) if half else (abs(value), 3)
+    decimals = 0
+    if size and not (size == int(size) and not half):
+        decimals = max(0, wanted - 1 - math.floor(math.log10(size)))
+    return f"{value + 0.0:{sign}.{decimals}f}"
 
 
 def facts(report: SweepReport) -> list[tuple[str, str]]:
@@ -300,8 +319,8 @@ def facts(report: SweepReport) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def as_markdown(report: SweepReport) -> str:
-    """Return a sweep as GitHub-flavoured Markdown."""
+def as_markdown(report: SweepReport, pictures: Sequence[Picture] = ()) -> str:
+    """Return a sweep as GitHub-flavored Markdown, with pictures beside it."""
     blocks = [winner_block(report)]
     if report.pareto is not None:
         blocks.append(trial_block(report, report.front, "Pareto front (validation prompts)"))
@@ -313,17 +332,26 @@ def as_markdown(report: SweepReport) -> str:
         heading=f"Sweep {report.name} ({report.profile}, scale: {report.scale})",
         facts=facts(report),
         blocks=blocks,
-        plots=pictures(report),
+        plots=pictures,
         failures=[f"trial {trial.number}: {trial.failure}" for trial in report.failed],
     )
 
 
-def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/sweeps/<name>/` and return it.
+def publish_sweep(
+    report: SweepReport,
+    results_dir: Path,
+    pictures: Sequence[Picture] = (),
+    *,
+    allow_fewer: bool = False,
+) -> Path:
+    """Write `results/<profile>/sweeps/<name>/`, with pictures, and return it.
 
     Raises what `harness.report.publication.Kind.publish` raises.
     """
-    return SWEEP.publish(
+    kind = replace(
+        SWEEP, page=lambda report: as_markdown(report, pictures), pictures=lambda report: pictures
+    )
+    return kind.publish(
         report,
         f"{report.profile}/sweeps/{report.name}",
         results_dir,
@@ -342,153 +370,12 @@ def difference(report: SweepReport, folder: Path) -> str | None:
     return None
 
 
-def pictures(report: SweepReport) -> list[Picture]:
-    """Return the plots that have anything to show."""
-    if not report.complete:
-        return []
-    wanted: list[tuple[str, str, Draw]] = [
-        ("history.svg", "Objectives by trial, and the best so far", _history)
-    ]
-    if report.importances:
-        wanted.append(("importances.svg", "Importances of the settings", _importances))
-    if pair := contour_settings(report):
-        first, second = map(setting, pair)
-        caption = f"{report.objectives[0].name} over {first} and {second}"
-        wanted.append(("contour.svg", caption, _contour))
-    if report.pareto:
-        wanted.append(("pareto.svg", "Pareto front of the first two objectives", _pareto))
-    return [
-        Picture(caption, file, caption, functools.partial(_plot, report, file, caption, draw))
-        for file, caption, draw in wanted
-    ]
-
-
-Draw = Callable[["Axes", SweepReport], None]
-
-
-def _plot(report: SweepReport, file: str, caption: str, draw: Draw, target: Target) -> None:
-    with canvas(target, file, (6.0, 3.8)) as (_, panels):
-        axes = panels[0][0]
-        plain_frame(axes)
-        axes.set_title(caption, loc="left")
-        draw(axes, report)
-
-
-def contour_settings(report: SweepReport) -> tuple[str, str] | None:
-    """Return the two settings of the contour: the first two numbers that took three points.
-
-    Points are pairs of values; all on one line, they have no contour.
-    """
-    numeric = [
-        path
-        for path in report.space
-        if all(isinstance(t.params[path], int | float) for t in report.complete)
-    ]
-    if len(numeric) < 2:
-        return None
-    first, second = numeric[:2]
-    seen = {(t.params[first], t.params[second]) for t in report.complete}
-    spread = min(len(set(values)) for values in zip(*seen, strict=True))
-    return (first, second) if len(seen) >= 3 and spread >= 2 else None
-
-
-def _history(axes: Axes, report: SweepReport) -> None:
-    """The first objective of each complete trial, and the best of those until then."""
-    objective = report.objectives[0]
-    numbers = [trial.number for trial in report.complete]
-    values = _values(report.complete, objective.name)
-    better = max if objective.direction == "maximize" else min
-    best = [better(values[: i + 1]) for i in range(len(values))]
-    axes.scatter(numbers, values, color=OURS, label="complete", zorder=3)
-    pruned = [
-        (trial.number, trial.so_far[max(trial.so_far)])
-        for trial in report.trials
-        if trial.state == "pruned" and trial.so_far
-    ]
-    if pruned:
-        label = "pruned (first seeds only)"
-        axes.scatter(*zip(*pruned, strict=True), color=MUTED, marker="x", label=label, zorder=3)
-    axes.step(numbers, best, where="post", color=BEST, label="best so far")
-    axes.set_xlabel("trial")
-    axes.set_ylabel(objective.label)
-    axes.legend(frameon=False)
-
-
-def _importances(axes: Axes, report: SweepReport) -> None:
-    """A group of bars for each setting, a bar for each objective."""
-    found = report.importances or {}
-    paths, height = list(report.space), 0.8 / len(found)
-    for i, (name, shares) in enumerate(found.items()):
-        places = [at + i * height for at in range(len(paths))]
-        widths, colour = [shares.get(path, 0.0) for path in paths], STYLES[i % len(STYLES)][0]
-        axes.barh(places, widths, height=height, label=name, color=colour)
-    middle = height * (len(found) - 1) / 2
-    axes.set_yticks([at + middle for at in range(len(paths))], list(map(setting, paths)))
-    axes.invert_yaxis()
-    axes.set_xlabel("share of the variance over the trials")
-    axes.legend(frameon=False)
-
-
-def _contour(axes: Axes, report: SweepReport) -> None:
-    """The mean of the first objective at each pair of values, values evenly spaced.
-
-    Other settings differ between the trials of a pair; their effect is in the mean.
-    """
-    pair = contour_settings(report)
-    assert pair is not None
-    taken = [{trial.params[path] for trial in report.complete} for path in pair]
-    ticks = [sorted(values, key=lambda value: float(value or 0)) for values in taken]
-    by_place: dict[tuple[int, int], list[float]] = {}
-    for trial in report.complete:
-        x, y = (tick.index(trial.params[path]) for tick, path in zip(ticks, pair, strict=True))
-        by_place.setdefault((x, y), []).extend(_values([trial], report.objectives[0].name))
-    xs, ys = zip(*by_place, strict=True)
-    means = [sum(values) / len(values) for values in by_place.values()]
-    if _spans_a_plane(list(by_place)) and max(means) > min(means):
-        drawn: Any = axes.tricontourf(xs, ys, means, levels=12, cmap="viridis")
-        axes.figure.colorbar(drawn, ax=axes, label=report.objectives[0].label)
-    axes.scatter(xs, ys, color="white", edgecolor="black", s=24, zorder=3)
-    for (x, y), mean in zip(by_place, means, strict=True):
-        axes.annotate(f"{mean:.4g}", (x, y), textcoords="offset points", xytext=(5, 4), fontsize=7)
-    axes.set_xticks(range(len(ticks[0])), [value_text(value) for value in ticks[0]])
-    axes.set_yticks(range(len(ticks[1])), [value_text(value) for value in ticks[1]])
-    axes.set_xlabel(setting(pair[0]))
-    axes.set_ylabel(setting(pair[1]))
-
-
-def _pareto(axes: Axes, report: SweepReport) -> None:
-    """Every complete trial by its first two objectives, the front joined."""
-    y, x = report.objectives[0].name, report.objectives[1].name
-    whole = report.complete
-    axes.scatter(_values(whole, x), _values(whole, y), color=MUTED, label="trials")
-    front = sorted(report.front, key=lambda trial: _values([trial], x))
-    axes.plot(_values(front, x), _values(front, y), "o-", color=BEST, label="Pareto front")
-    for trial in front:
-        place = (_values([trial], x)[0], _values([trial], y)[0])
-        axes.annotate(str(trial.number), place, textcoords="offset points", xytext=(5, 4))
-    axes.set_xlabel(report.objectives[1].label)
-    axes.set_ylabel(report.objectives[0].label)
-    axes.legend(frameon=False)
-
-
-def _values(trials: Sequence[SweepTrial], name: str) -> list[float]:
-    return [trial.values[name] for trial in trials if trial.values is not None]
-
-
-def _spans_a_plane(places: Sequence[tuple[int, int]]) -> bool:
-    """Return whether some three places are no line."""
-    (x0, y0), *rest = places
-    directions = [(x - x0, y - y0) for x, y in rest]
-    return any(a * d != b * c for a, b in directions for c, d in directions)
-
-
 SWEEP = Kind(
     "sweep",
     "trials",
     SweepReport,
     lambda report: report.extent,
     page=as_markdown,
-    pictures=pictures,
     values=lambda report: SCORES,
     difference=difference,
 )

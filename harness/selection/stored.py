@@ -300,9 +300,13 @@ def _whole_state(stored: StoredTable, reader: Reader) -> TableState:
         from harness.report.page.contents import from_store
         from harness.report.page.page import as_html
 
-        page = from_store(
-            [runs.table], runs.profile, lambda _: runs.seeds, reader, results_dir(), ()
-        )
-        return Details(stored.report, finding(stored.report, stored.verdicts), as_html(page))
+        def page() -> str:
+            one, profile = [runs.table], runs.profile
+            return as_html(
+                from_store(one, profile, lambda _: runs.seeds, reader, results_dir(), ())
+            )
+
+        said = finding(stored.report, stored.verdicts)
+        return Details.of(stored.report, said, stored.verdicts, page)
 
     return TableState(runs, stored.cells, details)

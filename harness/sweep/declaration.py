@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from harness.registry.declared import own_file
 from harness.registry.documents import (
     Document,
     Problem,
@@ -23,12 +24,14 @@ from harness.registry.documents import (
     few,
     find,
     nearest,
+    read_declared,
     read_files,
     yaml_files,
 )
+from harness.registry.overrides import paths_of
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
-from harness.strict import Strict, models_in
+from harness.strict import Strict
 
 Scalar = bool | int | float | str | None
 """The value of one setting."""
@@ -135,6 +138,11 @@ class Objective(Strict):
     """Measured after so many iterations (offline) or multiples of x (online); null: at the end."""
     unit: str = ""
     """Unit, for people."""
+
+    @property
+    def label(self) -> str:
+        """Its name and unit."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
 class Sampler(Strict):
@@ -334,23 +342,25 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
     return sweeps
 
 
-def find_sweep(sweeps: Mapping[str, Sweep], name: str) -> Sweep:
-    """Return a sweep by its name; as `find`."""
-    return find("sweep", sweeps, name)
+def named_sweep(name: str) -> Sweep:
+    """Return a sweep by its name, or the one that a file declares.
 
-
-def _leaves(model: type[BaseModel], prefix: str) -> list[str]:
-    """Return the path of every setting of a model, as in `recipe.creator.metric`."""
-    found: list[str] = []
-    for name, field in model.model_fields.items():
-        inner, path = models_in(field.annotation), f"{prefix}.{name}"
-        found += _leaves(inner[0], path) if inner else [path]
-    return found
+    Raises:
+        RegistryError: Anything is wrong in the file.
+        UserError: There is no such sweep, or no such file.
+    """
+    path = own_file(name)
+    if path is None:
+        return find("sweep", load_sweeps(), name)
+    sweep, document = read_declared(path, Sweep, "a sweep")
+    if problems := few(_wrong(sweep, document)):
+        raise RegistryError(problems)
+    return sweep
 
 
 def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
     """Yield what is wrong with names that pydantic does not know of."""
-    known = _leaves(Recipe, "recipe")
+    known = [f"recipe.{path}" for path in paths_of(Recipe)]
     for path in sweep.space:
         if path.startswith("profile.") or path in known:
             continue

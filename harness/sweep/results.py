@@ -28,15 +28,10 @@ from harness.report.sweep import (
     winner_run,
     winner_scores,
 )
-from harness.runtime import Engine, Plan, Store
+from harness.runtime import Outcome, Plan, Store
 from harness.sweep.declaration import Point, Pruner, Sweep
 from harness.sweep.space import base_candidate, candidate
-from harness.sweep.study import (
-    Note,
-    counted,
-    point_of,
-    trials_of,
-)
+from harness.sweep.study import Note, point_of, retry_of, standing, trials_of
 from harness.trainer.plan import Planner, Run
 from harness.worlds.lookup import world_of
 
@@ -54,6 +49,7 @@ def report_of(
     """Return what a sweep has found so far; no study is one that has not begun."""
     trials = trials_of(study)
     front = pareto_front(sweep, trials)
+    counted = {trial.number for trial in standing(trials)}
     return SweepReport(
         name=sweep.name,
         question=" ".join(sweep.question.split()),
@@ -70,9 +66,11 @@ def report_of(
         seeds=sweep.seeds,
         result_seeds=sweep.result.seeds,
         target=sweep.target(),
-        counted=counted(trials),
+        counted=len(counted),
         trials=tuple(
-            trial_line(sweep, trial) for trial in trials if trial.state != TrialState.WAITING
+            trial_line(sweep, trial, stands=trial.number in counted)
+            for trial in trials
+            if trial.state != TrialState.WAITING
         ),
         winner=winner_of(sweep, trials),
         pareto=front if len(sweep.objectives) > 1 else None,
@@ -90,8 +88,8 @@ def pruner_words(pruner: Pruner) -> str:
     return f"{words} and after the first part of a run" if pruner.early else words
 
 
-def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
-    """Return one trial as plain data."""
+def trial_line(sweep: Sweep, trial: FrozenTrial, *, stands: bool = True) -> SweepTrial:
+    """Return one trial as plain data; one that does not stand is done again by another."""
     notes = trial.user_attrs
     complete = trial.state == TrialState.COMPLETE
     names = [objective.name for objective in sweep.objectives]
@@ -107,11 +105,9 @@ def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
         seconds=notes.get(Note.SECONDS),
         reused=notes.get(Note.REUSED, 0),
         computed=notes.get(Note.COMPUTED, 0),
-        failure=(notes.get(Note.FAILURE) or notes.get(Note.DONE_AGAIN) or "unknown")
-        if failed
-        else None,
-        done_again=Note.DONE_AGAIN in notes,
-        retry_of=notes.get(Note.RETRY_OF),
+        failure=notes.get(Note.FAILURE, "its command was stopped") if failed else None,
+        done_again=not stands,
+        retry_of=retry_of(trial),
         mlflow_run=notes.get(Note.MLFLOW_RUN),
     )
 
@@ -224,7 +220,12 @@ def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
     return Final(profiles, tuple(runs))
 
 
-def run_final(final: Final, engine: Engine, say: Callable[[str], None]) -> None:
+def run_final(
+    final: Final,
+    compute: Callable[[Plan], Outcome],
+    store: Store,
+    say: Callable[[str], None],
+) -> None:
     """Compute what is missing of the winner's runs.
 
     Raises:
@@ -232,12 +233,12 @@ def run_final(final: Final, engine: Engine, say: Callable[[str], None]) -> None:
         Interrupted: Ctrl-C.
     """
     plan = final.plan()
-    missing = len(plan.pending(engine.store))
+    missing = len(plan.pending(store))
     say(
         f"winner and base recipe on the benchmarks with fresh seeds: {len(plan) - missing} of "
         f"{len(plan)} stages reused, {missing} to compute"
     )
-    outcome = engine.run(plan)
+    outcome = compute(plan)
     if not outcome.ok:
         stage, reason = next(iter(outcome.failed.items()))
         raise HarnessError(

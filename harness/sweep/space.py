@@ -18,7 +18,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.errors import HarnessError, UserError
 from harness.registry.documents import nearest
+from harness.registry.overrides import first_fault, nested, overridden, settings_of
 from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
 from harness.registry.recipe import Recipe, flattened, merge
 from harness.report.scores import read_rows
@@ -85,6 +86,30 @@ def candidate(sweep: Sweep, profile: Profile, point: Point) -> Candidate:
     except ValueError as error:
         raise UserError(impossible(sweep, point, error)) from error
     return Candidate(recipe, changed)
+
+
+def with_settings(sweep: Sweep, profile: Profile, texts: Sequence[str]) -> tuple[Sweep, Profile]:
+    """Return a sweep and a profile with other values of some settings (`--set`).
+
+    Raises:
+        UserError: A setting does not exist, is what the sweep varies, or has a wrong value.
+    """
+    if not texts:
+        return sweep, profile
+    asked = settings_of(texts, ("recipe", "profile"))
+    for path in flattened(asked):
+        if path in sweep.space:
+            raise UserError(f"--set {path}: the sweep `{sweep.name}` varies it; leave it out")
+        if path.startswith("profile.") and path.split(".")[1] not in SEARCHABLE:
+            parts = ", ".join(f"`profile.{part}`" for part in SEARCHABLE)
+            raise UserError(f"--set {path}: of a profile a sweep can be given {parts}")
+    recipe = merge(sweep.recipe, asked["recipe"])
+    overridden(Recipe, sweep.recipe, asked["recipe"], "recipe")
+    data = profile.model_dump(by_alias=True)
+    return (
+        sweep.model_copy(update={"recipe": recipe}),
+        overridden(Profile, data, asked["profile"], "profile"),
+    )
 
 
 def impossible(sweep: Sweep, point: Point, reason: Exception) -> str:
@@ -270,18 +295,6 @@ def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
     return [float(value) for value in 100 * ((own > base) + 0.5 * (own == base))]
 
 
-def nested(point: Point) -> dict[str, Any]:
-    """Return settings by dotted path as nested mappings."""
-    found: dict[str, Any] = {}
-    for path, value in point.items():
-        *parents, name = path.split(".")
-        inner = found
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[name] = value
-    return found
-
-
 def shown(point: Point) -> str:
     """Return a point in a few words: `ratio_evol 0.5, n_new 4`."""
     return ", ".join(f"{path.rpartition('.')[2]} {_text(v)}" for path, v in point.items())
@@ -310,10 +323,7 @@ def _validated(model: type[_Model], data: Mapping[str, Any]) -> _Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        what = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-        raise ValueError(f"{where}: {what}" if where else what) from error
+        raise ValueError(first_fault(error)) from error
 
 
 def _count(measure: str, run: Run, store: Store) -> float:

@@ -8,7 +8,7 @@ it again on any other server: the result is the same. MLflow is imported by `ser
 """
 
 from harness.tracking.connection import TrackingError
-from harness.tracking.projection import StudyName
+from harness.tracking.projection import Source, StudyName
 from harness.tracking.tables import Details
 from harness.tracking.tracker import (
     EvaluationTracker,
@@ -23,6 +23,7 @@ __all__ = [
     "Details",
     "EvaluationTracker",
     "PublishedTracker",
+    "Source",
     "StudyName",
     "TableState",
     "Tracker",

@@ -25,11 +25,10 @@ import re
 import secrets
 import sqlite3
 import threading
-import time
 import traceback
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -78,30 +77,21 @@ class TrackingError(HarnessError):
 class Connection:
     """A tracking server as one work folder reaches it; nothing is opened before it is needed.
 
-    Without a URI it is `MLFLOW_TRACKING_URI`, else the work folder's own database.
+    Without a URI it is `MLFLOW_TRACKING_URI`, else the work folder's own database. `warn` takes
+    sentences for the user.
     """
 
-    def __init__(self, work_dir: Path, uri: str | None = None) -> None:
+    def __init__(self, work_dir: Path, uri: str | None, warn: Callable[[str], None]) -> None:
         self.uri = chosen_uri(work_dir, uri)
         self._work_dir = work_dir
+        self._warn = warn
         self._server: Server | None = None
-
-    def server(self) -> Server:
-        """Return the server; a SQLite database is created where absent.
-
-        Raises:
-            TrackingError: It cannot be reached.
-        """
-        if self._server is None:
-            self._server = within(_OPEN_S, self.uri, self._open)
-        return self._server
 
     @contextmanager
     def writing(self) -> Iterator[Server]:
-        """Yield the server while nobody else writes to it, or two would create the same run.
+        """Yield the server while no other process of this work folder, or database, writes to it.
 
-        A SQLite database has one lock for all work folders. What writes to a server, and is not
-        of this work folder, is not kept out; `Server` bears with it.
+        A SQLite database is created where absent.
 
         Raises:
             TrackingError: It cannot be reached, or refuses what is written.
@@ -110,14 +100,22 @@ class Connection:
         with reached(self.uri), self._lock():
             yield server
 
-    def attempt(
-        self, warn: Callable[[str], None], work: Callable[[], _T], seconds: float = PATIENCE_S
-    ) -> _T | None:
+    def server(self) -> Server:
+        """Return the server.
+
+        Raises:
+            TrackingError: It cannot be reached.
+        """
+        if self._server is None:
+            self._server = within(_OPEN_S, self.uri, self._open)
+        return self._server
+
+    def attempt(self, work: Callable[[], _T], seconds: float = PATIENCE_S) -> _T | None:
         """Do something with MLflow, in so many seconds; at worst there is a warning, and None."""
         try:
             return within(seconds, self.uri, work)
         except Exception as error:  # noqa: BLE001  nothing depends on MLflow, whatever it is
-            warn(self.sentence(error))
+            self._warn(self.sentence(error))
             return None
 
     def sentence(self, error: Exception) -> str:
@@ -128,8 +126,7 @@ class Connection:
         path = self._work_dir / "tracking" / "error.log"
         text = "".join(traceback.format_exception(error))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(without_secrets(text, self.uri), encoding="utf-8")
+            write_whole(path, without_secrets(text, self.uri))
         except OSError:
             return f"MLflow tracking has stopped ({what}): `harness sync` tries again"
         return f"MLflow tracking has stopped ({what}): see {path}"
@@ -147,9 +144,16 @@ class Connection:
             from harness.tracking.server import Server
 
             _probe(self.uri)
-            return Server(
-                self.uri, artifacts_path(path) if path else None, folder_id(self._work_dir)
-            )
+            server = Server(self.uri, artifacts_path(path) if path else None)
+            if path is not None:
+                with self._lock():
+                    moved = server.set_aside_moved()
+                if moved:
+                    self._warn(
+                        f"MLflow's database {path} was made in another folder, where its artifacts "
+                        "are: its runs were put away, and `harness sync` writes them anew here"
+                    )
+            return server
 
     def _lock(self) -> AbstractContextManager[bool]:
         database = database_path(self.uri)
@@ -177,19 +181,6 @@ def database_path(uri: str) -> Path | None:
 def artifacts_path(database: Path) -> Path:
     """Return where artifacts of a SQLite database lie."""
     return database.parent / "mlartifacts"
-
-
-def folder_id(work_dir: Path) -> str:
-    """Return the number of a work folder, which it gets when it is first asked for."""
-    path = work_dir / "tracking" / "id"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"id.{secrets.token_hex(8)}")
-        draft.write_text(secrets.token_hex(8), encoding="ascii")
-        with suppress(FileExistsError):
-            os.link(draft, path)
-        draft.unlink()
-    return path.read_text(encoding="ascii")
 
 
 def create_database(uri: str) -> None:
@@ -261,35 +252,12 @@ def within(seconds: float, uri: str, work: Callable[[], _T]) -> _T:
 
     thread = threading.Thread(target=run, name="mlflow", daemon=True)
     thread.start()
-    join_within(seconds, thread)
+    thread.join(seconds)
     for error in errors:
         raise error
     if not results:
         raise TrackingError(_too_slow(uri))
     return results[0]
-
-
-def join_within(seconds: float, thread: threading.Thread) -> None:
-    """Wait for a thread so long, not counting the time that it waits for a processor.
-
-    On a machine with more to do than it has cores, opening a database takes a minute, and nothing
-    is wrong with it. No wait is longer than ten times the seconds.
-    """
-    begun = time.monotonic()
-    while thread.is_alive():
-        waited = time.monotonic() - begun
-        if waited - min(_starved_s(thread), 0.9 * waited) >= seconds:
-            return
-        thread.join(min(0.2, seconds))
-
-
-def _starved_s(thread: threading.Thread) -> float:
-    """Return how long a thread has waited for a processor; 0 where the system does not say."""
-    try:
-        said = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text(encoding="ascii")
-        return int(said.split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 def shown(uri: str) -> str:
@@ -319,13 +287,11 @@ def _lock_of(database: Path) -> Path:
 
 
 def _create(final: Path) -> None:
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from mlflow import MlflowClient
 
     draft = final.with_name(f"{final.name}.draft")
     draft.unlink(missing_ok=True)
-    root = artifacts_path(final).as_uri()
-    created = SqlAlchemyStore(f"sqlite:///{draft}", root)  # type: ignore[no-untyped-call]
-    created.engine.dispose()
+    MlflowClient(tracking_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
     with closing(sqlite3.connect(draft)) as connection:
         connection.execute(f"PRAGMA user_version = {secrets.randbits(31)}")
     os.replace(draft, final)
@@ -334,9 +300,8 @@ def _create(final: Path) -> None:
 def _probe(uri: str) -> None:
     """Connect to a database once, because MLflow would try ten times and say so each time."""
     import sqlalchemy
-    from mlflow.store.db.db_types import DATABASE_ENGINES
 
-    if re.split(r"[+:]", uri, maxsplit=1)[0] in DATABASE_ENGINES:
+    if re.match(r"(postgresql|mysql|sqlite|mssql)\b", uri):
         engine = sqlalchemy.create_engine(uri)
         try:
             sqlalchemy.inspect(engine).get_table_names()

@@ -1,7 +1,8 @@
 """What MLflow is to hold of tables, trials and evaluations, read from the store and the reports.
 
     runs/<profile>            one MLflow run for each recipe and seed (`harness.tracking.runs`)
-    <table>/<profile>         one for each row, two for the table (`harness.tracking.tables`)
+    <table>/<profile>         one for each row (`harness.tracking.tables`)
+    tables/<profile>          one for each table
     sweeps/<name>/<profile>   one for each trial of a sweep
     evaluations/<benchmark>   one for each evaluation of a model from outside
 
@@ -22,20 +23,19 @@ from harness.runtime import Store
 from harness.runtime.manifest import utc_now
 from harness.tracking.connection import Asked
 from harness.tracking.record import (
-    KIND_TAG,
     LONGEST_TAG,
-    Parallel,
+    NOTE_TAG,
     Record,
     Status,
-    View,
-    address,
     join,
     metric_name,
     milliseconds,
+    recipe_file,
     sha256,
 )
 from harness.tracking.runs import run_record
 from harness.tracking.tables import Details, TableContent
+from harness.tracking.view import KIND_TAG, Parallel, View
 
 if TYPE_CHECKING:
     from harness.report.model import Cell
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
 
 _TRIALS_NOTE = (
-    "Trials of the sweep `{}` at the profile `{}`, measured on validation prompts; no result. "
-    "[Objectives and settings]({})"
+    "Trials of the sweep {} on the profile {}, measured on validation prompts; no result."
 )
 _EVALUATIONS_NOTE = (
     "One run for each model, judge and data that `harness evaluate` scored on {}. A score under "
@@ -86,8 +85,6 @@ def table_records(
         rows=table_runs.rows,
         cells=cells,
         behind=behind,
-        experiment=f"{table.id}/{profile.name}",
-        runs=f"runs/{profile.name}",
         source=f"harness run {table.id} --profile {profile.name}",
         details=details,
     )
@@ -117,51 +114,71 @@ class StudyName:
         )
 
 
-def trial_identity(name: StudyName, trial: SweepTrial) -> str:
+def trial_identity(name: StudyName, number: int) -> str:
     """Return the tag value by which a trial's MLflow run is found again."""
-    return sha256(["trial", name.study, trial.number])
+    return sha256(["trial", name.study, number])
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where trials come from: the command or folder, the commit, and the recipe of each."""
+
+    name: str
+    commit: str | None = None
+    recipe: Mapping[str, Any] | None = None
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """MLflow's own tags for it."""
+        commit = {} if self.commit is None else {"mlflow.source.git.commit": self.commit}
+        return {"mlflow.source.name": self.name, "mlflow.source.type": "LOCAL", **commit}
 
 
 def trial_record(
-    name: StudyName, trial: SweepTrial, tags: Mapping[str, str], experiment: str | None = None
+    name: StudyName,
+    trial: SweepTrial,
+    source: Source,
+    tags: Mapping[str, str] | None = None,
+    suffix: str = "",
 ) -> Record:
-    """Return what MLflow should hold of a trial; by default in its sweep's own experiment."""
-    place = experiment or f"sweeps/{name.sweep}/{name.profile}"
-    here = "{experiment:" + place + "}"
+    """Return what MLflow should hold of a trial; `suffix` ends the name of its experiment."""
     now = utc_now()
-    start_ms = milliseconds(trial.started or now)
     status = _TRIAL_STATUS[trial.state]
     metrics = dict(trial.values or {})
     metrics |= {f"{name.objectives[0]}/seeds{step}": value for step, value in trial.so_far.items()}
-    end_ms = None if status == "RUNNING" else milliseconds(trial.ended or now)
+    settings = ", ".join(f"{path.rpartition('.')[2]} {v}" for path, v in trial.params.items())
     own = {
         "sweep": name.sweep,
         "study": name.study,
         "trial": str(trial.number),
         "trial.state": trial.state,
         "stages": f"{trial.reused} reused, {trial.computed} computed",
+        NOTE_TAG: f"Trial {trial.number} of the sweep {name.sweep} on the profile {name.profile}: "
+        f"{settings}. Measured on validation prompts; no result.",
+        **source.tags,
     }
     if trial.failure:
         own["failure"] = trial.failure[:LONGEST_TAG]
     if trial.retry_of is not None:
         own["retry_of"] = str(trial.retry_of)
+    recipe = source.recipe
     return Record(
-        experiment=place,
-        note=_TRIALS_NOTE.format(name.sweep, name.profile, f"#{address(here)[2:]}"),
+        experiment=f"sweeps/{name.sweep}/{name.profile}{suffix}",
+        note=_TRIALS_NOTE.format(name.sweep, name.profile),
         view=name.view(sorted(trial.params)).tags,
-        identity=(
-            trial_identity(name, trial)
-            if experiment is None
-            else sha256([experiment, trial.number])
-        ),
+        identity=trial_identity(name, trial.number)
+        if not suffix
+        else sha256([name.study, trial.number]),
         name=f"trial {trial.number}",
         status=status,
-        start_ms=start_ms,
-        end_ms=end_ms,
+        start_ms=milliseconds(trial.started or now),
+        end_ms=None if status == "RUNNING" else milliseconds(trial.ended or now),
         params={path: join([value]) for path, value in trial.params.items()},
-        tags={**own, **tags},
+        tags={**own, **(tags or {})},
         scores_digest=sha256({key: repr(value) for key, value in metrics.items()}),
         read_scores=lambda: {metric_name(key): value for key, value in metrics.items()},
+        files=None if recipe is None else recipe_file({f"trial {trial.number}": dict(recipe)}),
+        grows=True,
     )
 
 

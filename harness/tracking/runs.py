@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from harness.runtime import Failure, Manifest, Plan, Stage, Store
 from harness.tracking.connection import Asked
 from harness.tracking.record import (
-    KIND_TAG,
     LONGEST_TAG,
+    NOTE_TAG,
     ONLINE_PREFIX,
-    TRAINING,
+    Columns,
     Curves,
     Dataset,
     Files,
@@ -41,6 +40,7 @@ from harness.tracking.record import (
     recipe_file,
     sha256,
 )
+from harness.tracking.view import KIND_TAG
 from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 SCORES = "scores.parquet"
 PROMPTS = "prompts.parquet"
+ANSWERS = "answers.parquet"
 LONGEST_TABLE = 2000
 """Most rows of a table among the artifacts; the store has all."""
 
@@ -79,6 +80,14 @@ def trained_in(run: Run) -> dict[str, list[Stage]]:
 def iteration_name(run: Run, number: int) -> str:
     """Return what an iteration, or a segment of an online run, is called; counted from 1."""
     return f"{'online' if run.recipe.is_online else 'iter'}{number}"
+
+
+def commit_of(runs: Iterable[Run], store: Store) -> str | None:
+    """Return the commit that computed the last finished stage of some runs; None where none did."""
+    names = (stage.fingerprint for run in runs for stage in Plan(run.targets))
+    done = [store.manifest(name) for name in names if store.status(name) == "done"]
+    last = max(done, key=lambda manifest: manifest["finished"], default=None)
+    return None if last is None else last["provenance"]["commit"]
 
 
 def run_record(
@@ -170,14 +179,8 @@ class _RunState:
             costs=self._costs(),
             files=self._files(judges),
             model=self._model(status),
-            describe=lambda: self._described(places),
             curves=self._curves(),
-            open=tuple(
-                prefix
-                for prefix, stages in trained_in(run).items()
-                if any(stage.fingerprint not in self.done for stage in stages)
-            ),
-            reproducible=True,
+            grows=True,
         )
 
     def _start(self) -> int:
@@ -224,6 +227,8 @@ class _RunState:
             "cells": join(places),
             "scale": profile.scale,
             "state": {"FINISHED": "done", "FAILED": "failed"}.get(status, "unfinished"),
+            NOTE_TAG: f"The recipe {run.run_id} with seed {run.seed} on the profile {run.profile}, "
+            f"behind {join(places)}.",
             "stages": f"{len(self.done)}/{len(self.stages)}",
             "policy": self._named("policy"),
             "reward_model": join(reward_models_named(self.stages)),
@@ -280,7 +285,7 @@ class _RunState:
             Dataset(
                 f"{iteration_name(self.run, number)}/{name.removesuffix('.parquet')}",
                 file["sha256"],
-                locate=lambda stage=stage, name=name: self._file(stage, name),  # type: ignore[misc]
+                lambda stage=stage, name=name: self._file(stage, name),  # type: ignore[misc]
             )
             for number, iteration in enumerate(self.run.iterations, start=1)
             for stage in dict.fromkeys((iteration.prompts, iteration.pairs))
@@ -302,19 +307,41 @@ class _RunState:
             for number, iteration in enumerate(run.iterations, start=1)
             if (stage := _evolving(iteration)) is not None and stage.fingerprint in self.done
         }
-        scores = {f"scores/{stage.settings['benchmark']}.json": stage for stage in judges
+        judged = {f"judgments/{stage.settings['benchmark']}.json": stage for stage in judges
                   if "benchmark" in stage.settings}  # fmt: skip
-        behind = [stage.fingerprint for stage in (*evolved.values(), *scores.values())]
+        behind = [stage.fingerprint for stage in (*evolved.values(), *judged.values())]
 
-        def make() -> dict[str, bytes]:
-            made = {path: _as_table(self._file(s, SCORES)) for path, s in scores.items()}
+        def make() -> dict[str, bytes | Columns]:
+            made: dict[str, bytes | Columns] = {}
+            for path, stage in judged.items():
+                made[path] = self._judgments(stage)
             for path, stage in evolved.items():
                 prompts = self._file(stage, PROMPTS)
                 if prompts.is_file():
                     made[path] = _as_table(prompts)
             return made
 
-        return both(recipe, Files(sha256(sorted(behind)), make, (*scores, *evolved)))
+        return both(recipe, Files(sha256(sorted(behind)), make))
+
+    def _judgments(self, stage: Stage) -> Columns:
+        """Return each prompt with its answer and its scores, as far as the stages have them."""
+        import pyarrow.parquet as pq
+
+        found: dict[str, dict[str, object]] = {}
+        answered = stage.inputs.get("answers")
+        if answered is not None and ANSWERS in self.done[answered.fingerprint]["files"]:
+            for row in pq.read_table(self._file(answered, ANSWERS)).to_pylist():
+                asked = json.loads(row["conversation"])
+                if len(asked) == 1:  # of two turns the first is shown
+                    said = {"prompt": asked[0]["content"], "answer": row["completion"]}
+                    found[row["prompt_id"]] = said
+        scores = pq.read_table(self._file(stage, SCORES)).to_pylist()
+        columns = dict.fromkeys(row["column"] for row in scores)
+        for row in scores:
+            found.setdefault(row["prompt_id"], {})[row["column"]] = row["value"]
+        rows = [{"prompt_id": prompt, **row} for prompt, row in found.items()][:LONGEST_TABLE]
+        named = [*dict.fromkeys(n for row in rows for n in row if n not in columns), *columns]
+        return {name: [row.get(name) for row in rows] for name in named}
 
     def _model(self, status: Status) -> Model | None:
         """Return the trained policy of a run that is whole; None where nothing is trained."""
@@ -328,27 +355,6 @@ class _RunState:
             params={"run": run.run_id, "seed": str(run.seed), "profile": run.profile},
             tags={"stage": last, "policy": self._named("policy")},
         )
-
-    def _described(self, places: Sequence[str]) -> str:
-        """Return what the run is, in Markdown, with the rows it stands behind."""
-        run = self.run
-        lines = [
-            f"Run `{run.run_id}`, seed {run.seed}, profile `{run.profile}`: one training behind "
-            "these rows.",
-            "",
-        ]
-        for place in places:
-            table, _, row = place.partition("/")
-            where = "{experiment:" + f"{table}/{run.profile}" + "}"
-            search = quote(f'params.row = "{row}"')
-            lines.append(
-                f"- [`{place}`](#/experiments/{where}/runs?searchFilter={search}&{TRAINING})"
-            )
-        if run.training:
-            last = run.training[-1].fingerprint
-            lines += ["", f"The policy is the stage `{last}` of the store `{self.store.root}`; "
-                      "`harness export` copies it out."]  # fmt: skip
-        return "\n".join(lines)
 
     def _curves(self) -> dict[str, Curves]:
         found = {}
@@ -397,15 +403,14 @@ def _evolving(iteration: Iteration) -> Stage | None:
     return evolved.inputs["completions"].inputs.get("prompts")
 
 
-def _as_table(path: Path) -> bytes:
-    """Return a Parquet file as a JSON table of MLflow's, cut off where it gets long."""
+def _as_table(path: Path) -> Columns:
+    """Return a Parquet file's plain columns, cut off where it gets long."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path).slice(0, LONGEST_TABLE)
     plain = [name for name in table.column_names if not _is_nested(table.schema.field(name))]
-    rows = table.select(plain).to_pylist()
-    return json.dumps({"columns": plain, "data": [[row[name] for name in plain] for row in rows]},
-                      ensure_ascii=False).encode()  # fmt: skip
+    columns: Columns = table.select(plain).to_pydict()
+    return columns
 
 
 def _is_nested(field: Field) -> bool:

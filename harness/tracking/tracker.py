@@ -16,8 +16,8 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,15 +39,17 @@ from harness.tracking.connection import (
 )
 from harness.tracking.live import Live, LiveRuns
 from harness.tracking.projection import (
+    Source,
     StudyName,
     evaluation_record,
     table_records,
     trial_identity,
     trial_record,
 )
-from harness.tracking.record import Record, address, join
-from harness.tracking.runs import run_identity, run_record
+from harness.tracking.record import Record, join
+from harness.tracking.runs import commit_of, run_identity, run_record
 from harness.tracking.tables import Details
+from harness.tracking.view import address
 from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
@@ -75,8 +77,8 @@ class TableState(NamedTuple):
 class _Writer:
     """Brings one tracking server to hold records."""
 
-    def __init__(self, work_dir: Path, uri: str | None) -> None:
-        self.connection = Connection(work_dir, uri)
+    def __init__(self, work_dir: Path, uri: str | None, warn: Warn) -> None:
+        self.connection = Connection(work_dir, uri, warn)
         self.marks = Marks(work_dir)
         self.notes = Notes(work_dir, self.connection.uri)
 
@@ -97,19 +99,11 @@ class _Writer:
             asked = self.marks.read()
             wanted = records(asked)
             found = server.find(wanted)
-            changes = [
-                server.apply(
-                    record,
-                    found.get(record.identity, []),
-                    settle=record.identity not in asked.computing,
-                )
-                for record in wanted
-            ]
-            done = zip(wanted, changes, strict=True)
-            self.notes.add(record for record, (change, _) in done if change != "kept")
+            changes = [server.apply(record, found.get(record.identity, [])) for record in wanted]
+            self.notes.add(wanted)
             if end_stale:
                 asked = self.marks.read()
-                server.end_stale(asked.computing)
+                server.end_stale(asked.benchmarks.keys(), asked.computing)
                 self.marks.gather(asked)
         return changes
 
@@ -136,7 +130,7 @@ class Tracker:
         warn: Warn = _LOG.warning,
         flush_s: float = 1.0,
     ) -> None:
-        self._writer = _Writer(work_dir, uri)
+        self._writer = _Writer(work_dir, uri, warn)
         self._store = store
         self._served = served
         self._warn = warn
@@ -185,7 +179,7 @@ class Tracker:
                 self.sync(found)
 
         if not self.close(timeout_s):
-            self._writer.connection.attempt(self._warn, catch_up, patience_s)
+            self._writer.connection.attempt(catch_up, patience_s)
 
     def is_current(self, states: Sequence[TableState]) -> bool:
         """Return whether the last sync left nothing to do for some tables; imports no MLflow.
@@ -233,9 +227,8 @@ class EvaluationTracker:
     """Projects kept evaluations to MLflow."""
 
     def __init__(self, work_dir: Path, warn: Warn, uri: str | None = None) -> None:
-        self._writer = _Writer(work_dir, uri)
+        self._writer = _Writer(work_dir, uri, warn)
         self._work_dir = work_dir
-        self._warn = warn
 
     def write(self, files: Iterable[Path]) -> None:
         """Write some evaluations; at worst there is a warning."""
@@ -245,7 +238,7 @@ class EvaluationTracker:
             if not self._writer.notes.covers(records):
                 self._writer.count(records)
 
-        self._writer.connection.attempt(self._warn, catch_up)
+        self._writer.connection.attempt(catch_up)
 
     def sync(self) -> Counter[str]:
         """Bring MLflow to the state of all kept evaluations; return what was done.
@@ -261,8 +254,8 @@ class EvaluationTracker:
 class PublishedTracker:
     """Projects published results to MLflow."""
 
-    def __init__(self, work_dir: Path, uri: str | None = None) -> None:
-        self._writer = _Writer(work_dir, uri)
+    def __init__(self, work_dir: Path, warn: Warn, uri: str | None = None) -> None:
+        self._writer = _Writer(work_dir, uri, warn)
 
     def sync(self, results_dir: Path) -> Counter[str]:
         """Bring MLflow to the state of all published tables and sweeps; return what was done.
@@ -287,32 +280,40 @@ class TrialTracker:
     def __init__(
         self, work_dir: Path, store: Store, name: StudyName, warn: Warn, uri: str | None = None
     ) -> None:
-        self._writer = _Writer(work_dir, uri)
+        self._writer = _Writer(work_dir, uri, warn)
         self._store = store
         self._name = name
-        self._warn = warn
-        self._mark = ExitStack()
         self._has_written = False
         self._has_failed = False
 
-    def write(self, trial: SweepTrial, runs: Sequence[Run], profile: Profile | None) -> str | None:
+    def write(
+        self,
+        trial: SweepTrial,
+        runs: Sequence[Run],
+        profile: Profile | None,
+        source: Source,
+    ) -> str | None:
         """Bring MLflow to the state of a trial and, once it has ended, of its runs.
 
-        A trial that is running is marked as computed by this process until it is written again.
         The profile is None where the runs could not be planned; the id of the trial's MLflow run,
         which is returned, where MLflow cannot be reached.
         """
         tags: dict[str, str] = {"runs": join(run_identity(run) for run in runs)}
-        self._mark.close()
-        if trial.state == "running":
-            asked = {run_identity(run): run.asked for run in runs}
-            asked[trial_identity(self._name, trial)] = ()
-            with suppress(OSError):  # then it is ended in MLflow too soon, and written later
-                self._mark = self._writer.marks.begin(asked)
-        elif profile is not None:
+        if trial.state != "running" and profile is not None:
             found = self.write_runs(runs, profile, {"trial": str(trial.number)})
             tags["runs.mlflow"] = join(found)
-        return self._attempt(lambda _: [trial_record(self._name, trial, tags)])[0]
+        done = replace(source, commit=commit_of(runs, self._store))
+        return self._attempt(lambda _: [trial_record(self._name, trial, done, tags)])[0]
+
+    @contextmanager
+    def computing(self, trials: Mapping[int, Sequence[Run]]) -> Iterator[None]:
+        """Mark trials, by number, and their runs as computed by this process inside the block."""
+        asked = {run_identity(run): run.asked for runs in trials.values() for run in runs}
+        asked |= {trial_identity(self._name, number): () for number in trials}
+        with ExitStack() as mark:
+            with suppress(OSError):  # then they are ended in MLflow too soon, and written later
+                mark.enter_context(self._writer.marks.begin(asked))
+            yield
 
     def write_runs(
         self, runs: Sequence[Run], profile: Profile, tags: Mapping[str, str]
@@ -332,7 +333,7 @@ class TrialTracker:
             return [None]
         first, self._has_written = not self._has_written, True
         changes = self._writer.connection.attempt(
-            self._warn, lambda: self._writer.write(records, end_stale=first)
+            lambda: self._writer.write(records, end_stale=first)
         )
         self._has_failed = changes is None
         return [None] if changes is None else [run_id for _, run_id in changes]
@@ -350,7 +351,9 @@ class Ui(NamedTuple):
     views: dict[str, str]
 
 
-def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
+def ui_command(
+    work_dir: Path, port: int = 5000, uri: str | None = None, warn: Warn = _LOG.warning
+) -> Ui:
     """Return the command that serves MLflow's pages on the loopback interface.
 
     Runs of processes that were killed are ended first, so that RUNNING means what it says.
@@ -364,7 +367,7 @@ def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
-    writer = _Writer(work_dir, where)
+    writer = _Writer(work_dir, where, warn)
     writer.write(lambda _: [], end_stale=True)
     views = {name: address(number) for name, number in writer.connection.server().views().items()}
     path = database_path(where)

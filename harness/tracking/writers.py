@@ -57,7 +57,7 @@ class TensorBoard:
         files = importlib.import_module("tensorboard.summary.writer.event_file_writer")
         hparams = importlib.import_module("tensorboard.plugins.hparams.summary_v2")
         folder = self._folder.joinpath(
-            *map(_file_name, [*record.experiment.split("/"), record.name])
+            *map(_file_name, [*record.experiment.split("/"), _folder_name(record)])
         )
         shutil.rmtree(folder, ignore_errors=True)
         out = files.EventFileWriter(str(folder))
@@ -111,6 +111,11 @@ def _points(record: Record) -> list[tuple[int, dict[str, float]]]:
             values = {metric_name(prefix + name): v for name, v in point.metrics.items()}
             found.setdefault(point.step, {}).update(values)
     return [(step, values) for step, values in sorted(found.items()) if values]
+
+
+def _folder_name(record: Record) -> str:
+    """Return a name of a record's own: labels of rows may be alike."""
+    return f"{record.name} {record.identity[:6]}"
 
 
 def _file_name(text: str) -> str:

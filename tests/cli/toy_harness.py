@@ -37,10 +37,10 @@ class ToyServer:
     def find(self, records: Any) -> dict[str, list[Any]]:
         return {}
 
-    def apply(self, record: Any, found: Any, *, settle: bool) -> tuple[str, str]:
+    def apply(self, record: Any, found: Any, *, afresh: bool = False) -> tuple[str, str]:
         return "created", "0"
 
-    def end_stale(self, computing: Any) -> None:
+    def end_stale(self, known: Any, computing: Any) -> None:
         pass
 
 

@@ -173,8 +173,6 @@ def values(parameter: Any) -> list[str]:
         return NUMBERS
     if Path in kinds:
         return SAFE if parameter.name == "output" else PATHS
-    if parameter.name == "storage":
-        return [*SAFE, *(word for word in WORDS if "://" in word)]
     return [*WORDS, *NUMBERS, *PATHS]
 
 
@@ -265,9 +263,6 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         ("report table4 --format html --output /proc/x", "`--output /proc/x` cannot be written"),
         ("micro build --output /proc/x", "`--output /proc/x` cannot be written"),
         ("report table4 --format csv --output pipe", "is a device or a pipe"),
-        ("sweep show offline-evolve --storage jsonl", "it is no journal of Optuna"),
-        ("sweep show offline-evolve --storage pipe", "it is no plain file"),
-        ("sweep show offline-evolve --storage /proc/self/mem", "cannot be used"),
         ("evaluate mt_bench --judgments pipe", "it is no plain file"),
         ("evaluate mt_bench --judgments /dev/full", "it is no plain file"),
         ("evaluate arena_hard --judgments pipe", "it is no plain file"),
@@ -275,7 +270,6 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         ("micro build --output file", "`--output file` cannot be written"),
         (f"prompts --source {'x' * 300}", "is longer than a path can be"),
         ("prompts --source \udcff.parquet", "is no UTF-8"),
-        (f"sweep show offline-evolve --storage {'x' * 300}", "is longer than a path can be"),
         (f"evaluate mt_bench --answers jsonl --data {'x' * 300}", "is longer than a path can be"),
     ],
 )
@@ -306,13 +300,3 @@ def test_a_work_folder_that_cannot_be_is_one_sentence(
 def test_a_plugin_that_is_none_is_a_sentence(value: str) -> None:
     for name in (value, f"{value}.py"):
         tried("", ["--plugin", name, "list"])
-
-
-@pytest.mark.parametrize("name", ["file", "json", "jsonl", "yaml"])
-def test_a_file_that_is_no_storage_is_left_as_it_is(name: str) -> None:
-    """What a killed process left at the end of a journal is cut off, and nothing else."""
-    before = Path(name).read_bytes()
-    assert "it is no journal of Optuna" in tried(
-        "sweep show", ["offline-evolve", "--storage", name]
-    )
-    assert Path(name).read_bytes() == before

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +14,7 @@ from toy_sweep import SHARE, micro, order_of, toy
 
 from harness.errors import HarnessError
 from harness.report.sweep import SweepReport
-from harness.sweep.conduct import run_sweep, shared_stages
+from harness.sweep.conduct import run_sweep, shared_stages, stored_report
 from harness.sweep.declaration import Sweep
 from harness.sweep.results import final_runs
 
@@ -20,13 +25,20 @@ SWEEP = toy(
     recipe={"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"evolved_share": 0.6}},
 )
 NO_MLFLOW = "sqlite:////dev/null/mlflow.db"
+CONDUCT = """
+import sys
+from pathlib import Path
+from test_sweep_conduct import SWEEP, conducted
+conducted(SWEEP, Path(sys.argv[1]), jobs=2)
+"""
 
 
 def conducted(sweep: Sweep, work_dir: Path, jobs: int) -> tuple[SweepReport, list[str], list[str]]:
     said: list[str] = []
     warned: list[str] = []
     shared = shared_stages(sweep, micro())
-    report = run_sweep(order_of(sweep, work_dir), shared, jobs, said.append, warned.append)
+    order = order_of(sweep, work_dir, jobs=jobs)
+    report = run_sweep(order, shared, said.append, warned.append)
     return report, said, warned
 
 
@@ -39,21 +51,26 @@ def _no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NO_MLFLOW)
 
 
-def test_a_sweep_with_a_killed_process_ends_with_the_numbers_of_one_left_alone(
+def test_a_sweep_whose_command_was_killed_ends_with_the_numbers_of_one_left_alone(
     work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two processes one is killed in its first trial, which is then done by another.
+    """The command is killed in its first two trials, which the next one does again.
 
     Values are 10 x share + 0.5. On the benchmarks the winner's skill is 8 plus its seed and the
     base recipe's 6 plus it, so the gain is 2.
     """
     monkeypatch.setenv("TOY_KILLS_ONCE", str(work_dir.parent / "killed"))
-    with pytest.raises(HarnessError, match=r"died \(SIGKILL\)"):
-        conducted(SWEEP, work_dir, jobs=2)
+    here = Path(__file__).resolve().parent
+    killed = subprocess.run(
+        [sys.executable, "-c", CONDUCT, str(work_dir)],
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])},
+    )
+    assert killed.returncode == -signal.SIGKILL
     report, said, _ = conducted(SWEEP, work_dir, jobs=1)
     expected = {share: {"win_rate": pytest.approx(10 * share + 0.5)} for share in (0.2, 0.4, 0.8)}
     assert values(report) == expected
-    assert [trial.done_again for trial in report.trials].count(True) == 1
+    assert [trial.done_again for trial in report.trials].count(True) == 2  # a batch
     assert report.counted == 3
     assert report.benchmarks[0].score == "ah_wr"
     for score in report.benchmarks:
@@ -82,9 +99,7 @@ def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(
     work_dir: Path,
 ) -> None:
     order = order_of(SWEEP, work_dir)
-    broken = order.model_copy(
-        update={"functions": {**order.functions, "annotate": "toy_sweep:nothing"}}
-    )
+    broken = replace(order, functions={**order.functions, "annotate": "toy_sweep:nothing"})
     with pytest.raises(HarnessError, match="a stage that every trial needs failed"):
-        run_sweep(broken, shared_stages(SWEEP, micro()), 1, lambda line: None, lambda line: None)
-    assert order.claims().study.get_trials() == []
+        run_sweep(broken, shared_stages(SWEEP, micro()), lambda line: None, lambda line: None)
+    assert stored_report(order)[0].trials == ()

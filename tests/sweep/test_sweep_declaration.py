@@ -13,8 +13,9 @@ from harness.errors import UserError
 from harness.registry.documents import RegistryError
 from harness.registry.recipe import Recipe
 from harness.sweep.conduct import shared_stages
-from harness.sweep.declaration import Parameter, find_sweep, load_sweeps
-from harness.sweep.space import base_candidate, validation_runs
+from harness.sweep.declaration import Parameter, load_sweeps, named_sweep
+from harness.sweep.space import base_candidate, validation_runs, with_settings
+from harness.sweep.study import study_name
 
 SHARES = {"kind": "categorical", "choices": [0.2, 0.4]}
 
@@ -146,7 +147,41 @@ def test_a_pruner_with_several_objectives_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_sweep_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean `online-evolve`"):
-        find_sweep(load_sweeps(), "onlin-evolve")
+        named_sweep("onlin-evolve")
+
+
+def test_a_sweep_is_run_from_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text(yaml.safe_dump(dict(OFFLINE)))
+    assert named_sweep(str(path)) == toy()
+    path.write_text(yaml.safe_dump({**OFFLINE, "space": {"recipe.creator.share": SHARES}}))
+    with pytest.raises(RegistryError, match=r"toy.yaml.* did you mean"):
+        named_sweep(str(path))
+    with pytest.raises(UserError, match="there is no file"):
+        named_sweep(str(tmp_path / "absent.yaml"))
+
+
+def test_the_worked_example_of_the_docs_can_run_at_every_point(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "sweeps.md").read_text("utf-8")
+    (tmp_path / "rewrites.yaml").write_text(text.split("```yaml\n")[1].split("```")[0])
+    sweep = named_sweep(str(tmp_path / "rewrites.yaml"))
+    assert sweep.grid_size == sweep.trials == 4
+    assert shared_stages(sweep, micro())
+
+
+def test_a_setting_that_is_given_enters_the_study(tmp_path: Path) -> None:
+    """In the recipe and in the profile; what the sweep varies is its own."""
+    sweep, profile = with_settings(
+        toy(), micro(), ["recipe.size=2", "profile.training.dpo.beta=0.25"]
+    )
+    assert sweep.recipe["size"] == 2
+    assert profile.training.of("dpo").beta == 0.25  # type: ignore[union-attr]
+    names = {study_name(toy(), micro()), study_name(sweep, micro()), study_name(toy(), profile)}
+    assert len(names) == 3
+    with pytest.raises(UserError, match="the sweep `toy` varies it"):
+        with_settings(toy(), micro(), [f"{SHARE}=0.4"])
+    with pytest.raises(UserError, match=r"of a profile a sweep can be given .*`profile.training`"):
+        with_settings(toy(), micro(), ["profile.threads=2"])
 
 
 @pytest.mark.parametrize(

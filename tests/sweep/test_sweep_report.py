@@ -15,7 +15,7 @@ from harness.report.sweep import (
     SweepObjective,
     SweepReport,
     SweepTrial,
-    contour_settings,
+    digits,
     facts,
     publish_sweep,
     winner_block,
@@ -23,6 +23,7 @@ from harness.report.sweep import (
 )
 from harness.report.verify import verify
 from harness.runtime.files import sha256_of
+from harness.sweep.plots import pictures
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
 
@@ -90,16 +91,16 @@ def replace(report: SweepReport, **changes: Any) -> SweepReport:
 
 
 def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> None:
-    folder = publish_sweep(REPORT, tmp_path)
+    folder = publish_sweep(REPORT, tmp_path, pictures(REPORT))
     assert folder == tmp_path / "micro" / "sweeps" / "toy"
-    plots = ["contour.svg", "history.svg", "importances.svg", "pareto.svg"]
+    plots = ["history.svg", "importances.svg", "pareto.svg", "slice.svg"]
     names = sorted(path.name for path in folder.iterdir())
     assert names == sorted([*plots, "digests.json", "report.json", "report.md", "scores.parquet"])
     page = (folder / "report.md").read_text()
     assert all(f"({plot})" in page for plot in plots)
     assert "How many? \\| a \\*lot\\*" in page
-    assert "| 53.000 | +3.000 ±0.000 |" in page
-    assert "| ah\\_wr | 56.000 ±" in page
+    assert "no interval: all measurements are equal" in page
+    assert "±0.0" not in page
     assert json.loads((folder / "report.json").read_text())["winner"] == 3
     assert [path.name for path in (tmp_path / "micro" / "sweeps").iterdir()] == ["toy"]
 
@@ -107,7 +108,7 @@ def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> N
 def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
     tmp_path: Path,
 ) -> None:
-    folder = publish_sweep(REPORT, tmp_path)
+    folder = publish_sweep(REPORT, tmp_path, pictures(REPORT))
     assert (verify(tmp_path).sweeps, verify(tmp_path).cells) == (("micro/sweeps/toy",), 1)
     write_scores(MEASURED | {("toy-base", 101, "ah_wr"): {"p0": 49.0, "p1": 58.0}},
                  folder / "scores.parquet")  # fmt: skip
@@ -121,13 +122,17 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
 
 
 def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = {p.name: p.read_bytes() for p in publish_sweep(REPORT, tmp_path).iterdir()}
-    again = {p.name: p.read_bytes() for p in publish_sweep(REPORT, tmp_path).iterdir()}
+    first = {
+        p.name: p.read_bytes() for p in publish_sweep(REPORT, tmp_path, pictures(REPORT)).iterdir()
+    }
+    again = {
+        p.name: p.read_bytes() for p in publish_sweep(REPORT, tmp_path, pictures(REPORT)).iterdir()
+    }
     assert first == again
 
 
 def test_a_sweep_with_fewer_trials_or_scores_does_not_replace_one_with_more(tmp_path: Path) -> None:
-    publish_sweep(REPORT, tmp_path)
+    publish_sweep(REPORT, tmp_path, pictures(REPORT))
     with pytest.raises(Refused, match="has 1 of 4 trials that it has not"):
         publish_sweep(replace(REPORT, target=3, counted=3), tmp_path)
     with pytest.raises(Refused, match="what stands there has row `ah_wr` that it has not"):
@@ -156,21 +161,6 @@ def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
     assert winner_block(replace(REPORT, measured={}, benchmarks=())).notes == ("Trial 3: not run",)
 
 
-def test_a_contour_needs_two_numbers_and_three_points() -> None:
-    assert contour_settings(REPORT) == (RATIO, N_NEW)
-    assert contour_settings(replace(REPORT, trials=REPORT.trials[:2])) is None
-    named = REPORT.trials[0].model_copy(update={"params": {RATIO: "x", N_NEW: 1}})
-    assert contour_settings(replace(REPORT, trials=(named,))) is None
-    one_line = tuple(t for t in REPORT.trials if t.params[N_NEW] == 1)
-    assert contour_settings(replace(REPORT, trials=one_line)) is None
-
-
-def test_points_on_one_line_are_drawn_without_a_contour(tmp_path: Path) -> None:
-    diagonal = (trial(0, 0.25, 1, 1.0, 1), trial(1, 0.5, 2, 2.0, 2), trial(2, 0.75, 4, 3.0, 3))
-    folder = publish_sweep(replace(REPORT, trials=diagonal, pareto=(2,), winner=2), tmp_path)
-    assert (folder / "contour.svg").exists()
-
-
 def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> None:
     """One objective, so that trials can be pruned; the base recipe is the winner."""
 
@@ -188,7 +178,7 @@ def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> N
         REPORT, objectives=REPORT.objectives[:1], seeds=(0, 1), trials=trials, pareto=None,
         importances=None, benchmarks=winner_scores(winner, "toy", (100, 101), ("ah_wr",)),
     )  # fmt: skip
-    folder = publish_sweep(report, tmp_path)
+    folder = publish_sweep(report, tmp_path, pictures(report))
     page = (folder / "report.md").read_text()
     assert "| pruned at 51 after 1 of 2 seeds |" in page
     assert "| failed |" in page
@@ -196,7 +186,6 @@ def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> N
     assert "- trial 5: no memory\n" in page
     assert "killed" not in page
     assert "| the base recipe is the winner |" in page
-    assert "pruned (first seeds only)" in (folder / "history.svg").read_text()
     assert not (folder / "pareto.svg").exists()
 
 
@@ -209,3 +198,19 @@ def test_the_facts_count_stages_and_states() -> None:
     found = dict(facts(REPORT))
     assert found["Trials"] == "4 of 4 (4 complete)"
     assert found["Stages"] == "12 reused, 8 computed"
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "expected"),
+    [
+        (56.123456, 1.2345, "56.1"),
+        (56.123456, 0.01234, "56.123"),
+        (1234.5678, 41.0, "1235"),
+        (0.123456, 0.0, "0.123"),
+        (51.234567, 0.0, "51.2"),
+        (12000.0, 0.0, "12000"),
+        (-0.0, 0.0, "0"),
+    ],
+)
+def test_no_digit_is_shown_that_means_nothing(value: float, half: float, expected: str) -> None:
+    assert digits(value, half) == expected

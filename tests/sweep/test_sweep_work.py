@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_sweep import SHARE, InlineEngine, QuietTracker, micro, order_of, toy
+from toy_sweep import SHARE, InlineEngine, QuietTracker, order_of, toy
 
 from harness.report.sweep import SweepReport
-from harness.runtime import Interrupted, Plan, Store
-from harness.sweep.conduct import stored_report
+from harness.runtime import Interrupted, Store
+from harness.sweep.conduct import Worker, stored_report
 from harness.sweep.declaration import Sweep
-from harness.sweep.results import final_runs
-from harness.sweep.study import Note, trials_of
-from harness.sweep.work import Order, Progress, Standing, Worker
+from harness.sweep.study import open_study, requeue
 
 SHARES = {SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.6, 0.8]}}
 GRID = {"kind": "grid", "seed": 0}
@@ -35,14 +33,15 @@ def worked(
     said: list[str] = []
     tracker = QuietTracker()
     engine = engine or InlineEngine(Store(order.store_dir))
-    worker: Any = Worker(order, engine, order.claims(), tracker, said.append)  # type: ignore[arg-type]
+    study = open_study(sweep, order.study, order.journal)
+    requeue(sweep, study)
+    worker: Any = Worker(order, engine, study, tracker, said.append)  # type: ignore[arg-type]
     worker.work()
     return said, tracker
 
 
 def found(sweep: Sweep, work_dir: Path) -> SweepReport:
-    order = order_of(sweep, work_dir)
-    return stored_report(sweep, micro(), order.study, order.storage, Store(order.store_dir))[0]
+    return stored_report(order_of(sweep, work_dir))[0]
 
 
 def test_a_trial_is_worth_the_mean_over_its_seeds(work_dir: Path) -> None:
@@ -111,53 +110,21 @@ def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(work_dir: 
     assert any("pruned with win_rate" in line and "after 1 of 2 seeds" in line for line in said)
 
 
-def test_the_time_left_is_that_of_the_whole_sweep_once_a_trial_has_ended(work_dir: Path) -> None:
-    pruner = {"kind": "median", "startup_trials": 2}
-    sweep = toy(space=SHARES, sampler={"kind": "grid", "seed": 3}, pruner=pruner)
-    order = order_of(sweep, work_dir, final=False)
-    shown: list[Progress] = []
-    said: list[str] = []
-    engine: Any = InlineEngine(Store(order.store_dir))
-    tracker: Any = QuietTracker()
-    Worker(order, engine, order.claims(), tracker, said.append, shown.append).work()
-    assert [progress.here.split(" · ")[0] for progress in shown] == [
-        f"trial {number} of 4" for number in (1, 2, 3, 4)
-    ]
-    assert shown[0].sweep == "0 of 4 trials done, time left not known before the first"
-    assert shown[1].sweep.startswith("1 of 4 trials done, about ")
+def test_what_is_left_is_said_when_a_trial_ends(work_dir: Path) -> None:
+    said, _ = worked(toy(space=SHARES, sampler=GRID), work_dir, final=False)
     ended = [line for line in said if "trials done" in line]
-    assert ended[-1].endswith("4 of 4 trials done (1 pruned), about 0 s left")
-    assert all(len(line) < 80 for line in (shown[1].here, shown[1].sweep))
+    assert "1 of 4 trials done, about " in ended[0]
+    assert ended[-1].endswith("4 of 4 trials done")
 
 
-def test_trials_of_other_processes_share_the_work_and_the_winner_comes_after(
-    work_dir: Path,
-) -> None:
-    """Two trials took 10 and 20 s, one runs elsewhere and one here, which has computed nothing.
-
-    Here a second for each stage is left, there half of 15 s, and two trials of 15 s are to begin:
-    half of all that for each of two processes, and then what the winner takes.
-    """
-    sweep = toy(space=SHARES, trials=6)
-    left = {}
-    for final in (False, True):
-        order = order_of(sweep, work_dir / str(final), final=final)
-        claims, shown = order.claims(), list[Progress]()
-        with claims.working() as mark:
-            for seconds in (10.0, 20.0, None, None):
-                trial = claims.take(mark, 6)
-                assert trial is not None
-                if seconds is not None:
-                    trial.set_user_attr(Note.SECONDS, seconds)
-                    claims.study.tell(trial, 1.0)
-            point = {SHARE: 0.8}
-            plan = Plan(final_runs(sweep, micro(), point).runs[0].targets)
-            engine: Any = InlineEngine(Store(order.store_dir))
-            Standing(order, engine, shown.append).begin_trial(point, plan, trials_of(claims.study))
-        assert shown[0].sweep.startswith("2 of 6 trials done, about ")
-        left[final] = int(shown[0].sweep.split("about ")[1].split()[0])
-    assert left[False] == round((len(plan) + 7.5 + 30) / 2)
-    assert left[True] > left[False]
+def test_trials_of_a_batch_come_out_as_alone_and_share_their_stages(work_dir: Path) -> None:
+    sweep = toy(space=SHARES, sampler=GRID)
+    worked(sweep, work_dir / "alone")
+    engine = InlineEngine(Store(work_dir / "batch" / "store"))
+    worked(sweep, work_dir / "batch", engine, jobs=3)
+    alone, batch = (found(sweep, work_dir / name).trials for name in ("alone", "batch"))
+    assert [(t.params, t.values) for t in batch] == [(t.params, t.values) for t in alone]
+    assert len({stage.fingerprint for stage in engine.computed}) == len(engine.computed)
 
 
 def test_a_failed_stage_fails_its_trial_and_no_other(work_dir: Path) -> None:
@@ -173,14 +140,14 @@ def test_a_failed_stage_fails_its_trial_and_no_other(work_dir: Path) -> None:
     assert (0, "fail") in tracker.written
 
 
-def test_a_stopped_trial_is_given_back(work_dir: Path) -> None:
+def test_a_stopped_trial_is_tried_again(work_dir: Path) -> None:
     sweep = toy(space=SHARES, sampler=GRID)
     with pytest.raises(Interrupted, match="stopped in trial 0"):
         worked(sweep, work_dir, Stopped(Store(work_dir / "store")))
     worked(sweep, work_dir)
-    trials = trials_of(order_of(sweep, work_dir).claims().study)
-    assert Note.DONE_AGAIN in trials[0].user_attrs
     report = found(sweep, work_dir)
+    assert report.trials[0].done_again
+    assert report.trials[1].retry_of == 0
     assert (report.counted, len(report.complete), report.failed) == (4, 4, [])
     assert {trial.params[SHARE] for trial in report.complete} == {0.2, 0.4, 0.6, 0.8}
 
@@ -203,11 +170,6 @@ def test_other_settings_make_another_study(work_dir: Path) -> None:
     }
     assert len(names) == 5
     assert order_of(toy(trials=9, result={"seeds": [5]}), work_dir).study in names
-
-
-def test_an_order_survives_being_sent(work_dir: Path) -> None:
-    order = order_of(toy(), work_dir)
-    assert Order.model_validate(order.model_dump(mode="json", by_alias=True)) == order
 
 
 def test_by_prompt_a_trial_worse_than_the_best_is_pruned_after_its_first_seed(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from harness.errors import HarnessError
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Outcome, Plan, Stage, StageContext, Store
 from harness.runtime.stage import ProgressWriter
+from harness.sweep.conduct import Order
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
-from harness.sweep.work import Order
 from harness.trainer.factory import KINDS
 from harness.worlds.embedded import files
 
@@ -66,14 +67,10 @@ def order_of(sweep: Sweep, work_dir: Path, **changes: Any) -> Order:
         "sweep": sweep,
         "profile": micro(),
         "study": study_name(sweep, micro()),
-        "storage": str(work_dir / "sweeps" / "toy.log"),
         "target": sweep.target(),
-        "until": None,
         "work_dir": work_dir,
         "store_dir": work_dir / "store",
         "functions": FUNCTIONS,
-        "preload": (),
-        "expected_s": {},
     }
     return Order(**{**settings, **changes})
 
@@ -85,6 +82,9 @@ class InlineEngine:
         self.store = store
         self.failing = failing
         self.computed: list[Stage] = []
+
+    def on_event(self, take: Any) -> None:
+        """Nothing is told of the stages."""
 
     def run(self, plan: Plan) -> Outcome:
         done = []
@@ -103,7 +103,11 @@ class QuietTracker:
     def __init__(self) -> None:
         self.written: list[tuple[int, str]] = []
 
-    def write(self, trial: Any, runs: Any, profile: Any) -> str | None:
+    @contextmanager
+    def computing(self, trials: Any) -> Iterator[None]:
+        yield
+
+    def write(self, trial: Any, runs: Any, profile: Any, source: Any) -> str | None:
         self.written.append((trial.number, trial.state))
         return f"run-{trial.number}"
 

@@ -67,7 +67,7 @@ def test_a_run_has_the_scores_of_every_table_that_judged_it(
     after = contents(work)[NAME]
     assert {"ours/ah_wr", "ours/mt_avg"} <= after["metrics"].keys()
     assert after["tags"]["benchmarks"] == "toy/arena_hard, toy/mt_bench"
-    assert tracker(work, store).sync([state(*HARD)]) == {"unchanged": 6}
+    assert tracker(work, store).sync([state(*HARD)]) == {"unchanged": 5}
 
 
 def test_a_run_is_finished_when_all_that_any_table_asks_is(

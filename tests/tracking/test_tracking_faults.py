@@ -23,7 +23,6 @@ from harness.tracking import (
     Tracker,
     TrackingError,
     TrialTracker,
-    connection,
 )
 from harness.tracking.connection import Connection, shown, within, without_secrets
 
@@ -134,7 +133,7 @@ def test_a_uri_that_cannot_be_used_is_a_sentence_without_its_password(
 ) -> None:
     """Also for everybody who goes on without MLflow: runs, evaluations and sweeps."""
     with pytest.raises(TrackingError, match="cannot be written") as raised:
-        Connection(tmp_path, uri).server()
+        Connection(tmp_path, uri, pytest.fail).server()
     warnings: list[str] = []
     Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append).finish(lambda: [STATE])
     name = StudyName("toy", "micro", "toy/micro/1", ("win_rate",))
@@ -190,7 +189,7 @@ def test_a_traceback_in_a_file_holds_no_password(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError(f"no {uri}")
 
-    assert Connection(tmp_path, uri).attempt(warnings.append, fail) is None
+    assert Connection(tmp_path, uri, warnings.append).attempt(fail) is None
     kept = (tmp_path / "tracking" / "error.log").read_text()
     assert "RuntimeError: no http://***@host" in kept
     assert SECRET not in kept + warnings[0]
@@ -202,18 +201,3 @@ def test_what_is_waited_for_returns_or_raises_what_was_done() -> None:
         within(60.0, "http://host", lambda: 1 / 0)
     with pytest.raises(TrackingError, match="too slow"):
         within(0.01, "http://host", threading.Event().wait)
-
-
-@pytest.mark.parametrize("starved", [True, False])
-def test_time_without_a_processor_is_not_counted(
-    starved: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On an overloaded machine a writer that only waits for its turn is not given up."""
-    seconds = 1e9 if starved else 0.0
-    monkeypatch.setattr(connection, "_starved_s", lambda thread: seconds)
-    release = threading.Event()
-    thread = threading.Thread(target=lambda: release.wait(0.3), daemon=True)
-    thread.start()
-    connection.join_within(0.05, thread)
-    assert thread.is_alive() is not starved
-    release.set()

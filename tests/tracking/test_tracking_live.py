@@ -57,7 +57,7 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     tracker.finish(lambda: [STATE], timeout_s=60)
     assert warnings == []
     assert contents(live) == synced(after, store)
-    assert Tracker(live, store, SERVED).sync([STATE]) == {"unchanged": 6}
+    assert Tracker(live, store, SERVED).sync([STATE]) == {"unchanged": 5}
 
 
 def test_curves_are_there_before_their_stage_is_finished(
@@ -104,29 +104,6 @@ def test_curves_are_there_before_their_stage_is_finished(
     assert contents(live) == synced(after, store)
 
 
-def test_points_of_a_stopped_training_go_at_the_next_sync_but_not_while_one_may_run(
-    tmp_path: Path, new_work_dir: NewWorkDir
-) -> None:
-    state = TableState(RUNS, [])
-    store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
-    tracker = Tracker(live, store, SERVED)
-    tracker.start([RUNS])
-    for stage in stages(RUNS):
-        compute(tracker, store, stage, steps=2 if stage.kind == "train" else 3)
-        if stage.kind == "train":
-            break
-    tracker.close(60)
-    another = mark(live, RUNS)
-    Tracker(live, store, SERVED).sync([state])
-    assert all("iter1/loss" in run["metrics"] for run in contents(live).values())
-    another.close()
-    Tracker(live, store, SERVED).sync([state])
-    mark(after, RUNS).close()
-    Tracker(after, store, SERVED).sync([state])
-    assert contents(live) == contents(after)
-    assert all("iter1/loss" not in run["metrics"] for run in contents(live).values())
-
-
 def test_a_training_that_came_out_otherwise_is_written_anew(
     tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
@@ -171,7 +148,7 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
         Tracker(work, store, SERVED).sync([STATE])
     assert time.monotonic() - began < PATIENCE_S
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert Tracker(work, store, SERVED).sync([STATE]) == {"created": 6}
+    assert Tracker(work, store, SERVED).sync([STATE]) == {"created": 5}
 
 
 def test_a_fault_of_ours_is_one_warning_with_its_traceback_in_a_file(

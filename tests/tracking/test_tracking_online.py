@@ -91,21 +91,20 @@ def test_a_half_finished_run_shows_its_finished_segments_and_syncs_once(
     assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
 
 
-def test_live_points_of_a_segment_that_was_killed_go_away_and_those_of_finished_ones_stay(
+def test_live_points_of_a_segment_that_was_killed_go_away_when_it_goes_on(
     tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
     tracker = Tracker(work_dir, store, SERVED, flush_s=0.0)
     tracker.start([RUNS])
-    for step, metrics in points(FIRST):
-        tracker.observe(StageProgress(FIRST, step, metrics))
     write(store, FIRST)
     tracker.observe(StageFinished(FIRST, 0.0))
-    tracker.observe(StageProgress(SECOND, *points(SECOND)[0]))
+    tracker.observe(StageProgress(SECOND, 60, {"loss": 0.5}))
     tracker.close(timeout_s=60)
-    assert curve(work_dir) == [1, 2, 3, 51]
+    assert curve(work_dir) == [1, 2, 3, 60]
+    write(store, SECOND)
     tracker_of(work_dir, store).sync([state()])
-    assert curve(work_dir) == [1, 2, 3]
+    assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
 
 
 def test_a_run_tracked_live_and_synced_equals_one_only_synced(

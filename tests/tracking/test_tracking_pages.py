@@ -1,4 +1,4 @@
-"""The first view of MLflow's pages, in a browser: ours against the paper, without a click."""
+"""The first view of MLflow's pages, in a browser: our gain beside the paper's, without a click."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_table import SERVED, filled, toy_cells, toy_runs
+from toy_table import LABELS, SERVED, filled, toy_cells, toy_runs
 
 from harness.project import results_dir
 from harness.registry.declared import load_tables
@@ -87,28 +87,28 @@ def names(page: Any) -> list[str]:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.timeout(600)
-def test_a_published_table_opens_on_ours_gain_and_the_papers_value(
+def test_a_published_table_opens_on_our_gain_and_the_papers(
     tmp_path: Path, new_work_dir: Callable[[str], Path]
 ) -> None:
     """Of a clone in which nothing was run: the whole table is in the first view, in its order."""
     table = "table6"
     shutil.copytree(results_dir() / "micro" / table, tmp_path / "results" / "micro" / table)
     work = new_work_dir("a")
-    assert PublishedTracker(work).sync(tmp_path / "results")["created"] > 0
-    rows = [row.id for row in load_tables()[table].rows]
+    assert PublishedTracker(work, print).sync(tmp_path / "results")["created"] > 0
+    rows = [row.label for row in load_tables()[table].rows]
     with (
         served(work, _free_port()) as pages,
         opened(pages[f"{table}/micro/published"]) as page,
     ):
         page.wait_for_selector("[col-id*='paper/ah_wr']")
         page.screenshot(path=(SHOTS or tmp_path) / "published.png")
-        assert heads(page)[:3] == ["ours/ah_wr", "gain/ah_wr", "paper/ah_wr"]
-        assert names(page) == [*rows, "ours", "paper"]
+        assert heads(page)[:2] == ["gain/ah_wr", "paper/ah_wr.gain"]
+        assert names(page) == rows
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.timeout(600)
-def test_the_page_opens_on_ours_gain_and_the_papers_value_in_the_tables_order(
+def test_the_page_opens_on_our_gain_and_the_papers_in_the_tables_order(
     tmp_path: Path, new_work_dir: Callable[[str], Path]
 ) -> None:
     """The list has the main column's three numbers; the charts, both sides in one."""
@@ -119,8 +119,8 @@ def test_the_page_opens_on_ours_gain_and_the_papers_value_in_the_tables_order(
     with served(work, _free_port()) as pages, opened(pages["table4/micro"]) as page:
         page.wait_for_selector("[col-id*='paper/ah_wr']")
         page.screenshot(path=(SHOTS or tmp_path) / "list.png")
-        assert heads(page)[:3] == ["ours/ah_wr", "gain/ah_wr", "paper/ah_wr"]
-        assert names(page) == ["dpo-1", "eva-a_min", "ours", "paper"]
+        assert heads(page)[:2] == ["gain/ah_wr", "paper/ah_wr.gain"]
+        assert names(page) == list(LABELS.values())
         page.goto(pages["table4/micro"] + "&compareRunsMode=CHART")
-        page.locator("text=ours/ah_wr vs paper/ah_wr").first.wait_for()
+        page.locator("text=gain/ah_wr vs paper/ah_wr.gain").first.wait_for()
         page.screenshot(path=(SHOTS or tmp_path) / "charts.png")

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_run
 from harness.runtime import StageProgress, Store
 from harness.tracking import TableState, Tracker, ui_command
 from harness.tracking.connection import Marks, default_uri
-from harness.tracking.record import FOLDER, ID, SEEN
+from harness.tracking.record import ID
 from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
@@ -180,24 +179,15 @@ def test_what_is_asked_for_less_stays_finished(tmp_path: Path, new_work_dir: New
     }
 
 
-def test_runs_of_other_work_folders_are_ended_when_they_give_no_sign(
-    new_work_dir: NewWorkDir,
-) -> None:
-    """One that gave a sign an hour ago, one that did just now, and one that never does."""
+def test_runs_that_this_work_folder_does_not_know_are_left_alone(new_work_dir: NewWorkDir) -> None:
+    """Those of another work folder on the same server, and what is nothing of the harness."""
     work = new_work_dir("a")
     client = MlflowClient(default_uri(work))
     experiment = client.create_experiment("runs/micro")
-    tags = {ID: "1", FOLDER: "another"}
-
-    silent, alive, mute = (
-        client.create_run(experiment, 0, tags | more).info.run_id
-        for more in ({SEEN: str(time.time() - 3600)}, {SEEN: str(time.time())}, {})
-    )
-    foreign = client.create_run(experiment, 0, {}).info.run_id  # nothing of the harness
+    runs = [client.create_run(experiment, 0, tags).info.run_id for tags in ({ID: "1"}, {})]
+    Marks(work).begin({"2": ()}).close()
     ui_command(work, 5123)
-    assert client.get_run(silent).info.status == "KILLED"
-    for run_id in (alive, mute, foreign):
-        assert client.get_run(run_id).info.status == "RUNNING"
+    assert {client.get_run(run).info.status for run in runs} == {"RUNNING"}
 
 
 def test_marks_are_known_as_long_as_their_process_lives_and_kept_afterwards(tmp_path: Path) -> None:

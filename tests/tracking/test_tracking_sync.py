@@ -15,7 +15,19 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow import MlflowClient
-from toy_table import SERVED, contents, filled, mark, score, stages, toy_cells, toy_runs, write
+from toy_table import (
+    HEADING,
+    LABELS,
+    SERVED,
+    contents,
+    filled,
+    mark,
+    score,
+    stages,
+    toy_cells,
+    toy_runs,
+    write,
+)
 
 from harness.runtime import Store, StoreError
 from harness.tracking import TableState, Tracker, TrackingError, ui_command
@@ -50,15 +62,14 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     The eva run has two trainings of three steps; the first is the one of the run `dpo-h1`.
     """
     work = new_work_dir("a")
-    assert tracker(work, store).sync([STATE]) == {"created": 6}
+    assert tracker(work, store).sync([STATE]) == {"created": 5}
     found = contents(work)
     assert set(found) == {
         "runs/micro | dpo-h1 · seed 0",
         "runs/micro | dpo-eva-a_min · seed 0",
-        "table4/micro | dpo-1",
-        "table4/micro | eva-a_min",
-        "table4/micro | ours",
-        "table4/micro | paper",
+        f"table4/micro | {LABELS['dpo-1']}",
+        f"table4/micro | {LABELS['eva-a_min']}",
+        f"tables/micro | {HEADING}",
     }
     run = RUNS.runs["dpo-eva-a_min", 0]
     held = found["runs/micro | dpo-eva-a_min · seed 0"]
@@ -90,8 +101,10 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     assert found["runs/micro | dpo-h1 · seed 0"]["tags"]["tables"] == "table4, table5"
 
 
-def test_the_first_view_is_ours_against_the_paper(store: Store, new_work_dir: NewWorkDir) -> None:
-    """The experiment's tag opens its page on the rows in order, and one chart of both sides."""
+def test_the_first_view_is_our_gain_beside_the_papers(
+    store: Store, new_work_dir: NewWorkDir
+) -> None:
+    """Rows in order, labeled as in the paper; no chart has raw values of two scales."""
     work = new_work_dir("a")
     tracker(work, store).sync([STATE])
     client = MlflowClient(default_uri(work))
@@ -99,24 +112,25 @@ def test_the_first_view_is_ours_against_the_paper(store: Store, new_work_dir: Ne
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     packed = experiment.tags["mlflow.sharedViewState.harness"].removeprefix("deflate;")
     view = json.loads(zlib.decompress(base64.b64decode(packed)))
-    assert view["selectedColumns"][:3] == [
-        "metrics.`ours/ah_wr`", "metrics.`gain/ah_wr`", "metrics.`paper/ah_wr`",
+    assert view["selectedColumns"][:6] == [
+        "metrics.`gain/ah_wr`", "metrics.`paper/ah_wr.gain`", "tags.`interval/ah_wr`",
+        "tags.`verdict/ah_wr`", "metrics.`ours/ah_wr`", "metrics.`paper/ah_wr`",
     ]  # fmt: skip
     assert (view["orderByKey"], view["orderByAsc"]) == ("tags.`order`", True)
     first = view["compareRunCharts"][0]
-    assert first["selectedMetricKeys"] == ["ours/ah_wr", "paper/ah_wr"]
+    assert first["selectedMetricKeys"] == ["gain/ah_wr", "paper/ah_wr.gain"]
     shown = [section["name"] for section in view["compareRunSections"] if section["display"]]
-    assert shown == ["Ours against the paper"]
+    assert shown == ["Gain over the baseline, ours and the paper's"]
     ordered = client.search_runs([experiment.experiment_id], order_by=["tags.`order` ASC"])
     names = [run.info.run_name for run in ordered]
-    assert names == ["dpo-1", "eva-a_min", "ours", "paper"]
+    assert names == list(LABELS.values())
     command = ui_command(work)
     address = f"/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=harness"
     assert command.views["table4/micro"].startswith(address)
 
 
 def test_a_run_is_a_whole_run_of_mlflows(store: Store, new_work_dir: NewWorkDir) -> None:
-    """Source, user, commit, description with a link to its rows, data, tables and model."""
+    """Source, user, commit, description, data, tables of judgments, and model."""
     work = new_work_dir("a")
     tracker(work, store).sync([STATE])
     client = MlflowClient(default_uri(work))
@@ -124,19 +138,24 @@ def test_a_run_is_a_whole_run_of_mlflows(store: Store, new_work_dir: NewWorkDir)
         client.get_experiment_by_name(name).experiment_id for name in ("runs/micro", "table4/micro")
     )
     found = {run.info.run_name: run for run in client.search_runs([runs, rows])}
-    run, row = found["dpo-eva-a_min · seed 0"], found["eva-a_min"]
+    run, row = found["dpo-eva-a_min · seed 0"], found[LABELS["eva-a_min"]]
     tags = run.data.tags
     assert tags["mlflow.source.git.commit"] == "c0ffee"
     assert tags["mlflow.user"]
     assert tags["mlflow.source.name"] == "harness run · dpo-eva-a_min · seed 0"
-    assert f"#/experiments/{rows}/runs?searchFilter=" in tags["mlflow.note.content"]
-    assert f"#/experiments/{runs}/runs?searchFilter=" in row.data.tags["mlflow.note.content"]
+    assert "behind table4/eva-a_min" in tags["mlflow.note.content"]
+    assert row.data.tags["interval/ah_wr"] == "+0.5 to +2.5"
+    assert row.data.tags["verdict/ah_wr"] == "higher"
+    table = "judgments/toy/arena_hard.json"
+    assert table in tags["mlflow.loggedArtifacts"]
+    path = client.download_artifacts(run.info.run_id, table, str(work))
+    assert {"prompt_id", "ah_wr"} <= set(json.loads(Path(path).read_text())["columns"])
     dataset = run.inputs.dataset_inputs[0].dataset
     assert json.loads(dataset.profile) == {"num_rows": 1}
     assert json.loads(dataset.schema)["mlflow_colspec"][0]["name"] == "prompt"
     assert type(mlflow.data.get_source(dataset)).__name__ == "LocalArtifactDatasetSource"
     artifacts = {entry.path for entry in client.list_artifacts(run.info.run_id)}
-    assert {"recipe.yaml", "scores"} <= artifacts
+    assert {"recipe.yaml", "judgments"} <= artifacts
     model = client.get_logged_model(tags["harness.model"])
     assert model.source_run_id == run.info.run_id
     assert {m.key for m in model.metrics} >= {"ours/ah_wr"}
@@ -148,7 +167,7 @@ def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
 ) -> None:
     work = new_work_dir("a")
     tracker(work, store).sync([STATE])
-    row = contents(work)["table4/micro | eva-a_min"]
+    row = contents(work)[f"table4/micro | {LABELS['eva-a_min']}"]
     latest = {name: float(points[-1][2]) for name, points in row["metrics"].items()}
     costs = {name: latest.pop(name) for name in list(latest) if name.startswith("cost/")}
     assert costs.keys() == {"cost/wall_s", "cost/cpu_s"}
@@ -165,7 +184,6 @@ def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
         "paper/mt_avg.gain": 0.24,
     }
     assert row["params"]["recipe.creator.metric"] == "a_min"
-    assert row["params"]["label"] == "θ_{1→1̄}: + eva (A*_min) (our default)"
     assert row["params"]["run"] == "dpo-eva-a_min"
     states = {"state.ah_wr": "ok", "state.mt_avg": "partial", "seeds": "0", "state": "mixed"}
     assert states.items() <= row["tags"].items()
@@ -179,7 +197,7 @@ def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
     assert not tracker(first, store).is_current([STATE])
     tracker(first, store).sync([STATE])
     before = contents(first)
-    assert tracker(first, store).sync([STATE]) == {"unchanged": 6}
+    assert tracker(first, store).sync([STATE]) == {"unchanged": 5}
     assert contents(first) == before
     assert tracker(first, store).is_current([STATE])
     tracker(second, store).sync([STATE])
@@ -222,11 +240,11 @@ def test_numbers_that_have_changed_replace_the_row_and_leave_no_trace(
     for cells in (toy_cells(mean=55.0), toy_cells(state="partial", **partial)):
         assert tracker(changed, store).sync([TableState(RUNS, cells)]) == {
             "replaced": 2,  # the row, and that of the whole table
-            "unchanged": 4,
+            "unchanged": 3,
         }
     tracker(direct, store).sync([TableState(RUNS, cells)])
     assert contents(changed) == contents(direct)
-    left = contents(changed)["table4/micro | eva-a_min"]["metrics"]
+    left = contents(changed)[f"table4/micro | {LABELS['eva-a_min']}"]["metrics"]
     assert not [name for name in left if name.startswith(("ours/", "gain/"))]
 
 
@@ -307,9 +325,29 @@ def test_a_number_that_the_database_changes_is_no_contradiction(
     """SQLite loses the sign of a zero."""
     work = new_work_dir("a")
     cells = toy_cells(gain=-0.0)
-    assert tracker(work, store).sync([TableState(RUNS, cells)])["created"] == 6
+    assert tracker(work, store).sync([TableState(RUNS, cells)])["created"] == 5
     client = MlflowClient(default_uri(work))
     rows = client.get_experiment_by_name("table4/micro").experiment_id
     for run in client.search_runs([rows]):
         client.set_tag(run.info.run_id, "harness.digest", "stale")
-    assert tracker(work, store).sync([TableState(RUNS, cells)]) == {"unchanged": 2, "updated": 4}
+    assert tracker(work, store).sync([TableState(RUNS, cells)]) == {"unchanged": 3, "replaced": 2}
+
+
+def test_artifacts_follow_a_work_folder_that_was_copied(
+    store: Store, tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    """MLflow keeps absolute addresses: nothing of the copy may be written to the original."""
+    work = new_work_dir("original")
+    tracker(work, store).sync([STATE])
+    before = {path for path in work.rglob("*") if path.is_file()}
+    copied, said = tmp_path / "copied", list[str]()
+    shutil.copytree(work, copied)
+    shutil.rmtree(copied / "mlartifacts")
+    second = Tracker(copied, store, SERVED, warn=said.append)
+    assert second.sync([STATE]) == {"created": 5}
+    assert len(said) == 1
+    assert "made in another folder" in said[0]
+    assert {path for path in work.rglob("*") if path.is_file()} == before
+    assert list((copied / "mlartifacts").rglob("recipe.yaml"))
+    assert contents(copied) == contents(work)
+    assert Tracker(copied, store, SERVED, warn=refuse).sync([STATE]) == {"unchanged": 5}

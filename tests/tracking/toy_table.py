@@ -18,7 +18,7 @@ from harness.report.model import Cell
 from harness.runtime import Json, Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking.connection import Marks, default_uri
-from harness.tracking.record import FOLDER, MODEL, SEEN, SYSTEM
+from harness.tracking.record import MODEL
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
 from harness.trainer.runs import TableRuns
@@ -26,6 +26,8 @@ from harness.worlds.embedded.world import EmbeddedWorld
 
 ROWS = ("dpo-1", "eva-a_min")
 SERVED = {"dpo-h1": ["table4/dpo-1", "table5/dpo-1"], "dpo-eva-a_min": ["table4/eva-a_min"]}
+LABELS = {row: load_tables()["table4"].row(row).label for row in ROWS}
+HEADING = load_tables()["table4"].heading
 BENCHMARKS = ("arena_hard", "alpaca_eval", "mt_bench")
 PROVENANCE: Provenance = {
     "commit": "c0ffee",
@@ -157,14 +159,13 @@ def contents(work_dir: Path) -> dict[str, Any]:
                     for m in client.get_metric_history(run.info.run_id, key)
                 )
                 for key in run.data.metrics
-                if not key.startswith(SYSTEM)
             }
             name = f"{experiment.name} | {run.info.run_name}"
             assert name not in found, f"{name} is there twice"
             found[name] = {
                 "info": (run.info.status, run.info.start_time, run.info.end_time),
                 "params": run.data.params,
-                "tags": {k: v for k, v in run.data.tags.items() if k not in (FOLDER, MODEL, SEEN)},
+                "tags": {k: v for k, v in run.data.tags.items() if k != MODEL},
                 "metrics": history,
                 "datasets": sorted(
                     (i.dataset.name, i.dataset.digest, i.dataset.source, i.tags[0].value)

@@ -1,0 +1,93 @@
+"""`--set key=value`: other values of some settings, typed and checked as a declaration is.
+
+    asked = settings_of(["recipe.size=2", "profile.training.dpo.beta=0.1"], ("recipe", "profile"))
+    recipe = overridden(Recipe, data, asked["recipe"], "recipe")
+
+What is overridden is part of what it is overridden in: it enters identities like any other value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from harness.errors import UserError
+from harness.registry.documents import YamlFault, nearest, parse_yaml
+from harness.registry.recipe import flattened, merge
+from harness.strict import models_in
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def settings_of(texts: Iterable[str], parts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return `part.path=value` texts as nested settings, by their part; values are YAML.
+
+    Raises:
+        UserError: A text has no `=`, names no part, is given twice, or its value is no YAML.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        part, _, rest = path.partition(".")
+        if not equals or part not in parts or not all(rest.split(".")):
+            forms = " or ".join(f"`{part}.NAME=VALUE`" for part in parts)
+            raise UserError(f"--set {text}: write {forms}")
+        if path in found:
+            raise UserError(f"--set {path} is given twice: leave one out")
+        try:
+            found[path] = parse_yaml(value)
+        except YamlFault as fault:
+            raise UserError(f"--set {text}: the value is no YAML: {fault}") from fault
+    settings = nested(found)
+    return {part: settings.get(part, {}) for part in parts}
+
+
+def overridden(
+    model: type[Model], data: Mapping[str, Any], settings: Mapping[str, Any], part: str
+) -> Model:
+    """Return what data declare with some settings laid over them; `part` is what they are of.
+
+    Raises:
+        UserError: There is no such setting, or its value is wrong.
+    """
+    known = {*paths_of(model), *flattened(model.model_validate(data).model_dump(by_alias=True))}
+    for path in flattened(settings):
+        if path not in known and not any(name.startswith(f"{path}.") for name in known):
+            full = f"{part}.{path}"
+            near = nearest(full, [f"{part}.{name}" for name in sorted(known)])
+            raise UserError(f"--set {full}: there is no such setting{near}")
+    try:
+        return model.model_validate(merge(data, settings))
+    except ValidationError as error:
+        raise UserError(f"--set {part}: {first_fault(error)}") from error
+
+
+def first_fault(error: ValidationError) -> str:
+    """Return the first thing that is wrong with a model, in words."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    what = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    return f"{where}: {what}" if where else what
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted path as nested mappings."""
+    found: dict[str, Any] = {}
+    for path, value in settings.items():
+        *parents, name = path.split(".")
+        inner = found
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = value
+    return found
+
+
+def paths_of(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Return the path of every setting of a model, as in `creator.metric`."""
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        inner, path = models_in(field.annotation), prefix + name
+        found += paths_of(inner[0], f"{path}.") if inner else [path]
+    return found
