@@ -99,7 +99,7 @@ def test_live_points_of_a_segment_that_was_killed_go_away_when_it_goes_on(
     tracker.start([RUNS])
     write(store, FIRST)
     tracker.observe(StageFinished(FIRST, 0.0))
-    tracker.observe(StageProgress(SECOND, 60, {"loss": 0.5}))
+    tracker.observe(StageProgress(SECOND, 60, {"reward": 0.5}))
     tracker.close(timeout_s=60)
     assert curve(work_dir) == [1, 2, 3, 60]
     write(store, SECOND)

@@ -73,14 +73,21 @@ def killed(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
 
 
 @pytest.fixture
-def left(killed: Path, tmp_path: Path) -> Path:
-    """Return a copy of it, whose marks are the very files that the process had locked."""
+def left(killed: Path) -> Path:
+    """Return it as it was left, whose marks are the very files that the process had locked.
+
+    It stays at its place: MLflow keeps the address of its artifacts.
+    """
 
     def copied(source: str, target: str) -> None:
         alike = shutil.copy2 if "marks" not in Path(source).parts else os.link
         alike(source, target)
 
-    return Path(shutil.copytree(killed, tmp_path / "left", copy_function=copied))
+    kept = killed.with_name("kept")
+    if not kept.exists():
+        shutil.copytree(killed, kept, copy_function=copied)
+    shutil.rmtree(killed)
+    return Path(shutil.copytree(kept, killed, copy_function=copied))
 
 
 def end_by_sync(work: Path) -> None:

@@ -95,7 +95,9 @@ def write(store: Store, stage: Stage) -> None:
             for step, loss in enumerate(losses(stage), start=1):
                 writer.write(step, {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0})
         elif stage.kind == "judge":
-            columns = ("ah_wr", "ah_len") if "arena" in str(stage.settings) else ("mt_avg",)
+            named = str(stage.settings["benchmark"])
+            columns = ("ah_wr", "ah_len") if "arena" in named else ("mt_avg",)
+            columns = ("ae_lc",) if "alpaca" in named else columns
             values = [(c, score(stage, c) + extra) for c in columns for extra in (0.0, 2.0)]
             names, numbers = zip(*values, strict=True)
             ids = [f"p{i}" for i in range(len(names))]
