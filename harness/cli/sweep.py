@@ -136,7 +136,7 @@ def show(
     from harness.tracking.published import published_sweep
 
     sweep, scale = _found(name, profile, settings)
-    to = publish.to([sweep.name], profile)
+    to = publish.to([sweep.name])
     report, others = stored_report(order_of(sweep, scale))
     if not report.trials and to is None:
         published = published_sweep(results_dir(), scale.name, sweep.name)
