@@ -462,8 +462,9 @@ def choice(recipe: Recipe) -> tuple[object, ...] | None:
     """Return how a recipe chooses among prompts, None where it takes them as they come."""
     if recipe.online is not None:
         own = recipe.online
-        chosen = (own.metric, own.oracle, own.shuffled, own.evolve_by, own.evolve_share)
-        return chosen if own.prompts == "eva" else None
+        if own.prompts != "eva":
+            return None
+        return (own.metric, own.oracle, own.shuffled, own.evolve_by, own.evolve_share)
     arms = {arm for arm in recipe.chain if arm in ("eva", "select")}
     by = recipe.creator
     if not arms and recipe.pool is None:

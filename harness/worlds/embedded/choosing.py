@@ -151,7 +151,8 @@ def choose(
 
 
 def _cover(prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count: int) -> list[int]:
-    left, chosen = dict.fromkeys(range(len(prompts))), []
+    left = dict.fromkeys(range(len(prompts)))
+    chosen: list[int] = []
     covered: set[str] = set()
 
     def gain(at: int) -> float:
