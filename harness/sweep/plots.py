@@ -38,7 +38,7 @@ def pictures(report: SweepReport) -> list[Picture]:
     if report.pareto:
 
         def two(trial: FrozenTrial) -> list[float]:
-            return trial.values[:2]
+            return list(trial.values[:2])
 
         draw = partial(plots.plot_pareto_front, study, targets=two, target_names=both)
         wanted.append(("pareto", "Pareto front of the first two objectives", draw))

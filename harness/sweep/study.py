@@ -40,6 +40,7 @@ from optuna.samplers import (
 )
 from optuna.storages import BaseStorage, JournalStorage, RetryHeartbeatStaleTrialCallback
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from harness.errors import UserError
@@ -152,7 +153,7 @@ def study_of(report: SweepReport, storage: BaseStorage | None = None) -> optuna.
     study = optuna.create_study(
         storage=storage,
         study_name=report.study,
-        directions=[objective.direction for objective in report.objectives],
+        directions=[StudyDirection[o.direction.upper()] for o in report.objectives],
     )
     _name_axes(study, [objective.label for objective in report.objectives])
     space = {path: _span(report, path) for path in report.space}
