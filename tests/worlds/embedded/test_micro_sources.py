@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,23 +19,29 @@ from harness.worlds.embedded.texts import (
     HARD,
     HUMAN,
     MATCHED,
+    OFF_TARGET,
     RANKED,
+    RELIABILITY,
+    TOPIC_OF,
+    TOPICS,
     Distribution,
     Item,
+    best_known_topics,
     draw_prompts,
     pairwise_items,
     read_items,
     read_prompts,
+    topic_of,
     two_turn_items,
     write_items,
     write_prompts,
 )
 
-POOLS = ("prompts", "matched")
+POOLS = ("prompts", "matched", "off_target")
 TEXTS = (*POOLS, *build.PAIRWISE, "mt_bench")
 
-HARMONIC = sum(1 / rank for rank in range(1, 241))
-"""6.06, by which Zipf's 1 / rank is divided to be a share."""
+HARMONIC = sum(1 / place for place in range(1, 25))
+"""3.776, by which Zipf's 1 / place is divided to be a topic's share."""
 
 
 def read(text: str | None) -> Task:
@@ -46,7 +53,7 @@ def read(text: str | None) -> Task:
 def out_of_reach(text: str) -> bool:
     """Whether a prompt is in a frame, or has a name or a list so long, that no rewrite adds."""
     task = read(text)
-    strange = not set(task.names) <= set(VOCABULARY)
+    strange = not set(task.names) <= VOCABULARY
     return strange or text.startswith("given ") or len(task.items or ()) > LONGEST_LIST
 
 
@@ -56,9 +63,14 @@ def uses(texts: Iterable[str]) -> Counter[int]:
     return Counter(rank[name] for text in texts for name in read(text).names)
 
 
-def assert_share(counts: Counter[int], ranks: range, expected: float) -> None:
-    """Check the share of some ranks within 4.5 standard errors."""
-    total, hits = counts.total(), sum(counts[rank] for rank in ranks)
+def topics(texts: Iterable[str]) -> Counter[int]:
+    """How often names of a topic are used, by the place of the topic from 1."""
+    return Counter(1 + TOPIC_OF[name] for text in texts for name in read(text).names)
+
+
+def assert_share(counts: Counter[int], places: range, expected: float) -> None:
+    """Check the share of some places within 4.5 standard errors."""
+    total, hits = counts.total(), sum(counts[place] for place in places)
     assert abs(hits / total - expected) <= 4.5 * math.sqrt(expected * (1 - expected) / total)
 
 
@@ -85,13 +97,14 @@ def test_no_text_is_in_two_of_the_sets_or_twice_in_one(written: Path) -> None:
     assert sizes == {
         "prompts": 2400,
         "matched": 2400,
+        "off_target": 2400,
         "arena_hard": 2000,
         "alpaca_eval": 800,
         "validation": 1500,
         "mt_bench": 320,
     }
     everything = [text for several in first_turns.values() for text in several]
-    assert len(everything) == 9420 == len(set(everything))
+    assert len(everything) == 11820 == len(set(everything))
 
 
 ONE_NAME = Distribution((1.0,), (1, 1), 1, (1.0, *[0.0] * 239))
@@ -137,8 +150,8 @@ def test_what_is_taken_is_left_out_and_nothing_else() -> None:
     assert rest == [text for text in some if text not in some[::4]]
 
 
-@pytest.mark.parametrize("distribution", [HUMAN, MATCHED])
-def test_human_and_matched_prompts_are_short_shallow_and_in_no_benchmarks_frame(
+@pytest.mark.parametrize("distribution", [HUMAN, MATCHED, OFF_TARGET])
+def test_prompts_to_train_on_are_short_shallow_and_in_no_benchmarks_frame(
     distribution: Distribution,
 ) -> None:
     """Lists of 4 or 5, one to three operations with shares 0.6, 0.3 and 0.1."""
@@ -152,20 +165,88 @@ def test_human_and_matched_prompts_are_short_shallow_and_in_no_benchmarks_frame(
     assert {"take", "please", "here"} <= openings
 
 
-def test_human_prompts_use_names_as_zipf_has_it() -> None:
-    """The first name has 1 / 6.06 = 16.5%, the first ten 48.3%, the rarer half 11.4%."""
-    counts = uses(draw_prompts("human", HUMAN, 0, 4000))
-    for ranks, percent in ((range(1, 2), 16.5), (range(1, 11), 48.3), (range(121, 241), 11.4)):
-        share = sum(1 / rank for rank in ranks) / HARMONIC
+def test_topics_are_24_times_ten_names() -> None:
+    assert [len(topic) for topic in TOPICS] == [10] * 24
+    assert sorted(name for topic in TOPICS for name in topic) == sorted(RANKED)
+    assert {name: TOPICS[at] for name, at in TOPIC_OF.items()} == {
+        name: topic for topic in TOPICS for name in topic
+    }
+
+
+def test_names_of_a_topic_are_known_about_as_well() -> None:
+    """Of the variance of names, 240^2 / 12 = 4,800 ranks^2, noise takes 30^2 of 5,700: 16%.
+
+    So 84% lies between topics, less or more by chance with 24 of them.
+    """
+    known = [[RELIABILITY[name] for name in topic] for topic in TOPICS]
+    means = [sum(topic) / 10 for topic in known]
+    grand = sum(means) / 24
+    between = sum((mean - grand) ** 2 for mean in means) / 24
+    total = sum((x - grand) ** 2 for topic in known for x in topic) / 240
+    assert between / total == pytest.approx(4800 / 5700, abs=0.1)
+
+
+def test_what_people_ask_about_is_known_better_but_not_in_the_same_order() -> None:
+    """Places in the order of 24 topics have a variance of 48, and noise of 9 is added: r = 0.92."""
+    means = [sum(RELIABILITY[name] for name in topic) / 10 for topic in TOPICS]
+    assert -0.97 < statistics.correlation(range(24), means) < -0.75
+    assert set(best_known_topics(3)) == set(sorted(range(24), key=lambda at: -means[at])[:3])
+
+
+def test_a_tasks_topic_is_that_of_most_of_its_names_and_of_equals_the_first() -> None:
+    (a, b, *_), (c, d, *_) = TOPICS[4], TOPICS[9]
+    for names, topic in (((a,), 4), ((c, d, a), 9), ((a, c, d), 9), ((c, a), 9), ((a, c), 4)):
+        assert topic_of(Task(("1",), names)) == topic
+    assert topic_of(Task(None, (a, b, c, d))) == 4
+
+
+@pytest.mark.parametrize("distribution", [HUMAN, OFF_TARGET])
+def test_the_names_of_a_human_prompt_are_of_one_topic_and_distinct(
+    distribution: Distribution,
+) -> None:
+    for text in draw_prompts("form", distribution, 0, 1000):
+        names = read(text).names
+        assert len(set(names)) == len(names)
+        assert len({TOPIC_OF[name] for name in names}) == 1
+
+
+def test_people_ask_about_topics_as_zipf_has_it_and_about_names_of_a_topic_alike() -> None:
+    """By prompts: the first topic has 1 / 3.776 = 26.5%, the first three 48.6%, half of all 17.8%.
+
+    The first topic's ten names have a tenth each, by chi-square within 9 + 4.5 x sqrt(2 x 9).
+    """
+    drawn = draw_prompts("human", HUMAN, 0, 4000)
+    counts = Counter(1 + topic_of(read(text)) for text in drawn)
+    for places, percent in ((range(1, 2), 26.5), (range(1, 4), 48.6), (range(13, 25), 17.8)):
+        share = sum(1 / place for place in places) / HARMONIC
         assert 100 * share == pytest.approx(percent, abs=0.05)
-        assert_share(counts, ranks, share)
+        assert_share(counts, places, share)
+    own = Counter(name for text in drawn for name in read(text).names if TOPIC_OF[name] == 0)
+    mean = own.total() / 10
+    assert sum((own[name] - mean) ** 2 / mean for name in TOPICS[0]) < 9 + 4.5 * math.sqrt(2 * 9)
 
 
-def test_one_x_of_human_prompts_mentions_some_150_names_and_six_x_nearly_all(written: Path) -> None:
-    """A name of rank r is in 600 draws with 1 - (1 - 1 / 6.06r)^600: 148 of them, in 3,600 235."""
+def test_one_x_of_human_prompts_mentions_some_180_names_and_six_x_all(written: Path) -> None:
+    """Some 178 by arithmetic, and 239 of 240.
+
+    A prompt has 1.5 of its topic's ten names, so that a name of the topic at place k is in one with
+    q = 0.15 / 3.776k, and in n with 1 - (1 - q)^n.
+    """
     pool = read_prompts(written / "prompts.parquet")
-    assert 140 <= len(uses(pool[:400])) <= 160
-    assert 225 <= len(uses(pool)) <= 240
+    for count, expected in ((400, 178), (2400, 239)):
+        chances = [0.15 / HARMONIC / place for place in range(1, 25)]
+        assert 10 * sum(1 - (1 - q) ** count for q in chances) == pytest.approx(expected, abs=0.5)
+        assert len(uses(pool[:count])) == pytest.approx(expected, abs=10)
+    assert len(uses(pool)) == 240
+
+
+def test_off_target_prompts_ask_about_the_three_topics_that_are_known_best_alike(
+    written: Path,
+) -> None:
+    counts = Counter(topic_of(read(t)) for t in read_prompts(written / "off_target.parquet"))
+    assert set(counts) == set(best_known_topics(3))
+    for topic in counts:
+        assert_share(counts, range(topic, topic + 1), 1 / 3)
 
 
 def test_matched_prompts_and_the_hard_benchmarks_use_all_names_alike(written: Path) -> None:
@@ -176,10 +257,10 @@ def test_matched_prompts_and_the_hard_benchmarks_use_all_names_alike(written: Pa
 
 
 def test_the_general_benchmark_uses_names_halfway_between_people_and_evenly(written: Path) -> None:
-    """The first name has (16.5% + 1 / 240) / 2 = 8.5%, the rarer half (11.4% + 50%) / 2 = 30.7%."""
-    counts = uses(item.turn_1 for item in read_items(written / "alpaca_eval.parquet"))
-    assert_share(counts, range(1, 2), 0.0846)
-    assert_share(counts, range(121, 241), 0.307)
+    """The first topic has (26.5% + 1/24) / 2 = 15.3%, the rarer half (17.8% + 50%) / 2 = 33.9%."""
+    counts = topics(item.turn_1 for item in read_items(written / "alpaca_eval.parquet"))
+    assert_share(counts, range(1, 2), 0.1533)
+    assert_share(counts, range(13, 25), 0.339)
 
 
 def test_half_of_the_hard_benchmark_is_out_of_the_creators_reach() -> None:
