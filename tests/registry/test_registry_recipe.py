@@ -23,8 +23,14 @@ creators = st.fixed_dictionaries(
         "evolutions": st.integers(1, 5),
         "evolved_share": st.sampled_from([0.5, 0.8]),
         "shuffled": st.booleans(),
+        "parents": st.sampled_from([None, 6]),
+        "reach": st.sampled_from([None, "parent", "even"]),
     },
 ).filter(lambda creator: not (creator.get("shuffled") and creator.get("metric") == "uniform"))
+oracles = st.fixed_dictionaries(
+    {"metric": st.just("uniform"), "oracle": st.sampled_from(["best", "worst"])},
+    optional={"shuffled": st.booleans(), "parents": st.just(6), "reach": st.just("topic")},
+)
 chains = st.lists(st.sampled_from(ARMS), max_size=3).map(lambda rest: ["human", *rest])
 offline = st.fixed_dictionaries(
     {"algorithm": st.sampled_from(["dpo", "simpo", "orpo"]), "chain": chains},
@@ -32,9 +38,9 @@ offline = st.fixed_dictionaries(
         "size": st.sampled_from([1, 2, 6]),
         "reward_model": st.sampled_from(["pointwise", "pointwise_large", "pairwise"]),
         "informativeness_reward_model": st.sampled_from([None, "pointwise", "pairwise"]),
-        "creator": creators,
+        "creator": creators | oracles,
     },
-)
+).filter(lambda recipe: "eva" in recipe["chain"] or not recipe.get("creator", {}).get("parents"))
 
 
 @given(offline)
@@ -50,11 +56,11 @@ def test_a_canonical_recipe_validates_to_itself(settings: dict[str, Any]) -> Non
     assert result == canonical
 
 
-@given(offline, creators)
+@given(offline, creators.filter(lambda creator: not creator.get("parents")))
 def test_a_chain_of_human_prompts_is_the_same_run_whatever_the_creator(
     settings: dict[str, Any], creator: dict[str, Any]
 ) -> None:
-    human = settings | {"chain": ["human"] * len(settings["chain"])}
+    human = settings | {"chain": ["human"] * len(settings["chain"]), "creator": {}}
     other = human | {"creator": creator, "informativeness_reward_model": "pairwise"}
     assert Recipe.model_validate(human).canonical() == Recipe.model_validate(other).canonical()
 
@@ -91,6 +97,36 @@ def test_the_settings_of_controls_are_named_only_where_they_are_used() -> None:
         "step_matched": True,
         "creator": plain.canonical()["creator"] | {"shuffled": True},
     }
+
+
+OURS = ({"oracle": "best"}, {"oracle": "worst", "shuffled": True})
+
+
+@pytest.mark.parametrize("creator", [*OURS, {"parents": 6}, {"reach": "even"}])
+def test_who_chooses_and_from_what_is_named_only_where_it_is_said(creator: dict[str, Any]) -> None:
+    base = {"algorithm": "dpo", "chain": ["human", "eva"]}
+    plain = Recipe.model_validate(base | {"creator": {"metric": "uniform"}}).canonical()
+    other = Recipe.model_validate(base | {"creator": {"metric": "uniform"} | creator}).canonical()
+    assert not {"oracle", "shuffled", "parents", "reach"} & set(plain["creator"])
+    assert other == plain | {"creator": plain["creator"] | creator}
+
+
+def test_selecting_ignores_what_is_said_of_parents_and_not_who_chooses() -> None:
+    def recipe(**creator: Any) -> Recipe:
+        named = {"algorithm": "dpo", "chain": ["human"], "pool": 6}
+        return Recipe.model_validate(named | {"creator": {"metric": "uniform"} | creator})
+
+    assert recipe(reach="even").canonical() == recipe().canonical()
+    assert recipe(oracle="best").canonical() != recipe().canonical()
+    assert recipe(oracle="best").canonical() != recipe(oracle="worst").canonical()
+
+
+@pytest.mark.parametrize("online", OURS)
+def test_online_the_oracle_is_named_only_where_it_chooses(online: dict[str, Any]) -> None:
+    plain = Recipe.model_validate({"algorithm": "rloo", "online": {"size": 2}}).canonical()
+    other = Recipe.model_validate({"algorithm": "rloo", "online": {"size": 2} | online}).canonical()
+    assert not {"oracle", "shuffled"} & set(plain["online"])
+    assert other == plain | {"online": plain["online"] | online}
 
 
 def test_the_first_iterations_of_a_step_matched_recipe_are_plain() -> None:
@@ -186,6 +222,28 @@ def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:
             },
             "`uniform` has none",
         ),
+        (
+            {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"oracle": "best"}},
+            "say `metric: uniform`",
+        ),
+        (
+            {"algorithm": "dpo", "chain": ["human"], "creator": {"parents": 6}},
+            "`creator.parents` needs an `eva` iteration",
+        ),
+        (
+            {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"parents": 1}},
+            "greater than or equal to 2",
+        ),
+        (
+            {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"reach": "far"}},
+            "'parent', 'topic', 'people' or 'even'",
+        ),
+        ({"algorithm": "dpo", "chain": ["off_target"]}, "a `size` of at least 2"),
+        (
+            {"algorithm": "dpo", "chain": ["off_target", "human"], "size": 2},
+            "`off_target` is a `chain` of one iteration",
+        ),
+        ({"algorithm": "rloo", "online": {"shuffled": True}}, "the values of the `oracle`"),
         ({"algorithm": "sppo", "chain": ["human"]}, "needs a pairwise"),
         (
             {
