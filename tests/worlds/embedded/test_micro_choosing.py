@@ -1,0 +1,267 @@
+"""Laws of the oracle's choice: what can be taught, who is covered, what shuffling leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.runtime import StageContext
+from harness.worlds.embedded.choosing import (
+    PER_NAME,
+    OracleValue,
+    choose,
+    choose_stage,
+    mean_taught,
+    names_of,
+    probe_prompts,
+    probe_stage,
+    right_by_name,
+    taught_by_name,
+    teachability,
+)
+from harness.worlds.embedded.language import Task, parse, write_list
+from harness.worlds.embedded.texts import HUMAN, RANKED, TOPICS, draw_prompts
+from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rows, write_rows
+
+
+def read(text: str) -> Task:
+    task = parse(text)
+    assert task is not None
+    return task
+
+
+# What a name can teach.
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "taught"),
+    [
+        (0.0, 6, 0.0),  # no right answer, so no pair
+        (1.0, 6, 0.0),  # no wrong one, and nothing left to learn
+        (0.5, 6, 0.5 * (1 - 2 / 64)),
+        (0.25, 2, 0.75 * (1 - 1 / 16 - 9 / 16)),
+        (0.75, 2, 0.25 * (1 - 1 / 16 - 9 / 16)),
+    ],
+)
+def test_teachability_by_hand(right: float, n: int, taught: float) -> None:
+    assert teachability(right, n) == pytest.approx(taught, abs=1e-12)
+
+
+@given(st.floats(0.01, 0.99), st.integers(2, 16))
+def test_a_pair_is_as_likely_whether_right_or_wrong_answers_are_rare(x: float, n: int) -> None:
+    """So that of two such names the one with more to learn teaches more, in that proportion."""
+    assert teachability(x, n) * x == pytest.approx(teachability(1 - x, n) * (1 - x))
+
+
+@given(st.floats(0.01, 0.99))
+def test_more_answers_teach_more_and_never_more_than_is_left_to_learn(x: float) -> None:
+    few, many = teachability(x, 2), teachability(x, 6)
+    assert 0 < few < many < 1 - x
+
+
+def test_what_a_prompt_teaches_is_the_mean_of_its_names() -> None:
+    taught = taught_by_name({"swap-1": 0.5, "swap-2": 0.0})
+    assert mean_taught(("swap-1", "swap-2"), taught) == pytest.approx(31 / 128)
+    assert mean_taught((), taught) == 0.0
+    assert names_of("take 1 2 and reverse-1 , then swap-1") == ("reverse-1", "swap-1")
+    assert names_of("tell me a joke") == ()
+
+
+# Who is chosen.
+
+TAUGHT = {"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}
+TOY = [("a",), ("a", "b"), ("c",), ("b", "c", "d"), ("d",)]
+
+
+def test_the_best_cover_names_greedily() -> None:
+    """By hand; what a prompt adds is divided by the root of how many names it has.
+
+    At first 0.4, 0.7 / 1.41 = 0.49, 0.2, 0.6 / 1.73 = 0.35 and 0.1: the second. Then a and b add
+    nothing: 0, 0.2, 0.3 / 1.73 = 0.17, 0.1: the third. Then c neither: 0, 0.06 and 0.1: the fifth.
+    The first and the fourth add nothing now, so it begins anew: 0.4 and 0.35.
+    """
+    assert choose(TOY, TAUGHT, 5, "best") == [1, 2, 4, 0, 3]
+    assert choose(TOY, TAUGHT, 2, "best") == [1, 2]
+
+
+def test_where_nothing_can_be_taught_prompts_are_taken_as_they_come() -> None:
+    nothing = dict.fromkeys(TAUGHT, 0.0)
+    assert choose([*TOY, ()], nothing, 6, "best") == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_worst_are_of_the_topics_that_teach_least_and_of_these_the_least() -> None:
+    """Three topics of 0.3, 0.1 and 0.2 on the mean; of the second two names have 0.05 and 0.15."""
+    means = [0.3, 0.1, 0.2] + [0.4] * 21
+    taught = {name: mean for topic, mean in zip(TOPICS, means, strict=True) for name in topic}
+    low, high = TOPICS[1][:2]
+    taught |= {low: 0.05, high: 0.15}
+    prompts = [(TOPICS[0][0],), (TOPICS[2][0],), (high,), (low,), (low, high), (low, TOPICS[0][1])]
+    assert choose(prompts, taught, 6, "worst") == [3, 4, 2, 5, 1, 0]
+    assert choose(prompts, taught, 2, "worst") == [3, 4]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), max_size=3), min_size=1, max_size=12),
+    st.data(),
+)
+def test_whoever_is_chosen_is_chosen_once(prompts: list[list[str]], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, len(prompts)))
+    chosen = choose(prompts, TAUGHT, count, "best")
+    assert len(chosen) == len(set(chosen)) == count
+    assert set(chosen) <= set(range(len(prompts)))
+
+
+# The stage.
+
+PROMPTS = draw_prompts("human", HUMAN, 0, 60)
+KNOWN = {name: place / 239 for place, name in enumerate(reversed(RANKED))}
+"""Shares of right answers from 1 for the best known name down to 0."""
+
+
+def chosen(folder: Path, seed: int = 0, **settings: Any) -> Rows:
+    """What the stage chooses of 60 human prompts: a quarter, 15."""
+    inputs = {name: folder / name for name in ("prompts", "probe")}
+    output = folder / f"{seed}-{'-'.join(map(str, settings.values()))}"
+    for place in (*inputs.values(), output):
+        place.mkdir(exist_ok=True)
+    rows = [
+        {"prompt_id": f"h{i}", "prompt": text, "source": "human", "generation": 0}
+        for i, text in enumerate(PROMPTS)
+    ]
+    write_rows(inputs["prompts"] / "prompts.parquet", rows, PROMPT_SCHEMA)
+    names = [{"name": name, "right": right} for name, right in KNOWN.items()]
+    write_rows(inputs["probe"] / "names.parquet", names)
+    choose_stage(StageContext({"fraction": 0.25, **settings}, inputs, output, seed))
+    return read_rows(output / "selected.parquet")
+
+
+def taught_of(rows: Rows) -> float:
+    return float(np.mean([row["informativeness"] for row in rows]))
+
+
+def test_the_stage_writes_what_was_chosen_in_order_and_what_it_can_teach(tmp_path: Path) -> None:
+    rows = chosen(tmp_path, oracle="best")
+    taught = taught_by_name(KNOWN)
+    assert [row["draw"] for row in rows] == list(range(15))
+    assert {row["weight"] for row in rows} == {1 / 15}
+    for row in rows:
+        assert PROMPTS[int(row["prompt_id"][1:])] == row["prompt"]
+        assert row["informativeness"] == mean_taught(names_of(row["prompt"]), taught)
+
+
+def test_the_best_teach_more_than_all_and_the_worst_less(tmp_path: Path) -> None:
+    taught = taught_by_name(KNOWN)
+    of_all = float(np.mean([mean_taught(names_of(text), taught) for text in PROMPTS]))
+    best, worst = (chosen(tmp_path, oracle=choice) for choice in ("best", "worst"))
+    assert taught_of(worst) < of_all < taught_of(best)
+
+
+def test_the_best_have_other_names_than_chance_has(tmp_path: Path) -> None:
+    """15 of 60 prompts: the cover mentions more names than the first 15 do."""
+    best = {name for row in chosen(tmp_path, oracle="best") for name in names_of(row["prompt"])}
+    assert len(best) > len({name for text in PROMPTS[:15] for name in names_of(text)})
+
+
+def test_shuffled_as_many_are_chosen_each_once_and_again_the_same(tmp_path: Path) -> None:
+    best = chosen(tmp_path, oracle="best")
+    once, again = (chosen(tmp_path, oracle="best", shuffled=True) for _ in range(2))
+    other = chosen(tmp_path, seed=1, oracle="best", shuffled=True)
+    ids = [[row["prompt_id"] for row in rows] for rows in (best, once, again, other)]
+    assert [len(set(found)) for found in ids] == [15] * 4
+    assert ids[1] == ids[2]
+    assert len({frozenset(found) for found in ids}) == 3
+
+
+def test_shuffled_the_choice_says_nothing_of_what_is_taught(tmp_path: Path) -> None:
+    """20 choices of 15 out of 60 teach what all do, within 4.5 standard errors."""
+    taught = taught_by_name(KNOWN)
+    all_of_them = [mean_taught(names_of(text), taught) for text in PROMPTS]
+    found = [taught_of(chosen(tmp_path, seed, oracle="best", shuffled=True)) for seed in range(20)]
+    error = float(np.std(all_of_them)) / (15 * 20) ** 0.5
+    assert abs(np.mean(found) - np.mean(all_of_them)) < 4.5 * error
+
+
+# What a policy can do.
+
+
+def test_it_is_asked_four_times_about_each_name_as_people_ask() -> None:
+    asked = probe_prompts()
+    assert asked == probe_prompts()
+    assert len(asked) == 240 * PER_NAME == 960
+    tasks = [read(text) for text in asked]
+    assert [task.names for task in tasks] == [(name,) for name in RANKED for _ in range(4)]
+    assert {len(task.items or ()) for task in tasks} == {4, 5}
+    assert not any(text.startswith("given ") for text in asked)
+
+
+def test_the_share_of_right_answers_is_counted_name_by_name() -> None:
+    """Of the first name's 8 answers 3 are right, of the last name's all, of others none."""
+    asked = probe_prompts()
+    answers = [["no idea", "no idea"] for _ in asked]
+    for place, how_many in ((0, 2), (2, 1), *((at, 2) for at in range(956, 960))):
+        right = write_list(read(asked[place]).answer())
+        answers[place][:how_many] = [right] * how_many
+    shares = right_by_name(asked, answers)
+    assert list(shares) == list(RANKED)
+    assert {name: x for name, x in shares.items() if x} == {RANKED[0]: 3 / 8, RANKED[-1]: 1.0}
+
+
+def test_the_stage_measures_a_policy_by_its_own_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that answers every prompt rightly once in two."""
+
+    def ask(conversations: list[Any], n: int, seed: int) -> list[list[SimpleNamespace]]:
+        texts = [conversation[0]["content"] for conversation in conversations]
+        right = [SimpleNamespace(text=write_list(read(text).answer())) for text in texts]
+        return [[answer, SimpleNamespace(text="no idea")] * (n // 2) for answer in right]
+
+    @contextmanager
+    def answering(_ctx: StageContext) -> Iterator[Any]:
+        yield ask
+
+    monkeypatch.setattr("harness.worlds.lookup.answering", answering)
+    probe_stage(StageContext({"n": 6}, {}, tmp_path, 0))
+    rows = read_rows(tmp_path / "names.parquet")
+    assert [row["name"] for row in rows] == list(RANKED)
+    assert {row["right"] for row in rows} == {0.5}
+
+
+# Online.
+
+HALF = dict.fromkeys(RANKED, 0.5)
+TEACHES = 0.5 * (1 - 2 / 64)
+ONE, TWO = "take 1 2 and reverse-1", "take 1 2 and reverse-1 , then swap-1"
+
+
+def test_a_name_is_worth_less_the_more_often_it_was_trained_on() -> None:
+    """Twice for reverse-1 and once for swap-1: a third and a half are left."""
+    value = OracleValue(HALF, "best", shuffled=False, seed=0)
+    assert value([ONE, TWO]) == pytest.approx([TEACHES, TEACHES])
+    value.train([ONE])
+    value.train([TWO])
+    assert value([ONE, TWO]) == pytest.approx([TEACHES / 3, TEACHES * (1 / 3 + 1 / 2) / 2])
+    assert value(["take 1 2 and swap-2"]) == pytest.approx([TEACHES])
+
+
+def test_the_worst_has_the_highest_value_where_the_least_is_taught() -> None:
+    right = {**HALF, "reverse-1": 1.0}
+    value = OracleValue(right, "worst", shuffled=False, seed=0)
+    assert value([ONE, TWO]) == pytest.approx([0.0, -TEACHES / 2])
+
+
+def test_shuffled_the_values_are_the_same_of_other_prompts_and_repeat_with_the_seed() -> None:
+    plain = OracleValue(KNOWN, "best", shuffled=False, seed=0)(PROMPTS)
+    found = [OracleValue(KNOWN, "best", shuffled=True, seed=s)(PROMPTS) for s in (0, 0, 1)]
+    assert found[0].tolist() == found[1].tolist() != found[2].tolist()
+    for values in found:
+        assert values.tolist() != plain.tolist()
+        assert sorted(values) == sorted(plain)

@@ -1,0 +1,98 @@
+"""Laws of the freeze: what decides a number of eva is what was written down, part by part."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from harness.registry.profile import Profile
+from harness.worlds.embedded import creator, files, freeze
+
+pytestmark = pytest.mark.usefixtures("shipped_world")
+
+
+def frozen() -> freeze.Freeze:
+    found = freeze.frozen()
+    assert found is not None
+    return found
+
+
+def test_the_shipped_world_is_as_it_was_frozen(micro: Profile) -> None:
+    assert frozen().changed(micro) == []
+
+
+def test_the_parts_are_every_file_every_scheme_and_what_the_profile_says_of_training() -> None:
+    assert set(frozen().parts) == {
+        *(f"file {name}" for name in files.ASSETS),
+        *(f"creator {scheme}" for scheme in creator.METHODS),
+        *(f"profile {name}" for name in ("x", "generation", "pairs", "selection", "training")),
+    }
+
+
+def test_the_digests_of_files_are_those_of_the_card_and_of_the_files() -> None:
+    digests = {name: asset["sha256"] for name, asset in files.card().assets.items()}
+    assert {f"file {name}": digest for name, digest in digests.items()} == {
+        name: digest for name, digest in frozen().parts.items() if name.startswith("file ")
+    }
+    for name, path in files.ASSETS.items():
+        assert files.digest(files.SHIPPED / path) == digests[name]
+
+
+def test_its_time_is_told_in_utc() -> None:
+    assert datetime.fromisoformat(frozen().at).utcoffset() == timedelta(0)
+
+
+def test_another_hyperparameter_is_a_changed_part(micro: Profile) -> None:
+    dpo = micro.training.dpo
+    assert dpo is not None
+    training = micro.training.model_copy(
+        update={"dpo": dpo.model_copy(update={"learning_rate": 2 * dpo.learning_rate})}
+    )
+    assert frozen().changed(micro.model_copy(update={"training": training})) == ["profile training"]
+    assert frozen().changed(micro.model_copy(update={"x": 300})) == ["profile x"]
+
+
+def test_what_decides_no_number_of_the_world_is_no_part(micro: Profile) -> None:
+    assert frozen().changed(micro.model_copy(update={"benchmarks": {}})) == []
+
+
+def test_another_rule_of_rewriting_is_a_changed_part_of_each_scheme_that_has_it(
+    micro: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All let prompts grow to two names; self-instruct alone writes new ones."""
+    monkeypatch.setattr(creator, "GROWN", 3)
+    assert frozen().changed(micro) == [f"creator {scheme}" for scheme in sorted(creator.METHODS)]
+    monkeypatch.undo()
+    monkeypatch.setitem(creator.METHODS["self_instruct"], "new", lambda task, reach, rng: task)  # type: ignore[arg-type]
+    assert frozen().changed(micro) == ["creator self_instruct"]
+
+
+def test_another_file_is_a_changed_part(micro: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = files.card()
+    assets = card.assets | {"theta0": card.assets["theta0"] | {"sha256": "0" * 64}}
+    other = files.Card(card.version, assets, card.notes)
+    monkeypatch.setattr(files, "card", lambda: other)
+    assert frozen().changed(micro) == ["file theta0"]
+
+
+def test_a_part_that_is_gone_and_one_that_is_new_are_changed(micro: Profile) -> None:
+    parts = dict(frozen().parts)
+    parts["profile gone"] = parts.pop("profile x")
+    assert freeze.Freeze("2026-11-23T00:00:00+00:00", parts).changed(micro) == [
+        "profile gone",
+        "profile x",
+    ]
+
+
+def test_freezing_writes_what_is_read_again(
+    micro: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "folder", lambda: tmp_path)
+    assert freeze.frozen() is None
+    monkeypatch.setattr(freeze, "parts", lambda _profile: {"profile x": "1"})
+    made = freeze.freeze(micro)
+    assert freeze.frozen() == made
+    assert json.loads((tmp_path / freeze.FROZEN).read_text("utf-8"))["parts"] == {"profile x": "1"}
