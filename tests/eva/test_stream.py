@@ -125,6 +125,41 @@ def test_the_buffer_can_be_scored_anew() -> None:
         assert held.informativeness == pytest.approx(rewards_of([held.prompt])[0, 1] / 2)
 
 
+def test_a_value_takes_the_metrics_place_for_who_is_evolved() -> None:
+    """By the numbers of h0 to h7, halved if odd: 6, 4, 3.5 and 2.5 are the most; not by rewards."""
+
+    def value(texts: Sequence[str]) -> np.ndarray[Any, Any]:
+        numbers = [int(text.split()[1]) for text in texts]
+        return np.array([n / 2 if n % 2 else n for n in numbers], dtype=float)
+
+    run = PromptStream(sizes(), humans(64), Writer(), 0, value=value)
+    run.draw()
+    fed = run.feed([[0.0, 8.0 - at] for at in range(8)], rewards_of)
+    assert list(dict.fromkeys(c.parent_id for c in fed.children)) == ["h6", "h4", "h7", "h5"]
+    assert fed.informativeness.tolist() == [0, 0.5, 2, 1.5, 4, 2.5, 6, 3.5]
+
+
+def test_a_value_is_asked_anew_of_all_that_wait_before_each_draw() -> None:
+    """And of children and parents when they are fed; no rollout is spent on it."""
+    said: list[int] = []
+    now = [1.0]
+
+    def value(texts: Sequence[str]) -> np.ndarray[Any, Any]:
+        said.append(len(texts))
+        return now[0] * np.arange(len(texts), dtype=float)
+
+    def no_rollouts(prompts: Sequence[Prompt]) -> np.ndarray[Any, Any]:
+        raise AssertionError("the children's values are asked for, not their rewards")
+
+    run = PromptStream(sizes(), humans(64), Writer(), 0, value=value)
+    run.feed(rewards_of(run.draw().prompts), no_rollouts)
+    assert said == [8, 16]
+    now[0] = 2.0
+    run.draw()
+    assert said == [8, 16, 16]
+    assert [e.informativeness for e in run.buffer.entries] == [2.0 * at for at in range(16)]
+
+
 def test_warm_up_can_end_after_a_number_of_steps() -> None:
     run = stream(warm_up=7 * 8 / 64)
     assert [step(run)[0].phase for _ in range(9)] == ["warm-up"] * 7 + ["mix-up"] * 2

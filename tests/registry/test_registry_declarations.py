@@ -296,6 +296,36 @@ def test_what_a_profile_lacks_is_named() -> None:
     assert unsupported(Recipe(), [], bare) == []
 
 
+@pytest.mark.parametrize(
+    ("recipe", "lacks"),
+    [
+        ({"chain": ["off_target"], "size": 2}, "prompts that are off target"),
+        (
+            {"chain": ["human"], "pool": 2, "creator": {"metric": "uniform", "oracle": "best"}},
+            "oracle to choose prompts",
+        ),
+        (
+            {"chain": ["human", "eva"], "creator": {"reach": "even"}},
+            "creator whose reach can be set",
+        ),
+        ({"algorithm": "rloo", "online": {"oracle": "worst"}}, "oracle to choose prompts"),
+    ],
+)
+def test_what_only_the_embedded_world_has_is_named(recipe: dict[str, Any], lacks: str) -> None:
+    profiles = load_profiles()
+    asked = Recipe.model_validate({"algorithm": "dpo"} | recipe)
+    assert unsupported(asked, [], profiles["paper"]) == [f"`paper` has no {lacks}"]
+    assert unsupported(asked, [], profiles["micro"]) == []
+
+
+def test_a_pool_of_parents_needs_as_many_human_prompts() -> None:
+    micro = load_profiles()["micro"]
+    recipe = Recipe.model_validate(
+        {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"parents": 7}}
+    )
+    assert unsupported(recipe, [], micro) == ["`micro` has 6x human prompts and 7x are needed"]
+
+
 def test_unknown_names_come_with_the_nearest(tables: dict[str, Table]) -> None:
     with pytest.raises(UserError, match="no table `tabel4`; did you mean `table4`"):
         find_table(tables, "tabel4")

@@ -16,10 +16,10 @@ from harness.errors import HarnessError
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
-from harness.runtime import Plan, Stage, StageContext
+from harness.runtime import Json, Plan, Stage, StageContext
 from harness.trainer.plan import Planner
 from harness.trainer.runs import plan_table
-from harness.trainer.steps import answer_stage, judge_stage, rate_stage
+from harness.trainer.steps import answer_seed, answer_stage, judge_stage, rate_stage
 from harness.worlds.embedded import texts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows, write_rows
@@ -128,7 +128,7 @@ def _place(table: Table) -> tuple[Any, Any]:
     return table.row("eva-iter-3"), table.columns[0]
 
 
-def rated(tmp_path: Path, judge: str = "micro-3/rules") -> StageContext:
+def rated(tmp_path: Path, judge: str = "micro-4/rules") -> StageContext:
     prompts = tmp_path / "prompts"
     output = tmp_path / "output"
     prompts.mkdir()
@@ -149,12 +149,12 @@ def test_prompts_are_rated_one_by_one(tmp_path: Path) -> None:
     assert all(1.0 <= row["value"] <= 5.0 for row in rows)
     assert rows[2]["value"] == rows[5]["value"] == 1.0  # it cannot be read
     summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
-    assert summary == {"judge": "micro-3/rules", "n": 3}
+    assert summary == {"judge": "micro-4/rules", "n": 3}
 
 
 def test_a_judge_of_prompts_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="no judge of prompts `micro-3/oracle`; use `rules`"):
-        rate_stage(rated(tmp_path, "micro-3/oracle"))
+    with pytest.raises(HarnessError, match="no judge of prompts `micro-4/oracle`; use `rules`"):
+        rate_stage(rated(tmp_path, "micro-4/oracle"))
 
 
 # Downstream tasks.
@@ -189,7 +189,7 @@ def test_downstream_answers_are_right_or_wrong(
     """Of 55 sums the 28 at even places are left unanswered: 27 right."""
     answers, output = answered(tmp_path, monkeypatch), tmp_path / "judge"
     output.mkdir()
-    settings = {"benchmark": texts.downstream_identity(), "judge": "micro-3/exact_match"}
+    settings = {"benchmark": texts.downstream_identity(), "judge": "micro-4/exact_match"}
     judge_stage(StageContext(settings, {"answers": answers}, output, 0))
     values: dict[str, list[float]] = {}
     for row in read_rows(output / "scores.parquet"):
@@ -203,13 +203,44 @@ def test_downstream_answers_are_right_or_wrong(
     assert summary["n"] == len(texts.downstream_items())
 
 
+@pytest.mark.parametrize("change", [{"seed": 1}, {"benchmark": "micro-4/arena_hard@0"}])
+def test_all_policies_of_a_seed_answer_a_benchmark_by_the_same_random_numbers(
+    change: dict[str, Json],
+) -> None:
+    settings: dict[str, Json] = {"benchmark": "micro-4/validation@0", "seed": 0, "policy": "one"}
+    seed = answer_seed(settings)
+    assert 0 <= seed < 2**31
+    assert answer_seed({**settings, "policy": "other", "max_new_tokens": 99}) == seed
+    assert answer_seed({**settings, **change}) != seed
+
+
+def test_answers_are_drawn_by_the_runs_seed_whatever_the_stages_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage's own is of its fingerprint, so of its policy too."""
+    seeds: list[int] = []
+
+    def generate(policy: Path, asked: list[Any], **settings: Any) -> list[Any]:
+        seeds.append(settings["seed"])
+        return [[SimpleNamespace(text="", n_tokens=1)] for _ in asked]
+
+    monkeypatch.setattr("harness.models.policy.generate", generate)
+    settings: dict[str, Json] = {
+        "benchmark": texts.downstream_identity(),
+        "temperature": 0.7, "top_p": 1.0, "max_new_tokens": 14, "batch_size": 256, "seed": 3,
+    }  # fmt: skip
+    for own in (1, 2):
+        answer_stage(StageContext(settings, {"policy": tmp_path}, tmp_path, own))
+    assert seeds == [answer_seed(settings) + 1] * 2
+
+
 def test_another_judge_or_other_items_are_refused(tmp_path: Path) -> None:
-    settings = {"benchmark": texts.downstream_identity(), "judge": "micro-3/oracle"}
-    with pytest.raises(HarnessError, match="`downstream` has no judge `micro-3/oracle`"):
+    settings = {"benchmark": texts.downstream_identity(), "judge": "micro-4/oracle"}
+    with pytest.raises(HarnessError, match="`downstream` has no judge `micro-4/oracle`"):
         judge_stage(StageContext(settings, {}, tmp_path, 0))
     with pytest.raises(HarnessError, match="are not those of this code"):
-        runtime_of("micro-3/downstream@0123456789abcdef").questions(
-            "micro-3/downstream@0123456789abcdef"
+        runtime_of("micro-4/downstream@0123456789abcdef").questions(
+            "micro-4/downstream@0123456789abcdef"
         )
 
 
@@ -218,7 +249,7 @@ def test_the_items_are_in_the_fingerprints(
 ) -> None:
     row = ["dpo-1"]
     before = distinct(plan_table(tables["table9"], micro, (0,), row))
-    monkeypatch.setattr(texts, "downstream_identity", lambda: "micro-3/downstream@other")
+    monkeypatch.setattr(texts, "downstream_identity", lambda: "micro-4/downstream@other")
     after = distinct(plan_table(tables["table9"], micro, (0,), row))
     new = [after[name] for name in after.keys() - before.keys()]
     assert kinds(new) == {"answer": 2, "judge": 2}  # of the row and of its baseline, the base model

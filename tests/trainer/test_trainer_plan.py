@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UserError
+from harness.eva.informativeness import selected_count
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
-from harness.registry.recipe import Creator, Recipe
+from harness.registry.recipe import Creator, Online, Recipe
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, StageContext
 from harness.trainer.factory import KINDS
@@ -328,6 +329,111 @@ def test_a_select_iteration_trains_on_the_selected_prompts_as_they_are(planner: 
     assert kinds["evolve"] == kinds["mix"] == 0
 
 
+def evolving(planner: Planner, seed: int = 0, size: int = 1, **creator: object) -> Run:
+    """Plan one evolving iteration after a human one."""
+    settings = Creator.model_validate({"metric": "uniform"} | creator)
+    recipe = Recipe(algorithm="dpo", chain=("human", "eva"), size=size, creator=settings)
+    return planner.run("evolving", recipe, seed)
+
+
+def evolve_of(run: Run) -> Stage:
+    return run.iterations[1].pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
+
+
+def test_the_oracle_chooses_parents_by_what_the_policy_before_them_can_do(
+    planner: Planner,
+) -> None:
+    """In place of the metric's choice, and of nothing else: no rewards are asked for."""
+    run, uniform = evolving(planner, oracle="best"), evolving(planner)
+    first = run.iterations[0]
+    choose = evolve_of(run).inputs["selected"]
+    assert (choose.kind, evolve_of(uniform).inputs["selected"].kind) == ("choose", "select")
+    assert choose.settings == {"oracle": "best", "fraction": 0.25, "seed": 0}
+    assert set(choose.inputs) == {"prompts", "probe"}
+    assert choose.inputs["prompts"] == first.prompts
+    probe = choose.inputs["probe"]
+    assert probe.kind == "probe"
+    assert probe.inputs == {"policy": first.policy}
+    assert probe.settings == planner.profile.generation.model_dump()
+    assert evolve_of(run).settings == evolve_of(uniform).settings
+    assert first == uniform.iterations[0]
+
+
+def test_all_choices_of_the_oracle_share_what_it_measured(planner: Planner) -> None:
+    runs = [
+        evolving(planner, oracle="best"),
+        evolving(planner, oracle="worst"),
+        evolving(planner, oracle="best", shuffled=True),
+        evolving(planner, oracle="best", parents=6),
+    ]
+    choices = [evolve_of(run).inputs["selected"] for run in runs]
+    assert len(set(choices)) == 4
+    assert len({choice.inputs["probe"] for choice in choices}) == 1
+    assert [choice.settings.get("shuffled") for choice in choices] == [None, None, True, None]
+
+
+def test_the_oracle_chooses_human_prompts_on_the_base_policy(planner: Planner) -> None:
+    """Which is measured once for all seeds."""
+    creator = Creator(metric="uniform", oracle="worst")
+    recipe = Recipe(algorithm="dpo", chain=("human",), pool=6, creator=creator)
+    zero, one = (planner.run("pool", recipe, seed).iterations[0].prompts for seed in (0, 1))
+    assert (zero.kind, zero.settings["fraction"]) == ("choose", 1 / 6)
+    assert zero.inputs["prompts"].settings["count"] == 6 * 20
+    assert zero.inputs["probe"].inputs == {}
+    assert zero.inputs["probe"].settings["policy"] == files.card().identity("theta0")
+    assert zero.inputs["probe"] == one.inputs["probe"]
+    assert zero != one
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_of_a_larger_pool_as_many_parents_are_chosen(planner: Planner, size: int) -> None:
+    """A quarter of x out of 6x is 1 / 24; and the first x of the pool are the iteration's own."""
+    large = evolving(planner, size=size, metric="a_min", parents=6)
+    small = evolving(planner, size=size, metric="a_min")
+    pools = [evolve_of(run).inputs["selected"].inputs["prompts"] for run in (large, small)]
+    assert [pool.kind for pool in pools] == ["prompts", "prompts"]
+    assert pools[1] == small.iterations[0].prompts
+    assert pools[0].settings == {**pools[1].settings, "count": 6 * 20}
+    selected = evolve_of(large).inputs["selected"]
+    assert selected.settings["fraction"] == 0.25 * size / 6
+    assert selected_count(6 * 20, 0.25 * size / 6) == selected_count(size * 20, 0.25) == 5 * size
+    answers = selected.inputs["rewards"].inputs["completions"]
+    assert answers.inputs == {"prompts": pools[0], "policy": large.iterations[0].policy}
+    # What is mixed in unevolved is of the iteration before, as ever.
+    assert large.iterations[1].pairs.inputs["base"] == small.iterations[1].pairs.inputs["base"]
+
+
+def test_the_creators_reach_is_a_setting_of_evolving_where_it_is_said(planner: Planner) -> None:
+    plain, far = evolve_of(evolving(planner)), evolve_of(evolving(planner, reach="even"))
+    assert "reach" not in plain.settings
+    assert far.settings == {**plain.settings, "reach": "even"}
+    assert far.inputs == plain.inputs
+
+
+def test_off_target_prompts_come_after_the_x_that_the_human_row_has(planner: Planner) -> None:
+    recipe = Recipe(algorithm="dpo", chain=("off_target",), size=3)
+    found = planner.run("off", recipe, 0).iterations[0].prompts.settings
+    human = chain(planner, "human").iterations[0].prompts.settings
+    assert found == {
+        **human,
+        "count": 3 * 20,
+        "on_target": 20,
+        "off_target": files.card().identity("off_target"),
+    }
+
+
+def test_online_the_oracle_measures_the_policy_before_each_segment(planner: Planner) -> None:
+    online = Online(size=2, minibatch=4, buffer=1, oracle="best")
+    first, second = planner.run("online", Recipe(algorithm="rloo", online=online), 0).training
+    assert first.inputs["probe"].inputs == {}
+    assert second.inputs["probe"].inputs == {"policy": first}
+    assert second.inputs["before"] == first
+    plain = planner.run(
+        "plain", Recipe(algorithm="rloo", online=online.model_copy(update={"oracle": None})), 0
+    ).training
+    assert [set(stage.inputs) for stage in plain] == [{"prompts"}, {"prompts", "before"}]
+
+
 def test_the_base_model_is_answered_and_judged_and_never_trained(planner: Planner) -> None:
     run = planner.run("base", Recipe(), 0)
     assert run.iterations == run.training == ()
@@ -386,14 +492,14 @@ def test_identities_name_bytes_and_no_places(planned: TableRuns, small_world: Pa
     identities = {text for text in found if "/" in text}
     names = {text.partition("@")[0] for text in identities}
     assert names == {
-        "micro-3/theta0",
-        "micro-3/rm_pointwise",
-        "micro-3/prompts",
-        "micro-3/arena_hard",
-        "micro-3/alpaca_eval",
-        "micro-3/mt_bench",
-        "micro-3/evol_instruct",
-        "micro-3/oracle",
+        "micro-4/theta0",
+        "micro-4/rm_pointwise",
+        "micro-4/prompts",
+        "micro-4/arena_hard",
+        "micro-4/alpaca_eval",
+        "micro-4/mt_bench",
+        "micro-4/evol_instruct",
+        "micro-4/oracle",
     }
     assert not any(str(small_world) in text or "\\" in text for text in found)
 
