@@ -17,10 +17,13 @@ from harness.trainer.plan import Run
 from harness.trainer.runs import TableRuns, plan_table
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded import files
+from harness.worlds.embedded.choosing import names_of
+from harness.worlds.embedded.texts import TOPIC_OF, best_known_topics
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_prompts, read_rewards, read_rows
 
 X = 32
+WHO = ("uniform", "oracle", "worst", "shuffled")
 
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
@@ -38,9 +41,11 @@ def whole(micro: Profile, table: Table) -> TableRuns:
 
 @pytest.fixture(scope="module")
 def small(micro: Profile, table: Table) -> TableRuns:
-    """All rows with 32 prompts an iteration and two answers each."""
+    """The rows in which nobody chooses, with 32 prompts an iteration and two answers each."""
     generation = micro.generation.model_copy(update={"n": 2})
-    return plan_table(table, micro.model_copy(update={"x": X, "generation": generation}), (0,))
+    rows = [row.id for row in table.rows if row.id.rpartition("-")[2] not in WHO]
+    micro = micro.model_copy(update={"x": X, "generation": generation})
+    return plan_table(table, micro, (0,), rows)
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +79,19 @@ def trained(store: Store, run: Run) -> Rows:
     return [row for folder in folders for row in read_rows(folder / "trained.parquet")]
 
 
-def test_no_row_is_eva_and_every_row_stands_in_a_control(table: Table) -> None:
-    recipes = [recipe for row in table.rows for recipe in table.recipes(row).values()]
-    assert not any("eva" in recipe.chain for recipe in recipes)
-    assert all(recipe.online is None or recipe.online.prompts != "eva" for recipe in recipes)
-    assert {row for control in table.controls for row in control.rows} == {r.id for r in table.rows}
+def test_no_row_is_eva_and_rows_stand_in_a_control(table: Table) -> None:
+    """What evolves has parents drawn evenly or chosen by the oracle, and asks no metric.
+
+    Prompts that are off target are compared by their gain, which no declared control does.
+    """
+    for row in table.rows:
+        for recipe in table.recipes(row).values():
+            online = recipe.online
+            evolves = "eva" in recipe.chain or (online is not None and online.prompts == "eva")
+            chooses = online or recipe.creator
+            assert not evolves or chooses.oracle or chooses.metric == "uniform"
+    compared = {row for control in table.controls for row in control.rows}
+    assert compared | {"dpo-off-target"} == {row.id for row in table.rows}
 
 
 def test_rows_of_the_papers_tables_are_the_papers_runs(whole: TableRuns, micro: Profile) -> None:
@@ -140,6 +153,27 @@ def test_the_flat_prompts_are_selected_on_the_base_policy_from_6x(whole: TableRu
     assert iteration.policy.settings == many.iterations[0].policy.settings
 
 
+def selected(run: Run) -> Stage:
+    """The stage that chooses a run's parents."""
+    evolved = run.iterations[1].pairs.inputs["evolved"].inputs["completions"]
+    return evolved.inputs["prompts"].inputs["selected"]
+
+
+def test_rows_of_choosing_differ_in_who_chooses_alone(whole: TableRuns) -> None:
+    """From x and from 6x; all evolve the same policy's choice and train as the even row does."""
+    for rows in ("dpo-eva", "dpo-eva-6x"):
+        runs = [of(whole, f"{rows}-{who}") for who in WHO]
+        assert len({selected(run) for run in runs}) == 4
+        assert len({selected(run).inputs["prompts"] for run in runs}) == 1
+        assert {run.iterations[0] for run in runs} == {of(whole, "dpo-1x").iterations[0]}
+        assert len({str(run.training[-1].settings) for run in runs}) == 1
+        assert len({run.iterations[1].pairs.inputs["base"] for run in runs}) == 1
+    pools = [of(whole, f"dpo-pool-{who}") for who in ("oracle", "worst", "shuffled")]
+    choices = [run.iterations[0].prompts for run in pools]
+    assert {choice.kind for choice in choices} == {"choose"}
+    assert {choice.inputs["prompts"] for choice in choices} == {prompts_of(of(whole, "dpo-6x"))}
+
+
 def test_a_profile_runs_the_controls_that_it_can(micro: Profile, table: Table) -> None:
     prompts = micro.prompts.model_copy(update={"matched": None})
     offline = micro.model_copy(update={"prompts": prompts, "algorithms": ("dpo",)})
@@ -173,7 +207,27 @@ def test_matched_prompts_of_the_embedded_world_are_new_and_of_the_seeds_own(micr
     assert not asked & set(many)
 
 
-def test_small_runs_of_all_controls_end_in_policies(small: TableRuns, store: Store) -> None:
+def test_off_target_prompts_begin_as_the_human_row_does_and_go_on_with_three_topics(
+    micro: Profile, whole: TableRuns
+) -> None:
+    """Of 3x the first x; the other 2x are of another pool, each once and of the seed's own."""
+
+    def drawn(row: str, **changes: int) -> list[str]:
+        settings = {**prompts_of(of(whole, row)).settings, **changes}
+        found = runtime_of(str(settings["source"])).human_prompts(settings)
+        return [found.pool[i] for i in found.positions]
+
+    found = drawn("dpo-off-target")
+    assert found[: micro.x] == drawn("dpo-1x")
+    others = found[micro.x :]
+    assert len(set(found)) == 3 * micro.x
+    assert {TOPIC_OF[name] for text in others for name in names_of(text)} == set(
+        best_known_topics(3)
+    )
+    assert set(drawn("dpo-off-target", seed=1)[micro.x :]) != set(others)
+
+
+def test_small_runs_end_in_policies(small: TableRuns, store: Store) -> None:
     sizes = {
         row.id: len(texts(store, prompts_of(of(small, row.id)))) / X
         for row in small.rows
@@ -181,7 +235,7 @@ def test_small_runs_of_all_controls_end_in_policies(small: TableRuns, store: Sto
     }
     assert sizes == {
         "dpo-1x": 1, "dpo-2x": 2, "dpo-3x": 3, "dpo-6x": 6,
-        "dpo-1x-again": 1, "dpo-matched": 1, "dpo-flat": 6, "dpo-other": 1,
+        "dpo-1x-again": 1, "dpo-matched": 1, "dpo-flat": 6, "dpo-other": 1, "dpo-off-target": 3,
     }  # fmt: skip
     one, other = (set(texts(store, prompts_of(of(small, f"dpo-{r}")))) for r in ("1x", "other"))
     assert not one & other
