@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -186,6 +187,9 @@ def _of_a_path(error: OSError) -> str | None:
     if path.name and on_the_way and not os.path.isdir(work):
         why = f"cannot be made ({error.strerror})"
         return f"the work folder {_short(work)} {why}; name another with HARNESS_WORK"
+    if path.is_relative_to(work) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        why = f"{_short(path)} cannot be read or written ({error.strerror})"
+        return f"{why}; allow it, or name another work folder with HARNESS_WORK"
     if error.errno == errno.ENAMETOOLONG:
         return f"the path {_short(path)} is longer than a path can be; name a shorter one"
     if error.errno == errno.ELOOP:
@@ -218,23 +222,62 @@ def _all(
     name_plugins(plugin or [], load=ctx.invoked_subcommand not in ("list", "show"))
 
 
+class _UnwritableError(Exception):
+    """stdout takes no more: its disk is full, or whoever read it has seen enough."""
+
+
+class _Stream(io.FileIO):
+    """stdout or stderr, whose faults are told from those of all other files."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if self.fileno() == _STDERR:
+                return len(data)  # there is nowhere to say so
+            # The interpreter must not flush into it again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            raise _UnwritableError(error.errno, error.strerror) from error
+
+
+_STDOUT, _STDERR = 1, 2
+
+
+def _open_streams() -> None:
+    """Let stdout and stderr take whatever is written, and say in a sentence where they cannot.
+
+    One that was closed (`>&-`) is the null device, or the next file that is opened would take its
+    number, and what is printed.
+    """
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(opened)
+    for number, name in ((_STDOUT, "stdout"), (_STDERR, "stderr")):
+        file = _Stream(number, "w", closefd=False)
+        encoding = getattr(getattr(sys, name), "encoding", None)
+        lines = number == _STDERR or file.isatty()
+        # A terminal that cannot show a letter shows a question mark, not a traceback.
+        stream = io.TextIOWrapper(
+            io.BufferedWriter(file), encoding, errors="replace", line_buffering=lines
+        )
+        setattr(sys, name, stream)
+
+
 def main() -> None:
     """Run the command line and leave with its exit code."""
     silence()
     # A command makes many objects and keeps most: looking for circles takes a tenth of its time.
     gc.set_threshold(100_000)
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a letter shows a question mark, not a traceback.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    _open_streams()
     try:
         try:
             app(prog_name="harness")
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not flush into it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except _UnwritableError as error:
+        number, why = error.args
+        if number != errno.EPIPE:
+            sys.stderr.write(f"harness: what was printed could not be written: {why}\n")
         sys.exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -138,6 +139,83 @@ def test_a_closed_pipe_is_no_traceback(command: tuple[str, ...]) -> None:
     )
     os.close(writer)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["show table4", "show table4 --json", "list", "--help", "run --help", "report table4"],
+)
+def test_output_on_a_full_disk_is_a_sentence(command: str) -> None:
+    asked = f"{sys.executable} -m harness.cli.main {command}"
+    done = subprocess.run(
+        ["sh", "-c", f"{asked} > /dev/full"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "harness: what was printed could not be written: No space left on device\n"
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2> /dev/full"])
+@pytest.mark.parametrize(("command", "code"), [("show table4", 0), ("show table99", 2)])
+def test_closed_streams_change_nothing_but_what_is_seen(
+    command: str, code: int, closed: str
+) -> None:
+    asked = f"{sys.executable} -m harness.cli.main {command}"
+    done = subprocess.run(
+        ["sh", "-c", f"{asked} {closed}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
+def test_a_work_folder_that_cannot_be_written_is_read(process: Process, folders: Path) -> None:
+    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+    assert process(*asked).returncode == 0
+    page = folders.parent / "page.html"
+    paths = [folders, *folders.rglob("*")]
+    for path in paths:
+        path.chmod(path.stat().st_mode & ~0o222)
+    try:
+        for command in (
+            "report table4",
+            f"report table4 --format html --output {page}",
+            "report --all",
+            "claims table4",
+            "plan table4",
+            "why table4/dpo-1",
+            "store --verify",
+        ):
+            done = bounded(*command.split())
+            assert (done.returncode, done.stderr) in ((0, ""), (0, f"harness: written to {page}\n"))
+        for command in ("run table4", "report table4 --format html", "sync"):
+            done = bounded(*command.split())
+            assert done.returncode in (1, 2), command
+            assert done.stderr.count("\n") == 1, done.stderr
+            assert str(folders) in done.stderr
+    finally:
+        for path in paths:
+            path.chmod(path.stat().st_mode | 0o200)
+
+
+CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
+
+
+def bounded(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line without what lets the superuser write anywhere."""
+
+    def drop() -> None:
+        if os.geteuid() == 0:
+            ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
+
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=drop,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
 
 
 def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(process: Process, folders: Path) -> None:
