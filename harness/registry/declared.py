@@ -69,8 +69,14 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
     files = at_least_one(table_files(folders), folders, "table")
     files += [] if more is None or more in files else [more]
     for document, table in read_files(files, Table, problems, "a table"):
-        problems += few(_references(document, table))
-        declared.append((document, table))
+        repeated = [
+            *_repeated(document, "columns", [column.id for column in table.columns]),
+            *_repeated(document, "rows", [row.id for row in table.rows]),
+        ]
+        # Where a name means two things, whatever else could be said follows from that.
+        problems += few(repeated or _references(document, table))
+        if not repeated:
+            declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
     problems += _repeated_tables(declared)
     problems += _repeated_claims(declared)
@@ -106,8 +112,6 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
         where = f"an {table.kind} does not belong in {document.path.parent.name}/"
         yield document.wrong(("kind",), where)
     columns, rows = [c.id for c in table.columns], {row.id: row for row in table.rows}
-    yield from _repeated(document, "columns", columns)
-    yield from _repeated(document, "rows", [row.id for row in table.rows])
     for i, row in enumerate(table.rows):
         for name in ("values", "printed_notes", "run_by_column"):
             for column in getattr(row, name) or {}:

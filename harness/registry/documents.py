@@ -25,6 +25,7 @@ from harness.errors import UserError
 from harness.foreign import in_a_line, read_plain
 from harness.project import project_root
 from harness.strict import models_in
+from harness.words import counted
 
 Loc = tuple[str | int, ...]
 
@@ -503,6 +504,10 @@ def _message(item: Mapping[str, Any], model: type[BaseModel], loc: Loc) -> str:
         return f"`{_short(value)}` is not known{nearest(str(value), choices)}"
     if kind == "value_error":
         return str(item["ctx"]["error"])
+    if kind in ("too_short", "too_long"):
+        word = "at least" if kind == "too_short" else "at most"
+        bound = item["ctx"]["min_length" if kind == "too_short" else "max_length"]
+        return f"give {word} {counted(bound, 'item')}, not {item['ctx']['actual_length']}"
     # What pydantic says of a kind of value is about Python: tuples, dictionaries and instances.
     wanted = next((form for kinds, form in _FORMS.items() if kind in kinds), None)
     message = item["msg"][:1].lower() + item["msg"][1:] if wanted is None else f"give {wanted}"

@@ -274,15 +274,16 @@ class _Around:
 
     def stages(self, run: Run) -> list[ExplainedStage]:
         """Return what is to be said about each stage of a run, inputs first."""
-        return [self._stage(self.nodes.of(stage)) for stage in Plan(run.targets)]
+        return [self._stage(self.nodes.of(stage), stage.label) for stage in Plan(run.targets)]
 
-    def _stage(self, node: Node) -> ExplainedStage:
+    def _stage(self, node: Node, label: str) -> ExplainedStage:
+        """Return what is to be said of a stage, under the name that its own run has for it."""
         shared = list(self.rows.get(node.fingerprint, {}))
         state = self.store.status(node.fingerprint)
         failure = self.store.failure(node.fingerprint) if state == "failed" else None
         return ExplainedStage(
             kind=node.kind,
-            label=node.label,
+            label=label,
             fingerprint=node.fingerprint,
             state=state,
             failure=failure["reason"] if failure else None,

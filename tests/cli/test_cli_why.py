@@ -79,6 +79,7 @@ def test_rows_that_differ_in_the_metric_part_at_the_selection(says: Callable[...
         ("creator.metric", "a_min")
     ]
     (run,) = why["runs"]
+    assert {stage["label"].split(" · ")[1] for stage in run["stages"]} == {run["run"]}
     first_new = next(stage for stage in run["stages"] if not stage["shared_with"])
     assert first_new["kind"] == "select"
     for stage in run["stages"]:

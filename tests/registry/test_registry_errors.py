@@ -52,6 +52,19 @@ def _changed(old: str, new: str) -> str:
     return TABLE.replace(old, new)
 
 
+def test_an_id_that_stands_twice_is_one_problem(tmp_path: Path) -> None:
+    """What else could be said of runs, baselines and settings follows from it."""
+    twice = _changed("  - id: second", "  - id: first")
+    (problem,) = _problems(tmp_path, demo=twice)
+    assert problem.message == "rows[1].id: `first` is already on line 13"
+
+
+def test_a_list_without_items_says_how_many_there_must_be(tmp_path: Path) -> None:
+    start, end = TABLE.index("columns:"), TABLE.index("recipe:")
+    (problem,) = _problems(tmp_path, demo=f"{TABLE[:start]}columns: []\n{TABLE[end:]}")
+    assert (problem.line, problem.message) == (6, "columns: give at least 1 item, not 0")
+
+
 def test_the_demo_is_valid(tmp_path: Path) -> None:
     (tmp_path / "demo.yaml").write_text(TABLE, encoding="utf-8")
     assert load_tables([tmp_path])["demo"].rows[1].values["ah_wr"].printed == "60.10"
