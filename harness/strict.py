@@ -1,14 +1,13 @@
 """The models of declarations and of what commands print as JSON: what they do not name is an error.
 
-One model is memory, file and schema at once. What a command prints with `--json` is an `Output`;
-`harness --json-schema VERB` prints the JSON Schema that is made from it.
+One model is memory, file and schema at once. What a command prints with `--json` is an `Output`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict
 
 
 class Strict(BaseModel):
@@ -24,16 +23,6 @@ class Output(Strict):
 
     schema_version: Literal[1] = 1
     """Changes when a field is taken away or means something else."""
-
-
-def with_version(printed: Any) -> type[BaseModel]:
-    """Return the model of what is printed for a model or a list: it has a schema version."""
-    if not (isinstance(printed, type) and issubclass(printed, BaseModel)):
-        return create_model("Listed", __base__=Output, items=(printed, ...))
-    if "schema_version" in printed.model_fields:
-        return printed
-    version: Any = (Literal[1], 1)
-    return create_model(printed.__name__, __base__=printed, schema_version=version)
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -7,10 +7,8 @@ alone. Text is never read as markup, because labels and messages hold brackets o
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import json
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,52 +25,12 @@ from harness.selection import names
 from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from harness.runtime import EngineOptions
     from harness.selection.planning import PriceOptions
     from harness.selection.selection import Selection
-
-OUTPUTS = {
-    "list": ("harness.overview:Listed",),
-    "show": ("harness.overview:ShownTable", "harness.overview:ShownFigure"),
-    "validate": ("harness.overview:Validation",),
-    "plan": (
-        "harness.selection.planning:PlanSummary",
-        "harness.selection.planning:GroupSummary",
-        "harness.report.power:ClaimPowers",
-    ),
-    "run": (
-        "harness.report.model:Cells",
-        "harness.report.figures.report:FigureReport",
-        "harness.selection.planning:PlanSummary",
-        "harness.selection.planning:GroupSummary",
-    ),
-    "sync": ("harness.cli.store:Syncs",),
-    "export": ("harness.cli.store:Exported",),
-    "evaluate fetch": ("harness.cli.evaluate:FetchedFiles",),
-    "micro build": ("harness.cli.machine:Built",),
-    "micro over-optimise": ("harness.cli.machine:Pushed",),
-    "why": ("harness.selection.why:Explanation",),
-    "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
-    "claims": ("harness.report.model:Verdicts",),
-    "store": ("harness.selection.stored:Stored",),
-    "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
-    "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
-    "prompts": ("harness.preflight:PromptPool",),
-    "evaluate": (
-        "harness.evaluation.run:Summaries",
-        "harness.evaluation.run:EvaluationPlan",
-        "harness.evaluation.benchmarks.lm_eval:TaskPlan",
-    ),
-    "calibrate": ("harness.evaluation.calibration:Candidates",),
-    "engine check": ("harness.preflight:EngineCheck",),
-    "error-rates": ("harness.report.measurements:ErrorRates",),
-    "sweep": ("harness.report.sweep:SweepReport",),
-}
-"""The models of what each verb prints with `--json`, as `module:attribute`."""
 
 VERSIONED = "schema_version"
 """The first key of everything that is printed as JSON."""
@@ -412,23 +370,6 @@ def json_text(data: Any) -> str:
     content = {"items": read} if isinstance(read, list) else read
     whole = {VERSIONED: 1} | content
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def json_schema(verb: str) -> dict[str, Any]:
-    """Return the JSON Schema of what a verb prints with `--json`, made from its models."""
-    from pydantic import TypeAdapter
-
-    from harness.strict import with_version
-
-    if verb not in OUTPUTS:
-        known = ", ".join(f"`{name}`" for name in OUTPUTS)
-        raise UserError(f"`{verb}` is no verb with a schema; it can be {known}")
-    places = (place.partition(":") for place in OUTPUTS[verb])
-    printed = [getattr(importlib.import_module(module), name) for module, _, name in places]
-    models: list[type[BaseModel]] = [with_version(model) for model in printed]
-    found = TypeAdapter(functools.reduce(operator.or_, models)).json_schema(mode="serialization")
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return head | found | {"title": f"harness {verb} --json"}
 
 
 def warn(message: str) -> None:

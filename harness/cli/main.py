@@ -37,7 +37,6 @@ COMMANDS = {
     "doctor": ("machine", "Say what this machine lacks for a profile."),
     "claims": ("report", "Judge the paper's claims by the runs."),
     "verify": ("report", "Compute all published numbers again."),
-    "error-rates": ("report", "Measure how often no gain is called one."),
     "prompts": ("machine", "Count human prompts, and those left out."),
     "calibrate": ("evaluate", "Check a judge against published numbers."),
     "export": ("store", "Write a trained policy for transformers."),
@@ -74,29 +73,6 @@ PluginOption = Annotated[
         metavar="PATH_OR_MODULE",
         help="A module that adds metrics, losses, benchmarks or judges; may be repeated, and stand "
         "after the verb.",
-    ),
-]
-
-
-def _print_schema(verb: str | None) -> None:
-    if verb is not None:
-        from harness.cli.common import json_schema, print_json
-
-        try:
-            print_json(json_schema(verb))
-        except UserError as error:  # it is raised before any verb is found that could show it
-            raise typer.BadParameter(str(error)) from error
-        raise typer.Exit
-
-
-JsonSchemaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--json-schema",
-        metavar="VERB",
-        is_eager=True,
-        callback=_print_schema,
-        help="Print the JSON Schema of what a verb prints with --json, and leave.",
     ),
 ]
 
@@ -213,9 +189,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _all(
-    ctx: typer.Context, plugin: PluginOption = None, json_schema: JsonSchemaOption = None
-) -> None:
+def _all(ctx: typer.Context, plugin: PluginOption = None) -> None:
     """Load the plug-ins before anything else, unless the verb only shows declarations."""
     from harness.extensions import name_plugins
 

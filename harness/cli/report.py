@@ -1,4 +1,4 @@
-"""`report`, `claims`, `verify` and `error-rates`: what was computed, and how far to believe it."""
+"""`report`, `claims` and `verify`: what was computed, and how far to believe it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import Grid, console, json_text, note, print_json, warn
+from harness.cli.common import console, json_text, note, print_json, warn
 from harness.errors import HarnessError, UserError
-from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds
+from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -257,56 +257,25 @@ def _sentences(verdict: Verdict) -> list[str]:
 StoreOption = Annotated[
     bool, common.option("--store", None, "Also check the digest of every file in the store.")
 ]
-RecordOption = Annotated[
-    str | None,
-    common.option(
-        "--record",
-        "A,B",
-        "First take what stands at these places below results/ for what was published: "
-        "a file kept by hand that was edited, or something that was taken away.",
-    ),
-]
-WriteCrateOption = Annotated[
-    bool,
-    common.option(
-        "--write-crate",
-        None,
-        "When all is well, describe it as a data set: results/ro-crate-metadata.json.",
-    ),
-]
 
 
-@app.command("verify", epilog="Example: harness verify --record micro/log.md")
-def verify(
-    store: StoreOption = False,
-    record: RecordOption = None,
-    write_crate: WriteCrateOption = False,
-    as_json: common.JsonOption = False,
-) -> None:
+@app.command("verify", epilog="Example: harness verify --store")
+def verify(store: StoreOption = False, as_json: common.JsonOption = False) -> None:
     """Check that all that was published is there, and compute its numbers again.
 
     The first difference is named, and the command then fails.
     """
-    from harness.report.verify import CRATE, Different
-    from harness.report.verify import record as record_places
+    from harness.report.verify import Different
     from harness.report.verify import verify as verify_results
-    from harness.report.verify import write_crate as write
     from harness.runtime import Store
 
-    places = parse_names("--record", record)
     try:
-        if places is not None:
-            record_places(project.publishing_dir(), places)
-        if write_crate:  # a stale one is replaced, not held against what is to replace it
-            (project.publishing_dir() / CRATE).unlink(missing_ok=True)
         found = verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
     except HarnessError as error:
         if as_json:
             print_json(Different(difference=str(error)))
             raise typer.Exit(error.exit_code) from error
         raise
-    if write_crate:
-        note(f"written to {write(project.publishing_dir())}")
     if as_json:
         print_json(found)
         return
@@ -328,8 +297,7 @@ def _print_verified(found: Verified) -> None:
         )
     for what, places in (
         ("Only files and text checked, there are no values of single prompts", found.pages),
-        ("Only digests checked, kept by hand", found.kept),
-        ("Not covered, never published", found.not_covered),
+        ("Not covered, published by no command", found.not_covered),
     ):
         if places:
             out.print(f"{what}: {', '.join(places)}.", soft_wrap=True)
@@ -338,44 +306,3 @@ def _print_verified(found: Verified) -> None:
             f"The store's files are what was written: {counted(found.stages, 'stage')}; "
             f"{found.absent} behind published tables and figures are not in this store."
         )
-
-
-RepetitionsOption = Annotated[
-    int, common.option("--repetitions", "N", "Simulations of each table.", min=1, max=1000000)
-]
-DealsOption = Annotated[
-    int, common.option("--deals", "N", "Times that seeds are dealt.", min=1, max=1000000)
-]
-
-
-@app.command("error-rates", epilog="Example: harness error-rates --publish")
-@common.takes(common.Publish)
-def error_rates(
-    publish: common.Publish,
-    profile: common.ProfileOption = DEFAULT_PROFILE,
-    repetitions: RepetitionsOption = 40,
-    deals: DealsOption = 20,
-    as_json: common.JsonOption = False,
-) -> None:
-    """Measure how often claims are decided where there is nothing to find.
-
-    Simulated tables whose rows do not differ, and one recipe under two names from the published
-    scores, go through the code that judges the paper's claims.
-    """
-    from harness.registry.declared import all_tables, named_profile
-    from harness.report.measurements import ERROR_RATES, HEAD, RATES_FOLDER, measure
-
-    to = publish.to([RATES_FOLDER])
-    folder = project.results_dir() / named_profile(profile).name
-    found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
-    if as_json:
-        print_json(found)
-    else:
-        out = console()
-        out.print(Grid(HEAD, found.lines, right="1234567"))
-        out.print(f"At most {found.level:.0%} of the verdicts should be decided.")
-    if to is not None:  # after what took so long is printed, because it may be refused
-        place = f"{folder.name}/{RATES_FOLDER}"
-        fewer = bool(to.fewer)
-        target = ERROR_RATES.publish(found, place, to.results_dir, allow_fewer=fewer)
-        note(f"published in {target}")

@@ -1,6 +1,6 @@
 """Publishing: the one way into the folder of results, and the index of all that lies there.
 
-    results/index.json                what must be there: rows, seeds, counts, sha256 of each file
+    results/index.json                what must be there: rows, seeds, counts, sha256 of the digests
             <profile>/<name>/         a table, a figure, `sweeps/<name>`, or a page of its own
                       report.json     everything it says
                       report.md       the same for people
@@ -39,9 +39,6 @@ Model = TypeVar("Model", bound=BaseModel)
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 
 INDEX = "index.json"
-
-KEPT = "kept by hand"
-"""Kind of a single file that is published without a command: a log, a screenshot."""
 
 _DIGITS = 1e-11
 
@@ -85,24 +82,22 @@ class Extent:
 class Entry:
     """What the index says of one publication.
 
-    Files have their sha256, by their path below the folder of results; what is kept by hand (of the
-    kind `KEPT`) has no extent.
+    `digests` is the sha256 of its `digests.json`, which has those of its files.
     """
 
     kind: str
-    files: Mapping[str, str]
-    extent: Extent | None = None
+    extent: Extent
+    digests: str
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as JSON data."""
-        extent = {} if self.extent is None else asdict(self.extent)
-        return {"kind": self.kind, **extent, "files": self.files}
+        return {"kind": self.kind, **asdict(self.extent), "digests": self.digests}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Entry:
         """Return the entry that `as_json` wrote; in another form it is an error of any kind."""
-        kind, files, extent = data.pop("kind"), data.pop("files"), data
-        return cls(kind, files, None if kind == KEPT else Extent(**extent))
+        kind, digests, extent = data.pop("kind"), data.pop("digests"), data
+        return cls(kind, Extent(**extent), digests)
 
 
 Index = dict[str, Entry]
@@ -178,16 +173,16 @@ class Kind(Generic[Model]):
                 if stages is not None:
                     digests["stages"] = stages
                 (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
-                entry = self.entry(report, place, draft)
+                entry = self.entry(report, draft)
                 if not allow_fewer:
                     _refuse_less(place, entry, self._standing(place, results_dir, index))
                 _replace(target, draft)
                 write_index(results_dir, index | {place: entry})
         return target
 
-    def entry(self, report: Model, place: str, folder: Path) -> Entry:
+    def entry(self, report: Model, folder: Path) -> Entry:
         """Return what the index is to say of a report, given the folder it lies in now."""
-        return Entry(self.name, digests_of(folder, place), self.extent(report))
+        return Entry(self.name, self.extent(report), sha256_of(folder / DIGESTS))
 
     def _standing(self, place: str, results_dir: Path, index: Index) -> Extent | None:
         """Return how much stands at a place: what the index says, else the report there."""
@@ -293,20 +288,6 @@ def write_index(results_dir: Path, index: Index) -> None:
     write_whole(results_dir / INDEX, _index_text(index))
 
 
-def enter(results_dir: Path, entries: Mapping[str, Entry | None]) -> None:
-    """Let the index say something else of some places, None for nothing.
-
-    Raises:
-        HarnessError: The index is broken.
-        StoreError: The folder may not be written.
-    """
-    with explained("recording what is published", results_dir), _alone(results_dir):
-        index = _known(results_dir)
-        entered = {place: entry for place, entry in entries.items() if entry is not None}
-        kept = {place: entry for place, entry in index.items() if place not in entries}
-        write_index(results_dir, kept | entered)
-
-
 def dumps(value: object) -> str:
     """Return JSON for people and programs: indented, every float with all its digits."""
     return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
@@ -401,16 +382,12 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
 
 
-def digests_of(folder: Path, place: str = "") -> dict[str, str]:
-    """Return the sha256 of the files in a folder, by their paths with `place` for the folder."""
-    return {
-        (Path(place) / path.relative_to(folder)).as_posix(): sha256_of(path)
-        for path in files_below(folder)
-    }
+def digests_of(folder: Path) -> dict[str, str]:
+    """Return the sha256 of the files in a folder, by their paths below it."""
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files_below(folder)}
 
 
 def _refuse_less(place: str, entry: Entry, standing: Extent | None) -> None:
-    assert entry.extent is not None
     lacking = entry.extent.lacking
     said = [f"it lacks {_some(lacking)}"] if lacking else []
     less = [] if standing is None else entry.extent.less_than(standing)
@@ -480,7 +457,7 @@ def _index_text(index: Index) -> str:
 def _broken(path: Path) -> HarnessError:
     return HarnessError(
         f"{path} is not as publishing writes it; restore it from version control, or take it away "
-        "and record what is published with `harness verify --record NAMES`"
+        "and publish everything again"
     )
 
 

@@ -267,7 +267,7 @@ class Selection:
 
         figures = declared.all_figures().values()
         reader = Reader(Store(store_dir()))
-        return as_html(from_store(self.tables, self.profile, of, reader, results_dir(), figures))
+        return as_html(from_store(self.tables, self.profile, of, reader, figures))
 
     def findings(self) -> str:
         """Return what is published of the tables, a computed sentence each, as Markdown.

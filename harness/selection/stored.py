@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from harness.errors import HarnessError, UserError
-from harness.project import results_dir, work_dir
+from harness.project import work_dir
 from harness.registry.declared import all_figures, all_tables
 from harness.registry.profile import lacking_rows, supported_rows
 from harness.report.asked import ever_asked, most_complete, recall, shown_seeds, with_own_files
@@ -301,10 +301,7 @@ def _whole_state(stored: StoredTable, reader: Reader) -> TableState:
         from harness.report.page.page import as_html
 
         def page() -> str:
-            one, profile = [runs.table], runs.profile
-            return as_html(
-                from_store(one, profile, lambda _: runs.seeds, reader, results_dir(), ())
-            )
+            return as_html(from_store([runs.table], runs.profile, lambda _: runs.seeds, reader))
 
         said = finding(stored.report, stored.verdicts)
         return Details.of(stored.report, said, stored.verdicts, page)

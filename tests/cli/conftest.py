@@ -13,14 +13,13 @@ from typing import Any
 import jsonschema
 import pytest
 import toy_world
+from schemas import json_schema, with_version
 from typer.testing import CliRunner
 
-from harness.cli.common import json_schema
 from harness.cli.main import app
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
 from harness.runtime import Event, StageFailed, StageFinished, StageProgress
-from harness.strict import with_version
 from harness.sweep.declaration import ListedSweep
 from harness.tracking import TableState
 
@@ -103,7 +102,7 @@ MODELS: dict[str, Any] = {
     "figure": FigureReport,
     "sweep_list": list[ListedSweep],
 }
-"""What commands print that `harness --json-schema` does not name."""
+"""What commands print beside what `schemas` names."""
 
 
 def _schema(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`report` in its formats, and `error-rates`, as commands."""
+"""`report` in its formats, as a command."""
 
 from __future__ import annotations
 
@@ -140,28 +140,3 @@ def test_a_mistake_is_one_sentence(
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_error_rates_are_measured_and_kept(
-    call: Callable[..., Any],
-    says: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    results = tmp_path / "results"
-    shutil.copytree(results_dir() / "micro" / "table4", results / "micro" / "table4")
-    monkeypatch.setattr("harness.project.results_dir", lambda: results)
-    few = ("error-rates", "--repetitions", "1", "--deals", "1")
-    found = says("error-rates", *few, "--publish")
-    assert found["one_recipe_twice"][0]["judged"] == 9 * 5
-    assert (results / "micro" / "error-rates" / "report.json").is_file()
-    assert says("error-rates", *few)["simulated"] == found["simulated"]
-    more = call("error-rates", "--repetitions", "1", "--deals", "2", "--publish")
-    assert more.exit_code == 0
-    fewer = call(*few, "--publish")
-    assert fewer.exit_code == 1
-    assert "what stands there has 1 of 2 deals that it has not" in fewer.stderr
-    assert call(*few, "--publish", "--allow-fewer", "error-rates").exit_code == 0
-    result = call(*few)
-    assert "one recipe under two names, table4" in result.stdout
-    assert "At most 5% of the verdicts should be decided." in result.stdout

@@ -40,7 +40,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "doctor": ("--profile micro",),
     "claims": ("table4",),
     "verify": ("",),
-    "error-rates": ("--repetitions 1 --deals 1",),
     "prompts": ("--profile micro",),
     "calibrate": ("", "--benchmark mt_bench --data folder --answers jsonl --published jsonl"),
     "export": ("dpo-1 --output exported",),

@@ -156,7 +156,7 @@ def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
 ) -> None:
     table = declared()[0]["table4"]
     bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
-    contents = from_store([table], bare, lambda _: (0,), Reader(store), tmp_path)
+    contents = from_store([table], bare, lambda _: (0,), Reader(store))
     (section,) = contents.sections
     assert not section.has_numbers
     assert {*section.absent} == {row.id for row in table.rows}

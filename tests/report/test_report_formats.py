@@ -164,7 +164,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
                 write_scores(store, runs, run_id, seed, ah_wr=scores, mt_avg=scores)
         publish(stored(runs, store), results)
     pages = {
-        "store": from_store(tables, profile, lambda _: (0, 1), Reader(store), results),
+        "store": from_store(tables, profile, lambda _: (0, 1), Reader(store)),
         "results": from_results(tables, profile, results),
     }
     cards = {name: cards_of(as_html(contents)) for name, contents in pages.items()}

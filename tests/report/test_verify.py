@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from toy_tables import judge_of, scores_file, stored, toy_runs, write_all, write_prompts
 
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError
 from harness.project import PACKAGE, results_dir
 from harness.report.build import summarise
 from harness.report.model import Cell
-from harness.report.publication import KEPT, Entry, read_index, write_index
+from harness.report.publication import Entry, Extent, read_index, write_index
 from harness.report.publish import publish
-from harness.report.verify import CRATE, KINDS, check_crate, crate_of, record, verify, write_crate
+from harness.report.verify import KINDS, verify
 from harness.runtime import Store
 from harness.runtime.files import sha256_of
 from harness.statistics import ScoreMatrix
@@ -56,7 +57,7 @@ def test_what_is_published_is_verified_with_and_without_the_store(
         "schema_version": 1,
         "ok": True, "difference": None,
         "tables": ["micro/table90"], "sweeps": [], "cells": 8, "figures": [], "points": 0,
-        "pages": [], "kept": [], "not_covered": [], "stages": None, "absent": None,
+        "pages": [], "not_covered": [], "stages": None, "absent": None,
     }  # fmt: skip
     whole = verify(results, store)
     assert whole.stages == len(list(store.stages()))
@@ -102,9 +103,7 @@ def test_one_changed_file_of_the_store_is_named(results: Path, store: Store) -> 
         verify(results, Store(store.root))
 
 
-def test_a_publication_that_the_index_does_not_name_is_an_error_until_it_is_recorded(
-    results: Path,
-) -> None:
+def test_a_publication_that_the_index_does_not_name_is_an_error(results: Path) -> None:
     index = results / "index.json"
     index.unlink()
     with pytest.raises(HarnessError, match=r"index\.json is missing"):
@@ -112,42 +111,19 @@ def test_a_publication_that_the_index_does_not_name_is_an_error_until_it_is_reco
     index.write_text("{}\n", encoding="utf-8")
     with pytest.raises(HarnessError, match="nothing is published"):
         verify(results)
-    (results / "log.md").write_text("kept by hand")
-    record(results, ["log.md"])
-    with pytest.raises(HarnessError, match="--record micro/table90"):
+    known = {"micro/elsewhere": Entry("table", Extent((), (), {}), "0")}
+    write_index(results, known)
+    with pytest.raises(HarnessError, match="micro/elsewhere is missing"):
         verify(results)
-    record(results, ["micro/table90"])
-    assert (verify(results).tables, verify(results).kept) == (("micro/table90",), ("log.md",))
-
-
-def test_what_does_not_hold_is_not_recorded(results: Path) -> None:
-    path = results / "micro" / "table90" / "report.md"
-    path.write_text("another")
-    with pytest.raises(HarnessError, match=r"report\.md is not what was published"):
-        record(results, ["micro/table90"])
-    for place in ("micro/table9", "micro", "micro/table90/report.md", "index.json", "../results"):
-        with pytest.raises(UserError, match="neither a publication nor a file kept by hand"):
-            record(results, [place])
-
-
-def test_what_was_taken_away_is_missing_until_that_is_recorded(results: Path) -> None:
-    shutil.copytree(results / "micro" / "table90", results / "other" / "table90")
-    record(results, ["other/table90"])
-    shutil.rmtree(results / "other")
-    with pytest.raises(HarnessError, match="other/table90 is missing"):
+    copy_published("micro/over-optimisation", results)
+    write_index(results, {place: e for place, e in read_index(results).items() if e.extent.rows})
+    with pytest.raises(HarnessError, match=r"table90 is not in index\.json"):
         verify(results)
-    record(results, ["other/table90"])
-    assert verify(results).tables == ("micro/table90",)
 
 
 def test_what_is_of_no_known_kind_is_named(results: Path) -> None:
-    (results / "micro" / "pie").mkdir()
-    (results / "micro" / "pie" / "report.json").write_text("{}")
-    with pytest.raises(HarnessError, match="is no report of the harness"):
-        record(results, ["micro/pie"])
-    index = read_index(results)
-    known = index["micro/table90"]
-    write_index(results, {"micro/table90": Entry("pie", known.files, known.extent)})
+    known = read_index(results)["micro/table90"]
+    write_index(results, {"micro/table90": replace(known, kind="pie")})
     with pytest.raises(HarnessError, match="nothing of the kind of `micro/table90` is published"):
         verify(results)
 
@@ -200,25 +176,23 @@ def test_a_row_or_a_seed_that_is_lost_is_named(
 def one_of_each() -> list[tuple[str, str]]:
     """Return a place and a file there for every kind of file that the project has published."""
     index, found = read_index(results_dir()), {}
-    for place in sorted(index, key=lambda place: -sum_of_sizes(index[place])):
-        for name in index[place].files:
-            kind = Path(name).suffix if index[place].kind == KEPT else Path(name).name
-            found[index[place].kind, kind] = (place, name)  # the smallest place is the last
+    for place in sorted(index, key=lambda place: -sum(map(size, files_of(place)))):
+        for path in files_of(place):
+            found[index[place].kind, path.name] = (place, path.name)  # the smallest is the last
     return list(found.values())
 
 
-def sum_of_sizes(entry: Entry) -> int:
-    return sum((results_dir() / name).stat().st_size for name in entry.files)
+def files_of(place: str) -> list[Path]:
+    return sorted(path for path in (results_dir() / place).iterdir() if path.is_file())
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def copy_published(place: str, results: Path) -> None:
     """Copy one published place, and what the index says of it."""
-    source, target = results_dir() / place, results / place
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, target)
-    else:
-        shutil.copyfile(source, target)
+    shutil.copytree(results_dir() / place, results / place)
     known = read_index(results) if (results / "index.json").exists() else {}
     write_index(results, known | {place: read_index(results_dir())[place]})
 
@@ -235,34 +209,38 @@ def test_a_flipped_byte_of_every_kind_of_published_file_is_named(
 ) -> None:
     """Digests of stages, pictures, pages and logs as well as numbers; and files that are lost."""
     copy_published(place, tmp_path)
-    path = tmp_path / name
+    path = tmp_path / place / name
     content = path.read_bytes()
-    size = len(content)
-    for changed in flipped(content, (0, size // 3, size // 2, size - 1)):
+    length = len(content)
+    damaged = (b"", b"\xff\xfe", b"{", b"[]", b"{}", b"null", b"[" * 100_000)
+    for changed in (*flipped(content, (0, length // 3, length // 2, length - 1)), *damaged):
         path.write_bytes(changed)
         with pytest.raises(HarnessError) as caught:
             verify(tmp_path)
         assert str(path) in str(caught.value)
     path.unlink()
-    with pytest.raises(HarnessError, match=f"{path.name} is missing"):
-        verify(tmp_path)
+    for lose in (lambda: None, path.mkdir):
+        lose()
+        with pytest.raises(HarnessError, match=rf"{name} (is missing|cannot be read)"):
+            verify(tmp_path)
+    path.rmdir()
     path.write_bytes(content)
     verify(tmp_path)
 
 
 def test_every_kind_of_publication_has_its_bytes_flipped() -> None:
     index = read_index(results_dir())
-    assert {index[place].kind for place, _ in one_of_each()} == {KEPT, *KINDS}
+    assert {index[place].kind for place, _ in one_of_each()} == {*KINDS}
 
 
 def test_every_flipped_byte_of_the_index_is_named(tmp_path: Path) -> None:
-    for place in ("micro/over-optimisation", "micro/log.md"):
-        copy_published(place, tmp_path)
+    copy_published("micro/over-optimisation", tmp_path)
     path = tmp_path / "index.json"
     content = path.read_bytes()
-    for changed in flipped(content, range(0, len(content), 7)):
+    damaged = (b"", b"\xff\xfe", b"[]", b"null", b"[" * 100_000)
+    for changed in (*flipped(content, range(0, len(content), 7)), *damaged):
         path.write_bytes(changed)
-        with pytest.raises(HarnessError, match=r"index\.json"):
+        with pytest.raises(HarnessError, match=r"index\.json|over-optimi"):
             verify(tmp_path)
 
 
@@ -304,53 +282,3 @@ def test_what_is_no_file_is_named_and_not_read(results: Path, make: str, name: s
     with pytest.raises(HarnessError) as caught:
         verify(results)
     assert str(path) in str(caught.value)
-
-
-# --- The results as a data set ---
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    """Return published results: one note and one picture, kept by hand."""
-    (tmp_path / "micro").mkdir()
-    (tmp_path / "micro" / "log.md").write_text("what was done\n")
-    (tmp_path / "a.png").write_bytes(b"a picture")
-    record(tmp_path, ["micro/log.md", "a.png"])
-    return tmp_path
-
-
-def test_every_published_file_is_described(notes: Path) -> None:
-    graph = {node["@id"]: node for node in crate_of(notes, read_index(notes))["@graph"]}
-    assert graph["a.png"]["sha256"] == sha256_of(notes / "a.png")
-    assert graph["a.png"]["contentSize"] == "9"
-    assert graph["micro/log.md"]["encodingFormat"] == "text/markdown"
-    assert graph[CRATE]["about"] == {"@id": "./"}
-    referred = {part["@id"] for node in graph.values() for part in node.get("hasPart", [])}
-    assert referred <= set(graph)
-
-
-def test_verify_holds_the_description_to_the_index(notes: Path) -> None:
-    assert verify(notes).not_covered == ()
-    path = write_crate(notes)
-    before = path.read_bytes()
-    assert verify(notes).not_covered == ()
-    (notes / "b.md").write_text("new\n")
-    record(notes, ["b.md"])
-    with pytest.raises(HarnessError, match="verify --write-crate"):
-        verify(notes)
-    write_crate(notes)
-    check_crate(notes)
-    assert path.read_bytes() != before
-    (notes / "b.md").unlink()
-    with pytest.raises(HarnessError, match=r"b\.md is in the index and not there"):
-        write_crate(notes)
-    with pytest.raises(HarnessError, match="nothing is published"):
-        crate_of(notes, {})
-
-
-def test_the_published_results_can_be_described() -> None:
-    folder = Path(__file__).resolve().parents[2] / "results"
-    crate = crate_of(folder, read_index(folder))
-    assert json.dumps(crate) == json.dumps(crate_of(folder, read_index(folder)))
-    kinds = {node["@type"] for node in crate["@graph"]}
-    assert {"Dataset", "File", "ScholarlyArticle"} <= kinds

@@ -11,7 +11,6 @@ from toy_tables import PROVENANCE, judge_of, stored, write_parquet, write_prompt
 
 from harness.registry.declared import deviations
 from harness.report.build import with_all_rows
-from harness.report.measurements import ErrorRates
 from harness.report.model import Verdict
 from harness.report.page.contents import Contents, Section, Traces, trace_store
 from harness.report.page.examples import examples_of
@@ -28,7 +27,6 @@ def contents_of(
     runs: TableRuns,
     store: Store,
     *,
-    rates: ErrorRates | None = None,
     verdicts: Sequence[Verdict] | None = None,
 ) -> Contents:
     """Return what the page says of the toy table."""
@@ -53,7 +51,6 @@ def contents_of(
         sections=(section,),
         figure_verdicts=(),
         pictures=(),
-        error_rates=rates,
         deviations=deviations(),
         examples=examples_of(runs, store),
         traces=traces,

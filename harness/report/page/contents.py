@@ -17,13 +17,11 @@ from harness.registry.declared import Deviations, all_figures, deviations
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Table
-from harness.report import measurements
 from harness.report.build import StoredTable, with_all_rows, without_runs
 from harness.report.claims import judge_figures, judge_published
 from harness.report.controls import KnownControls
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
-from harness.report.measurements import ErrorRates
 from harness.report.model import Report, Verdict
 from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.page import examples as samples
@@ -113,8 +111,7 @@ class Section:
 class Contents:
     """Everything on the page, made from what was computed here or from what is published.
 
-    Examples are None where none are published, error rates where they were not measured; figure
-    verdicts and pictures belong to no table.
+    Examples are None where none are published; figure verdicts and pictures belong to no table.
     """
 
     profile: Profile
@@ -122,7 +119,6 @@ class Contents:
     sections: tuple[Section, ...]
     figure_verdicts: tuple[Verdict, ...]
     pictures: tuple[Shown, ...]
-    error_rates: ErrorRates | None
     deviations: Deviations
     examples: Examples | None
     traces: Traces
@@ -139,20 +135,15 @@ def from_store(
     profile: Profile,
     seeds: Callable[[Table], Sequence[int]],
     reader: Reader,
-    results_dir: Path,
     figures: Iterable[Figure] = (),
 ) -> Contents:
     """Gather what a page says of some tables, each with its root seeds, from a store.
-
-    Every number and picture comes from the store, but for the error rates, which are a property of
-    the code that judges claims and are read from where they were published.
 
     Of the declared figures those are drawn of which all tables are on the page, with the seeds
     that these have in common, as far as the store holds their numbers.
 
     Raises:
         StoreError: A stored file is not what was written.
-        HarnessError: Published error rates are broken.
     """
     store, traces = reader.store, Traces()
     planned: list[TableRuns] = []
@@ -176,8 +167,7 @@ def from_store(
         _first(samples.judged_answers(runs, store, online=False) for runs in planned)
         or _first(samples.judged_answers(runs, store, online=True) for runs in planned),
     )
-    folder = results_dir / profile.name
-    return _contents("store", profile, sections, drawn, folder, traces, found)
+    return _contents("store", profile, sections, drawn, traces, found)
 
 
 def _drawn_figures(
@@ -256,7 +246,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     )
     beside = published_pictures(folder, {table.id for table in tables})
     of_tables = found if shown else None
-    return _contents("results", profile, sections, beside, folder, traces, of_tables)
+    return _contents("results", profile, sections, beside, traces, of_tables)
 
 
 def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
@@ -340,7 +330,6 @@ def _contents(
     profile: Profile,
     sections: Sequence[Section],
     shown: Iterable[Shown],
-    folder: Path,
     traces: Traces,
     found: Examples | None,
 ) -> Contents:
@@ -352,7 +341,6 @@ def _contents(
         sections=tuple(sections),
         figure_verdicts=tuple(judge_figures(figure_claims(), verdicts, profile.scale)),
         pictures=tuple(shown),
-        error_rates=measurements.read_rates(folder),
         deviations=deviations(),
         examples=found,
         traces=traces,

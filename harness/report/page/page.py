@@ -23,7 +23,7 @@ from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.registry.declared import Ambiguity, Discrepancy, value_in
 from harness.registry.profile import Profile
 from harness.registry.schema import Column
-from harness.report import measurements, view
+from harness.report import view
 from harness.report.claims import PRIMARY, counts, line, share_tested
 from harness.report.findings import finding, primary_of
 from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
@@ -59,7 +59,7 @@ def as_html(contents: Contents) -> str:
     """Return the page."""
     sections, profile = contents.sections, contents.profile
     tables = [_table(section, contents.traces) for section in sections]
-    rates, origins = contents.error_rates, [section.report.origin for section in sections]
+    origins = [section.report.origin for section in sections]
     script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
     finished = [origin.finished for origin in origins if origin.finished]
     return (
@@ -82,9 +82,6 @@ def as_html(contents: Contents) -> str:
             primary=PRIMARY,
             tested=share_tested(contents.verdicts),
             margins=margins(claim for it in sections for claim in it.report.table.claims),
-            rates=rates,
-            rate_head=measurements.HEAD,
-            rate_lines=[] if rates is None else rates.lines,
             assumptions=_assumptions(sections),
             discrepancies=[_deviation(d, profile) for d in contents.deviations.discrepancies],
             ambiguities=[_deviation(a, profile) for a in contents.deviations.ambiguities],

@@ -1,0 +1,64 @@
+"""The JSON Schema of what each verb prints with `--json`, made from its models."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+from typing import Any, Literal
+
+from pydantic import BaseModel, TypeAdapter, create_model
+
+from harness.strict import Output
+
+OUTPUTS = {
+    "list": ("harness.overview:Listed",),
+    "show": ("harness.overview:ShownTable", "harness.overview:ShownFigure"),
+    "validate": ("harness.overview:Validation",),
+    "plan": ("harness.selection.planning:PlanSummary", "harness.selection.planning:GroupSummary"),
+    "run": (
+        "harness.report.model:Cells",
+        "harness.report.figures.report:FigureReport",
+        "harness.selection.planning:PlanSummary",
+        "harness.selection.planning:GroupSummary",
+    ),
+    "sync": ("harness.cli.store:Syncs",),
+    "export": ("harness.cli.store:Exported",),
+    "evaluate fetch": ("harness.cli.evaluate:FetchedFiles",),
+    "micro build": ("harness.cli.machine:Built",),
+    "micro over-optimise": ("harness.cli.machine:Pushed",),
+    "why": ("harness.selection.why:Explanation",),
+    "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
+    "claims": ("harness.report.model:Verdicts",),
+    "store": ("harness.selection.stored:Stored",),
+    "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
+    "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
+    "prompts": ("harness.preflight:PromptPool",),
+    "evaluate": (
+        "harness.evaluation.run:Summaries",
+        "harness.evaluation.run:EvaluationPlan",
+        "harness.evaluation.benchmarks.lm_eval:TaskPlan",
+    ),
+    "calibrate": ("harness.evaluation.calibration:Candidates",),
+    "engine check": ("harness.preflight:EngineCheck",),
+    "sweep": ("harness.report.sweep:SweepReport",),
+}
+"""The models of what each verb prints with `--json`, as `module:attribute`."""
+
+
+def json_schema(verb: str) -> dict[str, Any]:
+    """Return the JSON Schema of what a verb prints."""
+    places = (place.partition(":") for place in OUTPUTS[verb])
+    printed = [getattr(importlib.import_module(module), name) for module, _, name in places]
+    models: list[type[BaseModel]] = [with_version(model) for model in printed]
+    return TypeAdapter(functools.reduce(operator.or_, models)).json_schema(mode="serialization")
+
+
+def with_version(printed: Any) -> type[BaseModel]:
+    """Return the model of what is printed for a model or a list: it has a schema version."""
+    if not (isinstance(printed, type) and issubclass(printed, BaseModel)):
+        return create_model("Listed", __base__=Output, items=(printed, ...))
+    if "schema_version" in printed.model_fields:
+        return printed
+    version: Any = (Literal[1], 1)
+    return create_model(printed.__name__, __base__=printed, schema_version=version)
