@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "Format",
     "HarnessError",
-    "Report",
+    "Reports",
     "RunPlan",
     "Selection",
     "UserError",
@@ -36,8 +37,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Format": "harness.selection.names",
     "HarnessError": "harness.errors",
-    "Report": "harness.selection.reporting",
+    "Reports": "harness.selection.reporting",
     "RunPlan": "harness.selection.planning",
     "Selection": "harness.selection.selection",
     "UserError": "harness.errors",
@@ -53,8 +55,9 @@ if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
     from harness.errors import HarnessError, UserError
     from harness.extensions import benchmark, creator, judge, loss, metric
+    from harness.selection.names import Format
     from harness.selection.planning import RunPlan
-    from harness.selection.reporting import Report
+    from harness.selection.reporting import Reports
     from harness.selection.selection import Selection
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import harness
 from harness.selection.planning import RunPlan
-from harness.selection.reporting import Report
+from harness.selection.reporting import Reports
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,7 +25,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_public_names_are_listed_once_and_documented() -> None:
-    assert len(harness.__all__) == len(set(harness.__all__)) == 15
+    assert len(harness.__all__) == len(set(harness.__all__)) == 16
     for name in harness.__all__:
         assert getattr(harness, name).__doc__, name
     assert set(harness.__all__) <= set(dir(harness))
@@ -80,7 +80,7 @@ def test_some_rows_a_figure_and_a_group_are_planned_alike() -> None:
 def test_a_report_of_nothing_has_no_numbers() -> None:
     """Nine rows by five columns; what was not run is missing, never zero."""
     report = harness.load("table4").report(seeds=[0])
-    assert isinstance(report, Report)
+    assert isinstance(report, Reports)
     frame = report.to_frame()
     assert len(frame) == 9 * 5
     assert set(frame["state"]) == {"not_run"}
@@ -90,6 +90,54 @@ def test_a_report_of_nothing_has_no_numbers() -> None:
     html = report._repr_html_()
     assert "Arena-Hard" in html
     assert "not run" in html
+
+
+def test_a_report_is_written_in_every_format_by_its_name(folder: Path) -> None:
+    report = harness.load("table4", rows="dpo-1").report(seeds=0)
+    texts = {form: report.text(form) for form in harness.Format if form != harness.Format.html}
+    assert texts["json"] == report.text("json")
+    assert len(set(texts.values())) == len(texts)
+    for ending, beginning in (
+        ("txt", "Table 4"),
+        ("md", "# Table 4"),
+        ("json", "["),
+        ("csv", "table,row,label"),
+        ("tex", r"\documentclass"),
+        ("html", "<!DOCTYPE html>"),
+    ):
+        file = report.save(folder / f"x.{ending}")
+        assert file.read_text(encoding="utf-8").startswith(beginning)
+    for call, words in (
+        (lambda: report.text("nonsense"), "there is no format `nonsense`"),
+        (lambda: report.text("markdwon"), "did you mean `markdown`"),
+        (lambda: report.save("x.docx"), "has no ending of a report"),
+        (lambda: harness.load("figure10").report(seeds=0).text("csv"), "not as csv"),
+    ):
+        with pytest.raises(harness.UserError, match=words):
+            call()
+
+
+def test_a_frame_says_what_its_cells_are() -> None:
+    """The first cell of table 4 is DPO's win rate on Arena-Hard, in percent."""
+    frame = harness.load("table4", rows="dpo-1").report(seeds=0).to_frame()
+    first = frame.iloc[0]
+    assert first["label"].endswith(": DPO")
+    assert (first["benchmark"], first["unit"]) == ("Arena-Hard v0.1", "%")
+
+
+def test_errors_speak_of_no_option() -> None:
+    for call in (
+        lambda: harness.load("figure10", rows=["a"]),
+        lambda: harness.load("all", rows=["a"]),
+        lambda: harness.load("table4", rows=["a", "a"]),
+        lambda: harness.load("table4", seeds=[]),
+        lambda: harness.load("table4", seeds="x"),
+        lambda: harness.load("table4", skip_unsupported=True),
+        lambda: harness.load("table4").plan(jobs=0),
+    ):
+        with pytest.raises(harness.UserError) as caught:
+            call()
+        assert "--" not in str(caught.value)
 
 
 def test_mistakes_are_errors_of_the_harness() -> None:

@@ -174,7 +174,7 @@ def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
     from harness.evaluation.benchmarks import lm_eval as tasks
     from harness.evaluation.scores import Evaluated
 
-    asked = tasks.asked_for(options, parse_names("--tasks", options.tasks))
+    asked = tasks.asked_for(options, parse_names(options.tasks))
     if options.dry_run and options.results is None:
         _show_tasks(tasks.plan(asked), as_json)
         return

@@ -234,7 +234,7 @@ def prompts(
     from harness.preflight import check_prompts
     from harness.registry.declared import named_profile
 
-    chosen, named = named_profile(profile), parse_names("--splits", splits) or ()
+    chosen, named = named_profile(profile), parse_names(splits) or ()
     found = check_prompts(chosen, source, named, _files(against or []))
     print_json(found) if as_json else _print_pool(found)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.report.model import Verdict
     from harness.report.verify import Verified
-    from harness.selection.reporting import Report
+    from harness.selection.reporting import Reports
     from harness.selection.selection import Selection
 
 app = typer.Typer(rich_markup_mode=None)
@@ -109,7 +109,7 @@ def report(
         page = chosen.page(published=published, on_note=note)
         common.save(page, output or _page_place(chosen, published=published))
         return
-    found: Report | None
+    found: Reports | None
     if to is None:
         found = chosen.report(on_note=note)
     elif chosen.is_group and (form is not Format.terminal or output is not None):
@@ -128,7 +128,7 @@ def report(
         common.save(_written(found, form), output)
 
 
-def _written(found: Report, form: Format) -> str:
+def _written(found: Reports, form: Format) -> str:
     text = found.text(form)
     return json_text(text) if form is Format.json else text
 

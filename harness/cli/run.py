@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from harness.runtime import Event, Tally
     from harness.selection.planning import RunPlan
-    from harness.selection.reporting import Report
+    from harness.selection.reporting import Reports
 
     Observe = Callable[[Event], None]
 
@@ -172,14 +172,14 @@ def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Obser
     return progress(console(stderr=stderr), tally)
 
 
-def _print_report(report: Report, out: Console, planned: RunPlan, as_json: bool) -> None:
+def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool) -> None:
     """Print what was computed: a report, or of several tables a line for each."""
-    from harness.selection.reporting import GroupReport
+    from harness.trainer.runs import GroupRuns
 
     if as_json:
         sys.stdout.write(json_text(report.text(Format.json)))
         return
-    if not isinstance(report, GroupReport):
+    if not isinstance(planned.work, GroupRuns):
         report.show(out, details=False)
         return
     headings = ("table", "cells", "state", "gains the paper's way", "title")
@@ -190,7 +190,7 @@ def _print_report(report: Report, out: Console, planned: RunPlan, as_json: bool)
     out.print(f"\nMore: harness report {of_table}, harness claims {of_table}, harness ui")
 
 
-def _print_failures(report: Report, planned: RunPlan) -> None:
+def _print_failures(report: Reports, planned: RunPlan) -> None:
     """Print what failed and why, and where more is written, on stderr."""
     for title, reason in report.failed.items():
         note(f"failed: {title}: {reason}")

@@ -65,6 +65,7 @@ class StoredTable:
 
     Attributes:
         runs: The runs behind it.
+        reader: Reads the store.
         store: The store.
         lacking: Why rows that have no runs cannot run.
     """
@@ -74,7 +75,7 @@ class StoredTable:
     ) -> None:
         """Read with a reader of the store, which several tables share."""
         self.runs, self.lacking = runs, lacking or {}
-        self._reader, self.store = reader, reader.store
+        self.reader, self.store = reader, reader.store
 
     @cached_property
     def measured(self) -> Measured:
@@ -84,12 +85,12 @@ class StoredTable:
     @cached_property
     def cells(self) -> list[Cell]:
         """Row by column: ours beside the paper's."""
-        known = self._reader.controls(self.runs.profile)
+        known = self.reader.controls(self.runs.profile)
         return cells_of(self.runs, self.store, self.measured, known)
 
     @cached_property
     def _controls(self) -> Controls | None:
-        return self._reader.controls(self.runs.profile).beside(judged_runs(self.cells))
+        return self.reader.controls(self.runs.profile).beside(judged_runs(self.cells))
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
@@ -116,7 +117,7 @@ class StoredTable:
             **_declared(table, profile, runs.seeds, runs.rows),
             cells=tuple(self.cells),
             summary=tuple(summarise(self.cells, self._behind)),
-            distances=tuple(prompt_distances(runs, self._reader)),
+            distances=tuple(prompt_distances(runs, self.reader)),
             creation=tuple(creations(runs, store)),
             online=tuple(online_costs(runs, store)),
             study=study_of(runs, store, self.measured),
@@ -128,14 +129,16 @@ class StoredTable:
         return report.beside(
             table,
             profile,
-            curves_of(runs, store),
-            {name: found for name, found in calibrated.items() if name in read},
+            curves=curves_of(runs, store),
+            calibrations={name: found for name, found in calibrated.items() if name in read},
+            absent=self.lacking,
+            judge=lambda: self.verdicts,
         )
 
     @property
     def report_with_costs(self) -> Report:
         """The same with what its rows cost, which takes a look at every stage."""
-        return self.report.model_copy(update={"costs": tuple(row_costs(self.runs, self._reader))})
+        return self.report.model_copy(update={"costs": tuple(row_costs(self.runs, self.reader))})
 
     def _behind(self, cell: Cell) -> Scores | None:
         column = self.runs.table.column(cell.column)
@@ -214,8 +217,13 @@ def _power(
             )
 
 
-def without_runs(table: Table, profile: Profile, seeds: Sequence[int]) -> Report:
-    """Return the report of a table of which nothing can be said but what the paper prints."""
+def without_runs(
+    table: Table, profile: Profile, seeds: Sequence[int], reason: str, absent: Mapping[str, str]
+) -> Report:
+    """Return the report of a table of which nothing can be said but what the paper prints.
+
+    `reason` is why its claims are not judged, `absent` why each of its rows has no numbers.
+    """
     read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
     judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
     empty = Report(
@@ -224,7 +232,8 @@ def without_runs(table: Table, profile: Profile, seeds: Sequence[int]) -> Report
         summary=(),
         origin=Origin(judges=judges),
     )
-    return with_all_rows(empty.beside(table, profile))
+    verdicts = judge_without(table, profile.scale, reason)
+    return with_all_rows(empty.beside(table, profile, absent=absent, judge=lambda: verdicts))
 
 
 def with_all_rows(report: Report) -> Report:

@@ -21,7 +21,7 @@ from harness.report import view
 from harness.report.build import main_column
 from harness.report.claims import counts, share_tested, totals
 from harness.report.model import TESTED, Report, Study, Verdict
-from harness.report.page.contents import Contents, Section
+from harness.report.page.contents import Contents
 from harness.report.publication import PAGE
 from harness.report.render import template
 from harness.report.reward_study import CALLED
@@ -128,8 +128,8 @@ def _sides(sides: Sequence[int], better: str, worse: str) -> list[str]:
 def as_findings(contents: Contents, results_dir: Path) -> str:
     """Return the findings as Markdown whose links lead from the folder of results."""
     profile = contents.profile
-    shown = [section for section in contents.sections if section.has_numbers]
-    tables = {section.report.table.id for section in shown}
+    shown = [report for report in contents.reports if report.has_numbers]
+    tables = {report.table.id for report in shown}
     pages = sorted((results_dir / profile.name).rglob(PAGE))
     others = [path for path in pages if path.parent.name not in tables]
     return template("findings.md.j2").render(
@@ -138,19 +138,19 @@ def as_findings(contents: Contents, results_dir: Path) -> str:
         verdicts=totals(contents.verdicts),
         tested=share_tested(contents.verdicts),
         claims=len(contents.verdicts),
-        power=[line for section in shown for line in _power(section)],
+        power=[line for report in shown for line in _power(report)],
         silent=[verdict for verdict in contents.verdicts if verdict.verdict not in TESTED],
-        sections=[_section(section) for section in shown],
+        sections=[_section(report) for report in shown],
         figures=list(_others(others, results_dir, contents)),
     )
 
 
-def _power(section: Section) -> Iterator[tuple[str, ...]]:
+def _power(report: Report) -> Iterator[tuple[str, ...]]:
     """Yield a line for each kind of training in a table: what its seeds can find, and did."""
-    report, found, nothing = section.report, counts(section.verdicts), view.APPLIES_NOT
+    found, nothing = counts(report.verdicts), view.APPLIES_NOT
     passed = sum(control.state == "passed" for control in report.controls)
     controls = f"{passed} of {len(report.controls)}" if report.controls else nothing
-    verdicts = [str(found[word]) if section.verdicts else nothing for word in TESTED]
+    verdicts = [str(found[word]) if report.verdicts else nothing for word in TESTED]
     name, seeds = report.table.heading.partition(":")[0], view.seeds_text(report.seeds)
     if not report.power:
         yield (name, seeds, controls, nothing, nothing, *verdicts)
@@ -161,8 +161,7 @@ def _power(section: Section) -> Iterator[tuple[str, ...]]:
         yield (which, seeds, controls, f"{power.detectable:.{decimals}f}", doses, *verdicts)
 
 
-def _section(section: Section) -> dict[str, object]:
-    report = section.report
+def _section(report: Report) -> dict[str, object]:
     table, column = report.table, main_column(report.table)
     decimals, printed = view.our_decimals(report, column), view.printed_decimals(report, column)
     cells = {cell.row: cell for cell in report.cells if cell.column == column.id}
@@ -176,7 +175,7 @@ def _section(section: Section) -> dict[str, object]:
         "heading": table.heading,
         "link": f"{report.profile.name}/{table.id}/{PAGE}",
         "question": table.question,
-        "finding": finding(report, section.verdicts),
+        "finding": finding(report, report.verdicts),
         "seeds": view.seeds_text(report.seeds),
         "column": f"{column.benchmark}, {column.printed}",
         "rows": rows,

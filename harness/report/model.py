@@ -8,7 +8,9 @@ the declarations themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator
@@ -550,8 +552,30 @@ Verdicts = list[Verdict]
 """What `harness claims --json` prints."""
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What belongs to a report and is no part of its JSON form.
+
+    The declarations are those of now, the calibrations the last one of each real judge that the
+    columns read, by benchmark, None where there is none; the curves are those of online runs, by
+    run id and name. Verdicts are made when they are first asked for.
+    """
+
+    table: Table
+    profile: Profile
+    curves: Mapping[str, Mapping[str, Series]] = field(default_factory=dict)
+    calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    judge: Callable[[], Sequence[Verdict]] = tuple
+
+    @cached_property
+    def verdicts(self) -> Sequence[Verdict]:
+        """The verdicts on the table's claims."""
+        return self.judge()
+
+
 class Report(Part):
-    """All that is said of a table at one profile."""
+    """All that is said of a table at one profile: what every way of writing it down takes."""
 
     table_id: Id = Field(alias="table")
     """Id of the table."""
@@ -612,21 +636,10 @@ class Report(Part):
                 raise ValueError(f"{where} has a gain and no baseline row")
         return cells
 
-    _declared: tuple[Table, Profile] | None = PrivateAttr(default=None)
-    _curves: Mapping[str, Mapping[str, Series]] = PrivateAttr(default_factory=dict)
-    _calibrations: Mapping[str, Calibration | None] = PrivateAttr(default_factory=dict)
+    _beside: Beside | None = PrivateAttr(default=None)
 
-    def beside(
-        self,
-        table: Table,
-        profile: Profile,
-        curves: Mapping[str, Mapping[str, Series]] | None = None,
-        calibrations: Mapping[str, Calibration | None] | None = None,
-    ) -> Self:
-        """Return the report with what is no part of its JSON form.
-
-        The declarations are those of now, the calibrations the last one of each real judge
-        that the columns read, by benchmark, None where there is none.
+    def beside(self, table: Table, profile: Profile, **more: Any) -> Self:
+        """Return the report with what is no part of its JSON form: the fields of `Beside`.
 
         Raises:
             HarnessError: The report does not fit the declarations.
@@ -642,8 +655,7 @@ class Report(Part):
                 f"`{table.id}` has no row `{min(gone)}` any more; publish the table again"
             )
         found = self.model_copy()
-        found._declared = table, profile
-        found._curves, found._calibrations = curves or {}, calibrations or {}
+        found._beside = Beside(table, profile, **more)
         return found
 
     @property
@@ -653,7 +665,7 @@ class Report(Part):
         Raises:
             HarnessError: It is not declared, or was when it had other columns.
         """
-        return self._declarations[0]
+        return self._known.table
 
     @property
     def profile(self) -> Profile:
@@ -662,21 +674,36 @@ class Report(Part):
         Raises:
             HarnessError: It is not declared.
         """
-        return self._declarations[1]
+        return self._known.profile
 
     @property
     def curves(self) -> Mapping[str, Mapping[str, Series]]:
         """The learning curves of online runs, by run id and name; none where it was read back."""
-        return self._curves
+        return self._known.curves
 
     @property
     def calibrations(self) -> Mapping[str, Calibration | None]:
         """The last calibration of each real judge, by benchmark; none where it was read back."""
-        return self._calibrations
+        return self._known.calibrations
 
     @property
-    def _declarations(self) -> tuple[Table, Profile]:
-        if self._declared is None:
+    def verdicts(self) -> Sequence[Verdict]:
+        """The verdicts on the table's claims; none where it was read back alone."""
+        return self._known.verdicts
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """Why rows have no numbers, but for those that just have not run."""
+        return self._known.absent
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether any cell has a number of ours."""
+        return any(cell.mean is not None for cell in self.cells)
+
+    @property
+    def _known(self) -> Beside:
+        if self._beside is None:
             from harness.registry import declared
 
             tables, profiles = declared.all_tables(), declared.all_profiles()
@@ -684,10 +711,9 @@ class Report(Part):
                 raise HarnessError(
                     f"`{self.table_id}` or the profile `{self.profile_id}` is not declared"
                 )
-            found = self.beside(tables[self.table_id], profiles[self.profile_id])
-            self._declared = found._declared
-        assert self._declared is not None
-        return self._declared
+            self._beside = self.beside(tables[self.table_id], profiles[self.profile_id])._beside
+        assert self._beside is not None
+        return self._beside
 
     def cell(self, row: ReportRow, column: Column) -> Cell:
         """Return the cell of a row in a column."""

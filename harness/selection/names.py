@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.extensions import named_plugins
 from harness.project import publishing_dir
+from harness.registry.documents import nearest
 
 DEFAULT_PROFILE = "micro"
 DEFAULT_SEEDS = "0-2"
@@ -36,13 +37,20 @@ class Format(StrEnum):
     html = "html"
 
 
+def format_of(name: str) -> Format:
+    """Return a format by its name."""
+    if name not in list(Format):
+        raise UserError(f"there is no format `{name}`{nearest(name, list(Format))}")
+    return Format(name)
+
+
 def ignore(_: object) -> None:
-    """Take what nobody wants to hear."""
+    """Ignore progress messages."""
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds that a text such as `0`, `0,2` or `0-2,7` names, in ascending order."""
-    given = f"`--seeds {text}`" if len(text) <= 80 else f"`--seeds {text[:80]}…`"
+    given = f"`{text}`" if len(text) <= 80 else f"`{text[:80]}…`"
     seeds: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"0*(\d+)(?:-0*(\d+))?", part.strip(), re.ASCII)
@@ -70,7 +78,7 @@ def workers_of(jobs: int | None) -> int:
 
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         shown = jobs if abs(jobs) < 10**20 else "too large"
-        raise UserError(f"--jobs is {shown}: give the number of processes, from 1 to {MOST_JOBS}")
+        raise UserError(f"jobs is {shown}: give the number of processes, from 1 to {MOST_JOBS}")
     return jobs or available_cores()
 
 
@@ -82,20 +90,20 @@ def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
         seeds = (seeds,)
     numbers = [str(seed) for seed in seeds]
     if not numbers:
-        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+        raise UserError("no seed is given; ask for at least one, for example 0")
     return parse_seeds(",".join(numbers))
 
 
-def parse_names(option: str, text: str | None) -> tuple[str, ...] | None:
+def parse_names(text: str | None) -> tuple[str, ...] | None:
     """Return the names in a text, separated by commas; None where there is no text."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise UserError(f"`{option} {text}` has an empty name; write names as `a,b`")
+        raise UserError(f"`{text}` has an empty name; write names as `a,b`")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise UserError(f"`{option} {text}` names `{twice[0]}` twice; name it once")
+        raise UserError(f"`{text}` names `{twice[0]}` twice; name it once")
     return names
 
 
@@ -131,7 +139,7 @@ class Publishing:
 
 def publishing(publish: bool, allow_fewer: str | None, names: Collection[str]) -> Publishing | None:
     """Return where and how to publish some names, None where that is not asked for."""
-    fewer = parse_names("--allow-fewer", allow_fewer) or ()
+    fewer = parse_names(allow_fewer) or ()
     if not publish:
         if fewer:
             raise UserError("`--allow-fewer` goes with publishing; leave it out")

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from harness.words import counted, duration
 
 if TYPE_CHECKING:
     from harness.runtime import Outcome
-    from harness.selection.reporting import Report
+    from harness.selection.reporting import Reports
     from harness.tracking import Tracker
 
 
@@ -187,8 +187,8 @@ class RunPlan:
         if not has_price(profile):
             if self.options != PriceOptions():
                 raise UserError(
-                    f"`{profile.name}` runs on this machine and costs nothing; leave out `--gpu`, "
-                    "`--gpus`, `--max-gpu-hours` and `--budget-usd`"
+                    f"`{profile.name}` runs on this machine and costs nothing; leave out GPUs and "
+                    "limits on what it may cost"
                 )
             return None
         from harness.cost.assumptions import hardware_of
@@ -326,8 +326,8 @@ class RunPlan:
         watch: AbstractContextManager[Callable[[runtime.Event], None]] | None = None,
         on_warning: Callable[[str], None] | None = None,
         on_note: Callable[[str], None] | None = None,
-        on_report: Callable[[Report], None] | None = None,
-    ) -> Report:
+        on_report: Callable[[Reports], None] | None = None,
+    ) -> Reports:
         """Compute what is missing, track it in MLflow, and report it.
 
         What is done is kept: after an interruption or a failure, the same plan goes on.
@@ -343,7 +343,7 @@ class RunPlan:
             on_report: Takes the report before tracking, which may wait for a server, is done.
 
         Returns:
-            The report; its `failed` are the stages that failed, with the reasons.
+            The reports; their `failed` are the stages that failed, with the reasons.
 
         Raises:
             Interrupted: Ctrl-C.
@@ -351,7 +351,7 @@ class RunPlan:
         from harness.project import work_dir
         from harness.report.asked import remember
         from harness.selection import stored
-        from harness.selection.reporting import report_of
+        from harness.selection.reporting import Reports, figure_report, page_of, stored_tables
 
         engine.check()
         work, parts = self.work, parts_of(self.work)
@@ -365,13 +365,23 @@ class RunPlan:
             self._open_budget()
             watched = watch or nullcontext(ignore)
             outcome = self._execute(tracker, fail_fast, watched, engine)
-        report = report_of(work, self.store)
-        if outcome is not None:
-            report = replace(report, outcome=outcome)
+        tables = stored_tables(work, self.store)
+        reports = Reports(
+            tuple(table.report for table in tables),
+            figure_report(work, self.store) if isinstance(work, FigureRuns) else None,
+            work.left_out if isinstance(work, GroupRuns) else {},
+            outcome,
+            lambda: page_of(
+                [table.runs.table for table in tables],
+                work.profile,
+                lambda _: work.seeds,
+                self.store,
+            ),
+        )
         if on_report is not None:
-            on_report(report)
-        tracker.finish(lambda: stored.states_after(work, report))
-        return report
+            on_report(reports)
+        tracker.finish(lambda: stored.states_after(work, tables))
+        return reports
 
     def _open_budget(self) -> None:
         """Let all workers of the run draw on one budget, wherever they run."""

@@ -5,10 +5,8 @@ And the paper's claims, each judged by that or by what is published.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +14,14 @@ from typing import TYPE_CHECKING
 from harness.errors import UserError
 from harness.project import results_dir, store_dir, work_dir
 from harness.registry.claims import Qualitative, figure_claims
-from harness.registry.declared import GROUPS, all_tables, members, named_table, own_file
+from harness.registry.declared import (
+    GROUPS,
+    all_figures,
+    all_tables,
+    members,
+    named_table,
+    own_file,
+)
 from harness.registry.documents import nearest
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile, lacking_rows
@@ -26,12 +31,11 @@ from harness.report.claims import judge_figures, judge_published
 from harness.report.controls import KnownControls
 from harness.report.model import STATES, Cell, Verdict
 from harness.report.publish import read_published
-from harness.report.render import as_json
 from harness.report.rows import Reader
 from harness.report.verdicts import judge_without
-from harness.report.view import seeds_text
+from harness.report.view import row_names, seeds_text
 from harness.runtime import Store
-from harness.selection.names import DEFAULT_SEEDS, Format, seeds_of
+from harness.selection.names import DEFAULT_SEEDS, Format, format_of, seeds_of
 from harness.trainer.runs import FigureRuns, TableRuns, Work, plan_figure, plan_table
 from harness.words import counted
 
@@ -40,21 +44,29 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.report.build import StoredTable
-    from harness.report.figures.report import FigureReport as WholeFigure
-    from harness.report.model import Report as WholeReport
+    from harness.report.figures.report import FigureReport
+    from harness.report.model import Report
     from harness.report.view import Block
     from harness.runtime import Outcome
 
 
 @dataclass(frozen=True, repr=False)
-class Report(ABC):
-    """What the store holds of what was selected.
+class Reports:
+    """What the store holds of what was selected: a report for each table, or that of a figure.
 
     Attributes:
+        tables: The reports of tables; none where a figure was selected.
+        figure: The report of a figure, where one was selected.
+        left_out: Tables of a group that are not shown, each with the reasons.
         outcome: What became of the stages that were just run; None where nothing was.
+        page: Makes the HTML page of the tables.
     """
 
-    outcome: Outcome | None = field(default=None, kw_only=True)
+    tables: tuple[Report, ...] = ()
+    figure: FigureReport | None = None
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    page: Callable[[], str] | None = None
 
     @property
     def failed(self) -> Mapping[str, str]:
@@ -62,202 +74,150 @@ class Report(ABC):
         failed = {} if self.outcome is None else self.outcome.failed
         return {stage.title: reason for stage, reason in failed.items()}
 
-    @property
-    @abstractmethod
-    def tables(self) -> Sequence[TableReport]:
-        """The tables in it; a figure has none."""
-
-    def __repr__(self) -> str:
-        return self.text(Format.terminal, details=False)
-
-    @abstractmethod
     def to_frame(self) -> pd.DataFrame:
         """Return the numbers as a data frame: a line for each cell, or point of a figure.
 
-        The columns are those of `harness report --json`; what there is not is missing.
+        The columns are those of `harness report --json`; of cells also the row's label, and the
+        benchmark and the unit of the column. What there is not is missing.
         """
+        import pandas as pd
 
-    @abstractmethod
-    def text(self, form: Format, *, details: bool = True) -> str:
-        """Return the report as text.
+        if self.figure is not None:
+            return pd.DataFrame([point.model_dump() for point in self.figure.points])
+        lines = []
+        for report in self.tables:
+            names = row_names(report)
+            for cell in report.cells:
+                column = report.table.column(cell.column)
+                said = {"label": names[cell.row], "benchmark": column.benchmark}
+                lines.append(cell.as_json() | said | {"unit": column.unit})
+        return pd.DataFrame(lines)
+
+    def text(self, form: Format | str = Format.terminal, *, details: bool = True) -> str:
+        """Return the reports as one text.
 
         Args:
-            form: The format; HTML is a page of its own, `Selection.page`.
+            form: The format: `terminal`, `markdown`, `json`, `csv`, `latex` or `html`.
             details: As plain text, also where prompts lie, what the creator did, and assumptions.
+
+        Raises:
+            UserError: There is no such format, or not of this.
         """
+        from harness.report import render
 
-    @abstractmethod
-    def show(self, console: Console, *, details: bool = True) -> None:
-        """Print the report."""
+        form = format_of(form)
+        if self.figure is not None:
+            return self._figure_text(self.figure, form)
+        if form is Format.html:
+            assert self.page is not None
+            return self.page()
+        if form is Format.json:
+            return render.as_json([cell for report in self.tables for cell in report.cells])
+        if form is Format.csv:
+            return render.as_csv(self.tables)
+        if form is Format.latex:
+            return render.as_latex(self.tables)
+        if form is Format.markdown:
+            return "\n".join(map(render.as_markdown, self.tables))
+        return "\n".join(render.as_text(report, details=details) for report in self.tables)
 
-    @abstractmethod
-    def _repr_html_(self) -> str:
-        """Return the report for a notebook."""
-
-
-@dataclass(frozen=True, repr=False)
-class TableReport(Report):
-    """What the store holds of a table at one profile.
-
-    Attributes:
-        runs: The runs behind it.
-        reader: Reads the store.
-        whole: Also show the rows that were left out, without numbers.
-    """
-
-    runs: TableRuns
-    reader: Reader
-    whole: bool = False
-
-    @property
-    def tables(self) -> Sequence[TableReport]:
-        """The table itself."""
-        return (self,)
-
-    @cached_property
-    def cells(self) -> Sequence[Cell]:
-        """Row by column: ours beside the paper's."""
-        return self.details.cells if self.whole else self.stored.cells
-
-    @cached_property
-    def stored(self) -> StoredTable:
-        """What the store holds of it."""
-        from harness.report.build import StoredTable
-
-        lacking = lacking_rows(self.runs.table, self.runs.profile)
-        return StoredTable(self.runs, self.reader, lacking)
-
-    @cached_property
-    def details(self) -> WholeReport:
-        """The cells, and everything that is said beside them."""
-        from harness.report.build import with_all_rows
-
-        return with_all_rows(self.stored.report) if self.whole else self.stored.report
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the cells, a line for each."""
-        return _frame(cell.as_json() for cell in self.cells)
-
-    def text(self, form: Format, *, details: bool = True) -> str:
-        """Return the report as text."""
-        return _texts([self], form, details=details)
-
-    def show(self, console: Console, *, details: bool = True) -> None:
-        """Print the report."""
-        from harness.report.render import print_report
-
-        print_report(self.details, console, details=details)
-
-    def publish(self, results_dir: Path, *, allow_fewer: bool) -> Path:
-        """Write it to the folder of published results; return its own folder."""
-        from harness.report.publish import publish
-
-        return publish(self.stored, results_dir, allow_fewer=allow_fewer)
-
-    def _repr_html_(self) -> str:
-        from harness.report import view
-
-        report = self.details
-        return _html(view.heading(report), view.facts(report), view.blocks(report))
-
-
-@dataclass(frozen=True, repr=False)
-class FigureReport(Report):
-    """What the store holds of a figure at one profile.
-
-    Attributes:
-        runs: The runs behind it.
-        store: The store.
-    """
-
-    runs: FigureRuns
-    store: Store
-
-    @property
-    def tables(self) -> Sequence[TableReport]:
-        """None."""
-        return ()
-
-    @cached_property
-    def details(self) -> WholeFigure:
-        """The points, and everything that is said beside them."""
-        from harness.report.figures.report import assemble_figure
-
-        return assemble_figure(self.runs, self.store)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the points, a line for each."""
-        return _frame(point.model_dump() for point in self.details.points)
-
-    def text(self, form: Format, *, details: bool = True) -> str:
-        """Return the report as text; `details` changes nothing."""
+    def _figure_text(self, report: FigureReport, form: Format) -> str:
         from harness.report.figures.report import as_markdown
 
-        return self.details.json_text() if form is Format.json else as_markdown(self.details)
+        if form not in (Format.terminal, Format.markdown, Format.json):
+            raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")
+        return report.json_text() if form is Format.json else as_markdown(report)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the reports to a file whose ending says the format, and return its path.
+
+        Endings are `.txt`, `.md`, `.json`, `.csv`, `.tex` and `.html`.
+
+        Raises:
+            UserError: It has another ending, or is not of a format that this has.
+        """
+        from harness.runtime.files import write_whole
+
+        path = Path(path)
+        if path.suffix not in ENDINGS:
+            raise UserError(f"`{path}` has no ending of a report; it can be {', '.join(ENDINGS)}")
+        write_whole(path, self.text(ENDINGS[path.suffix]))
+        return path
 
     def show(self, console: Console, *, details: bool = True) -> None:
-        """Print the report; `details` changes nothing."""
-        from harness.report.figures.report import print_figure
+        """Print the reports; `details` changes nothing in a figure's."""
+        if self.figure is not None:
+            from harness.report.figures.report import print_figure
 
-        print_figure(self.details, console)
+            print_figure(self.figure, console)
+        for report in self.tables:
+            from harness.report.render import print_report
 
-    def publish(self, results_dir: Path, *, allow_fewer: bool) -> Path:
-        """Write it to the folder of published results; return its own folder."""
-        from harness.report.figures.drawing import publish_figure
-
-        return publish_figure(self.details, results_dir, allow_fewer=allow_fewer)
-
-    def _repr_html_(self) -> str:
-        return _html(self.details.heading, self.details.facts, self.details.blocks)
-
-
-@dataclass(frozen=True, repr=False)
-class GroupReport(Report):
-    """What the store holds of several tables.
-
-    Attributes:
-        parts: The tables.
-        left_out: Tables that are not shown, each with the reasons.
-    """
-
-    parts: tuple[TableReport, ...]
-    left_out: Mapping[str, Sequence[str]]
-
-    @property
-    def tables(self) -> Sequence[TableReport]:
-        """The tables in it."""
-        return self.parts
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the cells of all tables, a line for each."""
-        return _frame(cell.as_json() for table in self.parts for cell in table.cells)
-
-    def text(self, form: Format, *, details: bool = True) -> str:
-        """Return the reports of all tables as one text."""
-        return _texts(self.parts, form, details=details)
-
-    def show(self, console: Console, *, details: bool = True) -> None:
-        """Print the reports of all tables."""
-        for table in self.parts:
-            table.show(console, details=details)
+            print_report(report, console, details=details)
 
     @property
     def closing(self) -> list[tuple[str, str, str, str, str]]:
         """A line for each table: id, cells with numbers, state, gains the paper's way, title."""
-        return [(t.runs.id, *closing(t.cells), t.runs.table.title) for t in self.parts]
+        return [(t.table_id, *closing(t.cells), t.table.title) for t in self.tables]
+
+    def __repr__(self) -> str:
+        return self.text(details=False)
 
     def _repr_html_(self) -> str:
-        return "".join(table._repr_html_() for table in self.parts)
+        """Return the reports for a notebook."""
+        from harness.report import view
+
+        if self.figure is not None:
+            return _html(self.figure.heading, self.figure.facts, self.figure.blocks)
+        return "".join(
+            _html(view.heading(report), view.facts(report), view.blocks(report))
+            for report in self.tables
+        )
 
 
-def report_of(work: Work, store: Store) -> Report:
-    """Return what a store holds of some work."""
+ENDINGS = {
+    ".txt": Format.terminal,
+    ".md": Format.markdown,
+    ".json": Format.json,
+    ".csv": Format.csv,
+    ".tex": Format.latex,
+    ".html": Format.html,
+}
+"""The format of a saved report, by the file's ending."""
+
+
+def stored_tables(work: Work, store: Store) -> tuple[StoredTable, ...]:
+    """Return what a store holds of the tables of some work; a figure has none."""
+    from harness.report.build import StoredTable
+
     if isinstance(work, FigureRuns):
-        return FigureReport(work, store)
+        return ()
     reader = Reader(store)
-    if isinstance(work, TableRuns):
-        return TableReport(work, reader)
-    return GroupReport(tuple(TableReport(runs, reader) for runs in work.tables), work.left_out)
+    tables = [work] if isinstance(work, TableRuns) else work.tables
+    return tuple(
+        StoredTable(runs, reader, lacking_rows(runs.table, runs.profile)) for runs in tables
+    )
+
+
+def page_of(
+    tables: Iterable[Table],
+    profile: Profile,
+    seeds: Callable[[Table], Sequence[int]],
+    store: Store,
+) -> str:
+    """Return an HTML page of tables, with the figures that they have the rows of."""
+    from harness.report.page.contents import from_store
+    from harness.report.page.page import as_html
+
+    figures = all_figures().values()
+    return as_html(from_store(tables, profile, seeds, Reader(store), figures))
+
+
+def figure_report(runs: FigureRuns, store: Store) -> FigureReport:
+    """Return the report of a figure."""
+    from harness.report.figures.report import assemble_figure
+
+    return assemble_figure(runs, store)
 
 
 def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
@@ -283,34 +243,6 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
         ", ".join(others) or "done",
         f"{agree} of {signs}" if signs else "-",
     )
-
-
-def _texts(tables: Sequence[TableReport], form: Format, *, details: bool) -> str:
-    """Return the reports of tables as one text."""
-    if form is Format.json:
-        return as_json([cell for table in tables for cell in table.cells])
-    reports = [table.details for table in tables]
-    if form is Format.csv:
-        from harness.report.render import as_csv
-
-        return as_csv(reports)
-    if form is Format.latex:
-        from harness.report.render import as_latex
-
-        return as_latex(reports)
-    if form is Format.markdown:
-        from harness.report.render import as_markdown
-
-        return "\n".join(map(as_markdown, reports))
-    from harness.report.render import as_text
-
-    return "\n".join(as_text(report, details=details) for report in reports)
-
-
-def _frame(lines: Iterable[Mapping[str, object]]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(list(lines))
 
 
 def _html(title: str, facts: Iterable[tuple[str, str]], blocks: Iterable[Block]) -> str:

@@ -36,9 +36,10 @@ from harness.selection.names import (
 )
 
 if TYPE_CHECKING:
+    from harness.report.build import StoredTable
     from harness.runtime import Event
     from harness.selection.planning import PriceOptions, RunPlan
-    from harness.selection.reporting import Report
+    from harness.selection.reporting import Reports
     from harness.selection.why import Explanation
     from harness.trainer.runs import FigureRuns, Work
 
@@ -175,7 +176,7 @@ class Selection:
         engine: EngineOptions = HERE,
         fail_fast: bool = False,
         on_event: Callable[[Event], None] | None = None,
-    ) -> Report:
+    ) -> Reports:
         """Compute what is missing, track it in MLflow, and report it.
 
         What is done is kept: after an interruption or a failure, the same call goes on.
@@ -193,7 +194,7 @@ class Selection:
         watch = nullcontext(on_event) if on_event is not None else None
         return self.plan(seeds, jobs).run(engine=engine, fail_fast=fail_fast, watch=watch)
 
-    def report(self, seeds: Seeds = None, on_note: Say | None = None) -> Report:
+    def report(self, seeds: Seeds = None, on_note: Say | None = None) -> Reports:
         """Return what the store holds, without computing anything.
 
         Args:
@@ -204,36 +205,46 @@ class Selection:
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
         """
+        from harness.report.build import StoredTable, with_all_rows
         from harness.report.page.contents import runnable
         from harness.report.rows import Reader
         from harness.selection import reporting
-        from harness.trainer.runs import plan_table
 
         note, store = on_note or ignore, Store(store_dir())
         if self.figure is not None:
             asked = self._asked(seeds) or reporting.seeds_shown_of_figure(
                 self.figure, self.declared, self.profile
             )
-            return reporting.FigureReport(self._figure_runs(self.figure, asked), store)
+            runs = self._figure_runs(self.figure, asked)
+            return reporting.Reports(figure=reporting.figure_report(runs, store))
         if not self.is_group:
-            (table,) = self.tables
-            asked = self._asked(seeds) or reporting.seeds_shown(
-                table, self.profile, self.rows, note
-            )
-            runs = plan_table(table, self.profile, asked, self.rows)
-            return reporting.TableReport(runs, Reader(store))
+            report = self._stored(self.tables[0], seeds, note).report
+            return reporting.Reports((report,), page=lambda: self.page(seeds))
         tables, left_out, reader = [], {}, Reader(store)
         for table in self.tables:
-            asked = self._asked(seeds) or reporting.seeds_shown(
-                table, self.profile, self.rows, note
-            )
-            some, lacking = runnable(table, self.profile, asked)
+            some, lacking = runnable(table, self.profile, self._shown(table, seeds, note))
             if some is None:
                 left_out[table.id] = [lacking[table.rows[0].id]]
                 note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
             else:
-                tables.append(reporting.TableReport(some, reader, whole=True))
-        return reporting.GroupReport(tuple(tables), left_out)
+                tables.append(with_all_rows(StoredTable(some, reader, lacking).report))
+        return reporting.Reports(tuple(tables), left_out=left_out, page=lambda: self.page(seeds))
+
+    def _shown(self, table: Table, seeds: Seeds, note: Say) -> tuple[int, ...]:
+        """Return the seeds asked for, else those of a table that are most complete."""
+        from harness.selection import reporting
+
+        return self._asked(seeds) or reporting.seeds_shown(table, self.profile, self.rows, note)
+
+    def _stored(self, table: Table, seeds: Seeds, note: Say) -> StoredTable:
+        """Return what the store holds of a table."""
+        from harness.selection.reporting import stored_tables
+        from harness.trainer.runs import plan_table
+
+        asked = self._shown(table, seeds, note)
+        runs = plan_table(table, self.profile, asked, self.rows)
+        (found,) = stored_tables(runs, Store(store_dir()))
+        return found
 
     def page(
         self,
@@ -249,25 +260,20 @@ class Selection:
             published: Show what is published, without the store.
             on_note: Takes sentences about seeds that are left out.
         """
-        from harness.project import results_dir
-        from harness.report.page.page import as_html
-
         if published:
+            from harness.project import results_dir
             from harness.report.page.contents import from_results
+            from harness.report.page.page import as_html
 
             return as_html(from_results(self.tables, self.profile, results_dir()))
-        from harness.report.page.contents import from_store
-        from harness.report.rows import Reader
-        from harness.selection import reporting
+        from harness.selection.reporting import page_of
 
-        def of(table: Table) -> Sequence[int]:
-            return self._asked(seeds) or reporting.seeds_shown(
-                table, self.profile, self.rows, on_note or ignore
-            )
-
-        figures = declared.all_figures().values()
-        reader = Reader(Store(store_dir()))
-        return as_html(from_store(self.tables, self.profile, of, reader, figures))
+        return page_of(
+            self.tables,
+            self.profile,
+            lambda table: self._shown(table, seeds, on_note or ignore),
+            Store(store_dir()),
+        )
 
     def findings(self) -> str:
         """Return what is published of the tables, a computed sentence each, as Markdown.
@@ -289,7 +295,7 @@ class Selection:
         *,
         on_note: Say | None = None,
         on_warning: Say | None = None,
-    ) -> Report | None:
+    ) -> Reports | None:
         """Write a report to the folder of published results.
 
         Of a group those tables are published that were run, and a refused one does not stop the
@@ -308,17 +314,24 @@ class Selection:
         Raises:
             HarnessError: It is refused.
         """
-        from harness.selection import reporting
+        from harness.report.figures.drawing import publish_figure
+        from harness.report.publish import publish
+        from harness.selection.reporting import Reports
 
         note, allowed = on_note or ignore, set(fewer)
         if self.is_group:
             self._publish_tables(results_dir, allowed, seeds, note, on_warning or ignore)
             return None
-        report = self.report(seeds, note)
-        assert isinstance(report, reporting.TableReport | reporting.FigureReport)
-        folder = report.publish(results_dir, allow_fewer=self.id in allowed)
+        if self.figure is not None:
+            reports = self.report(seeds, note)
+            assert reports.figure is not None
+            folder = publish_figure(reports.figure, results_dir, allow_fewer=self.id in allowed)
+        else:
+            stored = self._stored(self.tables[0], seeds, note)
+            reports = Reports((stored.report,), page=lambda: self.page(seeds))
+            folder = publish(stored, results_dir, allow_fewer=self.id in allowed)
         note(f"published in {folder}")
-        return report
+        return reports
 
     def _publish_tables(
         self, results_dir: Path, fewer: Collection[str], seeds: Seeds, note: Say, warn: Say
@@ -326,25 +339,21 @@ class Selection:
         """Publish those tables of a group that were run; a refused one does not stop the others."""
         from harness.report.asked import recall
         from harness.report.publication import Refused
-        from harness.report.rows import Reader
-        from harness.selection import reporting
-        from harness.trainer.runs import plan_table, sorted_out
+        from harness.report.publish import publish
+        from harness.trainer.runs import sorted_out
 
         runnable, left_out = sorted_out(self.name, self.tables, self.profile)
-        store, refused = Store(store_dir()), []
+        refused = []
         for table in runnable:
-            asked = self._asked(seeds) or reporting.seeds_shown(
-                table, self.profile, self.rows, note
-            )
             # A reader of its own: the controls may just have been published.
-            report = reporting.TableReport(plan_table(table, self.profile, asked), Reader(store))
+            found = self._stored(table, seeds, note)
             # Rows of other tables do not make it one that was run.
             never = recall(work_dir(), table.id, self.profile.name) is None
-            if never or {cell.state for cell in report.cells} <= {"not_run", "not_available"}:
+            if never or {cell.state for cell in found.cells} <= {"not_run", "not_available"}:
                 note(f"{table.id} was not run, and is not published")
                 continue
             try:
-                folder = report.publish(results_dir, allow_fewer=table.id in fewer)
+                folder = publish(found, results_dir, allow_fewer=table.id in fewer)
             except Refused as error:
                 refused.append(table.id)
                 warn(str(error))
@@ -430,21 +439,17 @@ def select(
         UserError: There is no such table, figure, profile or file, or an argument does not go with
             what it is.
     """
-    wanted = parse_names(
-        "--rows", rows if rows is None or isinstance(rows, str) else ",".join(rows)
-    )
+    wanted = parse_names(rows if rows is None or isinstance(rows, str) else ",".join(rows))
     asked = None if seeds is None else seeds_of(seeds)
     tables, figure, known = _found(name)
     if name in declared.GROUPS:
         if wanted is not None:
-            raise UserError(
-                f"`--rows` names rows of one table; name that table instead of `{name}`"
-            )
+            raise UserError(f"rows are those of one table; name that table instead of `{name}`")
     elif figure is not None and wanted is not None:
-        raise UserError(f"`{name}` names its own rows; leave out `--rows`")
+        raise UserError(f"`{name}` names its own rows; leave yours out")
     elif skip_unsupported:
         names = " or ".join(f"`{group}`" for group in declared.GROUPS)
-        raise UserError(f"`--skip-unsupported` goes with {names}; leave it out for `{name}`")
+        raise UserError(f"leaving out what cannot run goes with {names}, not with `{name}`")
     scale = declared.named_profile(profile)
     return Selection(name, scale, wanted, asked, skip_unsupported, tables, figure, known)
 

@@ -22,7 +22,6 @@ from harness.report.build import StoredTable
 from harness.report.rows import Reader
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.files import BrokenEntry, explained
-from harness.selection.reporting import FigureReport, Report
 from harness.strict import Strict
 from harness.tracking import Details, TableState, Tracker
 from harness.trainer.runs import (
@@ -241,29 +240,29 @@ def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:
     return Tracker(work_dir(), store, cells_served(all_tables()), warn=warn)
 
 
-def states_after(work: Work, report: Report) -> list[TableState]:
+def states_after(work: Work, tables: Iterable[StoredTable]) -> list[TableState]:
     """Return what tracking shows of some work after a run of it."""
-    if isinstance(report, FigureReport):
+    if isinstance(work, FigureRuns):
         # A figure has no rows of its own to track, only the runs of its tables' rows.
         return [TableState(part, ()) for part in parts_of(work)]
-    return [state for table in report.tables for state in states_of(table.stored, table.reader)]
+    return [state for table in tables for state in states_of(table)]
 
 
-def states_of(stored: StoredTable, reader: Reader) -> list[TableState]:
+def states_of(stored: StoredTable) -> list[TableState]:
     """Return what tracking shows of a table after a command has computed some of its runs.
 
     Of runs there are those of the command. Rows are those of the whole table with the seeds that a
     report shows, whichever rows and seeds the command named, so that writing after a run and
     writing from the store are the same.
     """
-    runs = stored.runs
+    runs, reader = stored.runs, stored.reader
     rows = supported_rows(runs.table, runs.profile)
-    shown = shown_seeds(work_dir(), reader.store, runs.table, runs.profile, rows)
+    shown = shown_seeds(work_dir(), stored.store, runs.table, runs.profile, rows)
     seeds = runs.seeds if shown is None else shown.seeds
     if (rows, seeds) == (runs.row_ids, runs.seeds):
-        return [_whole_state(stored, reader)]
+        return [_whole_state(stored)]
     whole = plan_table(runs.table, runs.profile, seeds, rows)
-    return [TableState(runs, ()), _whole_state(_stored(whole, reader), reader)]
+    return [TableState(runs, ()), _whole_state(_stored(whole, reader))]
 
 
 def asked_states(store: Store) -> list[TableState]:
@@ -282,7 +281,7 @@ def asked_states(store: Store) -> list[TableState]:
         if shown.seeds != asked:
             states.append(TableState(runs, ()))
             runs = plan_table(table, profile, shown.seeds, runs.row_ids)
-        states.append(_whole_state(_stored(runs, reader), reader))
+        states.append(_whole_state(_stored(runs, reader)))
     return states
 
 
@@ -290,7 +289,7 @@ def _stored(runs: TableRuns, reader: Reader) -> StoredTable:
     return StoredTable(runs, reader, lacking_rows(runs.table, runs.profile))
 
 
-def _whole_state(stored: StoredTable, reader: Reader) -> TableState:
+def _whole_state(stored: StoredTable) -> TableState:
     """Return the state of a table; its report and its page are made once they are asked for."""
     runs = stored.runs
 
@@ -301,7 +300,8 @@ def _whole_state(stored: StoredTable, reader: Reader) -> TableState:
         from harness.report.page.page import as_html
 
         def page() -> str:
-            return as_html(from_store([runs.table], runs.profile, lambda _: runs.seeds, reader))
+            page = from_store([runs.table], runs.profile, lambda _: runs.seeds, stored.reader)
+            return as_html(page)
 
         said = finding(stored.report, stored.verdicts)
         return Details.of(stored.report, said, stored.verdicts, page)

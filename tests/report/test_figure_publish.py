@@ -157,10 +157,10 @@ def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
     table = declared()[0]["table4"]
     bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
     contents = from_store([table], bare, lambda _: (0,), Reader(store))
-    (section,) = contents.sections
-    assert not section.has_numbers
-    assert {*section.absent} == {row.id for row in table.rows}
-    assert {verdict.verdict for verdict in section.verdicts} == {"not_run"}
+    (report,) = contents.reports
+    assert not report.has_numbers
+    assert {*report.absent} == {row.id for row in table.rows}
+    assert {verdict.verdict for verdict in report.verdicts} == {"not_run"}
     assert "has no algorithm <code>dpo</code>" in as_html(contents)
 
 

@@ -352,7 +352,7 @@ def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None
     assert figure.origin == "published in results/micro/figure12/figure.svg"
     svg = (tmp_path / "micro" / "figure12" / "figure.svg").read_bytes()
     assert figure.svg == svg
-    assert figure.data.startswith("data:image/svg+xml,<svg")
+    assert figure.data.startswith("data:image/svg+xml;base64,")
     assert pushed.picture.title == "What happens when the learned reward is pushed"
     (tmp_path / "micro" / "figure12" / "figure.svg").unlink()
     assert len(list(published_pictures(tmp_path / "micro", {"table4"}))) == 1
@@ -370,8 +370,8 @@ def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
 def test_published_curves_are_those_of_the_longest_runs() -> None:
     """Runs that are a checkpoint of a longer one have no curve of their own."""
     profile = load_profiles()["micro"]
-    (section,) = from_results([load_tables()["table1"]], profile, results_dir()).sections
-    (shown,) = section.pictures
+    contents = from_results([load_tables()["table1"]], profile, results_dir())
+    (shown,) = contents.beside["table1"]
     runs = "rloo-eva-3x, rloo-6x, oaif-1x, oaif-eva-3x"
     assert shown.picture.alt == f"Learning curves of {runs}, mean over seeds, by step"
 
@@ -381,12 +381,12 @@ def test_scores_stand_against_what_online_rows_spent() -> None:
 
     Eva's rows are those that trained on evolved prompts.
     """
-    (section,) = from_results(
+    (report,) = from_results(
         [load_tables()["table1"]], load_profiles()["micro"], results_dir()
-    ).sections
-    found = budget(section.report)
+    ).reports
+    found = budget(report)
     assert found is not None
-    spent = {it.row: it.rollouts for it in section.report.online}
+    spent = {it.row: it.rollouts for it in report.online}
     rollouts, tokens = found["plots"]
     marks = {mark.row: mark for mark in rollouts["marks"]}
     assert marks.keys() == {mark.row for mark in tokens["marks"]} == spent.keys()
@@ -394,12 +394,12 @@ def test_scores_stand_against_what_online_rows_spent() -> None:
     assert {row for row, mark in marks.items() if mark.evolves} == {r for r in marks if "eva" in r}
     names = sorted(mark.name_y for mark in rollouts["marks"])
     assert all(below - above >= 13.0 for above, below in pairwise(names))
-    best = max(section.report.cells, key=lambda c: (c.row in marks, c.column == "ah_wr", c.mean))
+    best = max(report.cells, key=lambda c: (c.row in marks, c.column == "ah_wr", c.mean))
     assert min(marks.values(), key=lambda mark: mark.y).row == best.row
 
 
 def test_a_table_without_online_rows_has_no_such_plot() -> None:
-    (section,) = from_results(
+    (report,) = from_results(
         [load_tables()["table4"]], load_profiles()["micro"], results_dir()
-    ).sections
-    assert budget(section.report) is None
+    ).reports
+    assert budget(report) is None

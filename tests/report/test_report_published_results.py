@@ -87,7 +87,7 @@ def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None
 
     profile = load_profiles()["micro"]
     contents = from_results(list(load_tables().values()), profile, results_dir())
-    assert len(contents.sections) == len(FOLDERS)
+    assert len(contents.reports) == len(FOLDERS)
     behind = {run for folder in FOLDERS for run, *_ in read_published(folder).measured}
     assert behind <= set(contents.traces)
     page = as_html(contents)

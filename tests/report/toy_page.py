@@ -12,7 +12,7 @@ from toy_tables import PROVENANCE, judge_of, stored, write_parquet, write_prompt
 from harness.registry.declared import deviations
 from harness.report.build import with_all_rows
 from harness.report.model import Verdict
-from harness.report.page.contents import Contents, Section, Traces, trace_store
+from harness.report.page.contents import Contents, Traces, trace_store
 from harness.report.page.examples import examples_of
 from harness.report.rows import creator_stages
 from harness.report.verdicts import Evidence, judge
@@ -39,16 +39,12 @@ def contents_of(
         if verdicts is None
         else verdicts
     )
-    section = Section(
-        report=with_all_rows(report),
-        verdicts=tuple(judged),
-        absent={},
-        pictures=(),
-    )
+    report = report.beside(runs.table, runs.profile, curves=report.curves, judge=lambda: judged)
     return Contents(
         profile=runs.profile,
         source="store",
-        sections=(section,),
+        reports=(with_all_rows(report),),
+        beside={},
         figure_verdicts=(),
         pictures=(),
         deviations=deviations(),

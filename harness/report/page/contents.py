@@ -31,7 +31,6 @@ from harness.report.publication import DIGESTS, REPORT, read_json
 from harness.report.publish import OF_STUDY, TABLE, Published, read_published, stages_of
 from harness.report.render import pictures
 from harness.report.rows import Reader
-from harness.report.verdicts import judge_without
 from harness.report.verify import kind_of
 from harness.runtime import Store
 
@@ -89,34 +88,18 @@ Traces = dict[str, RunTrace]
 
 
 @dataclass(frozen=True)
-class Section:
-    """One table on the page.
-
-    Its report has every row that is declared; `absent` says why rows have no numbers here, but for
-    those that just have not run.
-    """
-
-    report: Report
-    verdicts: tuple[Verdict, ...]
-    absent: Mapping[str, str]
-    pictures: tuple[Shown, ...]
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether any cell has a number of ours."""
-        return any(cell.mean is not None for cell in self.report.cells)
-
-
-@dataclass(frozen=True)
 class Contents:
     """Everything on the page, made from what was computed here or from what is published.
 
-    Examples are None where none are published; figure verdicts and pictures belong to no table.
+    The reports have every row that is declared, and `beside` the pictures that belong to each, by
+    its table. Examples are None where none are published; figure verdicts and pictures belong to no
+    table.
     """
 
     profile: Profile
     source: Literal["store", "results"]
-    sections: tuple[Section, ...]
+    reports: tuple[Report, ...]
+    beside: Mapping[str, Sequence[Shown]]
     figure_verdicts: tuple[Verdict, ...]
     pictures: tuple[Shown, ...]
     deviations: Deviations
@@ -126,7 +109,7 @@ class Contents:
     @property
     def verdicts(self) -> list[Verdict]:
         """The verdicts on all claims."""
-        of_tables = [verdict for section in self.sections for verdict in section.verdicts]
+        of_tables = [verdict for report in self.reports for verdict in report.verdicts]
         return [*of_tables, *self.figure_verdicts]
 
 
@@ -147,7 +130,7 @@ def from_store(
     """
     store, traces = reader.store, Traces()
     planned: list[TableRuns] = []
-    sections = []
+    reports, beside = list[Report](), dict[str, Sequence[Shown]]()
     shown: dict[str, tuple[Table, Sequence[int]]] = {}
     for table in tables:
         own = seeds(table)
@@ -155,10 +138,12 @@ def from_store(
         runs, lacking = runnable(table, profile, own)
         if runs is None:
             reason = lacking[table.rows[0].id]
-            sections.append(_without_numbers(table, profile, own, reason, lacking))
+            reports.append(without_runs(table, profile, own, reason, lacking))
             continue
         planned.append(runs)
-        sections.append(_stored_section(StoredTable(runs, reader, lacking)))
+        report = StoredTable(runs, reader, lacking).report_with_costs
+        reports.append(with_all_rows(report))
+        beside[table.id] = [Shown.drawn(it, "drawn from the store") for it in pictures(report)]
         trace_store(runs, store, traces)
     drawn = _drawn_figures(figures, shown, profile, store)
     found = Examples(
@@ -167,7 +152,7 @@ def from_store(
         _first(samples.judged_answers(runs, store, online=False) for runs in planned)
         or _first(samples.judged_answers(runs, store, online=True) for runs in planned),
     )
-    return _contents("store", profile, sections, drawn, traces, found)
+    return _contents("store", profile, reports, beside, drawn, traces, found)
 
 
 def _drawn_figures(
@@ -207,23 +192,6 @@ def runnable(
     return (plan_table(table, profile, seeds, rows) if rows else None), lacking
 
 
-def _stored_section(stored: StoredTable) -> Section:
-    report = stored.report_with_costs
-    return Section(
-        report=with_all_rows(report),
-        verdicts=tuple(stored.verdicts),
-        absent=stored.lacking,
-        pictures=tuple(Shown.drawn(found, "drawn from the store") for found in pictures(report)),
-    )
-
-
-def _without_numbers(
-    table: Table, profile: Profile, seeds: Sequence[int], reason: str, absent: Mapping[str, str]
-) -> Section:
-    verdicts = tuple(judge_without(table, profile.scale, reason))
-    return Section(without_runs(table, profile, seeds), verdicts, absent, ())
-
-
 def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -> Contents:
     """Gather what a page says of some tables from what is published alone: no store, no model.
 
@@ -236,7 +204,17 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     folder, traces = results_dir / profile.name, Traces()
     tables = list(tables)
     known = KnownControls(profile, None, results_dir)
-    sections = [_published_section(table, folder / table.id, known, traces) for table in tables]
+    reports, shown_beside = list[Report](), dict[str, Sequence[Shown]]()
+    for table in tables:
+        place = folder / table.id
+        if not place.is_dir():
+            absent = {row.id: NOT_PUBLISHED for row in table.rows}
+            reason = f"`{table.id}` is {NOT_PUBLISHED}"
+            reports.append(without_runs(table, profile, (), reason, absent))
+            continue
+        report, trainings = published_report(table, place, known, traces)
+        reports.append(with_all_rows(report))
+        shown_beside[table.id] = list(_beside(place, pictures(report, trainings)))
     given = [samples.read_examples(folder / table.id / samples.FILE) for table in tables]
     shown = [found for found in given if found is not None]
     found = Examples(
@@ -244,9 +222,9 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
         _first(it.online for it in shown),
         _first(it.judged for it in shown if it.offline) or _first(it.judged for it in shown),
     )
-    beside = published_pictures(folder, {table.id for table in tables})
+    others = published_pictures(folder, {table.id for table in tables})
     of_tables = found if shown else None
-    return _contents("results", profile, sections, beside, traces, of_tables)
+    return _contents("results", profile, reports, shown_beside, others, traces, of_tables)
 
 
 def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
@@ -254,22 +232,20 @@ def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
     return next((tuple(examples) for examples in found if examples), ())
 
 
-def _published_section(table: Table, folder: Path, known: KnownControls, traces: Traces) -> Section:
-    profile = known.profile
-    if not folder.is_dir():
-        absent = {row.id: NOT_PUBLISHED for row in table.rows}
-        reason = f"`{table.id}` is {NOT_PUBLISHED}"
-        return _without_numbers(table, profile, (), reason, absent)
-    found = read_published(folder)
+def published_report(
+    table: Table, folder: Path, known: KnownControls, traces: Traces
+) -> tuple[Report, list[str]]:
+    """Return what is published of a table, and the runs whose curves are published with it."""
+    profile, found = known.profile, read_published(folder)
     trace_published(found, profile, traces)
-    report = found.report.beside(table, profile)
-    shown = {row.id for row in report.rows}
-    return Section(
-        report=with_all_rows(report),
-        verdicts=tuple(judge_published(table, found, known)),
+    shown = {row.id for row in found.report.rows}
+    report = found.report.beside(
+        table,
+        profile,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
-        pictures=tuple(_beside(folder, pictures(report, _curve_runs(found)))),
+        judge=lambda: judge_published(table, found, known),
     )
+    return report, _curve_runs(found)
 
 
 def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Shown]:
@@ -328,17 +304,19 @@ def _curve_runs(found: Published) -> list[str]:
 def _contents(
     source: Literal["store", "results"],
     profile: Profile,
-    sections: Sequence[Section],
+    reports: Sequence[Report],
+    beside: Mapping[str, Sequence[Shown]],
     shown: Iterable[Shown],
     traces: Traces,
     found: Examples | None,
 ) -> Contents:
     """Return the contents of a page of some tables, with what they say of the figures' claims."""
-    verdicts = [verdict for section in sections for verdict in section.verdicts]
+    verdicts = [verdict for report in reports for verdict in report.verdicts]
     return Contents(
         profile=profile,
         source=source,
-        sections=tuple(sections),
+        reports=tuple(reports),
+        beside=beside,
         figure_verdicts=tuple(judge_figures(figure_claims(), verdicts, profile.scale)),
         pictures=tuple(shown),
         deviations=deviations(),

@@ -21,7 +21,6 @@ from harness.registry.schema import Column
 from harness.report import view
 from harness.report.build import main_column
 from harness.report.model import Cell, Report, Verdict
-from harness.report.page.contents import Section
 from harness.report.page.examples import claimed_row
 from harness.report.view import signed
 
@@ -209,22 +208,19 @@ class Field(NamedTuple):
     verdict: str
 
 
-def overview(sections: Sequence[Section]) -> dict[str, Any] | None:
+def overview(reports: Sequence[Report]) -> dict[str, Any] | None:
     """Return the heads and lines of the whole paper, None where no table is the paper's."""
     heads = (*FAMILIES, "other")
     lines: list[dict[str, Any]] = []
-    for section in sections:
-        table = section.report.table
+    for report in reports:
+        table = report.table
         if table.source is None:
             continue
         chosen: dict[str, Column] = {}
         for column in (main_column(table), *table.columns):
             family = (name for name in FAMILIES if column.benchmark.startswith(name))
             chosen.setdefault(next(family, "other"), column)
-        fields = [
-            _field(section.report, chosen[head], section.verdicts) if head in chosen else None
-            for head in heads
-        ]
+        fields = [_field(report, chosen[head]) if head in chosen else None for head in heads]
         name = f"Table {table.source.table}"
         lines.append({"id": table.id, "name": name, "title": table.title, "fields": fields})
     if not lines:
@@ -235,9 +231,9 @@ def overview(sections: Sequence[Section]) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _field(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Field:
+def _field(report: Report, column: Column) -> Field:
     cell = _shown(report, column)
-    verdict = _verdict(report, column, verdicts)
+    verdict = _verdict(report, column)
     summary = next((s for s in report.summary if s.column == column.id), None)
     times, interval, beyond = "no gain", "", 0
     at: tuple[float | None, float | None, float | None] = (None, None, None)
@@ -267,7 +263,7 @@ def _shown(report: Report, column: Column) -> Cell:
     return next(of_claim, None) or max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
 
 
-def _verdict(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Verdict | None:
+def _verdict(report: Report, column: Column) -> Verdict | None:
     """Return the verdict on the claim that a column decides, the primary one first."""
     deciding = {
         claim.id
@@ -275,7 +271,7 @@ def _verdict(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Ver
         if not isinstance(claim.test, Qualitative)
         if any(place[1] == column.id for place in places(claim.test))
     }
-    found = [verdict for verdict in verdicts if verdict.id in deciding]
+    found = [verdict for verdict in report.verdicts if verdict.id in deciding]
     return next((v for v in found if v.primary), found[0] if found else None)
 
 

@@ -27,7 +27,7 @@ from harness.report import view
 from harness.report.claims import PRIMARY, counts, line, share_tested
 from harness.report.findings import finding, primary_of
 from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
-from harness.report.page.contents import Contents, Section, Traces, in_order
+from harness.report.page.contents import Contents, Traces, in_order
 from harness.report.page.drawing import axis_of, budget, draw, overview
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.render import environment
@@ -57,9 +57,9 @@ SENSITIVITY = ("Inadmissible", "Power", "Controls")
 
 def as_html(contents: Contents) -> str:
     """Return the page."""
-    sections, profile = contents.sections, contents.profile
-    tables = [_table(section, contents.traces) for section in sections]
-    origins = [section.report.origin for section in sections]
+    reports, profile = contents.reports, contents.profile
+    tables = [_table(report, contents) for report in reports]
+    origins = [report.origin for report in reports]
     script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
     finished = [origin.finished for origin in origins if origin.finished]
     return (
@@ -70,7 +70,7 @@ def as_html(contents: Contents) -> str:
             profile=profile,
             paper=PAPER,
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
-            overview=overview(sections),
+            overview=overview(reports),
             scale=view.SCALES[profile.scale],
             tables=tables,
             state=_state(tables),
@@ -81,8 +81,8 @@ def as_html(contents: Contents) -> str:
             counts=counts(contents.verdicts),
             primary=PRIMARY,
             tested=share_tested(contents.verdicts),
-            margins=margins(claim for it in sections for claim in it.report.table.claims),
-            assumptions=_assumptions(sections),
+            margins=margins(claim for report in reports for claim in report.table.claims),
+            assumptions=_assumptions(reports),
             discrepancies=[_deviation(d, profile) for d in contents.deviations.discrepancies],
             ambiguities=[_deviation(a, profile) for a in contents.deviations.ambiguities],
             answers_rule=JUDGED_RULE,
@@ -96,7 +96,7 @@ def _state(tables: Sequence[Mapping[str, Any]]) -> str:
             "none, for the reasons given with each")  # fmt: skip
     named: tuple[list[str], ...] = ([], [], [])
     for table in tables:
-        without = any(cell.mean is None for cell in table["section"].report.cells)
+        without = any(cell.mean is None for cell in table["report"].cells)
         name = table["id"] if table["name"] == "Ours" else table["name"].removeprefix("Table ")
         named[int(without) if table["has_numbers"] else 2].append(name)
     said = [
@@ -111,7 +111,7 @@ def _state(tables: Sequence[Mapping[str, Any]]) -> str:
 
 def _totals(contents: Contents, tables: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return how much of the paper has numbers here."""
-    cells = [cell for section in contents.sections for cell in section.report.cells]
+    cells = [cell for report in contents.reports for cell in report.cells]
     seeds = [seed for trace in contents.traces.values() for seed in trace.seeds.values()]
     return {
         "tables": sum(table["has_numbers"] for table in tables),
@@ -127,10 +127,9 @@ def _totals(contents: Contents, tables: Sequence[Mapping[str, Any]]) -> dict[str
 # --- A table ---
 
 
-def _table(section: Section, traces: Traces) -> dict[str, Any]:
+def _table(report: Report, contents: Contents) -> dict[str, Any]:
     """Return a table laid out: its texts and blocks by the names that the template has for them."""
-    report, table = section.report, section.report.table
-    primary = primary_of(section.verdicts)
+    table, primary = report.table, primary_of(report.verdicts)
     facts, seeds = view.facts(report), view.seeds_text(report.seeds)
     commits = ", ".join(report.origin.commits) or "none"
     done = len({cell.row for cell in report.cells if cell.mean is not None})
@@ -141,13 +140,13 @@ def _table(section: Section, traces: Traces) -> dict[str, Any]:
         "title": plain(table.title),
         "question": plain(table.question),
         "place": table.place,
-        "finding": finding(report, section.verdicts),
+        "finding": finding(report, report.verdicts),
         "word": "not_run" if primary is None else primary.verdict,
         "verdict": "no primary claim" if primary is None else primary.text,
         "progress": f"{done} of {len(report.rows)} rows{several}",
         "source": f"{table.id}: seeds {seeds} of its runs in the appendix, commit {commits}",
-        "has_numbers": section.has_numbers,
-        "matrix": _matrix(report, traces),
+        "has_numbers": report.has_numbers,
+        "matrix": _matrix(report, contents.traces),
         "blocks": list(_blocks(report)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
@@ -155,10 +154,11 @@ def _table(section: Section, traces: Traces) -> dict[str, Any]:
         "study": [*view.control_blocks(report), *study_blocks(report)],
         "summary": view.summary_block(report, intervals=True),
         "budget": budget(report),
-        "details": detail_blocks(report) if section.has_numbers else [],
+        "details": detail_blocks(report) if report.has_numbers else [],
         "cost": None if report.costs is None else cost_block(report, report.costs),
-        "absent": _absent(section.absent),
-        "section": section,
+        "absent": _absent(report.absent),
+        "pictures": contents.beside.get(table.id, ()),
+        "report": report,
     }
 
 
@@ -273,12 +273,12 @@ def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
     """Return the claims on the page by their table, which has a section, or figure."""
     groups = [
         {
-            "place": section.report.table.id,
-            "title": plain(section.report.table.heading),
+            "place": report.table.id,
+            "title": plain(report.table.heading),
             "linked": True,
-            "claims": [_claim(verdict, section.report) for verdict in section.verdicts],
+            "claims": [_claim(verdict, report) for verdict in report.verdicts],
         }
-        for section in contents.sections
+        for report in contents.reports
     ]
     figures: dict[str, list[dict[str, Any]]] = {}
     for verdict in contents.figure_verdicts:
@@ -332,17 +332,17 @@ def margins(declared: Iterable[Claim]) -> str:
     )
 
 
-def _assumptions(sections: Sequence[Section]) -> list[tuple[str, list[tuple[str, str, str]]]]:
+def _assumptions(reports: Sequence[Report]) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Return the settings by who sets them: name and value, why, and the tables they matter to.
 
     A setting that all tables with numbers share is listed once, for all.
     """
     tables: dict[tuple[str, str, str, str], list[str]] = {}
-    for section in sections:
-        for item in section.report.assumptions:
+    for report in reports:
+        for item in report.assumptions:
             key = (item.group, item.name, item.value, item.source)
-            tables.setdefault(key, []).append(section.report.table.id)
-    planned = sum(bool(section.report.assumptions) for section in sections)
+            tables.setdefault(key, []).append(report.table.id)
+    planned = sum(bool(report.assumptions) for report in reports)
     groups: dict[str, list[tuple[str, str, str]]] = {name: [] for name in GROUPS}
     for (group, setting, value, source), where in tables.items():
         shared = "all" if len(where) == planned else ", ".join(where)
