@@ -3,19 +3,17 @@
 Colours are Okabe and Ito's, which people with any colour vision tell apart, and no line or bar is
 told by its colour alone. The background is opaque, so that a picture reads the same on a dark page.
 Files are SVG without time or random ids: the same numbers give the same bytes. On a page a picture
-is data within it, in as few characters as show the same.
+is data within it.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
@@ -25,7 +23,6 @@ from numpy.typing import NDArray
 from harness.runtime import Store
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -145,28 +142,6 @@ def note(axes: Axes, text: str) -> None:
 
 # --- On a page ---
 
-_COMMENT = re.compile(r"<!--.*?-->|<metadata>.*?</metadata>|<\?xml.*?\?>|<!DOCTYPE.*?>", re.DOTALL)
-_PATH = re.compile(r'\bd="([^"]*)"')
-_PLACE = re.compile(r'\b(x|y|width|height|cx|cy|r|x1|x2|y1|y2)="(-?\d+\.\d+)"')
-_MOVE = re.compile(r"translate\(([^)]*)\)")
-_LINE = re.compile(r"M -?[\d.]+ -?[\d.]+( L -?[\d.]+ -?[\d.]+)+ ?")
-_COMMAND = re.compile(r" ?([A-Za-z]) ?")
-_NUMBER = re.compile(r"-?\d+\.\d+")
-_BETWEEN = re.compile(r">\s+<")
-_STYLE = re.compile(r'style="([^"]*)"')
-_ID = re.compile(r' id="([^"]*)"')
-_USED = re.compile(r'(?:xlink:)?href="#([^"]*)"|url\(#([^)]*)\)')
-
-REPEATED = 3
-"""Times a style is used that is worth a class."""
-
-LONG = 300
-"""Characters of a path that is a line through many points."""
-
-_IN_ADDRESS = {"%": "%25", "#": "%23", '"': "'", "\n": " "}
-"""What cannot stand in the address of an image within an attribute."""
-
-
 @dataclass(frozen=True)
 class Shown:
     """A picture on the page: a drawing goes in as an image, where nothing that it holds can run."""
@@ -181,90 +156,9 @@ class Shown:
         return cls(picture, picture.svg(), origin)
 
     @property
-    def data(self) -> Markup:
-        """The picture as an address that holds it, written for an attribute between `"`.
-
-        Only what could end the attribute or the address is escaped: angle brackets need not be.
-        """
-        from markupsafe import Markup
-
-        text = compact(self.svg.decode("utf-8")).replace("'", "&apos;")
-        for character, written in _IN_ADDRESS.items():
-            text = text.replace(character, written)
-        text = text.replace("&", "&amp;")
-        return Markup(f"data:image/svg+xml,{text}")
-
-
-def compact(svg: str) -> str:
-    """Return a drawing that looks the same with fewer characters.
-
-    Matplotlib writes six decimals of a point and every style in full; a hundredth of a point cannot
-    be seen.
-    """
-    text = _COMMENT.sub("", svg).strip()
-    text = _PATH.sub(lambda found: f'd="{_shorter(found[1])}"', text)
-    text = _PLACE.sub(lambda found: f'{found[1]}="{_round(found[2])}"', text)
-    text = _MOVE.sub(lambda found: f"translate({_shorter(found[1])})", text)
-    text = _STYLE.sub(lambda found: f'style="{_tight(found[1])}"', text)
-    return _BETWEEN.sub("><", _classed(_renamed(text)))
-
-
-def _classed(text: str) -> str:
-    """Return a drawing whose repeated styles are written once, as classes."""
-    times = Counter(found[1] for found in _STYLE.finditer(text))
-    repeated = (style for style, number in times.items() if number >= REPEATED)
-    names = {style: f"s{number:x}" for number, style in enumerate(repeated)}
-    if not names:
-        return text
-    rules = "".join(f".{name}{{{style}}}" for style, name in names.items())
-    text = _STYLE.sub(
-        lambda found: f'class="{names[found[1]]}"' if found[1] in names else found[0], text
-    )
-    end = text.index(">") + 1
-    return f"{text[:end]}<style>{rules}</style>{text[end:]}"
-
-
-def _renamed(text: str) -> str:
-    """Return a drawing whose parts are named only where they are drawn again, and by a number."""
-    used = {found[1] or found[2]: "" for found in _USED.finditer(text)}
-    names = {name: f"i{number:x}" for number, name in enumerate(used)}
-    text = _ID.sub(lambda found: f' id="{names[found[1]]}"' if found[1] in names else "", text)
-    return _USED.sub(
-        lambda found: f'href="#{names[found[1]]}"' if found[1] else f"url(#{names[found[2]]})", text
-    )
-
-
-def _shorter(numbers: str) -> str:
-    """Return the commands of a path with fewer decimals and blanks."""
-    # Of a long line a tenth of a point is too little to be seen; marks are small and drawn large.
-    decimals = 1 if len(numbers) > LONG else 2
-    if len(numbers) > LONG and (points := _LINE.fullmatch(" ".join(numbers.split()))):
-        return _relative(points[0])
-    rounded = _NUMBER.sub(lambda found: _round(found[0], decimals), " ".join(numbers.split()))
-    return _COMMAND.sub(r"\1", rounded)
-
-
-def _relative(line: str) -> str:
-    """Return a line through many points as steps in tenths of a point; errors do not add up."""
-    tenths = [round(10 * float(number)) for number in re.findall(r"-?[\d.]+", line)]
-    places = list(zip(tenths[::2], tenths[1::2], strict=True))
-    steps = [
-        _tenth(b - a) for one, other in pairwise(places) for a, b in zip(one, other, strict=True)
-    ]
-    begin = f"M{_tenth(places[0][0])} {_tenth(places[0][1])}"
-    return f"{begin}l{' '.join(steps).replace(' -', '-')}"
-
-
-def _tenth(number: int) -> str:
-    return f"{number / 10:g}".replace("0.", ".", 1) if abs(number) < 10 else f"{number / 10:g}"
-
-
-def _round(number: str, decimals: int = 2) -> str:
-    return f"{float(number):.{decimals}f}".rstrip("0").rstrip(".")
-
-
-def _tight(style: str) -> str:
-    return style.replace(": ", ":").replace("; ", ";")
+    def data(self) -> str:
+        """The picture as an address that holds it."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"
 
 
 # --- Learning curves of online runs: a panel for each quantity, a line for each row ---

@@ -23,7 +23,7 @@ from harness.report.view import our_decimals
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
-MOST_BYTES = 3_000_000
+MOST_BYTES = 8_000_000
 MOST_PAGES = 40
 MOST_STOPS = 30
 """Stops of the keyboard before the first table: the contents are one of them, the picture another,
