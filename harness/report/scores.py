@@ -46,6 +46,18 @@ Measured = dict[Key, dict[str, float]]
 """The value of each prompt, in order of prompt ids."""
 
 
+class AsRead(Measured):
+    """Values as they were read, which change no more, with what was made of them.
+
+    Attributes:
+        matrices: The scores of some seeds, by run id, seeds and score, each made once.
+    """
+
+    def __init__(self, values: Measured | None = None) -> None:
+        super().__init__(values or {})
+        self.matrices: dict[tuple[str, tuple[int, ...], str], Scores] = {}
+
+
 @dataclass(frozen=True)
 class Numbers:
     """A cell's numbers, in the unit of its column; None where any seed is missing."""
@@ -93,7 +105,7 @@ def read_wanted(
         if benchmark is not None:
             stage = runs[run_id, seed].judged[benchmark].fingerprint
             by_stage.setdefault(stage, []).append(key)
-    measured: Measured = {}
+    measured = AsRead()
     for stage, keys in by_stage.items():
         if store.status(stage) == "done":
             path = store.file(stage, "scores.parquet")
@@ -149,7 +161,7 @@ def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
         HarnessError: A prompt appears twice under one key.
     """
     parts = itertools.groupby(sorted(rows), lambda row: row[0])
-    measured = {}
+    measured = AsRead()
     for key, part in parts:
         _, prompts, values = zip(*part, strict=True)
         measured[key] = _by_prompt(key, prompts, values)
@@ -244,8 +256,12 @@ def scores_of(measured: Measured, run_id: str, seeds: Sequence[int], score: str)
     """
     if any((run_id, seed, score) not in measured for seed in seeds):
         return None
-    kind = NestedScores if score in PROMPT_SCORES else ScoreMatrix
-    return kind.from_seeds({seed: measured[run_id, seed, score] for seed in seeds})
+    known = measured.matrices if isinstance(measured, AsRead) else {}
+    key = run_id, tuple(seeds), score
+    if key not in known:
+        kind = NestedScores if score in PROMPT_SCORES else ScoreMatrix
+        known[key] = kind.from_seeds({seed: measured[run_id, seed, score] for seed in seeds})
+    return known[key]
 
 
 def write_scores(measured: Measured, path: Path) -> None:
@@ -293,7 +309,8 @@ def read_score_file(path: Path) -> Measured:
     Raises:
         HarnessError: The file is damaged, or a prompt appears twice under one key.
     """
-    return {key: _by_prompt(key, *own) for key, own in _parts(path, ("run_id", "seed", "column"))}
+    parts = _parts(path, ("run_id", "seed", "column"))
+    return AsRead({key: _by_prompt(key, *own) for key, own in parts})
 
 
 def _parts(

@@ -300,8 +300,12 @@ def _whole_state(stored: StoredTable) -> TableState:
         from harness.report.page.page import as_html
 
         def page() -> str:
-            page = from_store([runs.table], runs.profile, lambda _: runs.seeds, stored.reader)
-            return as_html(page)
+            known = {runs.table.id: stored}
+            return as_html(
+                from_store(
+                    [runs.table], runs.profile, lambda _: runs.seeds, stored.reader, known=known
+                )
+            )
 
         said = finding(stored.report, stored.verdicts)
         return Details.of(stored.report, said, stored.verdicts, page)

@@ -21,6 +21,7 @@ from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
 from harness.report.model import State
 from harness.report.scores import (
+    AsRead,
     Measured,
     Numbers,
     gain_priors,
@@ -308,7 +309,7 @@ def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
 
 def _by_category(measured: Measured, categories: Mapping[str, str]) -> Measured:
     """Return scores kept under their prompts' categories."""
-    parted: Measured = {}
+    parted = AsRead()
     for (run, seed, score), values in measured.items():
         for prompt, value in values.items():
             key = (run, seed, f"{score}/{categories[prompt]}")

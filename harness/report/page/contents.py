@@ -119,11 +119,13 @@ def from_store(
     seeds: Callable[[Table], Sequence[int]],
     reader: Reader,
     figures: Iterable[Figure] = (),
+    known: Mapping[str, StoredTable] | None = None,
 ) -> Contents:
     """Gather what a page says of some tables, each with its root seeds, from a store.
 
     Of the declared figures those are drawn of which all tables are on the page, with the seeds
-    that these have in common, as far as the store holds their numbers.
+    that these have in common, as far as the store holds their numbers. `known` are tables that
+    were read already, by their ids.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -141,7 +143,8 @@ def from_store(
             reports.append(without_runs(table, profile, own, reason, lacking))
             continue
         planned.append(runs)
-        report = StoredTable(runs, reader, lacking).report_with_costs
+        stored = (known or {}).get(table.id) or StoredTable(runs, reader, lacking)
+        report = stored.report_with_costs
         reports.append(with_all_rows(report))
         beside[table.id] = [Shown.drawn(it, "drawn from the store") for it in pictures(report)]
         trace_store(runs, store, traces)
