@@ -45,9 +45,6 @@ from harness.strict import Strict, models_in
 
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
 
-_MOST_CELLS = 5_000
-"""Of one table; the largest of the paper has a fiftieth."""
-
 _OTHERS = {Path("deviations.yaml"), Path("claims", "figures.yaml")}
 """Files below a folder of declarations that declare no table; nor do those of its `figures`."""
 
@@ -160,10 +157,6 @@ Cell = tuple[Document, Table, int, Row, Column, Recipe]
 def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Cell]:
     """Resolve every cell's recipe, adding what is wrong with recipes to the problems."""
     cells: list[Cell] = []
-    if len(table.rows) * len(table.columns) > _MOST_CELLS:
-        message = f"the table has more than {_MOST_CELLS} cells; declare several"
-        problems.append(document.wrong(("rows",), message))
-        return cells
     used: set[Loc] = set()
     whole = True
     for i, row in enumerate(table.rows):

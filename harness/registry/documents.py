@@ -1,8 +1,6 @@
 """A YAML file under limits, with the line of every key, and problems that say where they are.
 
-A few bytes of YAML can stand for any amount of data, so a text is first read as a stream of events
-and held against limits on size, depth and what its aliases stand for; whatever is wrong is one
-`YamlFault`. A declaration then becomes plain data with the line of each key, and a pydantic model
+Whatever is wrong with a text, its size included, is one `YamlFault`. A declaration then becomes plain data with the line of each key, and a pydantic model
 checks it: each complaint is one `Problem` with file, line and, for an unknown name, the nearest
 known one. Problems are collected over all files and raised together, as a `RegistryError`.
 """
@@ -32,8 +30,8 @@ Loc = tuple[str | int, ...]
 MOST_BYTES = 2**20
 """Bytes of a text; the longest declaration has a sixtieth of them."""
 
-MOST_NODES = 20_000
-"""Values, keys and collections of a text, each alias counted as all it stands for."""
+MOST_VALUES = 100_000
+"""Values of a text: a few bytes can stand for any number, by aliases of aliases."""
 
 DEEPEST = 40
 """Collections inside one another."""
@@ -129,63 +127,19 @@ def load(text: str) -> Marked:
         raise YamlFault(1, f"is not valid YAML: {' '.join(str(error).split())}") from error
 
 
-@dataclass
-class _Value:
-    """A value that is being read or was: what is in it, itself included, and how deep that is."""
-
-    anchor: str | None
-    nodes: int = 1
-    depth: int = 0
-
-
 def _check(text: str) -> None:
-    """Hold the events of a text against the limits, before anything is built of them."""
-    known: dict[str, _Value] = {}
-    above: list[_Value] = []
-    total = documents = 0
+    """Refuse what is nested too deep for libyaml, whose own stack it would use up."""
+    depth = 0
     for event in yaml.parse(text, Loader=_Loader):
-        assert event.start_mark is not None  # the parser marks every event
-        line = event.start_mark.line + 1
-        whole: _Value | None = None
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-        elif isinstance(event, yaml.CollectionStartEvent):
-            above.append(_Value(event.anchor, depth=1))
-            total += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            whole = above.pop()
-        elif isinstance(event, yaml.ScalarEvent):
-            whole = _Value(event.anchor)
-            total += 1
-        elif isinstance(event, yaml.AliasEvent):
-            whole = _meant(str(event.anchor), known, above, line)
-            total += whole.nodes
-        if documents > 1:
-            raise YamlFault(line, "holds more than one document; keep one")
-        if total > MOST_NODES:
-            raise YamlFault(line, f"holds more than {MOST_NODES} values, aliases counted in full")
-        if len(above) + (whole.depth if whole else 0) > DEEPEST:
-            raise YamlFault(line, f"is nested deeper than {DEEPEST} levels")
-        if whole is not None:
-            _add(whole, known, above)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            assert event.start_mark is not None  # the parser marks every event
+            raise _too_deep(event.start_mark.line)
 
 
-def _add(whole: _Value, known: dict[str, _Value], above: list[_Value]) -> None:
-    """Count a value that was read whole in the collection around it."""
-    if whole.anchor is not None:
-        known[whole.anchor] = whole
-    if above:
-        above[-1].nodes += whole.nodes
-        above[-1].depth = max(above[-1].depth, whole.depth + 1)
-
-
-def _meant(anchor: str, known: dict[str, _Value], above: list[_Value], line: int) -> _Value:
-    """Return what an alias stands for."""
-    if any(collection.anchor == anchor for collection in above):
-        raise YamlFault(line, f"has the alias `*{anchor[:60]}` inside its own anchor")
-    if anchor not in known:
-        raise YamlFault(line, f"has the alias `*{anchor[:60]}` and no such anchor before it")
-    return _Value(None, known[anchor].nodes, known[anchor].depth)
+def _too_deep(line: int) -> YamlFault:
+    return YamlFault(line + 1, f"is nested deeper than {DEEPEST} levels")
 
 
 class _Walker:
@@ -193,6 +147,7 @@ class _Walker:
 
     def __init__(self) -> None:
         self._marked = Marked()
+        self._left = MOST_VALUES
 
     def walk(self, text: str) -> Marked:
         loader = _Loader(text)
@@ -205,6 +160,13 @@ class _Walker:
 
     def _value(self, loader: Any, node: Any, loc: Loc) -> Any:
         self._marked.lines.setdefault(loc, node.start_mark.line + 1)
+        # An alias is the node that it stands for, which may hold the alias itself.
+        self._left -= 1
+        if self._left < 0:
+            message = f"holds more than {MOST_VALUES} values, aliases counted in full"
+            raise YamlFault(node.start_mark.line + 1, message)
+        if len(loc) > DEEPEST:
+            raise _too_deep(node.start_mark.line)
         if isinstance(node, yaml.ScalarNode):
             return _scalar(loader, node)
         plain = "map" if isinstance(node, yaml.MappingNode) else "seq"

@@ -134,12 +134,12 @@ def test_a_page_of_the_store_has_no_published_figure(
     tables, figures = declared()
     page = functools.partial(from_store, [tables["table4"]], toy_profile())
     shown = [figures[name] for name in ("figure9", "figure10", "figure12", "figure3")]
-    empty = page(lambda _: (0, 1), Reader(Store(tmp_path / "empty")), tmp_path, shown)
+    empty = page(lambda _: (0, 1), Reader(Store(tmp_path / "empty")), shown)
     assert empty.pictures == ()
     assert "Source: published" not in as_html(empty)
-    assert page(lambda _: (7,), Reader(store), tmp_path, shown).pictures == ()
+    assert page(lambda _: (7,), Reader(store), shown).pictures == ()
 
-    contents = page(lambda _: (0, 1), Reader(store), tmp_path, shown)
+    contents = page(lambda _: (0, 1), Reader(store), shown)
     nine, ten, twelve = contents.pictures
     assert {p.origin for p in (nine, ten, twelve)} == {"drawn from the store, 2 seeds"}
     assert (ten.picture.title, ten.picture.alt, ten.picture.findings) == (
