@@ -12,7 +12,6 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.extensions import named_plugins
 from harness.project import publishing_dir
-from harness.registry.documents import nearest
 
 DEFAULT_PROFILE = "micro"
 DEFAULT_SEEDS = "0-2"
@@ -39,6 +38,8 @@ class Format(StrEnum):
 
 def format_of(name: str) -> Format:
     """Return a format by its name."""
+    from harness.registry.documents import nearest
+
     if name not in list(Format):
         raise UserError(f"there is no format `{name}`{nearest(name, list(Format))}")
     return Format(name)
