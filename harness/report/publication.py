@@ -392,7 +392,7 @@ def _refuse_less(place: str, entry: Entry, standing: Extent | None) -> None:
     said = [f"it lacks {_some(lacking)}"] if lacking else []
     less = [] if standing is None else entry.extent.less_than(standing)
     if less:
-        said.append(f"what stands there has {', '.join(less)} that it has not")
+        said.append(f"the published result has more: {', '.join(less)}")
     if said:
         name = place.rpartition("/")[2]
         raise Refused(

@@ -168,16 +168,16 @@ def _power(found: Power, report: Report) -> str:
     decimals = our_decimals(report, column)
     unit = "points" if column.unit == "%" else f"on {column.unit}"
     said = (
-        f"with {counted(found.seeds, 'seed')} a gain of {found.detectable:.{decimals}f} {unit} in "
-        f"{column.benchmark}, {column.printed}, is found with 80% probability "
-        f"({found.training} rows)"
+        f"smallest detectable gain (80% power) of {found.training} rows with "
+        f"{counted(found.seeds, 'seed')} in {column.benchmark}, {column.printed}: "
+        f"{found.detectable:.{decimals}f} {unit}"
     )
     if found.dose is None:
         return f"{said}; what tripling the human prompts gains is not known here"
     tripled, times = signed(found.dose, decimals), found.in_doses
     if times is None:
         return f"{said}; tripling the human prompts gains {tripled}"
-    return f"{said}: {times:.1f} times what tripling the human prompts gains ({tripled})"
+    return f"{said}, {times:.1f} of a tripling of human prompts ({tripled})"
 
 
 def _controls(report: Report) -> str:

@@ -285,7 +285,7 @@ def test_with_controls_a_table_says_power_and_worth(
     assert power.in_doses == pytest.approx(power.detectable / 4.0)
     text = as_markdown(report)
     assert "Worth in human prompts" in text
-    assert "times what tripling the human prompts gains (+4.0" in text
+    assert "of a tripling of human prompts (+4.0" in text
     assert cells["dpo-1", "ah_wr"].worth is None
     assert cells["base", "ah_wr"].worth is None
     (line,) = (

@@ -46,7 +46,7 @@ def test_the_page_its_figure_and_its_numbers_are_published(tmp_path: Path) -> No
     assert json.loads((folder / "report.json").read_text()) == given.model_dump(mode="json")
     assert "| 1x | 1.000 | 0.700 |" in (folder / "report.md").read_text(encoding="utf-8")
     fewer = pushed((0.0, 0.5), (1.0, 0.7))
-    with pytest.raises(Refused, match="what stands there has row `2x` that it has not"):
+    with pytest.raises(Refused, match="the published result has more: row `2x`"):
         OVER_OPTIMISATION.publish(fewer, f"micro/{PUSHED_FOLDER}", tmp_path)
     OVER_OPTIMISATION.publish(fewer, f"micro/{PUSHED_FOLDER}", tmp_path, allow_fewer=True)
     assert (folder / "figure.svg").read_text(encoding="utf-8").startswith("<?xml")

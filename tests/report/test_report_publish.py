@@ -171,7 +171,7 @@ def test_nothing_does_not_replace_what_stands_there(folder: Path, tmp_path: Path
     with pytest.raises(Refused) as refused:
         publish(stored(runs, empty), results)
     assert "it lacks base/ah_wr (not run), base/mt_avg (not run), " in str(refused.value)
-    assert "what stands there has 8 of 8 numbers that it has not" in str(refused.value)
+    assert "the published result has more: 8 of 8 numbers" in str(refused.value)
     assert "`--allow-fewer table90`" in str(refused.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert verify(results).cells == 8
@@ -182,8 +182,8 @@ def test_nothing_does_not_replace_what_stands_there(folder: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("seeds", "rows", "words"),
     [
-        ((0,), 4, "what stands there has seed 1 that"),
-        ((0, 1), 2, "what stands there has rows `eva-uniform`, `eva-a_min`, 4 of 8 numbers that"),
+        ((0,), 4, "the published result has more: seed 1"),
+        ((0, 1), 2, "the published result has more: rows `eva-uniform`, `eva-a_min`, 4 of 8 numbers"),
     ],
 )
 def test_fewer_seeds_or_rows_do_not_replace_more(
