@@ -42,7 +42,7 @@ MISTAKES = {
     "claims tabel4": "there is no table or figure `tabel4`; did you mean `table4`?",
     "store --yes": "give both, or neither",
     "run table4 --sbatch x": "--sbatch is for `--engine slurm`, not `local`",
-    "run all --rows a": "`--rows` names rows of one table",
+    "run all --rows a": "rows are those of one table",
     "plan figure5 --rows a": "`figure5` names its own rows",
     "plan table4 --skip-unsupported": "goes with `all-offline` or `all`",
     "sweep run offline-evolve --trials 0": "--trials is 0",

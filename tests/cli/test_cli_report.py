@@ -125,7 +125,7 @@ def test_a_report_goes_to_a_file(
     [
         ((), "name one table, or ask for every one with `--all`"),
         (("table4", "--all"), "name one table, or ask for every one"),
-        (("--all", "--rows", "base"), "names rows of one table"),
+        (("--all", "--rows", "base"), "rows are those of one table"),
         (("table4", "--published"), "`--published` is for `--format html`"),
         (("table4", "--published", "--format", "html", "--seeds", "0"), "`--published` is for"),
         (("table4", "--format", "html", "--publish"), "a page has all rows"),

@@ -171,8 +171,8 @@ def test_a_profile_that_can_run_nothing_says_why(
 
 def test_options_of_one_table_and_of_several_do_not_mix(call: Callable[..., Any]) -> None:
     for asked, words in (
-        (("plan", "all-offline", "--rows", "dpo-1"), "names rows of one table"),
-        (("report", "all", "--rows", "dpo-1"), "names rows of one table"),
+        (("plan", "all-offline", "--rows", "dpo-1"), "rows are those of one table"),
+        (("report", "all", "--rows", "dpo-1"), "rows are those of one table"),
         (("plan", "table4", "--skip-unsupported"), "leave it out for `table4`"),
     ):
         result = call(*asked)
