@@ -142,6 +142,7 @@ def note(axes: Axes, text: str) -> None:
 
 # --- On a page ---
 
+
 @dataclass(frozen=True)
 class Shown:
     """A picture on the page: a drawing goes in as an image, where nothing that it holds can run."""

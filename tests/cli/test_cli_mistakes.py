@@ -148,8 +148,8 @@ def test_any_text_is_seeds_or_a_mistake(text: str) -> None:
 
 
 def test_names_are_separated_by_commas() -> None:
-    assert parse_names("--rows", None) is None
-    assert parse_names("--rows", "a, b") == ("a", "b")
+    assert parse_names(None) is None
+    assert parse_names("a, b") == ("a", "b")
 
 
 @pytest.mark.parametrize(

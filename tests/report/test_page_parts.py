@@ -371,7 +371,7 @@ def test_published_curves_are_those_of_the_longest_runs() -> None:
     """Runs that are a checkpoint of a longer one have no curve of their own."""
     profile = load_profiles()["micro"]
     contents = from_results([load_tables()["table1"]], profile, results_dir())
-    (shown,) = contents.beside["table1"]
+    (shown,) = contents.table_pictures["table1"]
     runs = "rloo-eva-3x, rloo-6x, oaif-1x, oaif-eva-3x"
     assert shown.picture.alt == f"Learning curves of {runs}, mean over seeds, by step"
 

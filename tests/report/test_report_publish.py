@@ -183,7 +183,11 @@ def test_nothing_does_not_replace_what_stands_there(folder: Path, tmp_path: Path
     ("seeds", "rows", "words"),
     [
         ((0,), 4, "the published result has more: seed 1"),
-        ((0, 1), 2, "the published result has more: rows `eva-uniform`, `eva-a_min`, 4 of 8 numbers"),
+        (
+            (0, 1),
+            2,
+            "the published result has more: rows `eva-uniform`, `eva-a_min`, 4 of 8 numbers",
+        ),
     ],
 )
 def test_fewer_seeds_or_rows_do_not_replace_more(

@@ -44,7 +44,7 @@ def contents_of(
         profile=runs.profile,
         source="store",
         reports=(with_all_rows(report),),
-        beside={},
+        table_pictures={},
         figure_verdicts=(),
         pictures=(),
         deviations=deviations(),

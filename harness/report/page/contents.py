@@ -91,15 +91,14 @@ Traces = dict[str, RunTrace]
 class Contents:
     """Everything on the page, made from what was computed here or from what is published.
 
-    The reports have every row that is declared, and `beside` the pictures that belong to each, by
-    its table. Examples are None where none are published; figure verdicts and pictures belong to no
-    table.
+    The reports have every row that is declared; `table_pictures` belong to them, by their tables.
+    Examples are None where none are published; figure verdicts and pictures belong to no table.
     """
 
     profile: Profile
     source: Literal["store", "results"]
     reports: tuple[Report, ...]
-    beside: Mapping[str, Sequence[Shown]]
+    table_pictures: Mapping[str, Sequence[Shown]]
     figure_verdicts: tuple[Verdict, ...]
     pictures: tuple[Shown, ...]
     deviations: Deviations
@@ -132,7 +131,7 @@ def from_store(
     """
     store, traces = reader.store, Traces()
     planned: list[TableRuns] = []
-    reports, beside = list[Report](), dict[str, Sequence[Shown]]()
+    reports, table_pictures = list[Report](), dict[str, Sequence[Shown]]()
     shown: dict[str, tuple[Table, Sequence[int]]] = {}
     for table in tables:
         own = seeds(table)
@@ -146,7 +145,9 @@ def from_store(
         stored = (known or {}).get(table.id) or StoredTable(runs, reader, lacking)
         report = stored.report_with_costs
         reports.append(with_all_rows(report))
-        beside[table.id] = [Shown.drawn(it, "drawn from the store") for it in pictures(report)]
+        table_pictures[table.id] = [
+            Shown.drawn(it, "drawn from the store") for it in pictures(report)
+        ]
         trace_store(runs, store, traces)
     drawn = _drawn_figures(figures, shown, profile, store)
     found = Examples(
@@ -155,7 +156,7 @@ def from_store(
         _first(samples.judged_answers(runs, store, online=False) for runs in planned)
         or _first(samples.judged_answers(runs, store, online=True) for runs in planned),
     )
-    return _contents("store", profile, reports, beside, drawn, traces, found)
+    return _contents("store", profile, reports, table_pictures, drawn, traces, found)
 
 
 def _drawn_figures(
@@ -207,7 +208,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     folder, traces = results_dir / profile.name, Traces()
     tables = list(tables)
     known = KnownControls(profile, None, results_dir)
-    reports, shown_beside = list[Report](), dict[str, Sequence[Shown]]()
+    reports, table_pictures = list[Report](), dict[str, Sequence[Shown]]()
     for table in tables:
         place = folder / table.id
         if not place.is_dir():
@@ -217,7 +218,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
             continue
         report, trainings = published_report(table, place, known, traces)
         reports.append(with_all_rows(report))
-        shown_beside[table.id] = list(_beside(place, pictures(report, trainings)))
+        table_pictures[table.id] = list(_beside(place, pictures(report, trainings)))
     given = [samples.read_examples(folder / table.id / samples.FILE) for table in tables]
     shown = [found for found in given if found is not None]
     found = Examples(
@@ -227,7 +228,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     )
     others = published_pictures(folder, {table.id for table in tables})
     of_tables = found if shown else None
-    return _contents("results", profile, reports, shown_beside, others, traces, of_tables)
+    return _contents("results", profile, reports, table_pictures, others, traces, of_tables)
 
 
 def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
@@ -308,7 +309,7 @@ def _contents(
     source: Literal["store", "results"],
     profile: Profile,
     reports: Sequence[Report],
-    beside: Mapping[str, Sequence[Shown]],
+    table_pictures: Mapping[str, Sequence[Shown]],
     shown: Iterable[Shown],
     traces: Traces,
     found: Examples | None,
@@ -319,7 +320,7 @@ def _contents(
         profile=profile,
         source=source,
         reports=tuple(reports),
-        beside=beside,
+        table_pictures=table_pictures,
         figure_verdicts=tuple(judge_figures(figure_claims(), verdicts, profile.scale)),
         pictures=tuple(shown),
         deviations=deviations(),

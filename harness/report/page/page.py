@@ -157,7 +157,7 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
         "details": detail_blocks(report) if report.has_numbers else [],
         "cost": None if report.costs is None else cost_block(report, report.costs),
         "absent": _absent(report.absent),
-        "pictures": contents.beside.get(table.id, ()),
+        "pictures": contents.table_pictures.get(table.id, ()),
         "report": report,
     }
 
