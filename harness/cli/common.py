@@ -98,7 +98,7 @@ AllowFewerOption = Annotated[
     option(
         "--allow-fewer",
         "A,B",
-        "Publish these though they are not whole, or have less than what stands there.",
+        "Publish these even if they are incomplete, or have less than what is published.",
     ),
 ]
 JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else.")]
