@@ -679,22 +679,22 @@ class Report(Part):
     @property
     def curves(self) -> Mapping[str, Mapping[str, Series]]:
         """The learning curves of online runs, by run id and name; none where it was read back."""
-        return self._known.curves
+        return {} if self._beside is None else self._beside.curves
 
     @property
     def calibrations(self) -> Mapping[str, Calibration | None]:
         """The last calibration of each real judge, by benchmark; none where it was read back."""
-        return self._known.calibrations
+        return {} if self._beside is None else self._beside.calibrations
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
         """The verdicts on the table's claims; none where it was read back alone."""
-        return self._known.verdicts
+        return () if self._beside is None else self._beside.verdicts
 
     @property
     def absent(self) -> Mapping[str, str]:
         """Why rows have no numbers, but for those that just have not run."""
-        return self._known.absent
+        return {} if self._beside is None else self._beside.absent
 
     @property
     def has_numbers(self) -> bool:
