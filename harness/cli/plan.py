@@ -71,8 +71,7 @@ def _show_power(asked: common.Asked, as_json: bool) -> None:
     from harness.report.power import HEAD, power_of
 
     chosen = asked.selection
-    tables = chosen.report().tables
-    found = [power for table in tables for power in power_of(table.stored.evidence)]
+    found = [power for evidence in chosen.evidence() for power in power_of(evidence)]
     if as_json:
         print_json(found)
         return

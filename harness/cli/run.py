@@ -115,7 +115,7 @@ def _until_decided(
     for look in looks:
         more = replace(asked, seeds=f"0-{look - 1}")
         report = _run_once(more, engine, limits, fail_fast, False, as_json)
-        looked.append([v for table in report.tables for v in table.stored.verdicts])
+        looked.append([v for table in report.tables for v in table.verdicts])
         left = undecided(looked, looks)
         if not left:
             note(f"the primary claims are decided with {look} seeds")
@@ -130,7 +130,7 @@ def _run_once(
     fail_fast: bool,
     dry_run: bool,
     as_json: bool,
-) -> Report:
+) -> Reports:
     """Run what is asked for and print its report, which is returned."""
     where, chosen = engine.options, asked.selection
     planned = chosen.plan(jobs=asked.jobs, price=limits.price())

@@ -1,8 +1,9 @@
 """A YAML file under limits, with the line of every key, and problems that say where they are.
 
-Whatever is wrong with a text, its size included, is one `YamlFault`. A declaration then becomes plain data with the line of each key, and a pydantic model
-checks it: each complaint is one `Problem` with file, line and, for an unknown name, the nearest
-known one. Problems are collected over all files and raised together, as a `RegistryError`.
+Whatever is wrong with a text, its size included, is one `YamlFault`. A declaration then becomes
+plain data with the line of each key, and a pydantic model checks it: each complaint is one
+`Problem` with file, line and, for an unknown name, the nearest known one. Problems are collected
+over all files and raised together, as a `RegistryError`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from harness.report.plots import curves_of
 from harness.report.reward_study import study_of
 from harness.report.rows import Reader, creations, online_costs, prompt_distances, row_costs
 from harness.report.scores import Measured, gain_priors, pairs_of, read_scores, scores_of
-from harness.report.verdicts import Evidence, judge
+from harness.report.verdicts import Evidence, judge, judge_without
 from harness.report.view import plain, state_words
 from harness.statistics import Scores, rank_agreement, sign_agreement
 

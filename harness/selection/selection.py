@@ -37,6 +37,7 @@ from harness.selection.names import (
 
 if TYPE_CHECKING:
     from harness.report.build import StoredTable
+    from harness.report.verdicts import Evidence
     from harness.runtime import Event
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Reports
@@ -229,6 +230,10 @@ class Selection:
             else:
                 tables.append(with_all_rows(StoredTable(some, reader, lacking).report))
         return reporting.Reports(tuple(tables), left_out=left_out, page=lambda: self.page(seeds))
+
+    def evidence(self) -> list[Evidence]:
+        """Return what the claims of each table are judged by, from what the store holds."""
+        return [self._stored(table, None, ignore).evidence for table in self.tables]
 
     def _shown(self, table: Table, seeds: Seeds, note: Say) -> tuple[int, ...]:
         """Return the seeds asked for, else those of a table that are most complete."""

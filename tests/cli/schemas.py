@@ -15,7 +15,11 @@ OUTPUTS = {
     "list": ("harness.overview:Listed",),
     "show": ("harness.overview:ShownTable", "harness.overview:ShownFigure"),
     "validate": ("harness.overview:Validation",),
-    "plan": ("harness.selection.planning:PlanSummary", "harness.selection.planning:GroupSummary"),
+    "plan": (
+        "harness.selection.planning:PlanSummary",
+        "harness.selection.planning:GroupSummary",
+        "harness.report.power:ClaimPowers",
+    ),
     "run": (
         "harness.report.model:Cells",
         "harness.report.figures.report:FigureReport",

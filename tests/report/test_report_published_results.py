@@ -110,8 +110,8 @@ def test_one_recipe_under_two_names_is_dealt_from_every_published_table() -> Non
     for folder in FOLDERS:
         published = read_published(folder)
         seeds = published.report.seeds
-        dealt = one_recipe_twice(published.measured, seeds, deals=1, root=0)
-        assert bool(dealt) == (len(seeds) >= 4)
+        if len(seeds) >= 4:
+            assert one_recipe_twice(published.measured, seeds, 2, deals=1, root=0)
 
 
 def test_the_page_of_findings_is_what_the_published_scores_say() -> None:
