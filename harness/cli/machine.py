@@ -311,6 +311,31 @@ def build(
         print_json(Built(version=card.version, folder=str(folder), differing=differing))
 
 
+class Frozen(Output):
+    """A world that was frozen."""
+
+    at: str
+    """When, ISO 8601 in UTC."""
+    parts: dict[str, str]
+    """The digest of each part that decides a number."""
+
+
+@micro.command("freeze", epilog="Example: harness micro freeze")
+def freeze(as_json: common.JsonOption = False) -> None:
+    """Write down what decides the world's numbers, before any row of eva is run in it.
+
+    `harness verify` fails where it has changed since, or where a published row of eva is older.
+    """
+    from harness.registry.declared import named_profile
+    from harness.worlds.embedded.freeze import freeze as freeze_world
+
+    found = Frozen(**vars(freeze_world(named_profile(DEFAULT_PROFILE))))
+    if as_json:
+        print_json(found)
+    else:
+        console().print(f"Frozen at {found.at}: {len(found.parts)} parts.")
+
+
 @micro.command("over-optimise", epilog="Example: harness micro over-optimise")
 def over_optimise(
     jobs: common.JobsOption = None,

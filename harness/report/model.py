@@ -472,6 +472,8 @@ class Origin(Part):
     """Those of them that are done."""
     finished: str | None = None
     """When the last of them was finished, ISO 8601 in UTC; null where none is."""
+    by_metric_since: str | None = None
+    """When the first stage began in which a metric of eva chose prompts; null where none has."""
 
 
 class Assumption(Part):

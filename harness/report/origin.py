@@ -39,8 +39,9 @@ def origin_of_stages(
     stages: Sequence[Stage], store: Store, judges: Mapping[str, str] | None = None
 ) -> Origin:
     """Return where the output of some stages comes from."""
-    done = [s.fingerprint for s in stages if store.status(s.fingerprint) == "done"]
-    manifests = [store.manifest(fingerprint) for fingerprint in done]
+    done = [s for s in stages if store.status(s.fingerprint) == "done"]
+    manifests = [store.manifest(stage.fingerprint) for stage in done]
+    began = [m["started"] for s, m in zip(done, manifests, strict=True) if chooses_by_metric(s)]
     return Origin(
         policies=_settings(stages, None, "policy"),
         prompts=_settings(stages, "prompts", "source"),
@@ -53,7 +54,18 @@ def origin_of_stages(
         stages=len(stages),
         stages_done=len(done),
         finished=max((manifest["finished"] for manifest in manifests), default=None),
+        by_metric_since=min(began, default=None),
     )
+
+
+def chooses_by_metric(stage: Stage) -> bool:
+    """Return whether a metric of eva chooses prompts in a stage."""
+    online = stage.settings.get("online")
+    if isinstance(online, Mapping):
+        asked = {"prompts": "eva", "oracle": None}
+        own = {name: online.get(name) for name in asked}
+        return own == asked and online.get("metric") != "uniform"
+    return stage.kind == "select" and stage.settings["metric"] != "uniform"
 
 
 def _with_weights(names: Iterable[str], stages: Iterable[Stage], store: Store) -> Iterator[str]:

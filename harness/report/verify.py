@@ -8,10 +8,12 @@ holds the stages the values came from, and the digest of each of their files can
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import HarnessError
+from harness.registry.declared import all_profiles
 from harness.report import publication
 from harness.report.figures.drawing import FIGURE
 from harness.report.measurements import OVER_OPTIMISATION
@@ -83,6 +85,8 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
     def of(*kinds: str) -> tuple[str, ...]:
         return tuple(place for place, entry in index.items() if entry.kind in kinds)
 
+    _verify_freeze(results_dir, of(TABLE.name, FIGURE.name))
+
     stages, absent = None, None
     if store is not None:
         held = store.check()
@@ -104,6 +108,38 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         stages=stages,
         absent=absent,
     )
+
+
+def _verify_freeze(results_dir: Path, places: Sequence[str]) -> None:
+    """Check that the embedded world was frozen before a metric of eva chose any prompts in it.
+
+    Raises:
+        HarnessError: It is another world now, or a published table or figure is older.
+    """
+    from harness.worlds.embedded.freeze import frozen
+
+    own = {
+        name: (profile, [place for place in places if place.partition("/")[0] == name])
+        for name, profile in all_profiles().items()
+        if profile.in_embedded_world
+    }
+    freeze = frozen() if any(found for _, found in own.values()) else None
+    if freeze is None:
+        return
+    again = "freeze it again (`harness micro freeze`) and compute every row of eva anew"
+    for profile, found in own.values():
+        if found and (changed := freeze.changed(profile)):
+            raise HarnessError(
+                f"the embedded world was frozen at {freeze.at}, and is another now "
+                f"({', '.join(changed)}); restore it, or {again}"
+            )
+        for folder in (results_dir / place for place in found):
+            since = kind_of(folder).read(folder).origin.by_metric_since
+            if since is not None and since < freeze.at:
+                raise HarnessError(
+                    f"{folder} has prompts that a metric chose at {since}, before the embedded "
+                    f"world was frozen at {freeze.at}; {again}"
+                )
 
 
 def kind_of(folder: Path) -> Kind[Any]:

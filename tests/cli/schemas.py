@@ -30,6 +30,7 @@ OUTPUTS = {
     "export": ("harness.cli.store:Exported",),
     "evaluate fetch": ("harness.cli.evaluate:FetchedFiles",),
     "micro build": ("harness.cli.machine:Built",),
+    "micro freeze": ("harness.cli.machine:Frozen",),
     "micro over-optimise": ("harness.cli.machine:Pushed",),
     "why": ("harness.selection.why:Explanation",),
     "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
