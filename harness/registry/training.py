@@ -195,7 +195,7 @@ class Hardware(Strict):
 
     accelerate: str
     """A configuration of `accelerate`: one of those that are shipped (`one-gpu.yaml`, `fsdp.yaml`,
-    `zero3.yaml`, `cpu-two-processes.yaml`), or a path to a file."""
+    `cpu-two-processes.yaml`), or a path to a file."""
     devices: Count
     """Processes, one for each device."""
     micro_batch: Count | dict[Algorithm, Count]

@@ -79,12 +79,13 @@ _FOLLOW_S = 0.2
 _GRACE_S = 3.0
 
 
+KINDS = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP")
+"""Ways to lay a training on devices, by accelerate's names: one process, copies, or shards."""
+
+
 @dataclass(frozen=True)
 class Configuration:
-    """What the harness itself reads of a configuration of `accelerate`.
-
-    `kind` is `NO` for one process, `MULTI_GPU`, `FSDP` or `DEEPSPEED`.
-    """
+    """What the harness itself reads of a configuration of `accelerate`; `kind` is in `KINDS`."""
 
     path: Path
     kind: str
@@ -129,8 +130,7 @@ def configuration(hardware: Hardware) -> Configuration:
     """Read the configuration of `accelerate` that a profile names.
 
     Raises:
-        UserError: there is no such file, it is none, it does not fit the number of devices, or
-            what it asks for is not installed.
+        UserError: there is no such file, it is none, or it does not fit the number of devices.
     """
     path = configuration_file(hardware.accelerate)
     if not path.is_file():
@@ -150,10 +150,10 @@ def configuration(hardware: Hardware) -> Configuration:
             f"{path.name} is for {'one process' if kind == 'NO' else 'several processes'} and "
             f"`hardware.devices` is {hardware.devices}: change one of them."
         )
-    if kind == "DEEPSPEED" and not _installed("deepspeed"):
+    if kind not in KINDS:
         raise UserError(
-            f"{path.name} needs the library deepspeed: install it with "
-            "`python -m pip install -e '.[deepspeed]'`, or use fsdp.yaml."
+            f"{path.name} is for `{kind}`, which the harness does not train with: use fsdp.yaml to "
+            "spread a model over GPUs."
         )
     return Configuration(path, kind, use_cpu)
 

@@ -331,7 +331,8 @@ def train_segment(
         trainer.steps, trainer.segment, trainer.hyper = steps, segment, algorithm
         recorder = _Recorder(on_log, steps, segment, algorithm.beta)
         trainer.add_callback(recorder)
-        trainer.add_callback(GivenOptimizer(trainer, policy, optimizer_state))
+        if optimizer_state is not None:
+            trainer.add_callback(GivenOptimizer(trainer, optimizer_state))
         trainer.remove_callback(PrinterCallback)
         if place.shared:
             share = place.share(algorithm.minibatch * algorithm.rollouts)

@@ -8,8 +8,8 @@ repeat pairs too, but up to the micro-batches of all devices, so that the hardwa
 
 Numbers. Weights, gradients and optimizer state are float32; with `bfloat16` the forward and
 backward passes run under autocast. An update of 1e-7 would vanish in a bfloat16 weight, whose
-neighbours are a part in 256 apart. It is what DeepSpeed's ZeRO-3 does in the authors' code, with
-its float32 master weights, and TRL's default. The trained policy is saved in the profile's format,
+neighbours are a part in 256 apart. It is TRL's default, and what the authors' DeepSpeed does with
+float32 master weights. The trained policy is saved in the profile's format,
 as theirs.
 
 Attention is the profile's: Gemma-2's soft-capping is there in the eager implementation.
@@ -37,8 +37,8 @@ Row = TypeVar("Row")
 
 FULL = (
     "a GPU's memory is full: lower `hardware.micro_batch`, switch on "
-    "`hardware.gradient_checkpointing`, shard over more `hardware.devices` (`fsdp.yaml`, "
-    "`zero3.yaml`), or, offline, train adapters (`hardware.lora`)"
+    "`hardware.gradient_checkpointing`, shard over more `hardware.devices` (`fsdp.yaml`), or, "
+    "offline, train adapters (`hardware.lora`)"
 )
 """What to say, and to do, where a training does not fit into memory."""
 
@@ -198,6 +198,6 @@ def one_device() -> str:
         raise UserError(
             f"`hardware.devices` is 1 and {visible} GPUs are visible: name one, as in "
             "`CUDA_VISIBLE_DEVICES=0 harness run ...`, or use more by `hardware.devices` and a "
-            "configuration for several processes (`fsdp.yaml`, `zero3.yaml`)."
+            "configuration for several processes (`fsdp.yaml`)."
         )
     return "cuda" if visible else "cpu"

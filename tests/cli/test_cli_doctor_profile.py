@@ -137,7 +137,6 @@ def test_a_machine_with_everything_is_ready(
     real = metadata.version
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
     monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
-    monkeypatch.setattr(launch, "_installed", lambda name: True)  # deepspeed
     found = says("doctor", *PAPER, code=1)
     missing = {need["what"] for need in found["needs"] if need["state"] == "missing"}
     assert missing == {

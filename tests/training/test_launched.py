@@ -244,7 +244,6 @@ def test_checkpoints_of_another_layout_are_not_gone_on_from(
         ({"accelerate": "no.yaml"}, r"no accelerate configuration no.yaml: .*fsdp.yaml"),
         ({"accelerate": "one-gpu.yaml"}, "for one process and `hardware.devices` is 2"),
         ({"accelerate": "fsdp.yaml", "devices": 1}, "several processes and .* is 1"),
-        ({"accelerate": "zero3.yaml"}, r"needs the library deepspeed.*\[deepspeed\]"),
         ({"devices": 3}, "4 pairs cannot be made of micro-batches of 1 on each of 3 devices"),
         ({"micro_batch": {"sppo": 1}}, "names no size for `dpo`"),
         ({"lora": {"rank": 2, "alpha": 4, "targets": "all-linear"}}, r"needs the library peft"),
@@ -277,7 +276,6 @@ def test_accelerate_itself_reads_every_shipped_configuration() -> None:
         "cpu-two-processes.yaml": ("MULTI_GPU", 2),
         "fsdp.yaml": ("FSDP", 8),
         "one-gpu.yaml": ("NO", 1),
-        "zero3.yaml": ("DEEPSPEED", 8),
     }
     assert shipped_configurations() == sorted(kinds)
     for name, (kind, processes) in kinds.items():
@@ -285,9 +283,17 @@ def test_accelerate_itself_reads_every_shipped_configuration() -> None:
         assert isinstance(read, ClusterConfig)
         assert read.distributed_type.value == kind
         assert read.num_processes == processes
-        if kind != "DEEPSPEED":
-            ours = configuration(hardware(accelerate=name, devices=processes))
-            assert (ours.kind, ours.use_cpu) == (kind, read.use_cpu)
+        ours = configuration(hardware(accelerate=name, devices=processes))
+        assert (ours.kind, ours.use_cpu) == (kind, read.use_cpu)
+
+
+def test_a_way_to_lay_a_training_that_the_harness_has_not_is_the_users_error(
+    tmp_path: Path,
+) -> None:
+    own = tmp_path / "zero.yaml"
+    own.write_text("distributed_type: DEEPSPEED\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"zero.yaml is for `DEEPSPEED`.* use fsdp.yaml"):
+        configuration(hardware(accelerate=str(own)))
 
 
 def test_the_command_says_what_the_profile_says(tmp_path: Path) -> None:

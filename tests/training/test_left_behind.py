@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from accelerate import PartialState
 from safetensors.torch import load_file
-from tiny_gemma import build_tiny_gemma, tiny_tokenizer
+from tiny_gemma import build_tiny_gemma
 
-from harness.errors import HarnessError
-from harness.models.loading import load_model
-from harness.training.distributed import GivenOptimizer, save_optimizer, save_policy, whole_model
-from harness.training.placement import Placement
+from harness.models.loading import load_model, load_tokenizer
+from harness.runtime.processes import free_port
+from harness.training.distributed import GivenOptimizer, save_optimizer, save_policy
+from harness.training.placement import PLAIN, Placement
+
+IDS = torch.tensor([[2, 7, 8, 9], [2, 9, 9, 8]])
 
 
 @pytest.fixture(scope="module")
@@ -23,116 +28,132 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_gemma(tmp_path_factory.mktemp("policy"), seed=3)
 
 
-def decayed(model: Any) -> list[str]:
-    return [name for name, parameter in model.named_parameters() if parameter.ndim > 1]
-
-
-def trainer_of(model: Any, optimizer: Any, *, deepspeed: bool) -> Any:
+def trainer_of(start: Path, *, sharded: bool = False) -> Any:
     """Return what is read of a trainer whose optimizer numbers decayed parameters first."""
+    model = load_model(start)
+    if sharded:
+        from torch.distributed import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (2,))
+        for part in (*model.model.layers, model):
+            fully_shard(part, mesh=mesh)
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1]},
+        {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
+    ]
     return SimpleNamespace(
         model=model,
-        model_wrapped=SimpleNamespace(optimizer=optimizer) if deepspeed else model,
-        optimizer=optimizer,
-        is_deepspeed_enabled=deepspeed,
-        get_decay_parameter_names=decayed,
+        model_wrapped=model,
+        optimizer=torch.optim.AdamW(groups, lr=1e-3),
         accelerator=SimpleNamespace(
-            unwrap_model=lambda wrapped: model,
-            get_state_dict=lambda wrapped: model.state_dict(),
-            wait_for_everyone=lambda: None,
+            unwrap_model=lambda wrapped: wrapped,
+            wait_for_everyone=PartialState().wait_for_everyone,
         ),
     )
 
 
-def plain(start: Path) -> Any:
-    """Return a trainer of one process, whose optimizer has taken no step."""
-    model = load_model(start)
-    named = dict(model.named_parameters())
-    first = decayed(model)
-    groups = [
-        {"params": [named[name] for name in first]},
-        {"params": [p for name, p in named.items() if name not in first], "weight_decay": 0.0},
-    ]
-    return trainer_of(model, torch.optim.AdamW(groups, lr=1e-3), deepspeed=False)
+def step(trainer: Any, times: int) -> None:
+    """Train on the same two sequences; in several processes each sees both."""
+    for _ in range(times):
+        trainer.model(input_ids=IDS).logits.float().square().mean().backward()
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad()
 
 
-class ZeRO:
-    """DeepSpeed's functions for each parameter, over whole float32 weights beside the model's."""
+def segment(start: Path, before: Path | None, folder: Path, trainer: Any) -> None:
+    """Take two steps from where another segment ended, and leave everything behind."""
+    if before is not None:
+        GivenOptimizer(trainer, before / "optimizer").on_train_begin(None, None, None)
+    step(trainer, 2)
+    save_optimizer(trainer, folder / "optimizer")
+    save_policy(trainer, load_tokenizer(start), start, folder, PLAIN, to_go_on=True)
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.weights: dict[Any, torch.Tensor] = {}
-        self.moments: dict[Any, dict[str, torch.Tensor]] = {}
-        module = ModuleType("deepspeed.utils")
-        vars(module).update(
-            safe_get_full_fp32_param=self.weights.get,
-            safe_set_full_fp32_param=self.weights.__setitem__,
-            safe_get_full_optimizer_state=lambda p, name: self.moments[p][name],
-            safe_set_full_optimizer_state=lambda p, value, name: self.moments.setdefault(
-                p, {}
-            ).update({name: value}),
+
+def in_two_processes(start: Path, before: Path | None, folder: Path) -> None:
+    """Do a segment with weights, gradients and moments sharded over two processes by FSDP."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        f"sys.path[:] = {[*sys.path, str(Path(__file__).parent)]!r}\n"
+        "from accelerate import PartialState; state = PartialState(cpu=True)\n"
+        "from test_left_behind import segment, trainer_of\n"
+        "start, before, folder = (Path(name) if name else None for name in sys.argv[1:])\n"
+        "segment(start, before, folder, trainer_of(start, sharded=True))\n"
+        "state.destroy_process_group()\n"
+    )
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(start), str(before or ""), str(folder)],
+            env={
+                **os.environ, **address, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1",
+                "ACCELERATE_USE_CPU": "1",
+            },
         )
-        monkeypatch.setitem(sys.modules, "deepspeed.utils", module)
-
-    def trainer(self, start: Path) -> Any:
-        """Return a trainer whose model computes in bfloat16."""
-        inner = SimpleNamespace(state={})
-        flat = torch.zeros(4)
-        optimizer = SimpleNamespace(fp32_partitioned_groups_flat=[flat], optimizer=inner)
-        return trainer_of(load_model(start).to(torch.bfloat16), optimizer, deepspeed=True)
+        for rank in "01"
+    ]  # fmt: skip
+    assert [process.wait(200) for process in processes] == [0, 0]
 
 
-def begin(trainer: Any, policy: Path, state: Path | None) -> None:
-    GivenOptimizer(trainer, policy, state).on_train_begin(None, None, None)
-
-
-def same(one: Path, other: Path) -> None:
+def same(one: Path, other: Path, **how: float) -> None:
     left, right = load_file(one), load_file(other)
     assert left.keys() == right.keys()
     for name, value in left.items():
-        torch.testing.assert_close(right[name], value, rtol=0, atol=0)
+        torch.testing.assert_close(right[name], value, **how)
 
 
-def test_a_state_goes_from_one_process_to_zero3_and_back(
-    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_state_is_read_back_to_the_last_bit(start: Path, tmp_path: Path) -> None:
+    """Parameter 0 is the first that decays; two steps have been taken."""
+    one, again = trainer_of(start), trainer_of(start)
+    step(one, 2)
+    save_optimizer(one, tmp_path / "first")
+    saved = load_file(tmp_path / "first")
+    assert set(saved) >= {"0.exp_avg", "0.exp_avg_sq", "0.step"}
+    assert float(saved["0.step"]) == 2.0
+    kept = one.optimizer.state[one.optimizer.param_groups[0]["params"][0]]
+    assert torch.equal(saved["0.exp_avg"], kept["exp_avg"])
+    GivenOptimizer(again, tmp_path / "first").on_train_begin(None, None, None)
+    assert again.optimizer.param_groups[1]["weight_decay"] == 0.0
+    before, now = load_model(start).state_dict(), again.model.state_dict()
+    assert all(torch.equal(now[name], weight) for name, weight in before.items())
+    save_optimizer(again, tmp_path / "second")
+    same(tmp_path / "first", tmp_path / "second", rtol=0, atol=0)
+
+
+def test_shards_of_two_processes_go_on_from_one_and_one_from_them(
+    start: Path, tmp_path: Path
 ) -> None:
-    one, files = plain(start), [tmp_path / f"{i}.safetensors" for i in range(3)]
-    for _ in range(2):
-        one.model(input_ids=torch.tensor([[2, 7, 8, 9]])).logits.square().mean().backward()
-        one.optimizer.step()
-    save_optimizer(one, files[0])
-    assert set(load_file(files[0])) >= {"0.exp_avg", "0.exp_avg_sq", "0.step"}
+    """Two segments by one process; by two after one; and by one after two."""
+    folders = {name: tmp_path / name for name in ("one", "one-one", "two", "one-two", "two-one")}
+    for folder in folders.values():
+        folder.mkdir()
+    segment(start, None, folders["one"], trainer_of(start))
+    in_two_processes(start, None, folders["two"])
+    segment(folders["one"], folders["one"], folders["one-one"], trainer_of(folders["one"]))
+    in_two_processes(folders["one"], folders["one"], folders["one-two"])
+    segment(folders["two"], folders["two"], folders["two-one"], trainer_of(folders["two"]))
+    for name, expected in (("two", "one"), ("one-two", "one-one"), ("two-one", "one-one")):
+        for file in ("optimizer", "model.safetensors"):
+            same(folders[expected] / file, folders[name] / file, rtol=1e-4, atol=1e-6)
+    moved = load_file(folders["one-two"] / "model.safetensors")
+    there = load_file(start / "model.safetensors")
+    assert all(not torch.equal(weight, there[name]) for name, weight in moved.items())
 
-    spread = ZeRO(monkeypatch).trainer(start)
-    begin(spread, start, files[0])
-    save_optimizer(spread, files[1])
-    same(files[0], files[1])
 
-    again = plain(start)
-    begin(again, start, files[1])
-    save_optimizer(again, files[2])
-    same(files[0], files[2])
-
-
-def test_under_zero3_what_was_learned_is_kept_in_float32(
-    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_gone_on_from_is_float32_and_the_end_is_in_the_profiles_format(
+    start: Path, tmp_path: Path
 ) -> None:
-    """The model's own weights are bfloat16, of which 1e-5 beside 0.3 would be rounded away."""
-    zero = ZeRO(monkeypatch)
-    trainer = zero.trainer(start)
-    begin(trainer, start, None)
-    for parameter in zero.weights:
-        zero.weights[parameter] = zero.weights[parameter] + 1e-5
-    place = Placement(dtype="bfloat16")
-    save_policy(trainer, tiny_tokenizer(), start, tmp_path / "on", place, to_go_on=True)
+    """Of a bfloat16 weight of size 0.3, whose neighbours are 1e-3 apart, 1e-5 would be lost."""
+    trainer, place = trainer_of(start), Placement(dtype="bfloat16")
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter += 1e-5
+    tokenizer = load_tokenizer(start)
+    save_policy(trainer, tokenizer, start, tmp_path / "on", place, to_go_on=True)
     saved = dict(load_model(tmp_path / "on").named_parameters())
     for name, parameter in load_model(start).named_parameters():
         torch.testing.assert_close(saved[name], parameter + 1e-5, rtol=0, atol=0)
-    save_policy(trainer, tiny_tokenizer(), start, tmp_path / "end", place)
+    save_policy(trainer, tokenizer, start, tmp_path / "end", place)
     weights = load_file(tmp_path / "end" / "model.safetensors")
     assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
-
-
-def test_weights_that_the_processes_did_not_give_are_named(start: Path) -> None:
-    given = load_model(start).state_dict()
-    name = next(iter(given))
-    with pytest.raises(HarnessError, match=f"no weights for {name}"):
-        whole_model(start, {key: value for key, value in given.items() if key != name})
