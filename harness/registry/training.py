@@ -155,21 +155,6 @@ class Lora(Strict):
     """Names of the layers that get one, or all linear layers."""
 
 
-class RolloutServer(Strict):
-    """A vLLM server that generates online rollouts, on devices of its own."""
-
-    port: int | None = Field(default=None, ge=1, le=65535)
-    """Port on this machine; null for any that is free."""
-    group_port: int | None = Field(default=None, ge=1, le=65535)
-    """Port over which the trainer sends the server its weights; null for any that is free."""
-    devices: tuple[int, ...] = Field(min_length=1)
-    """Which of the stage's GPUs it runs on, counted from 0; the others train."""
-    gpu_memory: float = Field(gt=0, le=1)
-    """Share of their memory that it takes."""
-    start_s: Count
-    """Seconds that it may take to start."""
-
-
 class StageNeed(Strict):
     """What a stage needs of one node."""
 
@@ -208,19 +193,13 @@ class Hardware(Strict):
     """Implementation of attention; Gemma-2 needs `eager` for its soft-capping."""
     lora: Lora | None = None
     """Adapters; null trains all weights."""
-    rollouts: RolloutServer | None = None
-    """What generates online rollouts; null lets the trainer do it."""
+    rollouts_gpu_memory: float | None = Field(default=None, gt=0, lt=1)
+    """Share of each GPU's memory in which vLLM generates online rollouts, in the trainer's process;
+    it needs the extra `vllm`. Null lets the trainer do it."""
     stages: dict[str, StageNeed] = Field(default={})
     """What stages need, by kind, where that is not the usual."""
     asking: Count = 1
     """Most stages at once that ask creator, scorer or judge, beside those that need GPUs."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Hardware:
-        ports = self.rollouts and (self.rollouts.port, self.rollouts.group_port)
-        if ports and ports[0] is not None and ports[0] == ports[1]:
-            raise ValueError("`rollouts` uses one port twice; give `group_port` another")
-        return self
 
     def micro_batch_of(self, algorithm: str) -> int | None:
         """Return the micro-batch of an algorithm, None where only others have one."""
@@ -249,7 +228,7 @@ class Hardware(Strict):
         told = {
             "dtype": dtype,
             "attention": self.attention,
-            "rollouts": "vllm" if self.rollouts else "transformers",
+            "rollouts": "vllm" if self.rollouts_gpu_memory else "transformers",
         }
         # One process draws a step's rollouts from one sequence of random numbers; several draw each
         # rollout from its own, so that there may be any number of them.

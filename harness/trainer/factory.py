@@ -117,8 +117,6 @@ def needs_of(profile: Profile) -> Needs:
     kinds = {kind: Need(asks=kind in _ASKING) for kind in KINDS}
     for kind in (*_RUNNING, *TRAINING_KINDS):
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
-        if kind == "online" and hardware.rollouts is not None:
-            gpus += len(hardware.rollouts.devices)
         kinds[kind] = Need(threads, gpus if on_gpus else 0)
     for kind, said in hardware.stages.items():
         if kind not in kinds:

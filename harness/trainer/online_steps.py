@@ -45,7 +45,7 @@ from harness.trainer.steps import (
     user,
 )
 from harness.training.distributed import SharedPolicy, is_first
-from harness.training.launch import Metrics, launch, rollout_server, split_gpus, with_ports
+from harness.training.launch import Metrics, launch
 from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, train_segment
 from harness.training.placement import PLAIN, Placement, one_device
 from harness.worlds.embedded.choosing import OracleValue
@@ -113,16 +113,14 @@ def train_here(ctx: StageContext, place: Placement) -> None:
 def placed(ctx: StageContext) -> Iterator[tuple[Placement, Path | None]]:
     """Yield how the stage is laid on this machine, and a working folder that this process holds.
 
-    A server for rollouts lasts as long as the block. The folder is None where none is needed.
+    The folder is None where none is needed.
     """
     numerics = cast(dict[str, Any] | None, ctx.settings.get("numerics"))
     if numerics is None:
         yield PLAIN, None
         return
     hardware, unfinished = hardware_for_training(ctx)
-    shared, server, gpus = hardware.devices > 1, hardware.rollouts, ""
-    if server is not None:
-        server, gpus = with_ports(server), split_gpus(server)
+    shared = hardware.devices > 1
     place = Placement(
         device="cuda" if shared else one_device(),
         devices=hardware.devices,
@@ -131,19 +129,13 @@ def placed(ctx: StageContext) -> Iterator[tuple[Placement, Path | None]]:
         micro_batch=hardware.micro_batch_of(str(ctx.settings["algorithm"])),
         gradient_checkpointing=hardware.gradient_checkpointing,
         shared=shared,
-        server=server,
+        rollouts_gpu_memory=hardware.rollouts_gpu_memory,
     )
-    if server is None and not shared:
+    if not shared:
         yield place, None
         return
     with held(unfinished) as work:
-        if server is None:
-            yield place, work
-            return
-        longest = cast(dict[str, int], ctx.settings["training"])["max_length"]
-        policy = _policy(ctx)
-        with rollout_server(server, policy, work, dtype=place.dtype, max_length=longest, gpus=gpus):
-            yield place, work
+        yield place, work
 
 
 def _policy(ctx: StageContext) -> Path:

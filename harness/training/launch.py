@@ -21,12 +21,6 @@ if it had not been disturbed: it takes the same pairs in the same order, and the
 updates that are done again are dropped first. One checkpoint is kept. The trainer writes optimizer
 state and schedule as torch's pickles, and transformers reads them back with `weights_only`. They
 never leave the folder of the stage that wrote them.
-
-A vLLM server for online rollouts is run likewise: vLLM's own with the flags that TRL's trainers
-need to send it weights, which TRL itself puts together. It runs on GPUs of its own, in the
-environment of the training, because TRL's client imports vllm (extra `vllm`). It has not been
-executed so far, as no machine with two GPUs and vllm was at hand; its command and the trainers'
-arguments are checked against the installed TRL.
 """
 
 from __future__ import annotations
@@ -34,12 +28,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -52,13 +45,12 @@ from harness.project import PACKAGE
 from harness.registry.documents import read_yaml
 from harness.registry.training import (
     Hardware,
-    RolloutServer,
     configuration_file,
     shipped_configurations,
 )
 from harness.runtime.files import disk_full, write_whole
 from harness.runtime.leases import held
-from harness.runtime.processes import HOST, Program, free_port, running
+from harness.runtime.processes import Program, running
 from harness.runtime.stage import Point, ProgressWriter, StageContext, line_of, point_of
 from harness.training.placement import FULL, PATIENCE_S, Placement, accumulation
 
@@ -68,7 +60,6 @@ Points = list[Point]
 
 JOB = "job.json"
 LOG = "training.log"
-SERVER_LOG = "rollout-server.log"
 LAYOUT = "layout.json"
 SUMMARY = "summary.json"
 FAILURE = "failure.json"
@@ -76,7 +67,6 @@ CURVES = "curves.jsonl"
 WHOLE = "whole"
 
 _FOLLOW_S = 0.2
-_GRACE_S = 3.0
 
 
 KINDS = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP")
@@ -349,103 +339,6 @@ def rewind_curves(work: Path, step: int) -> Points:
 def curves(work: Path) -> ProgressWriter:
     """Return what adds points to the curves."""
     return ProgressWriter(work, CURVES)
-
-
-# A server for rollouts.
-
-
-@contextmanager
-def rollout_server(
-    server: RolloutServer, policy: Path, work: Path, *, dtype: str, max_length: int, gpus: str
-) -> Iterator[None]:
-    """Run a server with ports on some GPUs while the block lasts; it answers by then.
-
-    The GPUs are named as `CUDA_VISIBLE_DEVICES` does. It loads the policy, and the trainer sends
-    newer weights. The working folder, held by this process, receives the log.
-    """
-    check(server)
-    command = serve(server, policy, dtype=dtype, max_length=max_length)
-    assert server.port is not None, "a server is started with ports"
-    variables = os.environ | environment(gpus)
-    with running("the vLLM server for rollouts", command, work / SERVER_LOG, variables) as program:
-        hint = ", so raise `hardware.rollouts.start_s` where it only needs more time"
-        program.wait_until_healthy(server.port, server.start_s, hint)
-        try:
-            yield
-        except Exception as error:
-            if program.dies(_GRACE_S):  # it may just be ending
-                raise program.died("in the middle") from error
-            raise
-
-
-def with_ports(server: RolloutServer) -> RolloutServer:
-    """Return a server with ports that are free, where it has none of its own."""
-    ports = {"port": server.port or free_port(), "group_port": server.group_port or free_port()}
-    return server.model_copy(update=ports)
-
-
-def split_gpus(server: RolloutServer) -> str:
-    """Take a server's GPUs from those of this process, before anything here has used one.
-
-    Whoever started this process says which GPUs it has, in `CUDA_VISIBLE_DEVICES`; where nobody
-    does, GPUs are numbered as the machine does, and the training finds its own.
-    """
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return ",".join(map(str, server.devices))
-    there = [name for name in named.split(",") if name]
-    if max(server.devices) >= len(there):
-        raise UserError(
-            f"`hardware.rollouts.devices` names GPU {max(server.devices)}, and the stage has "
-            f"{len(there)}: count from 0, and give `hardware.stages.online.gpus` enough."
-        )
-    left = [name for number, name in enumerate(there) if number not in server.devices]
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(left)
-    return ",".join(there[number] for number in server.devices)
-
-
-def check(server: RolloutServer) -> None:
-    """Check that a server can be started."""
-    if not (_installed("vllm") and _installed("requests")):
-        raise UserError(
-            "`hardware.rollouts` needs the library vllm in the environment of the training: "
-            "install it with `python -m pip install -e '.[vllm]'`, or let the trainer generate by "
-            "leaving `rollouts` out."
-        )
-    for name, port in (("port", server.port), ("group_port", server.group_port)):
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port or 0))
-            except OSError as error:
-                raise UserError(
-                    f"port {port} of `hardware.rollouts.{name}` cannot be used ({error.strerror}): "
-                    "give another one."
-                ) from error
-
-
-def serve(server: RolloutServer, policy: Path, *, dtype: str, max_length: int) -> list[str]:
-    """Return the command that serves a policy as TRL's trainers need it."""
-    from trl.scripts.vllm_serve import ScriptArguments, build_command
-
-    arguments = ScriptArguments(
-        model=str(policy),
-        host=HOST,
-        port=server.port,
-        tensor_parallel_size=len(server.devices),
-        gpu_memory_utilization=server.gpu_memory,
-        dtype=dtype,
-        max_model_len=max_length,
-    )
-    command: list[str] = build_command(arguments)
-    return command
-
-
-def environment(gpus: str) -> dict[str, str]:
-    """Return the variables of a server on some GPUs."""
-    return {
-        "CUDA_VISIBLE_DEVICES": gpus,
-        "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints that take weights
-    }
 
 
 if __name__ == "__main__":

@@ -17,20 +17,21 @@ Attention is the profile's: Gemma-2's soft-capping is there in the eager impleme
 Online. The rollouts of a step are cut into a share for each device. RLOO can cut a share into
 micro-batches, all of which see the same rollouts and together take one optimiser step; online DPO
 rolls out and learns in one pass, so a share of its mini-batch is taken whole. Rollouts come from
-the trainer's own model, or from a vLLM server (`launch.rollout_server`) through TRL's integration:
-TRL sends it the weights before each step, and decides how requests are put.
+the trainer's own model, or from vLLM in the trainer's process, through TRL's integration: TRL hands
+it the weights before each step, and decides how requests are put. That has not been executed so
+far, as no machine with a GPU and vllm was at hand; TRL's configurations take the arguments.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from harness.errors import UserError
-from harness.registry.training import Lora, RolloutServer
-from harness.runtime.processes import HOST
+from harness.registry.training import Lora
 from harness.strict import Strict
 
 Row = TypeVar("Row")
@@ -73,8 +74,8 @@ class Placement(Strict):
     """Pairs or rollouts for one forward pass on a device; None takes its whole share of a step."""
     shared: bool = False
     """Online: whether each rollout has random numbers of its own, as several processes need."""
-    server: RolloutServer | None = None
-    """Online: what generates rollouts; None is the trainer's own model."""
+    rollouts_gpu_memory: float | None = None
+    """Online: share of a GPU's memory in which vLLM rolls out; None is the trainer's own model."""
 
     def arguments(self, scratch: str) -> dict[str, Any]:
         """Return the arguments that all of TRL's trainers take: quiet, and without other files."""
@@ -99,13 +100,17 @@ class Placement(Strict):
             }
         if self.shared:
             arguments["ddp_timeout"] = PATIENCE_S
-        if self.server is not None:
+        if self.rollouts_gpu_memory is not None:
+            if find_spec("vllm") is None:
+                raise UserError(
+                    "`hardware.rollouts_gpu_memory` needs the library vllm in the environment of "
+                    "the training: install it with `python -m pip install -e '.[vllm]'`, or leave "
+                    "it out to let the trainer generate."
+                )
             arguments |= {
                 "use_vllm": True,
-                "vllm_mode": "server",
-                "vllm_server_base_url": f"http://{HOST}:{self.server.port}",
-                "vllm_server_timeout": float(self.server.start_s),
-                "vllm_group_port": self.server.group_port,
+                "vllm_mode": "colocate",
+                "vllm_gpu_memory_utilization": self.rollouts_gpu_memory,
             }
         return arguments
 

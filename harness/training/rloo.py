@@ -38,6 +38,7 @@ class RLOO(OnlineAlgorithm):
             **setup.place.batches(self.minibatch * self.rollouts),
             num_generations=self.rollouts,
             max_completion_length=self.max_new_tokens,
+            vllm_max_model_length=self.max_length,
         )
         trained = setup.load()
         # TRL loads the reference from where the policy says it came from.

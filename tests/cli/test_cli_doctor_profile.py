@@ -17,7 +17,6 @@ from harness import preflight
 from harness.errors import HarnessError
 from harness.evaluation.calibration import Calibration, record_path
 from harness.registry.profile import load_profiles
-from harness.training import launch
 
 PAPER = ("doctor", "--profile", "paper")
 KEY = "sk-very-secret-0123456789"

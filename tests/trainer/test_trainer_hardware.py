@@ -97,11 +97,9 @@ def test_what_changes_numbers_is(changes: dict[str, Any], micro: Profile) -> Non
 
 
 def test_who_generates_online_rollouts_is_identity(micro: Profile) -> None:
-    server = {"port": 1, "group_port": 2, "devices": [1], "gpu_memory": 0.5, "start_s": 1}
-    other = server | {"port": 3, "devices": [2, 3], "gpu_memory": 0.9}
     fingerprints = [
-        training(on(micro, rollouts=rollouts), RLOO).fingerprint
-        for rollouts in (None, server, other)
+        training(on(micro, rollouts_gpu_memory=share), RLOO).fingerprint
+        for share in (None, 0.3, 0.5)
     ]
     assert fingerprints[0] != fingerprints[1] == fingerprints[2]
     told = training(on(micro), RLOO).settings["numerics"]
@@ -148,18 +146,7 @@ def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
         ({"attention": "fast"}, "attention"),
         ({"micro_batch": 0}, "micro_batch"),
         ({"lora": {"rank": 8}}, "alpha"),
-        (
-            {
-                "rollouts": {
-                    "port": 1,
-                    "group_port": 1,
-                    "devices": [1],
-                    "gpu_memory": 1,
-                    "start_s": 1,
-                }
-            },
-            "one port twice",
-        ),
+        ({"rollouts_gpu_memory": 1}, "rollouts_gpu_memory"),
     ],
 )
 def test_a_wrong_declaration_is_named(changes: dict[str, Any], message: str) -> None:
@@ -191,7 +178,7 @@ def test_an_online_stage_is_laid_as_the_profile_says(micro: Profile, tmp_path: P
     with placed(ctx) as (place, work):
         assert (place.dtype, place.attention, place.micro_batch) == ("bfloat16", "eager", 6)
         assert place.gradient_checkpointing
-        assert place.server is None
+        assert place.rollouts_gpu_memory is None
         assert (place.shared, work) == (False, None)
     with placed(StageContext(training(micro, RLOO).settings, {}, tmp_path, 1)) as (place, _):
         assert place is PLAIN

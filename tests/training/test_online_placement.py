@@ -1,16 +1,9 @@
-"""Laws of online training of large models: micro-batches, bfloat16, and the server's arguments."""
+"""Laws of online training of large models: micro-batches, bfloat16, and vLLM's arguments."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
-import socket
-import sys
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 import torch
@@ -20,16 +13,11 @@ from tiny_gemma import build_tiny_gemma
 from trl.trainer.rloo_config import RLOOConfig
 
 from harness.errors import HarnessError, UserError
-from harness.registry.training import RolloutServer
-from harness.runtime.leases import held
-from harness.training import launch
 from harness.training.experimental import OnlineDPOConfig
 from harness.training.oaif import OAIF
 from harness.training.online import OnlineAlgorithm, Segment, train_segment
 from harness.training.placement import Placement, one_device
 from harness.training.rloo import RLOO
-
-SERVER = RolloutServer(port=18431, group_port=18432, devices=(1, 2), gpu_memory=0.9, start_s=600)
 
 
 @pytest.fixture(scope="module")
@@ -123,151 +111,31 @@ def test_several_visible_gpus_are_the_users_error(monkeypatch: pytest.MonkeyPatc
         one_device()
 
 
-# The server. Nothing is served here: what is checked is what the installed TRL takes.
+# vLLM in the trainer. It is not started here: what is checked is what the installed TRL takes.
 
 
 @pytest.mark.parametrize("kind", [RLOOConfig, OnlineDPOConfig])
-def test_trls_configurations_take_the_servers_arguments(kind: Any, tmp_path: Path) -> None:
-    place = Placement(server=SERVER)
-    arguments = of_tests(RLOO).arguments(Segment(1, 2), str(tmp_path), place)
+def test_trls_configurations_take_what_vllm_is_to_do(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.training.placement.find_spec", lambda name: name)
+    arguments = of_tests(RLOO).arguments(
+        Segment(1, 2), str(tmp_path), Placement(rollouts_gpu_memory=0.3)
+    )
     sizes = {"per_device_train_batch_size": 4}
     if kind is RLOOConfig:
         sizes["num_generations"] = 2
     config = kind(**arguments, **sizes)
-    assert (config.use_vllm, config.vllm_mode) == (True, "server")
-    assert config.vllm_server_base_url == "http://127.0.0.1:18431"
-    assert (config.vllm_group_port, config.vllm_server_timeout) == (18432, 600.0)
+    assert (config.use_vllm, config.vllm_mode) == (True, "colocate")
+    assert config.vllm_gpu_memory_utilization == 0.3
     assert config.top_k == 0  # nothing is cut off by rank
     plain = of_tests(RLOO).arguments(Segment(1, 2), str(tmp_path), Placement())
     assert not kind(**plain, **sizes).use_vllm
 
 
-def test_the_server_listens_here_only_and_takes_weights(tmp_path: Path) -> None:
-    command = launch.serve(SERVER, tmp_path, dtype="bfloat16", max_length=2048)
-    given = dict(itertools.pairwise(command))
-    assert given["serve"] == str(tmp_path)
-    assert (given["--host"], given["--port"]) == ("127.0.0.1", "18431")
-    assert given["--tensor-parallel-size"] == "2"
-    assert (given["--dtype"], given["--max-model-len"]) == ("bfloat16", "2048")
-    assert json.loads(given["--weight-transfer-config"]) == {"backend": "nccl"}
-    assert "--trust-remote-code" not in command
-    assert launch.environment("1,2") == {
-        "CUDA_VISIBLE_DEVICES": "1,2",
-        "VLLM_SERVER_DEV_MODE": "1",
-    }
-
-
-def test_a_server_has_some_of_the_gpus_that_the_stage_was_given(
+def test_rollouts_by_vllm_without_it_are_the_users_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7")
-    assert launch.split_gpus(SERVER) == "5,7"
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
-    with pytest.raises(UserError, match="names GPU 2, and the stage has 1"):
-        launch.split_gpus(SERVER)
-
-
-def test_a_server_without_ports_takes_free_ones() -> None:
-    free = launch.with_ports(SERVER.model_copy(update={"port": None}))
-    assert (free.port is not None, free.group_port) == (True, 18432)
-
-
-def test_a_server_without_vllm_is_the_users_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launch, "_installed", lambda name: False)
+    monkeypatch.setattr("harness.training.placement.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs the library vllm .*-e '\.\[vllm\]'"):
-        launch.check(SERVER)
-
-
-def test_a_port_that_is_taken_is_the_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_installed", lambda name: True)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        busy = SERVER.model_copy(update={"port": port})
-        with pytest.raises(UserError, match=f"port {port} of `hardware.rollouts.port`"):
-            launch.check(busy)
-
-
-STAND_IN = """
-import http.server, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        if self.path == "/die":
-            print("no such device", flush=True)
-            import os
-            os._exit(3)
-    def log_message(self, *args):
-        pass
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
-"""Answers like a healthy server, and dies when told to."""
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Serve with a program given as text, on a free port."""
-
-    def use(program: str, **changes: Any) -> RolloutServer:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [sys.executable, "-c", program, str(port)]
-        monkeypatch.setattr(launch, "check", lambda server: None)
-        monkeypatch.setattr(launch, "serve", lambda *args, **kwargs: command)
-        return SERVER.model_copy(update={"port": port} | changes)
-
-    return use
-
-
-def serving(server: RolloutServer, policy: Path, work: Path) -> Any:
-    return launch.rollout_server(server, policy, work, dtype="float32", max_length=8, gpus="1,2")
-
-
-def test_a_server_is_there_while_the_training_lasts(served: Any, tmp_path: Path) -> None:
-    server = served(STAND_IN)
-    with (
-        held(tmp_path / "work") as work,
-        serving(server, tmp_path, work),
-        urlopen(f"http://127.0.0.1:{server.port}/health") as answer,
-    ):
-        assert answer.status == 200
-    with pytest.raises(URLError):
-        urlopen(f"http://127.0.0.1:{server.port}/health")
-
-
-def use_and_lose(at: RolloutServer) -> None:
-    urlopen(f"http://127.0.0.1:{at.port}/die").close()
-    raise ConnectionError("refused")
-
-
-def test_a_server_that_dies_is_why_the_training_failed(served: Any, tmp_path: Path) -> None:
-    server = served(STAND_IN)
-    with (
-        pytest.raises(HarnessError, match=r"exit code 3\); its last words: no such device"),
-        held(tmp_path / "work") as work,
-        serving(server, tmp_path, work),
-    ):
-        use_and_lose(server)
-
-
-def test_a_server_that_does_not_start_is_not_waited_for(served: Any, tmp_path: Path) -> None:
-    for program, changes, message in (
-        (
-            "print('no memory'); raise SystemExit(4)",
-            {},
-            r"code 4\); its last words: no memory",
-        ),
-        ("import time; time.sleep(200)", {"start_s": 1}, "was not ready after 1 s"),
-    ):
-        server = served(program, **changes)
-        with (
-            pytest.raises(HarnessError, match=message),
-            held(tmp_path / "work") as work,
-            serving(server, tmp_path, work),
-        ):
-            raise AssertionError("it never answered")
+        Placement(rollouts_gpu_memory=0.3).arguments("scratch")
