@@ -32,12 +32,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFast
 
-from harness.inference.environment import installed
 from harness.inference.request import Answered, Engine, Renderer, Request, Sampling
 from harness.inference.solver import opening
 from harness.inference.transformers_engine import TransformersEngine, transformers_engine
 from harness.models.loading import batches_by_length, fastest_device, pad
 from harness.quiet import silence
+from harness.serving.engines import installed
 
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {

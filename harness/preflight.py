@@ -306,7 +306,7 @@ def _packages(demand: Demand) -> Iterator[Requirement]:
 
 
 def _engine(engine: str) -> Requirement:
-    from harness.inference.environment import installed
+    from harness.serving.engines import installed
 
     what = f"engine {engine}"
     variable = f"HARNESS_{engine.upper()}_PYTHON"
@@ -407,9 +407,9 @@ def check_engine(
     Another policy than the base one may be named. Without a tolerance in nats, that of the number
     format holds.
     """
-    from harness.inference.environment import identity
     from harness.inference.logprob_check import measure
     from harness.inference.solver import opening
+    from harness.serving.engines import identity
 
     engine, world = identity(profile.engine), lookup.world_of(profile)
     base = world.policy() if policy is None else policy.name

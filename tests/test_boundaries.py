@@ -24,7 +24,7 @@ LAYERS = (
     {"project", "quiet", "strict", "words"},
     {"extensions"},  # what plug-ins add, by name
     {"registry", "runtime", "statistics"},  # the runtime runs stages and knows no kind of them
-    {"endpoint"},  # the one place that sends requests
+    {"endpoint", "serving"},  # the one place that sends requests; servers of our own
     {"eva", "models"},
     {"evaluation", "inference"},  # have what `models` loads answer, for a judge or by any engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
@@ -45,7 +45,7 @@ HOMES = {
     "trl": {"training"},
     "mlflow": {"tracking"},
     "optuna": {"sweep"},
-    "vllm": {"inference"},
+    "vllm": set(),
     "sglang": set(),
     "ray": {"runtime"},
     "datasets": {"training", "worlds/real"},
@@ -69,6 +69,7 @@ LIGHT = (
     "harness.report",
     "harness.runtime",
     "harness.selection",
+    "harness.serving",
     "harness.statistics",
     "harness.worlds.real",
 )
@@ -79,7 +80,6 @@ LIGHT_MODULES = (
     "harness.api",
     "harness.export",
     "harness.extensions",
-    "harness.inference.environment",
     "harness.preflight",
     "harness.tracking",
     "harness.trainer.plan",

@@ -1,25 +1,14 @@
-"""Engines beside the model in this process: vLLM, SGLang, and any server of OpenAI's completions.
+"""Engines that are servers: vLLM, SGLang, and any other that speaks OpenAI's completions.
 
-*Over HTTP* prompts are token ids. Each answer is a request of its own with a seed of its own, so
-neither the order of the requests nor their number at once decides a draw. `top_k` is always sent,
-because servers have defaults of their own. Where the server tells which prompt it read, that is
-compared with what it was sent: a second BOS would be seen there.
-
-*Servers of our own.* vLLM and SGLang take sampling defaults from the model's
-`generation_config.json` unless told otherwise, which would change what a request leaves out; both
-are told to take none. SGLang gives requests random numbers of their own only when it is started for
-deterministic inference. `HARNESS_VLLM_ARGS` and `HARNESS_SGLANG_ARGS` hold further arguments.
-
-*vLLM in this process*, where it is installed beside the training. Requests are handed over all at
-once and vLLM batches them as it likes; answers are taken as they are finished. vLLM computes in
-processes that it starts itself; they end with the block, and with this process if that is killed.
+Prompts are token ids. Each answer is a request of its own with a seed of its own, so neither the
+order of the requests nor their number at once decides a draw. `top_k` is always sent, because
+servers have defaults of their own. Where the server tells which prompt it read, that is compared
+with what it was sent: a second BOS would be seen there. Servers of our own are started by
+`harness.serving`.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -31,10 +20,10 @@ from pydantic import BaseModel, Field, ValidationError
 from harness.endpoint.connection import Connection
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json
-from harness.inference.environment import Installed
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
-from harness.quiet import QUIET
-from harness.runtime.processes import HOST, Program, free_port, running, watchdog
+from harness.runtime.processes import Program
+from harness.serving.engines import Installed, Model
+from harness.serving.server import serving
 
 if TYPE_CHECKING:
     import openai
@@ -261,200 +250,28 @@ def until_stop(tokens: Sequence[int], stops: Collection[int]) -> tuple[int, ...]
     return tuple(tokens[:end])
 
 
-SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Ends of names of environment variables that a server is not given."""
-
-
 @contextmanager
 def served_engine(
     installed: Installed,
-    folder: Path,
+    model: Model,
     renderer: Renderer,
     *,
-    dtype: str,
     concurrency: int,
     log: Path,
-    gpus: int = 1,
-    copies: int = 1,
 ) -> Iterator[CompletionsEngine]:
-    """Start an engine's server on a policy and yield the engine; the server ends with the block.
-
-    The policy is spread over the GPUs, or so many copies of it, which share the requests.
-    """
-    name, port = f"policy-{uuid.uuid4().hex[:8]}", free_port()
-    arguments = ARGUMENTS[installed.name](folder, name, dtype, renderer.context)
-    command = [
-        installed.python or sys.executable,
-        *("-m", MODULES[installed.name]),
-        *("--host", HOST, "--port", str(port)),
-        *arguments,
-        *spread(installed, gpus, copies),
-        *installed.arguments,
-    ]
-    with running(f"the engine {installed.identity}", command, log, environment()) as server:
-        server.wait_until_healthy(port)
+    """Start a server on a policy and yield its engine; the server ends with the block."""
+    with serving(installed, model, log) as server:
         engine = CompletionsEngine(
-            f"http://{HOST}:{port}/v1",
-            name,
+            server.url,
+            server.model,
             renderer,
             concurrency=concurrency,
             no_cut=NO_CUT[installed.name],
-            server=server,
+            server=server.program,
         )
         engine.check_model(f"the engine {installed.identity}")
         yield engine
 
 
-def vllm_arguments(folder: Path, name: str, dtype: str, context: int) -> list[str]:
-    """Return vLLM's arguments, in process and as a server."""
-    return [
-        *("--model", str(folder), "--served-model-name", name),
-        *("--dtype", dtype, "--max-model-len", str(context)),
-        *("--generation-config", "vllm", "--seed", "0"),
-    ]
-
-
-def sglang_arguments(folder: Path, name: str, dtype: str, context: int) -> list[str]:
-    """Return SGLang's arguments."""
-    return [
-        *("--model-path", str(folder), "--served-model-name", name),
-        *("--dtype", dtype, "--context-length", str(context)),
-        *("--sampling-defaults", "openai", "--random-seed", "0"),
-        "--enable-deterministic-inference",
-    ]
-
-
-ARGUMENTS = {"vllm": vllm_arguments, "sglang": sglang_arguments}
-MODULES = {"vllm": "vllm.entrypoints.openai.api_server", "sglang": "sglang.launch_server"}
 NO_CUT: Mapping[str, int] = {"vllm": 0, "sglang": -1}
 """What `top_k` means all tokens."""
-
-
-def environment() -> dict[str, str]:
-    """Return a server's environment variables: ours, quiet and without secrets.
-
-    SGLang tells the log-probabilities of the model as it is only when a variable says so.
-    """
-    ours = {k: v for k, v in os.environ.items() if not k.upper().endswith(SECRETS)}
-    return {**QUIET, **ours, "SGLANG_RETURN_ORIGINAL_LOGPROB": "1"}
-
-
-def spread(installed: Installed, gpus: int, copies: int = 1) -> list[str]:
-    """Return the arguments that lay copies of a model on GPUs, unless the user's own say how."""
-    own = {argument.partition("=")[0].replace("_", "-") for argument in installed.arguments}
-    names = SPREADING[installed.name]
-    if own & set(names):
-        return []
-    sizes = zip(names, (gpus // copies, copies), strict=False)
-    return [part for name, size in sizes if size > 1 for part in (name, str(size))]
-
-
-SPREADING = {
-    "vllm": ("--tensor-parallel-size", "--data-parallel-size", "-tp", "-dp"),
-    "sglang": ("--tensor-parallel-size", "--data-parallel-size", "--tp-size", "--tp", "--dp-size"),
-}
-"""Arguments that say how a model is laid on several GPUs: the first spreads each of its layers over
-so many, the second has so many copies share the requests."""
-
-
-@contextmanager
-def vllm_engine(
-    installed: Installed, folder: Path, renderer: Renderer, *, dtype: str, gpus: int = 1
-) -> Iterator[VllmEngine]:
-    """Load a policy into vLLM, spread over GPUs, and yield the engine.
-
-    Its processes end with the block.
-    """
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-    from vllm.v1.engine.llm_engine import LLMEngine
-
-    settled = vllm_arguments(folder, "policy", dtype, renderer.context)
-    arguments = [*settled, *spread(installed, gpus), *installed.arguments]
-    parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
-    try:
-        chosen = EngineArgs.from_cli_args(parser.parse_args(arguments))
-    except SystemExit as error:  # the parser has said what it does not take
-        raise UserError(
-            f"HARNESS_VLLM_ARGS holds arguments that {installed.identity} does not take: "
-            f"{' '.join(installed.arguments)}"
-        ) from error
-    with watchdog():
-        try:
-            engine = LLMEngine.from_engine_args(chosen, enable_multiprocessing=True)
-        except (RuntimeError, ValueError) as error:
-            [why, *_] = str(error).splitlines() or [repr(error)]
-            raise HarnessError(
-                f"the engine {installed.identity} could not start on {folder}: {why}"
-            ) from error
-        try:
-            yield VllmEngine(engine, renderer, installed.identity)
-        finally:
-            engine.engine_core.shutdown()
-
-
-class VllmEngine:
-    """Answers prompts with vLLM in this process."""
-
-    def __init__(self, engine: Any, renderer: Renderer, identity: str) -> None:
-        """Answer with an engine of vLLM."""
-        self._engine = engine
-        self._renderer = renderer
-        self._identity = identity
-
-    def answer(
-        self,
-        asked: Sequence[Request],
-        sampling: Sampling,
-        deliver: Callable[[Answered], None],
-        done: Collection[int] = (),
-    ) -> None:
-        """Answer prompts, as many at once as vLLM sees fit; see `Engine`.
-
-        Raises:
-            HarnessError: vLLM died.
-        """
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        unfinished = _Unfinished(asked, done, deliver)
-        try:
-            for one, sample in unfinished.wanted:
-                prompt = {"prompt_token_ids": list(one.tokens)}
-                parameters = _parameters(one, sample, sampling)
-                self._engine.add_request(f"{one.position}-{sample}", prompt, parameters)
-            while self._engine.has_unfinished_requests():
-                for output in self._engine.step():
-                    if not output.finished:
-                        continue
-                    position, sample = map(int, output.request_id.split("-"))
-                    answer = self._sample(output.outputs[0], sampling)
-                    unfinished.add(position, sample, answer)
-        except EngineDeadError as error:
-            raise HarnessError(
-                f"the engine {self._identity} died in the middle; its last words are in the log of "
-                "this worker"
-            ) from error
-
-    def _sample(self, output: Any, sampling: Sampling) -> Sample:
-        tokens = until_stop(output.token_ids, sampling.stops)
-        scores: tuple[float, ...] = ()
-        if sampling.log_probabilities:
-            told = zip(tokens, output.logprobs, strict=False)
-            scores = tuple(float(step[token].logprob) for token, step in told)
-        return Sample(self._renderer.text(tokens), len(tokens), tokens, scores)
-
-
-def _parameters(one: Request, sample: int, sampling: Sampling) -> Any:
-    from vllm import SamplingParams
-
-    return SamplingParams(
-        n=1,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=NO_CUT["vllm"],
-        max_tokens=one.room,
-        seed=one.seeds[sample],
-        stop_token_ids=list(sampling.stops),
-        logprobs=0 if sampling.log_probabilities else None,
-        detokenize=False,
-    )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -26,9 +27,9 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from harness.errors import HarnessError, UserError
-from harness.inference.environment import DISTRIBUTIONS, needed
 from harness.inference.request import Answered, Engine, Renderer, Request, Sample, Sampling
 from harness.models.loading import Conversation
+from harness.serving.engines import DISTRIBUTIONS, Model, needed
 
 Opened: TypeAlias = Callable[[Renderer], AbstractContextManager[Engine]]
 """Starts an engine on the policy of a renderer; the engine ends with the context."""
@@ -224,18 +225,16 @@ def opening(
             return transformers_engine(folder, renderer, dtype=dtype, batch_size=batch_size)
         from harness.inference import served
 
-        if found.python is None and copies == 1:
-            return served.vllm_engine(found, folder, renderer, dtype=dtype, gpus=gpus)
-        return served.served_engine(
-            found,
+        model = Model(
             folder,
-            renderer,
-            dtype=dtype,
-            concurrency=batch_size * copies,
-            log=log,
+            f"policy-{uuid.uuid4().hex[:8]}",
+            dtype,
+            renderer.context,
             gpus=gpus,
             copies=copies,
         )
+        concurrency = batch_size * copies
+        return served.served_engine(found, model, renderer, concurrency=concurrency, log=log)
 
     return start
 

@@ -7,7 +7,6 @@
   this process leaks into a number; a process group of their own, so that Ctrl-C reaches us only.
   The two talk in JSON, one object a message, over a socket (`Parent` is the child's end). When the
   socket ends, be it that we closed it or were killed, the child ends.
-- Processes that a library starts inside this one end with it by a `watchdog`.
 """
 
 from __future__ import annotations
@@ -36,9 +35,6 @@ from harness.runtime.supervisor import GRACE_S
 
 HOST = "127.0.0.1"
 """Servers that we start listen on this machine only."""
-
-START_S = 1800.0
-"""Seconds until a server must be healthy: it reads tens of gigabytes and compiles kernels."""
 
 _LOOK_S = 0.2
 _CHILD_GRACE_S = 2.0
@@ -112,19 +108,22 @@ class Program:
         words = (raised[0] if raised else " | ".join(lines[-3:]) or "nothing")[:_LONGEST_QUOTE]
         return f"its last words: {words} (all of them in {self.log})"
 
-    def wait_until_healthy(self, port: int, limit_s: float = START_S, hint: str = "") -> None:
-        """Wait until a server answers `GET /health`; `hint` says what to do where it takes longer.
+    def wait_until_healthy(
+        self, port: int, limit_s: float, on_wait: Callable[[float], None] = lambda seconds: None
+    ) -> None:
+        """Wait until a server answers `GET /health`; `on_wait` gets the seconds so far.
 
         Raises:
             HarnessError: it died, or took longer than the limit.
         """
-        end = time.monotonic() + limit_s
+        begun = time.monotonic()
         while not _healthy(port):
+            on_wait(time.monotonic() - begun)
             if self.exit_code is not None:
                 raise self.died("before it was ready")
-            if time.monotonic() > end:
+            if time.monotonic() > begun + limit_s:
                 raise HarnessError(
-                    f"{self.name} was not ready after {limit_s:g} s{hint}; {self.quoted()}"
+                    f"{self.name} was not ready after {limit_s:g} s; {self.quoted()}"
                 )
             time.sleep(_LOOK_S)
 
@@ -148,24 +147,6 @@ def running(
         yield program
     finally:
         program.stop()
-
-
-@contextmanager
-def watchdog() -> Iterator[None]:
-    """Have the processes that are started in the block end if ours is killed in it."""
-    guard = subprocess.Popen(
-        _supervisor(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert guard.stdout is not None
-    try:
-        guard.stdout.readline()
-        yield
-    finally:
-        guard.kill()
-        guard.communicate()
 
 
 def free_port() -> int:

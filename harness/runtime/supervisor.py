@@ -1,17 +1,11 @@
 """The supervisor: a small program that ends other processes when the one it serves is gone.
 
     python -P supervisor.py STARTER COMMAND...
-    python -P supervisor.py STARTER
 
-STARTER is the number of the process that starts it. With a command it runs that command until it
-ends, until the supervisor is told to stop (SIGTERM), or until the starter is gone, be it killed in
-any way. Then all that the command has started is ended, first kindly; what lost its parent in
-between has become the supervisor's own child (on Linux), so nothing gets away. The exit code is the
-command's.
-
-Without a command it looks after the processes that the starter itself has started, for libraries
-that start some in our name, and ends them when the starter dies. Whoever no longer needs it kills
-it.
+STARTER is the number of the process that starts it. It runs the command until that ends, until
+the supervisor is told to stop (SIGTERM), or until the starter is gone, be it killed in any way.
+Then all that the command has started is ended, first kindly; what lost its parent in between has
+become the supervisor's own child (on Linux), so nothing gets away. The exit code is the command's.
 
 It imports nothing of the harness, so that it starts at once, and it does not listen on a pipe:
 forked processes would hold the other end as well.
@@ -60,19 +54,6 @@ def supervise(starter: int, command: Sequence[str]) -> int:
     return 128 - code if code < 0 else code
 
 
-def watch(starter: int) -> None:
-    """End what a process has started when it dies."""
-    own = psutil.Process()
-    held: set[psutil.Process] = set()
-    os.write(1, b"ready\n")
-    while os.getppid() == starter:
-        with suppress(psutil.NoSuchProcess):
-            held.update(psutil.Process(starter).children(recursive=True))
-        held = {process for process in held if process.is_running()} - {own}
-        time.sleep(_LOOK_S)
-    end(held)
-
-
 def end(processes: Iterable[psutil.Process]) -> None:
     """End processes, first kindly; a number that is another process's by now is left alone."""
     left = list(processes)
@@ -84,6 +65,4 @@ def end(processes: Iterable[psutil.Process]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[2:]:
-        sys.exit(supervise(int(sys.argv[1]), sys.argv[2:]))
-    watch(int(sys.argv[1]))
+    sys.exit(supervise(int(sys.argv[1]), sys.argv[2:]))

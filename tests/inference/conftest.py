@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny_gemma import build_tiny_gemma
 
-from harness.inference.environment import identity
+from harness.serving.engines import identity
 
 torch.set_num_threads(1)
 

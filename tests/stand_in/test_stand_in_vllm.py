@@ -4,7 +4,7 @@
         VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=1 \
         python -m pytest -m slow tests/stand_in/test_stand_in_vllm.py
 
-`harness/inference/environments/vllm-cpu.txt` says how it is installed without a GPU. A server is
+`harness/serving/environments/vllm-cpu.txt` says how it is installed without a GPU. A server is
 started for each policy that answers; two rows and one seed have three.
 """
 

@@ -12,10 +12,10 @@ from harness import worlds
 from harness.errors import HarnessError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import BENCHMARKS
-from harness.inference.environment import identity
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Reach, RewardRole
 from harness.runtime.stage import Json, StageContext
+from harness.serving.engines import identity
 from harness.worlds import Evolver, HumanPrompts, Item, Topics, stage_io
 from harness.worlds.embedded import files, texts
 from harness.worlds.embedded import judge as oracle

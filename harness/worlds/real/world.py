@@ -21,10 +21,10 @@ from harness import worlds
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS
-from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile, Prompts
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, StageContext
+from harness.serving.engines import identity as engine_identity
 from harness.worlds import Evolver, HumanPrompts, Item, Topics
 from harness.worlds.real import benchmarks, creator, prompts, scoring
 from harness.worlds.real.models import DIGITS, access_to, folder_of, identity_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import UserError
-from harness.inference.environment import Installed
+from harness.serving.engines import Installed
 
 VLLM = Installed("vllm", "vllm 0.30.0", None)
 
