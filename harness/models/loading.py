@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
@@ -138,9 +139,40 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def stop_token_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the ids that end a completion: the end of a turn and the end of the text."""
+    """Return the ids that end a completion, as the checkpoint's `generation_config.json` has them.
+
+    The end of a turn and the end of the text always do.
+    """
     end_of_turn = tokenizer.get_vocab().get(END_OF_TURN)
-    return sorted({i for i in (end_of_turn, tokenizer.eos_token_id) if i is not None})
+    file = Path(tokenizer.name_or_path or "nowhere") / "generation_config.json"
+    told = json.loads(file.read_bytes()).get("eos_token_id") if file.is_file() else None
+    own = told if isinstance(told, list) else [told]
+    return sorted({i for i in (end_of_turn, tokenizer.eos_token_id, *own) if i is not None})
+
+
+TEMPLATE = "chat_template.jinja"
+
+
+def with_template_arguments(
+    folder: Path, arguments: Mapping[str, bool | int | float | str], out: Path
+) -> Path:
+    """Make a checkpoint of links whose chat template has arguments of its own; return its folder.
+
+    Whoever renders it has them (`enable_thinking: false`): generation, a server, the training, and
+    the checkpoint that the training leaves. An argument that is passed beside them has no effect.
+    """
+    template = load_tokenizer(folder).chat_template
+    head = "".join(f"{{% set {k} = {json.dumps(v)} %}}" for k, v in sorted(arguments.items()))
+    with TemporaryDirectory(dir=out.parent) as scratch:
+        growing = Path(scratch) / out.name
+        growing.mkdir()
+        for file in folder.iterdir():
+            if file.name != TEMPLATE:
+                (growing / file.name).symlink_to(file.resolve())
+        (growing / TEMPLATE).write_text(f"{head}{template}", encoding="utf-8")
+        if not out.is_dir():
+            growing.rename(out)
+    return out
 
 
 def tokenize(
