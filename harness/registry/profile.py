@@ -27,6 +27,7 @@ from harness.registry.recipe import (
     leaves,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
+from harness.registry.serving import Serving
 from harness.registry.training import Count, Hardware, Positive, Share, Training
 from harness.strict import Strict
 
@@ -219,6 +220,8 @@ class Profile(Strict):
     """Hyperparameters of each algorithm."""
     hardware: Hardware | None = None
     """What large models are trained on; null trains in the worker's own process, in float32."""
+    serving: Serving | None = None
+    """The servers that the harness starts for it; null where all are elsewhere."""
     benchmarks: dict[Id, Benchmark]
     """How each benchmark is answered and judged."""
 

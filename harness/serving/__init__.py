@@ -2,7 +2,22 @@
 
     engines    which engines there are, where they are installed, their command lines
     server     one server: started alone, awaited, and ended with all that it has started
+    servers    the servers of a profile's roles, shared, which take turns on the GPU
+    turns      stages ordered so that a role is loaded as rarely as can be
+
+A run holds `Servers`; `hold` gives the addresses of some roles as long as a block lasts:
+
+    with Servers(profile.serving, logs, find) as servers:
+        with servers.hold("creator", "scorer") as at:
+            ask(at["creator"].url, at["creator"].model)
+        with servers.alone():
+            train()
 
 Which engine in which version serves the policy decides numbers, and so belongs to a stage's
 identity (`engines.identity`); where it is installed and on which port it listens does not.
 """
+
+from harness.serving.servers import At, Policy, Servers
+from harness.serving.turns import Turn, turns
+
+__all__ = ["At", "Policy", "Servers", "Turn", "turns"]

@@ -11,7 +11,8 @@ equal answers. Environment variables make it misbehave:
 - `FAKE_KILLS` and `FAKE_KILLS_AFTER`: process that it kills after so many answers;
 - `FAKE_ADDS_BOS`: it puts a second BOS before the prompt;
 - `FAKE_ARGUMENTS`: file that it writes its arguments to;
-- `FAKE_CHILD`: file that it writes the process id of a child to, which sleeps.
+- `FAKE_CHILD`: file that it writes the process id of a child to, which sleeps;
+- `FAKE_STARTS`: file that it writes a line to when it begins to start and when it is ready.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             with Handler.lock:
                 Handler.not_ready -= 1
+                if Handler.not_ready == -1:
+                    note("ready")
                 self.reply(503 if Handler.not_ready >= 0 else 200, {})
         else:
             self.reply(200, {"object": "list", "data": [{"id": NAME, "object": "model"}]})
@@ -94,11 +97,21 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def note(what: str) -> None:
+    if "FAKE_STARTS" in os.environ:
+        with open(os.environ["FAKE_STARTS"], "a", encoding="utf-8") as file:
+            file.write(f"{what} {NAME} {os.getpid()}\n")
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("model", "served-model-name", "host", "port", "dtype", "max-model-len"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("generation-config", "seed", "tensor-parallel-size", "data-parallel-size"):
+    for name in (
+        *("generation-config", "seed", "tensor-parallel-size", "data-parallel-size"),
+        *("gpu-memory-utilization", "kv-cache-memory-bytes", "max-num-seqs"),
+        *("default-chat-template-kwargs", "override-generation-config"),
+    ):
         parser.add_argument(f"--{name}")
     return parser.parse_args()
 
@@ -106,6 +119,7 @@ def arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     given = arguments()
     NAME = given.served_model_name
+    note("starts")
     if "FAKE_DIES_AT_START" in os.environ:
         sys.exit("ValueError: head size 16 is not supported")
     if "FAKE_ARGUMENTS" in os.environ:

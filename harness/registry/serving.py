@@ -1,0 +1,97 @@
+"""The servers that a profile has the harness start: a role of the run, and how its model is served.
+
+What a request leaves out (template arguments, sampling, the longest sequence) changes replies, and
+`numerics` is what a stage's identity says of it. Memory and the number of sequences at once do not.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from harness.registry.training import Count, Positive
+from harness.strict import Strict
+
+Role: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
+
+TemplateArguments: TypeAlias = dict[
+    Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], bool | int | float | str
+]
+
+
+class Served(Strict):
+    """How the model of a role is served on this machine."""
+
+    engine: Literal["vllm", "sglang"]
+    """What serves it."""
+    model: str | None = None
+    """Its weights on the hub, at a commit: `owner/name@<40 digits>`. Null for the policy alone,
+    whose checkpoint each stage names."""
+    dtype: Literal["float32", "bfloat16"]
+    """Number format of its weights."""
+    max_length: Count
+    """Longest prompt and answer together, in tokens."""
+    gpu_memory: float = Field(gt=0, lt=1)
+    """Share of the GPU's memory that the server takes. Roles whose shares add up to at most 1 can
+    be served beside each other; the others take turns."""
+    cache_gb: Positive | None = None
+    """Size of the cache of keys and values, in GB of 10^9 bytes; vLLM then does not measure what is
+    free, which goes wrong beside another server. Null fills the share."""
+    at_once: Count = 256
+    """Most sequences at once."""
+    template: TemplateArguments = Field(default={})
+    """Arguments of the chat template, as in `enable_thinking: false`."""
+    sampling: dict[str, float] = Field(default={})
+    """Sampling that requests leave out, as in `top_k: 20`; the model's own file is not asked."""
+    start_s: Count = 1800
+    """Seconds that it may take to start."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Served:
+        if self.engine == "sglang" and self.cache_gb is not None:
+            raise ValueError("`cache_gb` is vLLM's; SGLang's cache fills its `gpu_memory`")
+        if self.engine == "sglang" and self.sampling:
+            raise ValueError("`sampling` is vLLM's; SGLang's chats take no defaults of ours")
+        return self
+
+    def numerics(self) -> dict[str, Any]:
+        """Return what changes replies, for the settings of a stage that asks."""
+        names = {"engine", "model", "dtype", "max_length", "template", "sampling"}
+        return self.model_dump(mode="json", include=names)
+
+    def lacking_gb(self, gpu_gb: float, weights_gb: float) -> float:
+        """Return how many GB its share lacks for its weights and its cache, if any."""
+        return max(0.0, weights_gb + (self.cache_gb or 0.0) - self.gpu_memory * gpu_gb)
+
+
+class Serving(Strict):
+    """The servers that the harness starts, shares and stops, by role; the others are elsewhere."""
+
+    policy: Served | None = None
+    """Answers training prompts and benchmarks."""
+    creator: Served | None = None
+    """Rewrites prompts."""
+    scorer: Served | None = None
+    """Scores prompts."""
+    judge: Served | None = None
+    """Judges the answers to benchmarks."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Serving:
+        for role, served in self.roles.items():
+            if (served.model is None) != (role == "policy"):
+                named = "its stages name" if role == "policy" else "`model` must name"
+                raise ValueError(f"`{role}`: {named} the checkpoint that is served")
+        return self
+
+    @property
+    def roles(self) -> dict[Role, Served]:
+        """The roles that are served here, in the order of a run."""
+        found: dict[Role, Served | None] = {
+            "policy": self.policy,
+            "creator": self.creator,
+            "scorer": self.scorer,
+            "judge": self.judge,
+        }
+        return {role: served for role, served in found.items() if served is not None}

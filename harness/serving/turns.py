@@ -1,0 +1,76 @@
+"""The order in which stages load the roles of one GPU as rarely as can be.
+
+A stage has a role: the server that it asks, or whatever else wants the GPU (`train`, `annotate`).
+Stages of a role are done one after the other as long as there are any whose inputs are there. Then
+comes the role with the stage that most others wait for, one behind the other; so what ends a run,
+its judgments, is left for when nothing else can be done.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Stage = TypeVar("Stage", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Turn(Generic[Stage]):
+    """Stages that follow each other with one role loaded; the role is None where none is."""
+
+    role: str | None
+    stages: tuple[Stage, ...]
+
+
+def turns(
+    stages: Sequence[Stage],
+    inputs: Callable[[Stage], Iterable[Stage]],
+    role: Callable[[Stage], str | None],
+) -> list[Turn[Stage]]:
+    """Order stages, each given after its inputs; inputs that are not among them are there already.
+
+    Stages without a role are done as soon as they can be. Between equals the given order decides.
+    """
+    place = {stage: number for number, stage in enumerate(stages)}
+    wanted = {stage: {each for each in inputs(stage) if each in place} for stage in stages}
+    users: dict[Stage, list[Stage]] = {stage: [] for stage in stages}
+    behind = dict.fromkeys(stages, 0)
+    for stage in reversed(stages):
+        for each in wanted[stage]:
+            users[each].append(stage)
+            behind[each] = max(behind[each], behind[stage] + 1)
+    ready: dict[str | None, list[tuple[int, Stage]]] = {}
+
+    def make_ready(stage: Stage) -> None:
+        heapq.heappush(ready.setdefault(role(stage), []), (place[stage], stage))
+
+    for stage in stages:
+        if not wanted[stage]:
+            make_ready(stage)
+    order: list[tuple[str | None, list[Stage]]] = []
+    loaded: str | None = None
+    while any(ready.values()):
+        if not ready.get(None) and not ready.get(loaded):
+            waited = {who: max(behind[s] for _, s in each) for who, each in ready.items() if each}
+            loaded = max(waited, key=lambda who: waited[who])
+        name = None if ready.get(None) else loaded
+        _, chosen = heapq.heappop(ready[name])
+        if not order or order[-1][0] != name:
+            order.append((name, []))
+        order[-1][1].append(chosen)
+        for user in users[chosen]:
+            wanted[user].discard(chosen)
+            if not wanted[user]:
+                make_ready(user)
+    return [Turn(name, tuple(each)) for name, each in order]
+
+
+def loads(order: Iterable[Turn[Stage]]) -> list[str]:
+    """Return the roles that an order loads, one after the other."""
+    found: list[str] = []
+    for turn in order:
+        if turn.role is not None and found[-1:] != [turn.role]:
+            found.append(turn.role)
+    return found

@@ -1,0 +1,274 @@
+"""Laws of a profile's servers: shared, taking turns, and none left behind, held to a stand-in."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from conftest import declared, served
+
+from harness.errors import HarnessError, UserError
+from harness.registry.serving import Serving
+from harness.serving import Policy, Servers
+
+pytestmark = pytest.mark.usefixtures("starts")
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs"
+
+
+def serve(declared: Serving, logs: Path, **more: Any) -> Servers:
+    return Servers(declared, logs, lambda model: logs / model.replace("/", "-"), **more)
+
+
+def noted(starts: Path) -> list[tuple[str, str]]:
+    """Return what the servers noted: `starts` or `ready`, and which."""
+    return [(what, name.rpartition("/")[2]) for what, name, _ in lines(starts)]
+
+
+def lines(starts: Path) -> list[list[str]]:
+    """Return the words of each line; none has been written before the first server begins."""
+    return [line.split() for line in starts.read_text().splitlines()] if starts.exists() else []
+
+
+def processes(starts: Path) -> dict[str, psutil.Process]:
+    """Return the servers that run, by name."""
+    found = {}
+    for _, name, number in lines(starts):
+        with suppress(psutil.NoSuchProcess):
+            found[name.rpartition("/")[2]] = psutil.Process(int(number))
+    return found
+
+
+def wait_for_end(number: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    try:
+        descriptor = os.pidfd_open(number)
+    except ProcessLookupError:
+        return
+    assert select.select([descriptor], [], [], 120)[0], "it did not end"
+    os.close(descriptor)
+
+
+def test_a_role_is_started_when_first_held_and_shared_until_the_end(
+    starts: Path, logs: Path
+) -> None:
+    waits: list[str] = []
+    with serve(declared(creator=0.6), logs, on_wait=lambda what, _: waits.append(what)) as servers:
+        assert noted(starts) == []
+        with servers.hold("creator") as first:
+            assert first["creator"].model == "owner/creator"
+            assert b"owner/creator" in urlopen(f"{first['creator'].url}/models").read()
+        with servers.hold("creator") as again, servers.hold("creator") as beside:
+            assert first == again == beside
+        assert noted(starts) == [("starts", "creator"), ("ready", "creator")]
+        assert [path.name for path in logs.iterdir()] == ["001-owner--creator.log"]
+    assert set(waits) == {"vllm 0.30.0 with owner/creator"}
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_an_address_in_the_environment_wins(
+    starts: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:9/v1")
+    with serve(declared(creator=0.6), logs) as servers, servers.hold("creator") as at:
+        assert at == {"creator": ("http://127.0.0.1:9/v1", "owner/creator")}
+    assert noted(starts) == []
+
+
+def test_roles_that_do_not_fit_beside_each_other_take_turns(starts: Path, logs: Path) -> None:
+    """Shares of 0.5, 0.3 and 0.7: the third needs the first one's place, which then needs both."""
+    with serve(declared(creator=0.5, scorer=0.3, judge=0.7), logs) as servers:
+        with servers.hold("creator", "scorer") as at:
+            assert list(at) == ["creator", "scorer"]
+            assert set(processes(starts)) == {"creator", "scorer"}
+        with servers.hold("judge"):
+            assert set(processes(starts)) == {"scorer", "judge"}
+        with servers.hold("creator"):
+            assert set(processes(starts)) == {"creator"}
+        with servers.alone():
+            assert processes(starts) == {}
+    loads = [name for what, name in noted(starts) if what == "starts"]
+    assert loads == ["creator", "scorer", "judge", "creator"]
+
+
+def test_who_holds_a_role_is_waited_for(starts: Path, logs: Path) -> None:
+    waits, got = threading.Event(), threading.Event()
+
+    def on_wait(what: str, seconds: float) -> None:
+        if what == "the GPU":
+            waits.set()
+
+    with serve(declared(creator=0.6, judge=0.6), logs, on_wait=on_wait) as servers:
+
+        def judge() -> None:
+            with servers.hold("judge"):
+                got.set()
+
+        with servers.hold("creator"):
+            other = threading.Thread(target=judge)
+            other.start()
+            assert waits.wait(60)
+            assert set(processes(starts)) == {"creator"}
+            assert not got.is_set()
+        other.join(120)
+        assert got.is_set()
+
+
+def test_roles_that_are_served_alike_have_one_server(starts: Path, logs: Path) -> None:
+    alike = Serving(creator=served(), scorer=served())
+    with serve(alike, logs) as servers, servers.hold("creator", "scorer") as at:
+        assert at["creator"] == at["scorer"]
+    assert len(noted(starts)) == 2
+
+
+def test_a_policy_is_served_anew_for_each_checkpoint(starts: Path, logs: Path) -> None:
+    policy = Serving(policy=served(model=None))
+    with serve(policy, logs) as servers:
+        for name in ("base", "trained"):
+            with servers.hold("policy", policy=Policy(name, logs)) as at:
+                assert at["policy"].model == name
+                assert set(processes(starts)) == {name}
+
+
+def test_what_cannot_be_served_is_one_sentence(logs: Path) -> None:
+    with serve(declared(creator=0.6, judge=0.6), logs) as servers:
+        with pytest.raises(UserError, match=r"creator and judge are needed at once and take 1\.20"):
+            servers.hold("creator", "judge").__enter__()
+        with pytest.raises(UserError, match=r"serves no scorer: .* in HARNESS_SCORER_URL"):
+            servers.hold("scorer").__enter__()
+
+
+def lose(servers: Servers, starts: Path) -> None:
+    with servers.hold("judge"):
+        processes(starts)["judge"].kill()
+        raise ConnectionError("refused")
+
+
+def test_a_server_that_dies_is_why_the_block_failed_and_is_started_again(
+    starts: Path, logs: Path
+) -> None:
+    with serve(declared(judge=0.6), logs) as servers:
+        with pytest.raises(HarnessError, match="with owner/judge died in the middle"):
+            lose(servers, starts)
+        with servers.hold("judge") as at:
+            assert urlopen(f"{at['judge'].url}/models").status == 200
+    assert [what for what, _ in noted(starts)] == ["starts", "ready"] * 2
+
+
+def test_a_server_that_does_not_start_is_quoted_and_frees_the_gpu(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(declared(judge=0.6), logs) as servers:
+        monkeypatch.setenv("FAKE_DIES_AT_START", "1")
+        with pytest.raises(HarnessError, match=r"before it was ready .*head size 16"):
+            servers.hold("judge").__enter__()
+        monkeypatch.delenv("FAKE_DIES_AT_START")
+        with servers.hold("judge"):
+            pass
+
+
+def test_the_end_does_not_wait_for_a_start(
+    starts: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NOT_READY", "1000000")
+    waits, failed = threading.Event(), list[str]()
+
+    def hold(servers: Servers) -> None:
+        try:
+            servers.hold("judge").__enter__()
+        except HarnessError as error:
+            failed.append(str(error))
+
+    with serve(declared(judge=0.6), logs, on_wait=lambda *_: waits.set()) as servers:
+        other = threading.Thread(target=hold, args=(servers,))
+        other.start()
+        assert waits.wait(60)
+    other.join(60)
+    assert failed == ["the servers are being stopped"]
+    assert processes(starts) == {}
+
+
+# Other processes.
+
+RUN = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+sys.path[:] = {path!r}
+from pathlib import Path
+from conftest import declared
+from harness.serving import Servers
+with Servers(declared(**{{sys.argv[1]: 0.6}}), Path(sys.argv[2]), Path) as servers:
+    with servers.hold(sys.argv[1]):
+        print('held', flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def run(logs: Path) -> Iterator[Any]:
+    """Return what has another process hold a role until its input ends; it says `held`."""
+    code = RUN.format(path=[*sys.path, str(Path(__file__).parent)])
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(role: str) -> subprocess.Popen[str]:
+        begun.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code, role, str(logs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        return begun[-1]
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def test_two_runs_never_start_servers_at_once(
+    starts: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NOT_READY", "3")
+    both = [run("creator"), run("judge")]
+    assert [process.stdout.readline() for process in both] == ["held\n"] * 2
+    (one, first), (two, second), (three, third), (four, fourth) = noted(starts)
+    assert (one, two, three, four) == ("starts", "ready", "starts", "ready")
+    assert first == second != third == fourth
+
+
+@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "kill -9 of the server"])
+def test_nothing_is_left_behind(
+    how: str, starts: Path, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has started a process that does not mind its parent's death, as vLLM does."""
+    monkeypatch.setenv("FAKE_CHILD", str(tmp_path / "child"))
+    holder = run("judge")
+    assert holder.stdout.readline() == "held\n"
+    child, server = int((tmp_path / "child").read_text()), processes(starts)["judge"].pid
+    assert psutil.pid_exists(child)
+    if how == "kill -9":
+        holder.kill()
+    elif how == "Ctrl-C":
+        os.killpg(holder.pid, signal.SIGINT)  # as a terminal sends it, to all in the foreground
+    else:
+        os.kill(server, signal.SIGKILL)
+    wait_for_end(server)
+    wait_for_end(child)
