@@ -119,11 +119,11 @@ class Renderer:
 
     Attributes:
         tokenizer: the policy's.
-        context: longest sequence its model reads, in tokens.
+        context: longest sequence its model reads, or is to read, in tokens.
         stops: token ids that end an answer.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, max_length: int | None = None) -> None:
         """Read a policy's configuration and tokenizer."""
         check_writes_text(folder)
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
@@ -137,7 +137,8 @@ class Renderer:
         config: Any = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-        self.context = int(config.get_text_config().max_position_embeddings)
+        reads = int(config.get_text_config().max_position_embeddings)
+        self.context = reads if max_length is None else min(reads, max_length)
         self.stops = tuple(stop_token_ids(self.tokenizer))
         self._folder = folder
 

@@ -19,7 +19,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +29,7 @@ from pydantic import BaseModel
 from harness.errors import HarnessError, UserError
 from harness.inference.request import Answered, Engine, Renderer, Request, Sample, Sampling
 from harness.models.loading import Conversation
+from harness.registry.serving import Served
 from harness.serving.engines import DISTRIBUTIONS, Model, needed
 
 Opened: TypeAlias = Callable[[Renderer], AbstractContextManager[Engine]]
@@ -107,10 +108,12 @@ class Solver:
     those `shortened`: whose answers had less room than allowed, because the context ends.
     """
 
-    def __init__(self, folder: Path, opened: Opened, keep: Path) -> None:
+    def __init__(
+        self, folder: Path, opened: Opened, keep: Path, max_length: int | None = None
+    ) -> None:
         self.asked = 0
         self.shortened = 0
-        self._renderer = Renderer(folder)
+        self._renderer = Renderer(folder, max_length)
         self._opened = opened
         self._keep = keep
         self._engine: Engine | None = None
@@ -203,11 +206,13 @@ def opening(
     place: Place | None = None,
     gpus: int = 1,
     copies: int = 1,
+    served: Served | None = None,
 ) -> Opened:
     """Return what starts the engine of an identity on a policy.
 
-    An endpoint needs the place where it is; what a server prints goes to `log`. Engines of their
-    own spread the policy over all GPUs that there are for it, or that many copies of it.
+    An endpoint needs the place where it is; what a server prints goes to `log`. Servers of our own
+    spread the policy over all GPUs that there are for it, or that many copies of it; a profile may
+    declare how it is `served` besides.
     """
     engine = engine_of(identity)
     if engine == "endpoint":
@@ -223,18 +228,21 @@ def opening(
             from harness.inference.transformers_engine import transformers_engine
 
             return transformers_engine(folder, renderer, dtype=dtype, batch_size=batch_size)
-        from harness.inference import served
+        from harness.inference.served import served_engine
 
-        model = Model(
-            folder,
-            f"policy-{uuid.uuid4().hex[:8]}",
-            dtype,
-            renderer.context,
-            gpus=gpus,
-            copies=copies,
+        name = f"policy-{uuid.uuid4().hex[:8]}"
+        model = Model(folder, name, dtype, renderer.context)
+        if served is not None:
+            model = replace(
+                Model.declared(served, folder, name), dtype=dtype, max_length=renderer.context
+            )
+        return served_engine(
+            found,
+            replace(model, gpus=gpus, copies=copies),
+            renderer,
+            concurrency=batch_size * copies,
+            log=log,
         )
-        concurrency = batch_size * copies
-        return served.served_engine(found, model, renderer, concurrency=concurrency, log=log)
 
     return start
 

@@ -117,7 +117,7 @@ class Program:
             HarnessError: it died, or took longer than the limit.
         """
         begun = time.monotonic()
-        while not _healthy(port):
+        while not is_healthy(port):
             on_wait(time.monotonic() - begun)
             if self.exit_code is not None:
                 raise self.died("before it was ready")
@@ -156,7 +156,8 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _healthy(port: int) -> bool:
+def is_healthy(port: int) -> bool:
+    """Return whether a server on this machine answers `GET /health`."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5.0)
     try:
         with suppress(OSError, http.client.HTTPException):

@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 from harness.errors import UserError
 from harness.quiet import QUIET
+from harness.registry.serving import Served
 from harness.runtime.processes import HOST
 
 EngineName = Literal["transformers", "vllm", "sglang", "endpoint"]
@@ -203,6 +204,21 @@ class Model:
     sampling: Mapping[str, float] = field(default_factory=dict)
     gpus: int = 1
     copies: int = 1
+
+    @classmethod
+    def declared(cls, served: Served, folder: Path, name: str) -> Model:
+        """Return a checkpoint served as a profile declares it."""
+        return cls(
+            folder,
+            name,
+            served.dtype,
+            served.max_length,
+            gpu_memory=served.gpu_memory,
+            cache_gb=served.cache_gb,
+            at_once=served.at_once,
+            template=served.template,
+            sampling=served.sampling,
+        )
 
 
 def command(installed: Installed, model: Model, port: int) -> list[str]:

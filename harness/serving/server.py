@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.runtime.processes import HOST, Program, free_port, running
+from harness.runtime.processes import HOST, Program, free_port, is_healthy, running
 from harness.serving.engines import Installed, Model, command, environment
 
 OnWait = Callable[[str, float], None]
@@ -43,6 +43,12 @@ class Server:
     model: str
     """Name that it serves its model under."""
     program: Program
+    port: int
+
+    @property
+    def answers(self) -> bool:
+        """Whether it does; not any more from its death on, which takes a while to be complete."""
+        return self.program.exit_code is None and is_healthy(self.port)
 
 
 @contextmanager
@@ -65,7 +71,7 @@ def serving(
             arguments = command(installed, model, port)
             program = stack.enter_context(running(name, arguments, log, environment()))
             program.wait_until_healthy(port, start_s, lambda s: on_wait(name, s))
-        yield Server(f"http://{HOST}:{port}/v1", model.name, program)
+        yield Server(f"http://{HOST}:{port}/v1", model.name, program, port)
 
 
 @contextmanager

@@ -35,7 +35,9 @@ VARIABLES: dict[Role, str] = {
 """What names the address of a role, for the harness and for the processes that it starts."""
 
 _LOOK_S = 0.2
-_TO_DIE_S = 1.0
+_TO_DIE_S = 30.0
+"""Seconds that what a killed server has started may take to end."""
+
 _ROUNDING = 1e-6
 
 
@@ -73,7 +75,8 @@ class _Loaded:
 
     @property
     def dead(self) -> bool:
-        return self.server.program.exit_code is not None
+        """Whether it has to be started again; a held one may be too busy to answer."""
+        return self.server.program.exit_code is not None or not (self.users or self.server.answers)
 
 
 class Servers:
@@ -130,7 +133,7 @@ class Servers:
             yield at
         except Exception as error:
             for each in held.values():
-                if each.server.program.dies(_TO_DIE_S):
+                if not each.server.answers and each.server.program.dies(_TO_DIE_S):
                     raise each.server.program.died("in the middle") from error
             raise
         finally:
@@ -162,17 +165,7 @@ class Servers:
             )
         served = self._declared[role]
         name, folder = self._weights(role, policy)
-        model = Model(
-            folder,
-            name,
-            served.dtype,
-            served.max_length,
-            gpu_memory=served.gpu_memory,
-            cache_gb=served.cache_gb,
-            at_once=served.at_once,
-            template=served.template,
-            sampling=served.sampling,
-        )
+        model = Model.declared(served, folder, name)
         return _Wanted(here(served.engine), model, served.start_s)
 
     def _weights(self, role: Role, policy: Policy | None) -> Policy:

@@ -20,6 +20,7 @@ from harness.errors import HarnessError, UserError
 from harness.inference.request import Answered, Request, Sample, Sampling, seed_of
 from harness.inference.served import CompletionsEngine
 from harness.inference.solver import Place, Solver, opening
+from harness.registry.serving import Served
 from harness.serving.engines import Installed, environment, spread
 
 Requests = Callable[[], list[dict[str, Any]]]
@@ -288,6 +289,32 @@ def test_copies_of_a_policy_share_the_requests_and_no_answer_depends_on_it(
         assert solving.answer(CONVERSATIONS, **SAMPLING) == alone
     given = json.loads(told.read_text())
     assert (given["tensor_parallel_size"], given["data_parallel_size"]) == ("2", "4")
+
+
+def test_a_policy_is_served_as_its_profile_declares(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt is six tokens and its words; more than two leave less than an answer may have."""
+    told = tmp_path / "arguments"
+    monkeypatch.setenv("FAKE_ARGUMENTS", str(told))
+    served = Served(
+        engine="vllm", dtype="bfloat16", max_length=20, gpu_memory=0.5, cache_gb=2, at_once=8
+    )
+    opened = opening(
+        "vllm 0.30.0", policy_path, dtype="float32", batch_size=4, log=tmp_path / "log",
+        served=served,
+    )  # fmt: skip
+    with Solver(policy_path, opened, tmp_path, max_length=20) as solving:
+        solving.answer(CONVERSATIONS, **{**SAMPLING, "n": 1})
+        assert solving.shortened == sum(len(text.split()) > 2 for text in TEXTS)
+    given = json.loads(told.read_text())
+    assert (given["gpu_memory_utilization"], given["kv_cache_memory_bytes"]) == (
+        "0.5",
+        "2000000000",
+    )
+    assert (given["max_num_seqs"], given["max_model_len"]) == ("8", "20")
+    assert given["dtype"] == "float32"  # the stage's, which is in its identity
+    assert all(len(sent["prompt"]) + sent["max_tokens"] <= 20 for sent in fake_vllm())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
-from conftest import declared, served
+from toy_servers import declared, served
 
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import Serving
@@ -210,7 +210,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 sys.path[:] = {path!r}
 from pathlib import Path
-from conftest import declared
+from toy_servers import declared
 from harness.serving import Servers
 with Servers(declared(**{{sys.argv[1]: 0.6}}), Path(sys.argv[2]), Path) as servers:
     with servers.hold(sys.argv[1]):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import served
+from toy_servers import served
 
 from harness.registry.serving import Serving
 from harness.serving.engines import Installed, Model, command
