@@ -65,7 +65,7 @@ def serving(
     Raises:
         HarnessError: It died or was not ready in time.
     """
-    port, name = free_port(), f"{installed.identity} with {model.name}"
+    port, name = free_port(), f"{model.name} on {installed.identity}"
     with ExitStack() as stack:
         with alone_on_gpus(lambda s: on_wait("another server to start", s)):
             arguments = command(installed, model, port)

@@ -179,6 +179,8 @@ class Servers:
 
     def _take(self, wanted: dict[Role, _Wanted]) -> dict[Role, _Loaded]:
         """Wait until some servers can run together, start those that do not, and hold them."""
+        if not wanted:
+            return {}
         share = _share(wanted.values())
         if share > 1 + _ROUNDING:
             raise UserError(

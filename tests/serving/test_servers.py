@@ -77,7 +77,7 @@ def test_a_role_is_started_when_first_held_and_shared_until_the_end(
             assert first == again == beside
         assert noted(starts) == [("starts", "creator"), ("ready", "creator")]
         assert [path.name for path in logs.iterdir()] == ["001-owner--creator.log"]
-    assert set(waits) == {"vllm 0.30.0 with owner/creator"}
+    assert set(waits) == {"owner/creator on vllm 0.30.0"}
     assert not psutil.Process().children(recursive=True)
 
 
@@ -163,7 +163,7 @@ def test_a_server_that_dies_is_why_the_block_failed_and_is_started_again(
     starts: Path, logs: Path
 ) -> None:
     with serve(declared(judge=0.6), logs) as servers:
-        with pytest.raises(HarnessError, match="with owner/judge died in the middle"):
+        with pytest.raises(HarnessError, match=r"owner/judge on vllm 0\.30\.0 died in the middle"):
             lose(servers, starts)
         with servers.hold("judge") as at:
             assert urlopen(f"{at['judge'].url}/models").status == 200
