@@ -42,7 +42,7 @@ class Served(Strict):
     """Most sequences at once."""
     template: TemplateArguments = Field(default={})
     """Arguments of the chat template, as in `enable_thinking: false`."""
-    sampling: dict[str, float] = Field(default={})
+    sampling: dict[str, int | float] = Field(default={})
     """Sampling that requests leave out, as in `top_k: 20`; the model's own file is not asked."""
     start_s: Count = 1800
     """Seconds that it may take to start."""

@@ -45,6 +45,13 @@ def test_vllm_is_told_all_of_the_profiles_words() -> None:
     assert json.loads(given["--override-generation-config"]) == {"top_k": 20}
 
 
+def test_whole_numbers_stay_whole_on_their_way_to_the_server() -> None:
+    """With a `top_k` of 20.0 vLLM refuses every request."""
+    words = served(sampling={"top_k": 20, "min_p": 0.5}).sampling
+    given = told("vllm", sampling=words)
+    assert given["--override-generation-config"] == '{"top_k": 20, "min_p": 0.5}'
+
+
 def test_sglang_is_told_the_same_in_its_words() -> None:
     given = told("sglang")
     assert given["-m"] == "sglang.launch_server"
