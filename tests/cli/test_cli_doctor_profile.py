@@ -323,7 +323,7 @@ def test_a_need_is_met_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 MISSING_OF_TABLE4 = {
-    *("GPU", "engine vllm", "accelerate with zero3.yaml", "prompts", "disk"),
+    *("GPU", "engine vllm", "prompts", "disk"),
     *("model google/gemma-2-9b-it", "model RLHFlow/ArmoRM-Llama3-8B-v0.1"),
     *("benchmark arena_hard", "benchmark alpaca_eval", "benchmark mt_bench"),
     *("creator gemini-1.5-pro", "judge gpt-4-1106-preview", "judge gpt-4"),
