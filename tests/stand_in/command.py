@@ -1,6 +1,6 @@
 """The command line with the stand-ins: made if they are not there, and served while it runs.
 
-    HARNESS_WORK=/tmp/work python tests/stand_in/command.py run table4 --profile PROFILE
+    HARNESS_WORK=work python tests/stand_in/command.py run table4 --profile PROFILE
 
 With `STAND_IN_RATINGS` the endpoint stops knowing its judge after so many ratings.
 """

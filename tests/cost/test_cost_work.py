@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from harness.cost.costing import Prompts
+
+from harness.cost.work import Prompts
 
 
 @pytest.mark.parametrize(
