@@ -56,19 +56,19 @@ def test_nothing_is_published_in_place_of_what_is_there(
 ) -> None:
     """The work folder is empty; only what is named may lose what it has."""
     results = tmp_path / "results"
-    shutil.copytree(results_dir() / "micro" / "table12", results / "micro" / "table12")
-    before = (results / "micro" / "table12" / "scores.parquet").read_bytes()
+    shutil.copytree(results_dir() / "micro" / "table5", results / "micro" / "table5")
+    before = (results / "micro" / "table5" / "scores.parquet").read_bytes()
     monkeypatch.setattr("harness.project.results_dir", lambda: results)
-    asked = ("report", "table12", "--publish")
+    asked = ("report", "table5", "--publish")
     refused = call(*asked)
     assert refused.exit_code == 1
     assert "it lacks" in refused.stderr
-    assert "has more: seeds 3, 4, 12 of 12 numbers" in refused.stderr
-    assert (results / "micro" / "table12" / "scores.parquet").read_bytes() == before
+    assert "has more: seeds 3, 4, 5, 6, 7, 8, 9, 30 of 30 numbers" in refused.stderr
+    assert (results / "micro" / "table5" / "scores.parquet").read_bytes() == before
     assert call(*asked, "--allow-fewer", "table4").exit_code == 2
-    assert call("report", "table12", "--allow-fewer", "table12").exit_code == 2
-    assert call(*asked, "--allow-fewer", "table12").exit_code == 0
-    assert (results / "micro" / "table12" / "scores.parquet").read_bytes() != before
+    assert call("report", "table5", "--allow-fewer", "table5").exit_code == 2
+    assert call(*asked, "--allow-fewer", "table5").exit_code == 0
+    assert (results / "micro" / "table5" / "scores.parquet").read_bytes() != before
 
 
 def test_the_page_of_what_is_published_needs_no_store(
@@ -80,7 +80,7 @@ def test_the_page_of_what_is_published_needs_no_store(
     assert result.exit_code == 0, result.stderr
     page = file.read_text(encoding="utf-8")
     assert "Inconclusive (toy): “A_min weighting beats uniform weighting on Arena-Hard”" in page
-    assert ">31.9 ±1.8</button>" in page
+    assert ">33.2 ±1.9</button>" in page
     assert re.findall(TABLE, page) == ["table4"]
     assert ">human prompt</strong>" in page
     assert "Prompts and answers are not published" not in page

@@ -59,26 +59,32 @@ def claimed(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_finding_says_the_primary_claim_first_and_then_how_rows_fare(store: Store) -> None:
-    """Levels 51, 50, 53 and 54.5 without any noise between rows: gains +1 (base), +3 and +4.5."""
+    """Levels 51, 50, 53 and 54.5: gains +1 (base), +3 and +4.5."""
     runs = toy_runs(seeds=[0, 1, 2], table=claimed())
+    with_luck(store, runs)
     write_all(store, runs)
     said = said_of(runs, store)
-    assert said == (
+    assert said.startswith("Supported (toy): “A_min beats DPO” (ours +4.5, 95% from +4.")
+    assert said.endswith(
+        "the paper's +8.5); in Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
+    )
+
+
+def test_a_finding_without_any_chance_decides_nothing(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1, 2], table=claimed())
+    write_all(store, runs)
+    assert said_of(runs, store) == (
         "Not decided, because the margin is the same for every prompt and seed, so that chance was "
         "not measured: it is 4.5: “A_min beats DPO”; in Arena-Hard v0.1, WR (%), 3 of 3 rows are "
         "better than the baseline."
     )
-    with_luck(store, runs)
-    said = said_of(runs, store)
-    assert said.startswith("Supported (toy): “A_min beats DPO” (ours +4.5, 95% from +4.")
-    assert said.endswith("the paper's +8.5); in Arena-Hard v0.1, WR (%), 3 of 3 rows are better "
-                         "than the baseline.")  # fmt: skip
 
 
 def with_luck(store: Store, runs: TableRuns) -> None:
-    """Let a_min's gain of 4.5 differ by 0.02 from prompt to prompt, with mean 0."""
+    """Let a_min's gain of 4.5 differ a little from prompt to prompt and from seed to seed."""
     for seed in runs.seeds:
-        wins = {f"p{i}": 54.5 + 2 * i + 2 * seed + (0.01, -0.01, -0.01, 0.01)[i] for i in range(4)}
+        luck = (0.01, -0.01, -0.01 * (1 + seed), 0.01 * (1 + seed))
+        wins = {f"p{i}": 54.5 + 2 * i + 2 * seed + luck[i] for i in range(4)}
         write_scores(store, runs, "dpo-eva-a_min", seed, ah_wr=wins)
 
 
@@ -88,8 +94,8 @@ def test_a_finding_counts_rows_on_each_side_of_zero(store: Store) -> None:
     for row in table["rows"]:
         row["baseline"] = None if row["id"] == "eva-a_min" else "eva-a_min"
     runs = toy_runs(seeds=[0, 1, 2], table=table)
-    write_all(store, runs)
     with_luck(store, runs)
+    write_all(store, runs)
     said = said_of(runs, store)
     assert "the paper's +8.5, within its own noise)" in said
     assert said.endswith("none of 3 rows is better than the baseline and 3 are worse than it.")
@@ -156,8 +162,8 @@ def test_a_finding_without_the_claim_s_row_decides_nothing(store: Store) -> None
 
 def test_a_finding_of_one_seed_concludes_nothing(store: Store) -> None:
     runs = toy_runs(seeds=[0], table=claimed())
-    write_all(store, runs)
     with_luck(store, runs)
+    write_all(store, runs)
     said = said_of(runs, store)
     assert said.startswith("Underpowered (toy)")
     assert "one seed: how much seeds differ is unknown" in said
@@ -385,6 +391,8 @@ def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
 
 def test_published_curves_are_those_of_the_longest_runs() -> None:
     """Runs that are a checkpoint of a longer one have no curve of their own."""
+    if not (results_dir() / "micro" / "table1").exists():
+        pytest.skip("table 1 is not published in micro-4 yet")
     profile = load_profiles()["micro"]
     contents = from_results([load_tables()["table1"]], profile, results_dir())
     (shown,) = contents.table_pictures["table1"]
@@ -397,6 +405,8 @@ def test_scores_stand_against_what_online_rows_spent() -> None:
 
     Eva's rows are those that trained on evolved prompts.
     """
+    if not (results_dir() / "micro" / "table1").exists():
+        pytest.skip("table 1 is not published in micro-4 yet")
     (report,) = from_results(
         [load_tables()["table1"]], load_profiles()["micro"], results_dir()
     ).reports

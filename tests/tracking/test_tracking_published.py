@@ -12,7 +12,7 @@ from harness.tracking.published import SUFFIX, published_records
 from harness.tracking.record import Record
 
 TABLE = "table4"
-SWEEP = "offline-evolve"
+SWEEP = "tune-dpo"
 
 
 @pytest.fixture(scope="module")
