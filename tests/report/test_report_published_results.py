@@ -23,7 +23,7 @@ PUBLISHED = ["micro/choosing", "micro/controls", "micro/table4", "micro/table5"]
 
 
 def test_the_published_tables_are_those_expected() -> None:
-    """Of `micro-4`, each with ten seeds."""
+    """Of `micro-4`, with ten seeds each but `choosing`, which has five."""
     assert [f"{folder.parent.name}/{folder.name}" for folder in FOLDERS] == PUBLISHED
 
 
