@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from harness.registry.schema import Table
 # A loaded machine is no failure, and a test that fails must fail again.
 settings.register_profile("harness", deadline=None, derandomize=True)
 settings.load_profile("harness")
+
+# pytest-xdist gives its workers a width; without a terminal there is none.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session")

@@ -173,7 +173,7 @@ def test_options_of_one_table_and_of_several_do_not_mix(call: Callable[..., Any]
     for asked, words in (
         (("plan", "all-offline", "--rows", "dpo-1"), "rows are those of one table"),
         (("report", "all", "--rows", "dpo-1"), "rows are those of one table"),
-        (("plan", "table4", "--skip-unsupported"), "leave it out for `table4`"),
+        (("plan", "table4", "--skip-unsupported"), "not with `table4`"),
     ):
         result = call(*asked)
         assert result.exit_code == 2

@@ -115,7 +115,6 @@ HEAVY = (
     "harness.runtime.engine.LocalEngine.run",
     "harness.sweep.conduct.run_sweep",
     "harness.worlds.embedded.build.build_policy",
-    "harness.report.measurements.measure",
     "harness.worlds.real.prompts.read_pool",
     "harness.preflight.check_engine",
     "harness.evaluation.files.fetch",

@@ -132,6 +132,7 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
     settings = {
         "benchmark": benchmark_identity("mt_bench", mt_bench),
         "temperature": dict(mt_bench.temperature),  # type: ignore[arg-type]
+        "seed": 0,
     }
     ctx = context(tmp_path, settings)
     steps.answer_stage(ctx)
