@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -76,18 +78,34 @@ def killed(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
 def left(killed: Path) -> Path:
     """Return it as it was left, whose marks are the very files that the process had locked.
 
-    It stays at its place: MLflow keeps the address of its artifacts.
+    It stays at its place, since MLflow keeps the address of its artifacts, and so does the file of
+    its database, which MLflow keeps open as long as this process lives.
     """
-
-    def copied(source: str, target: str) -> None:
-        alike = shutil.copy2 if "marks" not in Path(source).parts else os.link
-        alike(source, target)
-
     kept = killed.with_name("kept")
     if not kept.exists():
-        shutil.copytree(killed, kept, copy_function=copied)
-    shutil.rmtree(killed)
-    return Path(shutil.copytree(kept, killed, copy_function=copied))
+        _copy(killed, kept)
+    for path in killed.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    _copy(kept, killed)
+    return killed
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a work folder onto another; its marks are linked, its database is copied by SQLite."""
+
+    def copied(file: str, place: str) -> None:
+        alike = shutil.copy2 if "marks" not in Path(file).parts else os.link
+        alike(file, place)
+
+    database = "mlflow.db"
+    without = shutil.ignore_patterns(f"{database}*")
+    shutil.copytree(source, target, ignore=without, copy_function=copied, dirs_exist_ok=True)
+    with (
+        closing(sqlite3.connect(source / database)) as old,
+        closing(sqlite3.connect(target / database)) as new,
+    ):
+        old.backup(new)
 
 
 def end_by_sync(work: Path) -> None:
