@@ -260,7 +260,8 @@ def online_stage(ctx: StageContext) -> None:
 def answer_stage(ctx: StageContext) -> None:
     _work(ctx, "answer")
     conversation = json.dumps([{"role": "user", "content": "reverse the list"}])
-    _write(ctx.output / "answers.parquet", [{"prompt_id": "q0", "conversation": conversation}])
+    row = {"prompt_id": "q0", "turn": 1, "conversation": conversation, "completion": "reversed"}
+    _write(ctx.output / "answers.parquet", [row])
     _write_skill(ctx, _skill(ctx))
 
 
