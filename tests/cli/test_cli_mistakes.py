@@ -115,7 +115,7 @@ def test_a_wrong_usage_is_exit_code_2(call: Callable[..., Any], command: str) ->
 def test_a_port_in_use_is_a_mistake(call: Callable[..., Any], monkeypatch: Any) -> None:
     import socket
 
-    monkeypatch.setattr("harness.tracking.ui_command", lambda work_dir, port: (["true"], {}, {}))
+    monkeypatch.setattr("harness.tracking.ui_command", lambda *_, **__: (["true"], {}, {}))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

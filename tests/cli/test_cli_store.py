@@ -163,7 +163,7 @@ def test_pages_are_served_in_the_place_of_the_command(
 ) -> None:
     served: list[Any] = []
     command = (["mlflow"], {"A": "1"}, {"table4": "/#/view"})
-    monkeypatch.setattr("harness.tracking.ui_command", lambda folder, port: command)
+    monkeypatch.setattr("harness.tracking.ui_command", lambda *_, **__: command)
     monkeypatch.setattr("os.execve", lambda *told: served.append(told))
     said = call("ui", "--port", "5003").stdout
     assert "http://127.0.0.1:5003/#/view" in said
