@@ -37,6 +37,7 @@ LAYERS = (
     {"overview"},  # what is declared, listed, shown and checked
     {"api"},
     {"cli"},
+    {"__main__"},
     {"__init__"},  # the public names, each imported when it is first used
 )
 """Parts of the package, bottom first; a part imports from layers below its own only."""

@@ -77,6 +77,20 @@ PluginOption = Annotated[
 ]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"harness {version('eva-harness')}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+]
+
+
 class HarnessGroup(TyperGroup):
     """The group of all verbs: turns foreseen failures into a sentence and an exit code."""
 
@@ -189,7 +203,9 @@ app = typer.Typer(
 
 
 @app.callback()
-def _all(ctx: typer.Context, plugin: PluginOption = None) -> None:
+def _all(
+    ctx: typer.Context, plugin: PluginOption = None, version: VersionOption = False
+) -> None:
     """Load the plug-ins before anything else, unless the verb only shows declarations."""
     from harness.extensions import name_plugins
 

@@ -137,3 +137,13 @@ def test_a_rebuilt_world_is_compared_with_the_one_in_use(
         monkeypatch.setattr("harness.worlds.embedded.files.card", known)
         built = says("micro build", "micro", "build", "--output", str(tmp_path / "world"))
         assert (built["version"], built["differing"]) == ("w", differing)
+
+
+def test_the_version_is_that_of_the_package_by_either_name() -> None:
+    import subprocess
+    import sys
+    from importlib.metadata import version
+
+    asked = [sys.executable, "-m", "harness", "--version"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert found.stdout == f"harness {version('eva-harness')}\n"
