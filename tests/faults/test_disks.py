@@ -15,7 +15,7 @@ from scene import ROWS, RUN, Done, Scene, without_times
 
 MORE = ("run", *ROWS, "0-1", "--jobs", "2", "--json")
 REPORT = ("report", *ROWS, "0", "--json")
-FULL = ("disk is full", "No space left", "needed; free some")
+FULL = ("disk is full", "No space left")
 
 
 @contextmanager
