@@ -48,13 +48,12 @@ from harness.training.distributed import SharedPolicy, is_first
 from harness.training.launch import Metrics, launch
 from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, train_segment
 from harness.training.placement import PLAIN, Placement, one_device
-from harness.worlds.embedded.choosing import OracleValue
+from harness.worlds.embedded.choosing import OracleValue, read_right
 from harness.worlds.lookup import resolve, runtime_of
 from harness.worlds.stage_io import (
     PROMPT_SCHEMA,
     Rows,
     read_prompts,
-    read_rows,
     write_json,
     write_rows,
 )
@@ -160,9 +159,9 @@ def oracle_of(ctx: StageContext) -> OracleValue | None:
     if "probe" not in ctx.inputs:
         return None
     online = cast(dict[str, Any], ctx.settings["online"])
-    right = {r["name"]: r["right"] for r in read_rows(ctx.inputs["probe"] / "names.parquet")}
     shuffled = online.get("shuffled", False)
     seed = cast(int, ctx.settings["seed"])
+    right = read_right(ctx.inputs["probe"])
     return OracleValue(right, online["oracle"], shuffled=shuffled, seed=seed)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -84,6 +85,11 @@ def right_by_name(prompts: Sequence[str], answers: Sequence[Sequence[str]]) -> d
     return dict(zip(texts.RANKED, shares, strict=True))
 
 
+def read_right(folder: Path) -> Right:
+    """Read what a stage measured of a policy."""
+    return {row["name"]: row["right"] for row in read_rows(folder / "names.parquet")}
+
+
 def teachability(right: float, n: int = 6) -> float:
     """Return what n answers to a name can teach, from its share of right ones; see the module."""
     return (1.0 - right) * (1.0 - right**n - (1.0 - right) ** n)
@@ -95,9 +101,7 @@ def choose_stage(ctx: StageContext) -> None:
     A prompt's `informativeness` is the mean teachability of its names.
     """
     prompts = read_prompts(ctx.inputs["prompts"])
-    taught = taught_by_name(
-        {row["name"]: row["right"] for row in read_rows(ctx.inputs["probe"] / "names.parquet")}
-    )
+    taught = taught_by_name(read_right(ctx.inputs["probe"]))
     names = [names_of(row["prompt"]) for row in prompts]
     count = selected_count(len(prompts), cast(float, ctx.settings["fraction"]))
     rng = np.random.default_rng(ctx.seed)
