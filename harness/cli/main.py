@@ -203,9 +203,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _all(
-    ctx: typer.Context, plugin: PluginOption = None, version: VersionOption = False
-) -> None:
+def _all(ctx: typer.Context, plugin: PluginOption = None, version: VersionOption = False) -> None:
     """Load the plug-ins before anything else, unless the verb only shows declarations."""
     from harness.extensions import name_plugins
 

@@ -332,9 +332,7 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
     ]
     if not recipe.is_online:
         controls = ("matched", "off_target")
-        need(
-            "iterations of the kind", (a for a in recipe.chain if a not in controls), profile.arms
-        )
+        need("iterations of the kind", (a for a in recipe.chain if a not in controls), profile.arms)
         need("training mode", [recipe.train], profile.train_modes)
         if recipe.rewriter and not profile.rewriter:
             reasons.append(f"{name} has no rewriter")

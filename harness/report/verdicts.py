@@ -207,9 +207,7 @@ def judge_with_tests(evidence: Evidence) -> list[tuple[Verdict, Tested | None]]:
         for claim in claims
     }
     adjusted = _adjusted([drafts[claim.id] for claim in family])
-    return [
-        (_decided(draft, adjusted.get(name)), draft.tested) for name, draft in drafts.items()
-    ]
+    return [(_decided(draft, adjusted.get(name)), draft.tested) for name, draft in drafts.items()]
 
 
 def judge_without(table: Table, scale: Scale, reason: str) -> list[Verdict]:

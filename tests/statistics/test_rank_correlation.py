@@ -192,9 +192,7 @@ def test_seeds_are_resampled_as_well_as_prompts() -> None:
     second alone, and their correlation is -1.
     """
     given = [1.0, 2.0, 3.0, 4.0]
-    turned = [
-        ScoreMatrix.of(np.array([[level] * 5, [-0.5 * level] * 5])) for level in given
-    ]
+    turned = [ScoreMatrix.of(np.array([[level] * 5, [-0.5 * level] * 5])) for level in given]
     sure = [ScoreMatrix.of(np.full((2, 5), level)) for level in given]
     result = rank_correlation(turned, sure)
     assert result is not None

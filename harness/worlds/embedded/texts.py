@@ -105,6 +105,7 @@ def best_known_topics(count: int) -> tuple[int, ...]:
     known = [sum(RELIABILITY[name] for name in topic) for topic in TOPICS]
     return tuple(sorted(range(len(TOPICS)), key=lambda at: -known[at])[:count])
 
+
 Turn = tuple[str, str]
 """One exchange: what the user says and what the model answers."""
 
