@@ -1,7 +1,8 @@
 """The freeze: what decides the numbers of eva was fixed before the first of them was computed.
 
 `frozen.json` lies beside the world's card. It has the time of the freeze and a digest of each part
-that decides a number: the world's files, what its creator makes of the human prompts, and the
+that decides a number: the world's files; what its creator makes of the human prompts, at each of
+its reaches; which of them the oracle would choose; what its judges say of answers; and the
 hyperparameters of the profile. Whoever publishes a table writes when its rows of eva were trained;
 `harness verify` compares. A part that changed since, or a row of eva that is older than the freeze,
 is a failure, and the mend is to freeze again and to compute every row of eva anew.
@@ -11,21 +12,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from harness.eva.evolving import Prompt, evolve
 from harness.registry.profile import Profile
-from harness.worlds.embedded import files, texts
+from harness.registry.recipe import Choice, Reach
+from harness.worlds.embedded import choosing, files, texts
+from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.creator import METHODS, EmbeddedCreator
+from harness.worlds.embedded.judge import JUDGES, Answer
 
 FROZEN = "frozen.json"
 """The file beside the card."""
 
-REWRITTEN = 200
-"""Human prompts whose rewrites stand for the creator."""
+SAMPLED = 200
+"""Human prompts that the creator rewrites and the oracle chooses from, and questions judged."""
 
 SIZES = ("x", "generation", "pairs", "selection", "training")
 """The parts of a profile that decide numbers, beside the world's files."""
@@ -46,24 +52,50 @@ class Freeze:
 
 def parts(profile: Profile) -> dict[str, str]:
     """Return the digest of each part that decides a number, as it is now."""
-    card = files.card()
-    human = texts.read_prompts(files.folder() / card.assets["prompts"]["path"])[:REWRITTEN]
-    starts = [Prompt(f"h{place}", text) for place, text in enumerate(human)]
-    rewrites = {
-        scheme: [
-            child.prompt
-            for child in evolve(
-                starts, EmbeddedCreator(METHODS[scheme]), evolutions=4, retries=2, seed=0
-            ).prompts
-        ]
-        for scheme in METHODS
+    card, folder = files.card(), files.folder()
+    human = texts.read_prompts(folder / card.assets["prompts"]["path"])[:SAMPLED]
+    # Every tenth of the names, by rank, is known as well as the next tenth is not.
+    taught = choosing.taught_by_name({name: at % 10 / 10 for at, name in enumerate(texts.RANKED)})
+    names = [choosing.names_of(text) for text in human]
+    rewritten = {
+        **{f"creator {scheme}": (scheme, "topic") for scheme in METHODS},
+        **{f"reach {reach}": ("evol_instruct", reach) for reach in get_args(Reach)},
     }
+    chosen = {
+        choice: choosing.choose(names, taught, SAMPLED // 4, choice) for choice in get_args(Choice)
+    }
+    judged = {name: _judged(name, folder / card.assets[name]["path"]) for name in JUDGES}
     sizes = profile.model_dump(mode="json", include=set(SIZES))
     return {
         **{f"file {name}": asset["sha256"] for name, asset in card.assets.items()},
-        **{f"creator {scheme}": _digest(texts_of) for scheme, texts_of in rewrites.items()},
+        **{name: _digest(_rewrites(human, *by)) for name, by in rewritten.items()},
+        **{f"oracle {choice}": _digest(places) for choice, places in chosen.items()},
+        **{f"judge {name}": _digest(judgments) for name, judgments in judged.items()},
         **{f"profile {name}": _digest(sizes[name]) for name in SIZES},
     }
+
+
+def _rewrites(human: list[str], scheme: str, reach: Reach) -> list[str]:
+    starts = [Prompt(f"h{place}", text) for place, text in enumerate(human)]
+    creator = EmbeddedCreator(METHODS[scheme], reach)
+    return [
+        child.prompt for child in evolve(starts, creator, evolutions=4, retries=2, seed=0).prompts
+    ]
+
+
+def _judged(name: str, path: Path) -> list[str]:
+    """Return what a judge says where a question in three has its right answer, others another's."""
+    items = texts.read_items(path)[:SAMPLED]
+    tasks = [lang.parse(item.turn_1) for item in items]
+    right = [lang.write_list(task.answer()) for task in tasks if task is not None]
+    answers = {
+        (item.item_id, turn): Answer(right[at - at % 3], 1)
+        for at, item in enumerate(items)
+        for turn in (1, 2)
+    }
+    judgments, _ = JUDGES[name](items, answers)
+    # Six decimals of a preference: processors differ in the last ones.
+    return [re.sub(r"(\.\d{6})\d+", r"\1", judgment["reply"]) for judgment in judgments]
 
 
 def _digest(data: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.registry.profile import Profile
-from harness.worlds.embedded import creator, files, freeze
+from harness.worlds.embedded import choosing, creator, files, freeze, judge
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
@@ -24,10 +24,13 @@ def test_the_shipped_world_is_as_it_was_frozen(micro: Profile) -> None:
     assert frozen().changed(micro) == []
 
 
-def test_the_parts_are_every_file_every_scheme_and_what_the_profile_says_of_training() -> None:
+def test_the_parts_are_files_creator_oracle_judges_and_what_the_profile_says_of_training() -> None:
     assert set(frozen().parts) == {
         *(f"file {name}" for name in files.ASSETS),
         *(f"creator {scheme}" for scheme in creator.METHODS),
+        *(f"reach {reach}" for reach in ("parent", "topic", "people", "even")),
+        *(f"oracle {choice}" for choice in ("best", "worst")),
+        *(f"judge {name}" for name in judge.JUDGES),
         *(f"profile {name}" for name in ("x", "generation", "pairs", "selection", "training")),
     }
 
@@ -64,10 +67,24 @@ def test_another_rule_of_rewriting_is_a_changed_part_of_each_scheme_that_has_it(
 ) -> None:
     """All let prompts grow to two names; self-instruct alone writes new ones."""
     monkeypatch.setattr(creator, "GROWN", 3)
-    assert frozen().changed(micro) == [f"creator {scheme}" for scheme in sorted(creator.METHODS)]
+    assert frozen().changed(micro) == [
+        *(f"creator {scheme}" for scheme in sorted(creator.METHODS)),
+        *(f"reach {reach}" for reach in ("even", "parent", "people", "topic")),
+    ]
     monkeypatch.undo()
     monkeypatch.setitem(creator.METHODS["self_instruct"], "new", lambda task, reach, rng: task)  # type: ignore[arg-type]
     assert frozen().changed(micro) == ["creator self_instruct"]
+
+
+def test_another_judge_or_oracle_is_a_changed_part(
+    micro: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the two pairwise judges by verdict call ties; the worst choice alone asks for topics."""
+    monkeypatch.setattr(judge, "TIE_WITHIN", 2.0)
+    assert frozen().changed(micro) == ["judge arena_hard", "judge validation"]
+    monkeypatch.undo()
+    monkeypatch.setattr(choosing, "_known", lambda prompts, taught, count: list(range(count)))
+    assert frozen().changed(micro) == ["oracle worst"]
 
 
 def test_another_file_is_a_changed_part(micro: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
