@@ -104,6 +104,8 @@ def _until_decided(
 ) -> None:
     """Run with more and more seeds until the primary claims are decided or there are enough."""
     from harness.report.power import looks_until, undecided
+    from harness.report.scores import ALPHA
+    from harness.statistics.sequential import levels_of_looks
 
     first = len(parse_seeds(asked.seeds))
     if not 2 <= first < max_seeds or parse_seeds(asked.seeds) != tuple(range(first)):
@@ -112,15 +114,19 @@ def _until_decided(
             f"`--max-seeds {max_seeds}`; give `--seeds 0-2`, or more seeds at most"
         )
     looks, looked = looks_until(first, max_seeds), []
-    for look in looks:
+    for look, level in zip(looks, levels_of_looks(looks, max_seeds, ALPHA), strict=True):
         more = replace(asked, seeds=f"0-{look - 1}")
-        report = _run_once(more, engine, limits, fail_fast, False, as_json)
+        report = _run_once(more, engine, limits, fail_fast, False, as_json, level)
         looked.append([v for table in report.tables for v in table.verdicts])
-        left = undecided(looked, looks)
+        left = undecided(looked)
+        state = f"not decided yet: {', '.join(left)}" if left else "nothing is left to decide"
+        note(
+            f"{look} of at most {max_seeds} seeds, claims decided at {level:.2g} (5% over all "
+            f"looks): {state}"
+        )
         if not left:
-            note(f"the primary claims are decided with {look} seeds")
-            return
-        note(f"{look} of at most {max_seeds} seeds, not decided yet: {', '.join(left)}")
+            break
+    note("`harness report` judges these seeds at 5%, as if nobody had looked before")
 
 
 def _run_once(
@@ -130,6 +136,7 @@ def _run_once(
     fail_fast: bool,
     dry_run: bool,
     as_json: bool,
+    level: float | None = None,
 ) -> Reports:
     """Run what is asked for and print its report, which is returned."""
     where, chosen = engine.options, asked.selection
@@ -151,6 +158,7 @@ def _run_once(
         on_warning=warn,
         on_note=note,
         on_report=lambda report: _print_report(report, out, planned, as_json),
+        level=level,
     )
     if chosen.tables and not chosen.is_group and not as_json:
         out.print(

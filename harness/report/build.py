@@ -46,7 +46,7 @@ from harness.report.origin import origin_of
 from harness.report.plots import curves_of
 from harness.report.reward_study import study_of
 from harness.report.rows import Reader, creations, online_costs, prompt_distances, row_costs
-from harness.report.scores import Measured, gain_priors, pairs_of, read_scores, scores_of
+from harness.report.scores import ALPHA, Measured, gain_priors, pairs_of, read_scores, scores_of
 from harness.report.verdicts import Evidence, judge, judge_without
 from harness.report.view import plain, state_words
 from harness.statistics import Scores, rank_agreement, sign_agreement
@@ -68,13 +68,18 @@ class StoredTable:
         reader: Reads the store.
         store: The store.
         lacking: Why rows that have no runs cannot run.
+        level: Level at which claims are decided.
     """
 
     def __init__(
-        self, runs: TableRuns, reader: Reader, lacking: Mapping[str, str] | None = None
+        self,
+        runs: TableRuns,
+        reader: Reader,
+        lacking: Mapping[str, str] | None = None,
+        level: float = ALPHA,
     ) -> None:
         """Read with a reader of the store, which several tables share."""
-        self.runs, self.lacking = runs, lacking or {}
+        self.runs, self.lacking, self.level = runs, lacking or {}, level
         self.reader, self.store = reader, reader.store
 
     @cached_property
@@ -104,7 +109,9 @@ class StoredTable:
         reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
         known = {column: reason for column, reason in reasons.items() if reason is not None}
         barred = inadmissible_claims(table, self._controls)
-        return Evidence.of(table, self.cells, self.measured, self.lacking, known, barred)
+        return Evidence.of(
+            table, self.cells, self.measured, self.lacking, known, barred, self.level
+        )
 
     @cached_property
     def report(self) -> Report:

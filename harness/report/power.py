@@ -7,12 +7,11 @@ here, which later seeds will move. Whether it is there to be found no number of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.report.model import Verdict
-from harness.report.scores import ALPHA
 from harness.report.verdicts import Evidence, Tested, judge_with_tests
-from harness.statistics.sequential import MOST_SEEDS, decided_at, levels_of_looks, seeds_needed
+from harness.statistics.sequential import MOST_SEEDS, seeds_needed
 from harness.strict import Strict
 
 STEP = 2
@@ -94,23 +93,20 @@ def looks_until(first: int, most: int) -> tuple[int, ...]:
     return (*range(first, most, STEP), most)
 
 
-def undecided(
-    looked: Sequence[Iterable[Verdict]], looks: Sequence[int]
-) -> Mapping[str, float | None]:
-    """Return the primary claims that no look so far has decided, with their last p-values.
+def undecided(looked: Sequence[Iterable[Verdict]]) -> list[str]:
+    """Return the primary claims that no look so far has decided, and more seeds may.
 
     Args:
-        looked: The verdicts at each look so far.
-        looks: Seeds at each look that may come, the last one the most.
+        looked: The verdicts at each look so far, each judged at the level of its look.
     """
-    levels = levels_of_looks(looks, looks[-1], ALPHA)
-    p_values: dict[str, list[float | None]] = {}
+    words: dict[str, list[str]] = {}
     for verdicts in looked:
         for verdict in verdicts:
             if verdict.primary:
-                p_values.setdefault(verdict.id, []).append(verdict.p)
-    return {
-        claim: found[-1]
-        for claim, found in p_values.items()
-        if decided_at([1.0 if p is None else p for p in found], levels) is None
-    }
+                words.setdefault(verdict.id, []).append(verdict.verdict)
+    return [
+        claim
+        for claim, found in words.items()
+        if found[-1] in ("inconclusive", "underpowered")
+        and not {"supported", "contradicted"} & set(found)
+    ]

@@ -40,7 +40,8 @@ the variance between seeds from the table's other rows (`harness.statistics.inte
 A claim about a column that comes out as the paper says because of how the profile's world is made
 is judged like any other, and says so: it could not have failed.
 
-The primary claim of a table is tested at 5%; its others are Holm-corrected as one family. The
+The primary claim of a table is tested at 5%, or, in a run that looks more than once, at the level
+of its look (`harness.statistics.sequential`); its others are Holm-corrected as one family. The
 family is every testable claim that is declared, whether its rows have run or not, so that running
 fewer rows makes nothing easier to show.
 """
@@ -114,6 +115,7 @@ class Evidence:
         lacking: Why rows that have no cells have none, by row.
         by_construction: Why columns come out as the paper says whatever is run, by column.
         inadmissible: Why verdicts on claims are inadmissible, by claim.
+        level: Level of a primary claim, and of all others together.
     """
 
     table: Table
@@ -124,6 +126,7 @@ class Evidence:
     lacking: Mapping[str, str]
     by_construction: Mapping[str, str] = field(default_factory=dict)
     inadmissible: Mapping[str, str] = field(default_factory=dict)
+    level: float = ALPHA
 
     @classmethod
     def of(
@@ -134,13 +137,14 @@ class Evidence:
         lacking: Mapping[str, str] | None = None,
         by_construction: Mapping[str, str] | None = None,
         inadmissible: Mapping[str, str] | None = None,
+        level: float = ALPHA,
     ) -> Evidence:
         """Put together a table's cells, at least one, and the scores they were computed from."""
         by_place = {(cell.row, cell.column): cell for cell in cells}
         first = cells[0]
         return cls(
             table, first.scale, first.seeds, by_place, measured, lacking or {},
-            by_construction or {}, inadmissible or {},
+            by_construction or {}, inadmissible or {}, level,
         )  # fmt: skip
 
     def missing(self, place: Place) -> str | None:
@@ -200,14 +204,19 @@ def judge_with_tests(evidence: Evidence) -> list[tuple[Verdict, Tested | None]]:
     """Return the same with what each verdict was tested by, None where nothing was."""
     claims = evidence.table.claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
-    level = ALPHA / max(len(family), 1)
+    of_family = evidence.level / max(len(family), 1)
     scores, priors = cache(evidence.scores), cache(evidence.priors)
     drafts = {
-        claim.id: _draft(claim, evidence, scores, priors, ALPHA if claim.primary else level)
+        claim.id: _draft(
+            claim, evidence, scores, priors, evidence.level if claim.primary else of_family
+        )
         for claim in claims
     }
     adjusted = _adjusted([drafts[claim.id] for claim in family])
-    return [(_decided(draft, adjusted.get(name)), draft.tested) for name, draft in drafts.items()]
+    return [
+        (_decided(draft, adjusted.get(name), evidence.level), draft.tested)
+        for name, draft in drafts.items()
+    ]
 
 
 def judge_without(table: Table, scale: Scale, reason: str) -> list[Verdict]:
@@ -521,7 +530,7 @@ def _adjusted(family: Sequence[_Draft]) -> dict[str, float]:
     return dict(zip((draft.verdict.id for draft in family), holm(p_values), strict=True))
 
 
-def _decided(draft: _Draft, adjusted: float | None) -> Verdict:
+def _decided(draft: _Draft, adjusted: float | None, level: float) -> Verdict:
     """Return the verdict with its corrected p-value and its word."""
     verdict = draft.verdict
     if verdict.p is None:
@@ -530,10 +539,10 @@ def _decided(draft: _Draft, adjusted: float | None) -> Verdict:
     if draft.inadmissible is not None:
         update = {"p_adjusted": p, "verdict": "inadmissible", "reason": draft.inadmissible}
         return verdict.model_copy(update=update)
-    if p < ALPHA:
+    if p < level:
         word: VerdictWord = "supported" if draft.favoured else "contradicted"
         said = {"p_adjusted": p, "verdict": word, "reason": draft.rests_on}
         return verdict.model_copy(update=said)
-    why = f"the {'' if adjusted is None else 'adjusted '}p-value, {p:.2g}, is not below {ALPHA:g}"
+    why = f"the {'' if adjusted is None else 'adjusted '}p-value, {p:.2g}, is not below {level:.2g}"
     reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
     return verdict.model_copy(update={"p_adjusted": p, "reason": reason})

@@ -327,6 +327,7 @@ class RunPlan:
         on_warning: Callable[[str], None] | None = None,
         on_note: Callable[[str], None] | None = None,
         on_report: Callable[[Reports], None] | None = None,
+        level: float | None = None,
     ) -> Reports:
         """Compute what is missing, track it in MLflow, and report it.
 
@@ -341,6 +342,8 @@ class RunPlan:
             on_note: Takes sentences about models that will be retired and what will not be
                 measured, before the run.
             on_report: Takes the report before tracking, which may wait for a server, is done.
+            level: Level at which claims are decided, 5% by default; where a run looks at them more
+                than once, that of this look.
 
         Returns:
             The reports; their `failed` are the stages that failed, with the reasons.
@@ -365,7 +368,7 @@ class RunPlan:
             self._open_budget()
             watched = watch or nullcontext(ignore)
             outcome = self._execute(tracker, fail_fast, watched, engine)
-        tables = stored_tables(work, self.store)
+        tables = stored_tables(work, self.store, level)
         reports = Reports(
             tuple(table.report for table in tables),
             figure_report(work, self.store) if isinstance(work, FigureRuns) else None,

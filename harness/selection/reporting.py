@@ -186,16 +186,21 @@ ENDINGS = {
 """The format of a saved report, by the file's ending."""
 
 
-def stored_tables(work: Work, store: Store) -> tuple[StoredTable, ...]:
-    """Return what a store holds of the tables of some work; a figure has none."""
+def stored_tables(work: Work, store: Store, level: float | None = None) -> tuple[StoredTable, ...]:
+    """Return what a store holds of the tables of some work; a figure has none.
+
+    `level` is that at which claims are decided, 5% by default.
+    """
     from harness.report.build import StoredTable
+    from harness.report.scores import ALPHA
 
     if isinstance(work, FigureRuns):
         return ()
     reader = Reader(store)
     tables = [work] if isinstance(work, TableRuns) else work.tables
     return tuple(
-        StoredTable(runs, reader, lacking_rows(runs.table, runs.profile)) for runs in tables
+        StoredTable(runs, reader, lacking_rows(runs.table, runs.profile), level or ALPHA)
+        for runs in tables
     )
 
 

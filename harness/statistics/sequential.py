@@ -153,9 +153,3 @@ def _bound(points: FloatArray, density: FloatArray, step: float, allowed: float)
         beyond = ndtr((-middle - points) / step) + ndtr((points - middle) / step)
         low, high = (middle, high) if float(beyond @ density) > allowed else (low, middle)
     return high
-
-
-def decided_at(p_values: Sequence[float], levels: Sequence[float]) -> int | None:
-    """Return the first look, from 0, at which a claim is decided, None where none does yet."""
-    looks = enumerate(zip(p_values, levels, strict=False))
-    return next((look for look, (p, level) in looks if p < level), None)

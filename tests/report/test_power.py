@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from test_claims import PAPER, ROWS, around, cell_of, measured_by
 
 from harness.registry.schema import Table
-from harness.report.model import Verdict
+from harness.report.model import Verdict, VerdictWord
 from harness.report.power import looks_until, power_of, undecided
-from harness.report.verdicts import Evidence
-from harness.statistics.sequential import levels_of_looks
+from harness.report.verdicts import Evidence, judge
 
 
 def evidence(a: float, b: float, c: float, noise: float) -> Evidence:
@@ -49,17 +50,32 @@ def test_a_run_looks_every_two_seeds_and_at_the_most() -> None:
     assert looks_until(3, 9) == (3, 5, 7, 9)
 
 
-def verdict(name: str, p: float | None, *, primary: bool = True) -> Verdict:
-    return Verdict(id=name, table="t", statement="s", verdict="inconclusive", scale="toy",
-                   primary=primary, p=p)  # fmt: skip
+def verdict(name: str, word: VerdictWord, *, primary: bool = True) -> Verdict:
+    return Verdict(id=name, table="t", statement="s", verdict=word, scale="toy", primary=primary)
 
 
-def test_what_one_look_decided_stays_decided_and_5_percent_at_a_look_do_not() -> None:
-    looks = (3, 5, 7, 9, 10)
-    levels = levels_of_looks(looks, 10, 0.05)
-    assert levels[0] < 0.001 < levels[2] < levels[-1] < 0.05
-    first = [verdict("a", levels[0] / 2), verdict("b", 0.04), verdict("c", None),
-             verdict("d", 0.9, primary=False)]  # fmt: skip
-    assert undecided([first], looks) == {"b": 0.04, "c": None}
-    second = [verdict("a", 0.9), verdict("b", levels[1] / 2), verdict("c", levels[1] * 2)]
-    assert undecided([first, second], looks) == {"c": levels[1] * 2}
+def test_what_one_look_decided_stays_decided_and_what_no_seed_decides_is_not_waited_for() -> None:
+    first = [
+        verdict("a", "supported"), verdict("b", "inconclusive"), verdict("c", "underpowered"),
+        verdict("d", "inadmissible"), verdict("e", "not_testable"),
+        verdict("f", "inconclusive", primary=False),
+    ]  # fmt: skip
+    assert undecided([first]) == ["b", "c"]
+    second = [verdict("a", "inconclusive"), verdict("b", "contradicted"), verdict("c", "supported")]
+    assert undecided([first, second]) == []
+
+
+def test_a_look_decides_at_its_own_level() -> None:
+    """Margins 3.9, 4 and 4.1 have t = 4 / (0.1 / sqrt(3)) = 69.3 with 2 degrees: p = 0.00021."""
+    at_5 = evidence(44.0, 40.0, 30.0, 0.1)
+    (judged,) = judge(at_5)
+    assert judged.verdict == "supported"
+    assert judged.p is not None
+    early = replace(at_5, level=judged.p)
+    (found,) = judge(early)
+    assert found.verdict in ("inconclusive", "underpowered")
+    assert found.reason is not None
+    assert f"is not below {judged.p:.2g}" in found.reason
+    assert found.detectable is not None
+    assert judged.detectable is not None
+    assert found.detectable > judged.detectable

@@ -10,7 +10,6 @@ from harness.errors import HarnessError
 from harness.statistics import NestedScores, ScoreMatrix, mean_interval
 from harness.statistics.scores import crossed_moments
 from harness.statistics.sequential import (
-    decided_at,
     levels_of_looks,
     seeds_needed,
     spent,
@@ -92,11 +91,6 @@ def test_a_difference_that_is_there_is_found_with_fewer_seeds() -> None:
     crossed = p < np.array(levels_of_looks(looks, 10, 0.05))
     assert crossed.any(axis=1).mean() > 0.95
     assert crossed[:, :3].any(axis=1).mean() > 0.5
-
-
-def test_a_claim_is_decided_at_the_first_look_that_crosses() -> None:
-    assert decided_at([0.03, 0.004, 0.2], [0.001, 0.005, 0.04]) == 1
-    assert decided_at([0.03], [0.001, 0.005, 0.04]) is None
 
 
 def matrix(seeds: int, seed_sd: float = 1.0, prompt_sd: float = 0.0) -> ScoreMatrix:
