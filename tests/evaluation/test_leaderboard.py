@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from published import judgments
 
 from harness.errors import UserError
 from harness.evaluation.benchmark import leaderboard
 from harness.evaluation.benchmarks.alpaca_eval import ANNOTATORS, AlpacaEval, evaluate_annotations
 from harness.evaluation.benchmarks.alpaca_package import LengthControl
 from harness.evaluation.benchmarks.arena_hard import ArenaHard
-from harness.evaluation.files import read_records
 from harness.evaluation.scores import BenchmarkScore, Evaluation
 
 
@@ -71,29 +70,12 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
-def test_a_row_of_alpaca_eval_s_leaderboard_is_made_again(shared_dir: Path, model: str) -> None:
-    file = shared_dir / "benchmarks" / "alpaca_eval" / model / "annotations.json"
-    (found,) = evaluate_annotations(read_records(file), LengthControl())
+def test_a_row_of_alpaca_eval_s_leaderboard_is_made_again(model: str) -> None:
+    (found,) = evaluate_annotations(judgments.alpaca_eval(model), LengthControl())
     (row,) = csv.DictReader(leaderboard([found]).splitlines())
     names = [name for name in AlpacaEval.leaderboard[1:10] if name != "mode"]
     made = [float(row[name]) for name in names]
     assert made == pytest.approx([float(text) for text in PUBLISHED[model].split(",")], rel=1e-12)
-
-
-def test_the_site_s_leaderboard_has_the_same_numbers(shared_dir: Path) -> None:
-    """The site's own file has fewer columns; those it shares are of the same names."""
-    folder = shared_dir / "benchmarks" / "alpaca_eval"
-    with (folder / "leaderboard.csv").open(encoding="utf-8") as file:
-        site = {row["name"]: row for row in csv.DictReader(file)}
-    shared = {"win_rate", "avg_length", "length_controlled_winrate"}
-    assert shared <= set(AlpacaEval.leaderboard)
-    (found,) = evaluate_annotations(
-        read_records(folder / "gemma-7b-it" / "annotations.json"), LengthControl()
-    )
-    assert found.score.scores["win_rate"] == pytest.approx(
-        float(site["Gemma Instruct (7B)"]["win_rate"])
-    )
-    assert int(found.characters or 0) == int(site["Gemma Instruct (7B)"]["avg_length"])
 
 
 def test_the_columns_are_those_of_the_published_files() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from published import judgments
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
@@ -32,30 +33,21 @@ from harness.evaluation.benchmarks.mt_bench import (
 )
 from harness.evaluation.files import read_records
 
-BASELINE = "gpt-4-0314"
+BASELINE = judgments.BASELINE
 SPPO, BASE = "gemma-2-9b-it-sppo-iter-1", "gemma-2-9b-it-sppo-iter-0"
 
 
-@pytest.fixture(scope="module")
-def benchmarks(shared_dir: Path) -> Path:
-    return shared_dir / "benchmarks"
-
-
-def test_arena_hard_of_the_paper(benchmarks: Path) -> None:
-    records = read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
-    scores = score_battles(battles_from_battles(records), BASELINE)
+def test_arena_hard_of_the_paper() -> None:
+    scores = score_battles(battles_from_battles(judgments.arena_hard()), BASELINE)
     assert round(scores[SPPO].scores["win_rate"], 1) == 55.7
     assert round(scores[BASE].scores["win_rate"], 1) == 54.6
     assert (scores[SPPO].n, scores[SPPO].n_missing) == (500, 0)
     assert scores[SPPO].values["win_rate"].mean() == pytest.approx(scores[SPPO].scores["win_rate"])
 
 
-def test_arena_hard_agrees_with_the_benchmark_s_regression_over_all_models(
-    benchmarks: Path,
-) -> None:
+def test_arena_hard_agrees_with_the_benchmark_s_regression_over_all_models() -> None:
     """The benchmark doubles every battle, a tie as a win for each, and fits all models at once."""
-    records = read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
-    battles = battles_from_battles(records)
+    battles = battles_from_battles(judgments.arena_hard())
     names = sorted({battle.model_b for battle in battles})
     rows, labels = [], []
     for battle in battles:
@@ -71,17 +63,16 @@ def test_arena_hard_agrees_with_the_benchmark_s_regression_over_all_models(
         assert scores[name].scores["win_rate"] == pytest.approx(100 * expit(rating), abs=1e-2)
 
 
-def test_the_bootstrap_over_questions_is_wide_enough(benchmarks: Path) -> None:
-    records = read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
-    battles = battles_from_battles(records)
+def test_the_bootstrap_over_questions_is_wide_enough() -> None:
+    battles = battles_from_battles(judgments.arena_hard())
     low, high = bootstrap_interval(battles, SPPO, BASELINE, seed=0)
     assert low < 55.7 < high
     assert high - low == pytest.approx(8.8, abs=0.6)
 
 
-def test_raw_verdicts_are_parsed_as_published(benchmarks: Path) -> None:
+def test_raw_verdicts_are_parsed_as_published(shared_dir: Path) -> None:
     name = "judgment_gpt-4-1106-preview_gemma-1.1-2b-it.jsonl"
-    records = read_records(benchmarks / "arena_hard" / name)
+    records = read_records(shared_dir / "benchmarks" / "arena_hard" / name)
     games = [game for record in records for game in record["games"]]
     assert [parse_verdict(game["judgment"]).label for game in games] == [g["score"] for g in games]
     assert Counter(game["score"] for game in games) == {
@@ -105,12 +96,11 @@ def test_raw_verdicts_are_parsed_as_published(benchmarks: Path) -> None:
     [(BASE, 8.57, 8.81, 8.32, 1), (SPPO, 8.62, 9.03, 8.21, 0)],
 )
 def test_mt_bench_of_the_paper(
-    benchmarks: Path, model: str, average: float, turn_1: float, turn_2: float, missing: int
+    model: str, average: float, turn_1: float, turn_2: float, missing: int
 ) -> None:
     """The paper rounds halves up: turn 1 of SPPO is 9.025, turn 2 8.2125."""
-    records = read_records(benchmarks / "mt_bench" / f"judgment_{model}_single.jsonl")
-    questions = read_records(benchmarks / "mt_bench" / "question.jsonl")
-    categories = {str(q["question_id"]): q["category"] for q in questions}
+    records = judgments.mt_bench(model)
+    categories = {str(record["question_id"]): record["category"] for record in records}
     ratings = ratings_from_judgments(records)
     assert list(ratings) == [model]
     score = score_ratings(ratings[model], model, list(categories), categories)
@@ -120,32 +110,45 @@ def test_mt_bench_of_the_paper(
     assert len(score.per_category) == 8
 
 
-def test_raw_ratings_are_parsed_as_published(benchmarks: Path) -> None:
-    for path in sorted((benchmarks / "mt_bench").glob("judgment_*_single.jsonl")):
+def test_raw_ratings_are_parsed_as_published(shared_dir: Path) -> None:
+    for path in sorted((shared_dir / "benchmarks" / "mt_bench").glob("judgment_*_single.jsonl")):
         for record in read_records(path):
             published_rating = None if record["score"] == -1 else record["score"]
             assert parse_rating(record["judgment"]) == published_rating
 
 
 @pytest.mark.parametrize(
-    ("model", "row"),
+    ("model", "printed"),
     [
-        ("alpaca-7b", "Alpaca 7B"),
-        ("gemma-7b-it", "Gemma Instruct (7B)"),
-        ("FuseChat-Gemma-2-9B-Instruct", "FuseChat-Gemma-2-9B-Instruct"),
+        ("alpaca-7b", 2.591450540223603),
+        ("gemma-7b-it", 6.937294379677018),
+        ("FuseChat-Gemma-2-9B-Instruct", 70.49713534560247),
     ],
 )
-def test_alpaca_eval_win_rates_of_the_leaderboard(benchmarks: Path, model: str, row: str) -> None:
-    folder = benchmarks / "alpaca_eval"
-    with (folder / "leaderboard.csv").open(encoding="utf-8", newline="") as file:
-        printed = {line["name"]: float(line["win_rate"]) for line in csv.DictReader(file)}
-    records = read_records(folder / model / "annotations.json")
-    preferences = preferences_from_annotations(records)
+def test_alpaca_eval_win_rates_of_the_leaderboard(model: str, printed: float) -> None:
+    preferences = preferences_from_annotations(judgments.alpaca_eval(model))
     score = score_preferences(preferences[model], model, length_control=True)
-    assert score.scores["win_rate"] == pytest.approx(printed[row], abs=1e-6)
+    assert score.scores["win_rate"] == pytest.approx(printed, abs=1e-6)
     assert (score.n, score.n_missing) == (805, 0)
     column = "length_controlled_win_rate"
     assert score.values[column].mean() == pytest.approx(score.scores[column], abs=1e-9)
+
+
+def test_the_numbers_are_those_of_the_published_files(
+    shared_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(judgments, "HERE", tmp_path)
+    judgments.make(shared_dir / "benchmarks")
+    kept = Path(judgments.__file__).parent
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (kept / path.name).read_bytes()
+
+
+def test_the_numbers_have_the_digests_that_are_said() -> None:
+    folder = Path(judgments.__file__).parent
+    said = (folder / "README.md").read_text("utf-8")
+    for path in folder.glob("*.csv"):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in said
 
 
 def write(path: Path, *records: object) -> Path:
