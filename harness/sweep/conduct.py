@@ -151,8 +151,8 @@ class Order:
         """Return what a trial's runs are called."""
         return f"{self.sweep.name}-t{trial}"
 
-    def tracker(self, warn: Say) -> TrialTracker:
-        """Return what writes the order's trials to MLflow."""
+    def tracker(self, warn: Say, *, must: bool = False) -> TrialTracker:
+        """Return what writes the order's trials to MLflow; where it `must`, a failure is raised."""
         objectives = self.sweep.objectives
         name = StudyName(
             self.sweep.name,
@@ -161,7 +161,7 @@ class Order:
             tuple(objective.name for objective in objectives),
             best_is_greatest=objectives[0].direction == "maximize",
         )
-        return TrialTracker(self.work_dir, Store(self.store_dir), name, warn)
+        return TrialTracker(self.work_dir, Store(self.store_dir), name, warn, must=must)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -318,6 +318,10 @@ def sync_sweeps(warn: Say) -> dict[str, int]:
     """Write all ended trials of the work folder's studies to MLflow; return how many, by study.
 
     Studies under other settings than those declared now are left out.
+
+    Raises:
+        UserError: MLflow is a file in a folder that cannot be written, and lacks a trial.
+        TrackingError: MLflow cannot be reached, or refuses what is written.
     """
     done = {}
     for sweep in load_sweeps().values():
@@ -330,7 +334,8 @@ def sync_sweeps(warn: Say) -> dict[str, int]:
                 continue  # it cannot run there, so it has no study
             study, _ = find_study(order.study, order.journal)
             if study is not None:
-                track_rest(order, study, order.tracker(warn), again=True)
+                tracker = order.tracker(warn, must=True)
+                track_rest(order, study, tracker, again=not tracker.is_read_only())
                 done[f"{sweep.name}/{profile.name}"] = len(trials_of(study))
     return done
 

@@ -28,7 +28,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -155,11 +155,27 @@ class Connection:
                     )
             return server
 
-    def _lock(self) -> AbstractContextManager[bool]:
+    def is_read_only(self) -> bool:
+        """Return whether MLflow is a file that this user may not write."""
+        path = database_path(self.uri)
+        return path is not None and not can_be_written(path.parent)
+
+    def _lock(self) -> AbstractContextManager[object]:
         database = database_path(self.uri)
         if database is None:
-            return hold(self._work_dir / "tracking" / "write.lock")
+            return _alone(self._work_dir / "tracking" / "write.lock")
         return hold(_lock_of(database))
+
+
+def can_be_written(folder: Path) -> bool:
+    """Return whether this user may write in a folder, which need not be there yet."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return os.access(there, os.W_OK, effective_ids=True)
+
+
+def _alone(lock: Path) -> AbstractContextManager[object]:
+    """Keep other processes out, where anything can be written at all."""
+    return hold(lock) if can_be_written(lock.parent) else nullcontext()
 
 
 def default_uri(work_dir: Path) -> str:
@@ -369,11 +385,10 @@ class Marks:
         with self._alone():
             for path in sorted(self._folder.glob("*.mark")):
                 found = _content(path)
-                with hold(path, wait=False) as is_nobodys:
-                    if is_nobodys:
-                        ended.append(path)
-                    else:
-                        computing |= found.keys()
+                if self._has_ended(path):
+                    ended.append(path)
+                else:
+                    computing |= found.keys()
                 _add(benchmarks, found)
             _add(benchmarks, _content(self._folder / _ENDED))
         return Asked(benchmarks, frozenset(computing), tuple(ended))
@@ -391,9 +406,16 @@ class Marks:
             for path in left:
                 path.unlink()
 
-    def _alone(self) -> AbstractContextManager[bool]:
+    def _alone(self) -> AbstractContextManager[object]:
         """Keep other processes from the folder for an instant."""
-        return hold(self._folder / "lock")
+        return _alone(self._folder / "lock")
+
+    def _has_ended(self, path: Path) -> bool:
+        """Return whether a mark is nobody's; that of a folder which is only read counts as held."""
+        if not can_be_written(self._folder):
+            return False
+        with hold(path, wait=False) as is_nobodys:
+            return is_nobodys
 
 
 class Notes:
@@ -411,7 +433,7 @@ class Notes:
     def add(self, records: Iterable[Record]) -> None:
         """Note that the server has some records."""
         digests = {record.identity: record.digest for record in records}
-        if digests:
+        if digests and can_be_written(self._path.parent):
             digests = self._digests() | digests
             _replace(self._path, {"database": database_id(self._uri), "digests": digests})
 

@@ -91,9 +91,18 @@ class _Writer:
         RUNNING and that nothing computes are ended, too.
 
         Raises:
+            UserError: MLflow is a file in a folder that cannot be written, and lacks something.
             TrackingError: MLflow cannot be reached, or refuses what is written.
             StoreError: The store cannot be read.
         """
+        if self.connection.is_read_only():
+            wanted = records(self.marks.read())
+            if not self.notes.covers(wanted):
+                raise UserError(
+                    f"MLflow at {shown(self.connection.uri)} lacks what was computed since, and "
+                    "its folder cannot be written: name another with MLFLOW_TRACKING_URI"
+                )
+            return [("unchanged", "")] * len(wanted)
         with self.connection.writing() as server:
             # What begins from here on marks its runs first, and writes when this is done.
             asked = self.marks.read()
@@ -274,13 +283,21 @@ class TrialTracker:
 
     The runs are written to `runs/<profile>` like those of tables, with their curves; each side has
     tags that lead to the other. MLflow is never waited for twice: when it has failed, there is one
-    warning and no further attempt.
+    warning and no further attempt; where it `must` be written, there is an error.
     """
 
     def __init__(
-        self, work_dir: Path, store: Store, name: StudyName, warn: Warn, uri: str | None = None
+        self,
+        work_dir: Path,
+        store: Store,
+        name: StudyName,
+        warn: Warn,
+        uri: str | None = None,
+        *,
+        must: bool = False,
     ) -> None:
         self._writer = _Writer(work_dir, uri, warn)
+        self._must = must
         self._store = store
         self._name = name
         self._has_written = False
@@ -304,6 +321,10 @@ class TrialTracker:
             tags["runs.mlflow"] = join(found)
         done = replace(source, commit=commit_of(runs, self._store))
         return self._attempt(lambda _: [trial_record(self._name, trial, done, tags)])[0]
+
+    def is_read_only(self) -> bool:
+        """Return whether MLflow is a file that this user may not write."""
+        return self._writer.connection.is_read_only()
 
     @contextmanager
     def computing(self, trials: Mapping[int, Sequence[Run]]) -> Iterator[None]:
@@ -332,6 +353,8 @@ class TrialTracker:
         if self._has_failed:
             return [None]
         first, self._has_written = not self._has_written, True
+        if self._must:
+            return [run_id for _, run_id in self._writer.write(records, end_stale=first)]
         changes = self._writer.connection.attempt(
             lambda: self._writer.write(records, end_stale=first)
         )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import UserError
-from harness.tracking.connection import Notes
+from harness.tracking.connection import Notes, can_be_written
 from harness.tracking.record import Record, metric_name
 
 Place = Literal["tensorboard", "wandb", "trackio"]
@@ -30,11 +30,16 @@ def write_to(place: Place, records: Iterable[Record], work_dir: Path) -> Counter
     """Write the records that a place lacks; return how many were `written` and `unchanged`.
 
     Raises:
-        UserError: The place's client is not installed.
+        UserError: The place's client is not installed, or the work folder cannot be written.
     """
     notes = Notes(work_dir, f"{place}:{work_dir.resolve()}")
     found = list(records)
     missing = [record for record in found if not notes.covers([record])]
+    if missing and not can_be_written(work_dir / "tracking"):
+        raise UserError(
+            f"{work_dir} cannot be written, where `--to {place}` notes what it has: copy the "
+            "folder, and name the copy with HARNESS_WORK"
+        )
     if missing:
         writer = _WRITERS[place](work_dir / "tracking" / place)
         for record in missing:
