@@ -208,6 +208,11 @@ class Online(Strict):
                 raise ValueError(f"`{name}` goes with `prompts: human` or `matched`, not `eva`")
         if self.shuffled and self.oracle is None:
             raise ValueError("`shuffled` permutes the values of the `oracle`, and none is asked")
+        if self.oracle is not None and self.prompts != "eva":
+            raise ValueError(f"`oracle` goes with `prompts: eva`, not `{self.prompts}`")
+        if self.oracle is not None and self.metric == "uniform":
+            raise ValueError("the `oracle` values prompts: leave `metric: uniform` out, with which "
+                             "all weigh alike")  # fmt: skip
         return self
 
     @model_validator(mode="after")

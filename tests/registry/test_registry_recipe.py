@@ -244,6 +244,14 @@ def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:
             "`off_target` is a `chain` of one iteration",
         ),
         ({"algorithm": "rloo", "online": {"shuffled": True}}, "the values of the `oracle`"),
+        (
+            {"algorithm": "rloo", "online": {"oracle": "best", "metric": "uniform"}},
+            "leave `metric: uniform` out",
+        ),
+        (
+            {"algorithm": "rloo", "online": {"oracle": "best", "prompts": "human"}},
+            "`oracle` goes with `prompts: eva`, not `human`",
+        ),
         ({"algorithm": "sppo", "chain": ["human"]}, "needs a pairwise"),
         (
             {
