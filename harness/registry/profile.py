@@ -260,7 +260,10 @@ class Profile(Strict):
     @property
     def scores(self) -> tuple[str, ...]:
         """The per-prompt scores that the benchmarks yield."""
-        return tuple(s for benchmark in self.benchmarks.values() for s in benchmark.columns)
+        found: list[str] = []
+        for benchmark in self.benchmarks.values():
+            found += benchmark.columns
+        return tuple(found)
 
     def by_construction(self, score: str) -> str | None:
         """Return why a score must come out as the paper says here; None where it need not."""

@@ -7,8 +7,10 @@ of the seeds are read from what the stages say of themselves, and averaged.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -139,9 +141,9 @@ class Reader:
         """Return the bigrams of the prompts a stage makes, draws, pairs, answers or trains on."""
         if stage.fingerprint not in self._bags:
             file, column = _PROMPTS_OF.get(stage.kind, ("pairs.parquet", "prompt"))
-            rows = read_rows(self.store.file(stage.fingerprint, file), column)
-            text = last_asked if column == "conversation" else str
-            self._bags[stage.fingerprint] = bigrams((text(value) for (value,) in rows), mask)
+            values = map(itemgetter(0), read_rows(self.store.file(stage.fingerprint, file), column))
+            texts = map(last_asked, values) if column == "conversation" else values
+            self._bags[stage.fingerprint] = bigrams(texts, mask)
         return self._bags[stage.fingerprint]
 
 
@@ -326,7 +328,7 @@ def prompt_distances(table_runs: TableRuns, reader: Reader) -> list[PromptDistan
     """
     from harness.worlds.lookup import world_of
 
-    mask = world_of(table_runs.profile).shown_word
+    mask = functools.cache(world_of(table_runs.profile).shown_word)
     benchmarks = {
         name: _answered(table_runs, name, reader.store) for name in pairwise_benchmarks(table_runs)
     }

@@ -39,14 +39,8 @@ def mask_items(word: str) -> str:
 def bigrams(prompts: Iterable[str], mask: Mask = mask_items) -> Bigrams:
     """Count the pairs of neighbouring words in some prompts, over all prompts together."""
     counts: Bigrams = Counter()
-    masked: dict[str, str] = {}
     for prompt in prompts:
-        words = prompt.split()
-        for word in words:
-            if word not in masked:
-                masked[word] = mask(word)
-        symbols = [masked[word] for word in words]
-        counts.update(pairwise(symbols))
+        counts.update(pairwise(map(mask, prompt.split())))
     return counts
 
 

@@ -221,9 +221,8 @@ _HALFWAY = tuple(w + 1 / len(RANKED) for w in _PEOPLE)
 HUMAN = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, POPULARITY, topical=True)
 """The prompt source (UltraFeedback's place)."""
 
-OFF_TARGET = replace(
-    HUMAN, weights=tuple(float(at in best_known_topics(3)) for at in range(len(TOPICS)))
-)
+_BEST_KNOWN = best_known_topics(3)
+OFF_TARGET = replace(HUMAN, weights=tuple(float(at in _BEST_KNOWN) for at in range(len(TOPICS))))
 """Prompts of the form of human ones on the three topics that are known best: a control."""
 
 MATCHED = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, _EVEN)
