@@ -158,6 +158,7 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
     """Resolve every cell's recipe, adding what is wrong with recipes to the problems."""
     cells: list[Cell] = []
     used: set[Loc] = set()
+    seen: set[tuple[str | None, int]] = set()
     whole = True
     for i, row in enumerate(table.rows):
         for j, column in enumerate(table.columns):
@@ -173,6 +174,10 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
             if row.kind == "prompts" and (recipe.is_base or recipe.is_online):
                 message = "a row of prompts needs an offline `chain`, whose last iteration has them"
                 problems.append(document.wrong(("rows", i, "recipe"), message))
+            known = row.run or (row.run_by_column or {}).get(column.id), id(recipe)
+            if known in seen:
+                continue
+            seen.add(known)
             cells.append((document, table, i, row, column, recipe))
             matters = set(leaves(recipe.canonical()))
             used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]

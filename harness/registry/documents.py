@@ -169,7 +169,7 @@ class _Walker:
         if len(loc) > DEEPEST:
             raise _too_deep(node.start_mark.line)
         if isinstance(node, yaml.ScalarNode):
-            return _scalar(loader, node)
+            return node.value if node.tag == f"{_CORE}str" else _scalar(loader, node)
         plain = "map" if isinstance(node, yaml.MappingNode) else "seq"
         if node.tag != f"{_CORE}{plain}":
             raise YamlFault(node.start_mark.line + 1, f"has the tag {_tag(node)}; leave it out")
@@ -197,8 +197,6 @@ class _Walker:
 
 def _scalar(loader: Any, node: Any) -> Any:
     """Return a single value; what its text cannot be as what it says to be is a fault."""
-    if node.tag == f"{_CORE}str":
-        return node.value
     line = node.start_mark.line + 1
     if len(node.value) > LONGEST_SCALAR:
         what = f"longer than {LONGEST_SCALAR} characters; quote it if it is text"

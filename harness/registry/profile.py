@@ -157,7 +157,7 @@ class Benchmark(Strict):
     @property
     def of_prompts(self) -> bool:
         """Whether the prompts of an iteration are judged, and not a policy's answers."""
-        return any(score in PROMPT_SCORES for score in self.columns)
+        return not set(PROMPT_SCORES).isdisjoint(self.columns)
 
     def items_of(self, score: str) -> int:
         """Return how many prompts, or conversations, a score is over."""

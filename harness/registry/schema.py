@@ -357,19 +357,24 @@ class Table(Strict):
         """Return the settings of a cell as declared, before they are checked."""
         return layered(self.recipe, row.recipe, column.recipe)
 
-    _recipes: dict[tuple[str, str], Recipe] = PrivateAttr(default_factory=dict)
+    _recipes: dict[tuple[str, str | None], Recipe] = PrivateAttr(default_factory=dict)
 
     def recipe_of(self, row: Row, column: Column) -> Recipe:
         """Return the recipe of a cell."""
-        known = self._recipes.get((row.id, column.id))
+        place = row.id, column.id if column.recipe else None
+        known = self._recipes.get(place)
         if known is None:  # checking it takes longer than all else that is asked of a table
             known = Recipe.model_validate(self.settings(row, column))
-            self._recipes[row.id, column.id] = known
+            self._recipes[place] = known
         return known
 
     def recipes(self, row: Row) -> Mapping[str, Recipe]:
         """Return the distinct recipes of a row by their run ids, in order of the columns."""
-        return {row.run_id(column): self.recipe_of(row, column) for column in self.columns}
+        if row.id not in self._by_run:
+            self._by_run[row.id] = {row.run_id(c): self.recipe_of(row, c) for c in self.columns}
+        return self._by_run[row.id]
+
+    _by_run: dict[str, Mapping[str, Recipe]] = PrivateAttr(default_factory=dict)
 
     def paper_gain(self, row: Row, column: Column) -> float | None:
         """Return the paper's value minus that of the row's baseline, in the column's unit.

@@ -39,9 +39,10 @@ def origin_of_stages(
     stages: Sequence[Stage], store: Store, judges: Mapping[str, str] | None = None
 ) -> Origin:
     """Return where the output of some stages comes from."""
-    done = [s for s in stages if store.status(s.fingerprint) == "done"]
-    manifests = [store.manifest(stage.fingerprint) for stage in done]
-    began = [m["started"] for s, m in zip(done, manifests, strict=True) if chooses_by_metric(s)]
+    found = [(stage, store.find(stage.fingerprint)) for stage in stages]
+    done = [(stage, manifest) for stage, manifest in found if manifest is not None]
+    manifests = [manifest for _, manifest in done]
+    began = [manifest["started"] for stage, manifest in done if chooses_by_metric(stage)]
     return Origin(
         policies=_settings(stages, None, "policy"),
         prompts=_settings(stages, "prompts", "source"),

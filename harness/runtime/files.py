@@ -20,10 +20,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import ConfigDict, Field, StringConstraints, with_config
-from typing_extensions import TypedDict
+from typing import TypedDict
 
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
@@ -50,10 +47,6 @@ class DiskFullError(StoreError):
 
 class BrokenEntry(StoreError):
     """An entry of the store that is not what was written."""
-
-
-class NewerEntry(StoreError):
-    """An entry that a newer version of the harness has written; nobody here replaces it."""
 
 
 @contextmanager
@@ -114,12 +107,11 @@ def _full(number: int, doing: str, root: Path) -> DiskFullError:
     )
 
 
-@with_config(ConfigDict(extra="forbid", strict=True))
 class FileEntry(TypedDict):
     """One output file: its sha256 as 64 hexadecimal digits and its size in bytes."""
 
-    sha256: Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\z")]
-    bytes: Annotated[int, Field(ge=0, lt=2**63)]
+    sha256: str
+    bytes: int
 
 
 def seal_files(folder: Path) -> dict[str, FileEntry]:

@@ -1,9 +1,8 @@
 """The manifest: `stage.json`, which says what an entry of the store is and makes it whole.
 
-It is written last and ends with a digest of itself, so that a change of any byte is found. What is
-read is held against its form before anybody uses it: a name of a file or an input becomes a path,
-and times and seconds become numbers. A manifest that is not as it must be makes its entry broken,
-never missing: nothing that stood in the store goes away in silence.
+It is written last and ends with a digest of itself, so that a change of any byte is found: what is
+read is what was written. A manifest with another digest makes its entry broken, never missing:
+nothing that stood in the store goes away in silence.
 
 Its provenance, where and with what a stage was computed, never enters a fingerprint: another
 machine or library version does not make a stage new, it makes a drift that can be reported. The
@@ -24,23 +23,11 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Any, TypedDict, cast
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-    with_config,
-)
-from typing_extensions import TypedDict
-
-from harness.foreign import in_a_line
 from harness.project import PACKAGE
-from harness.runtime.files import FileEntry, NewerEntry
-from harness.runtime.stage import FingerprintError, StageRecord, digest, identity_of
+from harness.runtime.files import FileEntry
+from harness.runtime.stage import StageRecord
 
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
@@ -51,14 +38,12 @@ LOADED = (".py", ".yaml")
 """Endings of the files there that take part without being known to git."""
 
 
-@with_config(ConfigDict(extra="allow", strict=True))
 class Provenance(TypedDict):
     """Where and with what a stage was computed.
 
     `dirty` says that files which decide numbers differ from the commit; both are null where the
     code runs from no git checkout. `versions` has null for a library that is not installed;
-    `threads` is the number of compute threads of a stage. A key added here later must not be
-    required, or the stores there are could not be read; one that is not known is kept.
+    `threads` is the number of compute threads of a stage.
     """
 
     commit: str | None
@@ -165,109 +150,59 @@ def code_digest() -> str:
 
 MANIFEST = "stage.json"
 
-DIGEST = "digest"
-"""The key of the manifest's own digest; manifests written before there was one are without it."""
-
 _SEAL = re.compile(rb',\n  "digest": "([0-9a-f]{64})"\n}\n\Z')
 
-_LARGEST = 16 * 2**20
-"""Bytes; a manifest with a line for each of 100,000 files has fewer."""
 
-_DEEPEST = 64
-"""Levels of braces and brackets; the settings of a stage have about six."""
-
-_CONFIG = ConfigDict(extra="forbid", strict=True)
-
-
-def _is_time(text: str) -> str:
-    if datetime.fromisoformat(text).tzinfo is None:
-        raise ValueError("a time must have its time zone")
-    return text
-
-
-def _is_inside(name: str) -> str:
-    parts = name.split("/")
-    if "\0" in name or "" in parts or max(map(len, parts)) > 255:
-        raise ValueError("a file's name has parts of 1 to 255 characters")
-    if "." in parts or ".." in parts:
-        raise ValueError("a file lies in the entry")
-    return name
-
-
-Fingerprint = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\z")]
-Time = Annotated[str, AfterValidator(_is_time)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
-Label = Annotated[str, StringConstraints(max_length=1000)]
-FileName = Annotated[str, AfterValidator(_is_inside)]
-
-
-@with_config(_CONFIG)
 class Manifest(TypedDict):
     """What `stage.json` holds.
 
     `inputs` are fingerprints by name; `files` are keyed by path relative to the entry; `started`
     and `finished` are ISO 8601 in UTC; `wall_s` and `cpu_s` are seconds of the stage function
-    alone (of its process; without digests and renaming). A key added here later must not be
-    required, or the stores there are could not be read.
+    alone (of its process; without digests and renaming).
     """
 
-    fingerprint: Fingerprint
-    kind: Name
+    fingerprint: str
+    kind: str
     version: int
     settings: dict[str, Any]
-    inputs: dict[str, Fingerprint]
-    label: Label
-    files: dict[FileName, FileEntry]
-    started: Time
-    finished: Time
-    wall_s: Seconds
-    cpu_s: Seconds
+    inputs: dict[str, str]
+    label: str
+    files: dict[str, FileEntry]
+    started: str
+    finished: str
+    wall_s: float
+    cpu_s: float
     provenance: Provenance
 
 
-@with_config(_CONFIG)
 class Failure(TypedDict):
     """Why a stage failed the last time: `reason` is one sentence, `at` is ISO 8601 in UTC."""
 
-    fingerprint: Fingerprint
-    kind: Name
-    label: Label
+    fingerprint: str
+    kind: str
+    label: str
     reason: str
     traceback: str
-    at: Time
+    at: str
 
 
-_MANIFEST = TypeAdapter(Manifest)
-_FAILURE = TypeAdapter(Failure)
-
-_Read = TypeVar("_Read")
-
-
-def read_manifest(entry: Path | str) -> Manifest:
+def read_manifest(entry: str) -> Manifest:
     """Return the manifest of an entry, whose folder has the stage's fingerprint as its name.
 
     Raises:
-        NewerEntry: Its digest is right, and all that is strange about it are further keys.
-        ValueError: The manifest is not as it must be; the words follow the name of the file.
+        ValueError: The manifest is not what was written; the words follow the name of the file.
         FileNotFoundError: There is none.
     """
-    raw, fingerprint = _bytes_of(f"{entry}/{MANIFEST}"), os.path.basename(entry)
-    found = _object(raw)
-    if DIGEST in found and not _is_sealed(raw):
+    path = f"{entry}/{MANIFEST}"
+    if not stat.S_ISREG(os.lstat(path).st_mode):  # a pipe would never end, a link may lead anywhere
+        raise ValueError("is not a plain file")
+    with open(path, "rb") as file:
+        raw = file.read()
+    end = _SEAL.search(raw)
+    if end is None or hashlib.sha256(raw[: end.start()] + b"\n}\n").hexdigest() != end[1].decode():
         raise ValueError("was changed after it was written (its digest differs)")
-    is_sealed = found.pop(DIGEST, None) is not None
-    try:
-        manifest = _checked(_MANIFEST, found)
-    except ValueError as error:
-        if is_sealed and (newer := _newer(error.__cause__)):
-            raise NewerEntry(
-                f"the stored stage {fingerprint[:12]} was written by a newer version of the "
-                f"harness ({MANIFEST} has `{newer}`): install that version, or choose another "
-                "folder with HARNESS_WORK"
-            ) from error
-        raise
-    if not _fingerprint_of(manifest) == manifest["fingerprint"] == fingerprint:
+    manifest: Manifest = json.loads(raw[: end.start()] + b"}")
+    if manifest["fingerprint"] != os.path.basename(entry):
         raise ValueError("describes another stage")
     return manifest
 
@@ -276,51 +211,34 @@ def read_failure(path: Path) -> Failure:
     """Return a failure record, whose file has the stage's fingerprint as its name.
 
     Raises:
-        ValueError: The record is not as it must be; the words follow the name of the file.
+        ValueError: It is not what was written; the words follow the name of the file.
         FileNotFoundError: There is none.
     """
-    failure = _checked(_FAILURE, _object(_bytes_of(path)))
-    if failure["fingerprint"] != path.stem:
-        raise ValueError("describes another stage")
-    return failure
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError("is cut off or is not JSON") from error
+    texts = Failure.__annotations__
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), str) for key in texts):
+        raise ValueError("has another form")
+    return cast(Failure, found)
 
 
 def write_manifest(entry: Path, manifest: Manifest) -> None:
-    """Write the manifest of an entry and flush it to the disk.
-
-    Raises:
-        ValueError: Nobody could read it: it is not as it must be.
-    """
-    checked = _checked(_MANIFEST, dict(manifest))
-    with (entry / MANIFEST).open("wb") as file:
-        file.write(sealed(checked))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sealed(fields: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a manifest: its fields, then the digest of their own text.
+    """Write the manifest of an entry, its last line the digest of the others; flush it to the disk.
 
     Raises:
         ValueError: A text in it cannot be written.
     """
     try:
-        own = hashlib.sha256(_text(fields).encode()).hexdigest()
-        return _text({**fields, DIGEST: own}).encode()
+        own = hashlib.sha256(_text(manifest).encode()).hexdigest()
+        raw = _text({**manifest, "digest": own}).encode()
     except UnicodeEncodeError as error:
         raise ValueError("holds text that UTF-8 cannot write") from error
-
-
-def _is_sealed(raw: bytes) -> bool:
-    """Return whether bytes end as `sealed` ends them, with the digest of what stands before.
-
-    The text is not made again, which takes ten times as long: reports read the manifests of all
-    stages.
-    """
-    end = _SEAL.search(raw)
-    if end is None:
-        return False
-    return hashlib.sha256(raw[: end.start()] + b"\n}\n").hexdigest().encode() == end[1]
+    with (entry / MANIFEST).open("wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def record_of(manifest: Manifest) -> StageRecord:
@@ -342,73 +260,3 @@ def utc_now() -> str:
 
 def _text(value: Mapping[str, Any]) -> str:
     return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
-
-
-def _bytes_of(path: Path | str) -> bytes:
-    """Return what a plain file holds; a pipe would never end and a link may lead anywhere."""
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode):
-        raise ValueError("is not a plain file")
-    if found.st_size > _LARGEST:
-        raise ValueError(f"has {found.st_size} bytes, more than any that was written")
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object that some bytes hold."""
-    try:
-        found = json.loads(raw.decode("utf-8"), parse_constant=_no_number)
-    except UnicodeDecodeError as error:
-        raise ValueError("is not text") from error
-    except RecursionError as error:
-        raise ValueError("is nested too deeply") from error
-    except ValueError as error:
-        raise ValueError("is cut off or is not JSON") from error
-    if not isinstance(found, dict):
-        raise ValueError("holds no JSON object")
-    if raw.count(b"{") + raw.count(b"[") <= _DEEPEST:  # as almost always, and quickly seen
-        return found
-    level: list[Any] = [found]
-    for _ in range(_DEEPEST):
-        if not level:
-            return found
-        level = [inner for value in level if isinstance(value, dict | list)
-                 for inner in (value.values() if isinstance(value, dict) else value)]  # fmt: skip
-    if level:
-        raise ValueError("is nested too deeply")
-    return found
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number in JSON")
-
-
-def _checked(form: TypeAdapter[_Read], found: Mapping[str, Any]) -> _Read:
-    """Return data that has the form it must have."""
-    try:
-        return form.validate_python(found)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = in_a_line(".".join(map(str, first["loc"])), 60)
-        raise ValueError(f"has another form ({place}: {in_a_line(first['msg'], 120)})") from error
-
-
-def _newer(error: object) -> str | None:
-    """Return a key that is not known, where such keys are all that is wrong."""
-    assert isinstance(error, ValidationError)
-    faults = error.errors(include_url=False, include_input=False)
-    if any(fault["type"] != "extra_forbidden" for fault in faults):
-        return None
-    return in_a_line(".".join(map(str, faults[0]["loc"])), 60)
-
-
-def _fingerprint_of(manifest: Manifest) -> str | None:
-    try:
-        return digest(
-            identity_of(
-                manifest["kind"], manifest["version"], manifest["settings"], manifest["inputs"]
-            )
-        )
-    except FingerprintError:
-        return None

@@ -42,8 +42,8 @@ class Plan:
         self.stages = tuple(_inputs_first(self.targets))
         self.dependants: dict[str, list[Stage]] = {stage.fingerprint: [] for stage in self.stages}
         for stage in self.stages:
-            for needed in set(stage.inputs.values()):
-                self.dependants[needed.fingerprint].append(stage)
+            for needed in {*stage.record.inputs.values()}:
+                self.dependants[needed].append(stage)
 
     def __len__(self) -> int:
         return len(self.stages)
@@ -91,8 +91,8 @@ class Plan:
         recorded: dict[str, list[float]] = {}
         for stage in self.stages:
             seconds = recorded.setdefault(stage.kind, [])
-            if store.status(stage.fingerprint) == "done":
-                seconds.append(store.manifest(stage.fingerprint)["wall_s"])
+            if (done := store.find(stage.fingerprint)) is not None:
+                seconds.append(done["wall_s"])
         return {
             kind: median(seconds) if seconds else fallback.get(kind, 1.0)
             for kind, seconds in recorded.items()

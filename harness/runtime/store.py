@@ -74,7 +74,7 @@ class Store:
         Raises:
             StoreError: There is an entry, and it is broken.
         """
-        if self._find(fingerprint) is not None:
+        if self.find(fingerprint) is not None:
             return "done"
         failed = os.path.exists(f"{self.root}/failures/{fingerprint}.json")
         return "failed" if failed else "missing"
@@ -94,7 +94,7 @@ class Store:
         Raises:
             StoreError: The stage is not done, or its manifest is broken.
         """
-        manifest = self._find(fingerprint)
+        manifest = self.find(fingerprint)
         if manifest is None:
             raise StoreError(
                 f"stage {fingerprint[:12]} is not in the store {self.root}: run it first"
@@ -409,7 +409,7 @@ class Store:
                         raise BrokenEntry(f"{folder}/{name} is no stage of the store: move it away")
                     yield name
 
-    def _find(self, fingerprint: str) -> Manifest | None:
+    def find(self, fingerprint: str) -> Manifest | None:
         """Return an entry's manifest, None where there is no entry; read once per change.
 
         Raises:
@@ -434,7 +434,7 @@ class Store:
                 if not os.path.lexists(entry):
                     return None
                 if os.path.lexists(f"{entry}/{MANIFEST}"):  # published since we looked
-                    return self._find(fingerprint)
+                    return self.find(fingerprint)
                 raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
             except ValueError as error:
                 raise self._broken(fingerprint, f"{MANIFEST} {error}") from error
@@ -443,7 +443,7 @@ class Store:
     def _is_whole(self, fingerprint: str) -> bool:
         """Return whether there is an entry that need not be written again."""
         try:
-            return self._find(fingerprint) is not None
+            return self.find(fingerprint) is not None
         except BrokenEntry:
             return False
 

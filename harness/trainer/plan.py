@@ -47,6 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from harness.errors import UserError
 from harness.eva.stream import StreamSettings
@@ -116,7 +117,7 @@ class Run:
     asked: tuple[str, ...]
     kind: RowKind = "policy"
 
-    @property
+    @cached_property
     def judged(self) -> dict[str, Stage]:
         """The judge's stage of each benchmark that is wanted."""
         return {name: self.judges[name] for name in self.asked}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import shutil
@@ -16,7 +15,7 @@ import pytest
 
 from harness.runtime import Stage, StageContext, Store, StoreError, collect_provenance, files
 from harness.runtime import store as store_module
-from harness.runtime.manifest import git_state, sealed
+from harness.runtime.manifest import git_state
 from harness.runtime.stage import ProgressWriter
 
 STAGE = Stage("train", 1, {"seed": 0}, {}, "seed 0 · dpo-1 · train 1")
@@ -120,105 +119,16 @@ def broken(store: Store) -> str:
     return sentence
 
 
-def crafted(entry: Path, **changes: object) -> None:
-    """Give an entry a manifest that somebody made, with the digest that it should have."""
-    fields = json.loads((entry / "stage.json").read_text()) | changes
-    del fields["digest"]
-    (entry / "stage.json").write_bytes(sealed(fields))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "cut off or is not JSON"),
-        ('{"kind": "train", "ver', "cut off or is not JSON"),
-        ("[]", "holds no JSON object"),
-        ("{}", "Field required"),
-        ("\x00\xff", "cut off or is not JSON"),
-        ("[" * 100_000, "nested too deeply"),
-        ('{"a":' * 70 + "1" + "}" * 70, "nested too deeply"),
-        ('{"version": NaN}', "cut off or is not JSON"),
-        ('{"version": ' + "9" * 5000 + "}", "cut off or is not JSON"),
-    ],
-)
+@pytest.mark.parametrize("text", ["", '{"kind": "train", "ver', "[]", "{}", "[" * 100_000])
 def test_a_broken_manifest_is_named_until_the_next_write_replaces_it(
-    store: Store, text: str, said: str
+    store: Store, text: str
 ) -> None:
     entry = write(store)
     (entry / "stage.json").write_text(text)
-    assert said in broken(store)
+    assert "its digest differs" in broken(store)
     write(store, "second")
     assert (store.open(FP) / "model" / "weights.txt").read_text() == "second"
     assert leftovers(store) == []
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"files": {"x": 5}},
-        {"files": {"x": {"sha256": "0" * 64, "bytes": -1}}},
-        {"files": {"x": {"sha256": "0" * 64, "bytes": True}}},
-        {"files": {"x": {"sha256": "0" * 63, "bytes": 1}}},
-        {"files": {"x" * 5000: {"sha256": "0" * 64, "bytes": 1}}},
-        {"files": {"../../../secret": {"sha256": "0" * 64, "bytes": 1}}},
-        {"files": {"/etc/passwd": {"sha256": "0" * 64, "bytes": 1}}},
-        {"files": {"a\0b": {"sha256": "0" * 64, "bytes": 1}}},
-        {"files": []},
-        {"inputs": {"prompts": "../../x"}},
-        {"inputs": {"prompts": "a" * 5000}},
-        {"settings": {"seed": 1}},
-        {"settings": 7},
-        {"kind": None},
-        {"label": ["x"]},
-        {"version": "1"},
-        {"wall_s": "1"},
-        {"cpu_s": -1.0},
-        {"started": "yesterday"},
-        {"finished": "2024-01-01T00:00:00"},
-        {"provenance": {}},
-        {"unknown": 1, "kind": None},
-        {"fingerprint": "0" * 64},
-    ],
-)  # fmt: skip
-def test_a_crafted_manifest_is_one_sentence(store: Store, changes: dict[str, object]) -> None:
-    """Each is sealed as a manifest should be: what is wrong is its form alone."""
-    crafted(write(store), **changes)
-    assert "stage.json" in broken(store)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"unknown": 1}, {"files": {"x": {"sha256": "0" * 64, "bytes": 1, "mode": 7}}}],
-)
-def test_what_a_newer_version_wrote_is_said_to_be_so_and_stays(
-    store: Store, changes: dict[str, object]
-) -> None:
-    """It may be better than what this version would put in its place."""
-    crafted(write(store), **changes)
-    manifest = store.root / "stages" / FP[:2] / FP / "stage.json"
-    before = manifest.read_bytes()
-    later = Store(store.root)
-    for ask in ASKED.values():
-        with pytest.raises(StoreError, match=rf"{FP[:12]} was written by a newer version") as said:
-            ask(later)
-        assert "delete" not in str(said.value)
-    with pytest.raises(StoreError, match="install that version"):
-        write(later, "second")
-    assert manifest.read_bytes() == before
-    assert leftovers(later) == []
-
-
-def test_a_manifest_without_a_digest_is_read_as_it_was_before_there_was_one(store: Store) -> None:
-    """A store that was written earlier, here with other white space, gives the same manifest."""
-    path = write(store) / "stage.json"
-    before = store.manifest(FP)
-    fields = json.loads(path.read_text())
-    del fields["digest"]
-    path.write_text(json.dumps(fields))
-    later = Store(store.root)
-    assert later.manifest(FP) == before
-    assert "digest" not in before
-    assert later.check() == [FP]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +197,8 @@ def test_a_file_is_verified_without_the_others(store: Store) -> None:
 
 
 def test_a_manifest_of_another_stage_is_found_out(store: Store) -> None:
-    crafted(write(store), settings={"seed": 1})
+    another = write(store, stage=Stage("train", 1, {"seed": 1}, {}))
+    shutil.copy(another / "stage.json", write(store))
     assert "describes another stage" in broken(store)
 
 
@@ -359,9 +270,9 @@ def test_a_failure_with_text_that_cannot_be_written_is_kept_without_it(store: St
     assert failure["reason"] == "no file ?.txt"
 
 
-def test_what_could_not_be_read_again_is_not_written(store: Store) -> None:
-    stage = Stage("train", 1, {"seed": 0}, {}, "x" * 2000)
-    with pytest.raises(StoreError, match=r"cannot be stored: stage\.json has another form"):
+def test_what_utf8_cannot_write_is_not_written(store: Store) -> None:
+    stage = Stage("train", 1, {"seed": 0}, {}, "half of \ud800")
+    with pytest.raises(StoreError, match=r"cannot be stored: stage\.json holds text"):
         write(store, stage=stage)
     assert store.status(stage.fingerprint) == "missing"
     assert leftovers(store) == []
