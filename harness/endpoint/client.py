@@ -301,6 +301,11 @@ class Client:
             )  # fmt: skip
         return reply
 
+    @property
+    def answered_as(self) -> str:
+        """The models that replies named in place of the one asked for; empty where none did."""
+        return ", ".join(in_a_line(name, 80) for name in sorted(self._other_models))
+
     def stop(self) -> None:
         """Send nothing more; what is under way is still kept when it arrives."""
         self._stopped.set()

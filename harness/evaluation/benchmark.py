@@ -270,7 +270,11 @@ class Benchmark(ABC):
             items, lambda item: self.ask(judge.client, item), judge.client, concurrency, done
         )
         records = self.records(answers, judge, list(zip(items, outcomes, strict=True)))
-        return Judged(self.score(records, answers), records)
+        found = self.score(records, answers)
+        if others := judge.client.answered_as:
+            notes = {**found.score.notes, "judge": f"asked for {judge.model}, answered as {others}"}
+            found = replace(found, score=replace(found.score, notes=notes))
+        return Judged(found, records)
 
 
 def benchmark_class(name: str) -> type[Benchmark]:

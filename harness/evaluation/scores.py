@@ -55,7 +55,8 @@ class BenchmarkScore:
         values: Column to per-prompt values, shape (prompts,); the mean is the score. Columns
             without a score are absent.
         per_category: Category to mean score; None where nothing in it was judged.
-        notes: Column to the reason why it has no score, or how it came by one out of the ordinary.
+        notes: Column to the reason why it has no score, or how it came by one out of the ordinary;
+            `judge` where its replies named another model.
     """
 
     benchmark: str
@@ -90,7 +91,7 @@ class BenchmarkScore:
             "n": self.n,
             "n_missing": self.n_missing,
             "per_category": dict(self.per_category),
-            "notes": {columns[name]: note for name, note in self.notes.items()},
+            "notes": {columns.get(name, name): note for name, note in self.notes.items()},
         }
 
 

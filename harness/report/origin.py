@@ -28,11 +28,20 @@ def origin_of(
     runs = list(table_runs.runs.values())
     judges = {
         name: ", ".join(
-            _distinct(run.judged[name].settings["judge"] for run in runs if name in run.judged)
+            _distinct(_judge(run.judged[name], store) for run in runs if name in run.judged)
         )
         for name in benchmarks
     }
     return origin_of_stages(list(behind(table_runs.targets)), store, judges)
+
+
+def _judge(stage: Stage, store: Store) -> str:
+    """Return whom a stage asked, with whoever else answered."""
+    name = str(stage.settings["judge"])
+    if store.status(stage.fingerprint) != "done":
+        return name
+    note = stage_summary(store, stage).get("notes", {}).get("judge")
+    return f"{name} ({note.removeprefix(f'asked for {name}, ')})" if note else name
 
 
 def origin_of_stages(

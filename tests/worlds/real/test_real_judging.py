@@ -7,6 +7,7 @@ are written by hand, so that no model is needed.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from harness.models.policy import Completion
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Benchmark, Profile
 from harness.report.build import StoredTable
+from harness.report.origin import origin_of
 from harness.report.rows import Reader
 from harness.runtime import Json, StageContext, Store, collect_provenance
 from harness.trainer import steps
@@ -203,6 +205,28 @@ def test_lengths_without_the_benchmarks_tokenizer_are_not_the_policys_tokens(
     assert {row["column"] for row in scores} == {"ah_wr"}
     assert summary["scores"]["ah_len"] is None
     assert "tiktoken" in summary["not_available"]["ah_len"]
+
+
+def test_a_judge_that_answers_as_another_model_is_said_with_the_scores(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the stage's output, and with it in the report's sources."""
+    small = declared(paper, "mt_bench", "small/mt-bench", 2)
+    profile = paper.model_copy(update={"benchmarks": {**paper.benchmarks, "mt_bench": small}})
+    runs = plan_table(find_table(load_tables(), "table4"), profile, [0], ["dpo-1"])
+    stage = next(iter(runs.runs.values())).judged["mt_bench"]
+    asked = str(stage.settings["judge"])
+    said = [(name, turn, "a") for name in ("0", "30") for turn in (1, 2)]
+    ctx = context(tmp_path, stage.settings, said)
+    reply = {**completion("[[7]]"), "model": "another"}
+    summary, *_ = judged(monkeypatch, ctx, lambda body: reply)
+    assert summary["notes"] == {"judge": f"asked for {asked}, answered as another"}
+    store = Store(tmp_path / "store")
+    assert origin_of(runs, store, ["mt_bench"]).judges == {"mt_bench": asked}
+    with store.writing(stage, collect_provenance()) as output:
+        shutil.copytree(ctx.output, output, dirs_exist_ok=True)
+    judge = f"{asked} (answered as another)"
+    assert origin_of(runs, store, ["mt_bench"]).judges == {"mt_bench": judge}
 
 
 def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
