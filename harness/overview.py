@@ -21,6 +21,7 @@ from harness.registry.figures import (
     figure_unsupported,
     load_figures,
 )
+from harness.registry.paper import Paper, the_paper
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Row, RowKind, Source, Table
@@ -246,7 +247,7 @@ def validate(files: Sequence[str] = ()) -> Validation:
     tables = read(declared.all_tables) or {}
     # Where tables are broken, what figures refer to cannot be told from what is not declared.
     figures = read(lambda: load_figures(tables or None)) or {}
-    claims, parted = read(figure_claims), read(deviations)
+    claims, parted, _ = read(figure_claims), read(deviations), read(the_paper)
     profiles, sweeps = read(declared.all_profiles) or {}, read(load_sweeps) or {}
     for file, load in _shipped():
         read(load, display_path(file))
@@ -332,6 +333,7 @@ def schemas() -> dict[str, str]:
         "deviations.json": _titled(
             declared.Deviations.model_json_schema(), "Deviations and ambiguities"
         ),
+        "paper.json": _titled(Paper.model_json_schema(), "The paper"),
         "profile.json": _titled(Profile.model_json_schema(), "A profile"),
     }
     return {name: json.dumps(schema, indent=2) + "\n" for name, schema in made.items()}

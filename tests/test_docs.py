@@ -21,6 +21,7 @@ from harness.report.scores import gain_priors, numbers, pairs_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+FINDINGS = ROOT / "results" / "README.md"
 PAGES = sorted(DOCS.glob("*.md"))
 
 BLOCK = re.compile(
@@ -150,6 +151,19 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted({*entries} - {"findings.md"}) == [page.name for page in PAGES]
 
 
+def answer_in(text: str) -> list[str]:
+    """Return the lines of the answer in a page of Markdown, the first facts in it."""
+    return re.findall(r"^- \*\*\w+:\*\* .*$", text, re.MULTILINE)[:4]
+
+
+def test_the_answer_in_the_readme_is_that_of_the_findings() -> None:
+    """After other findings, `python tests/test_docs.py` writes it again."""
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", FINDINGS)]
+    written, found = map(answer_in, pages)
+    assert len(found) == 4
+    assert written == found
+
+
 def test_the_report_in_the_readme_is_that_of_three_of_the_published_seeds() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     table = load_tables()["table4"]
@@ -163,3 +177,12 @@ def test_the_report_in_the_readme_is_that_of_three_of_the_published_seeds() -> N
             said += f" {found.gain:+.1f} ±{found.gain_ci_high - found.gain:.1f}"
         (line,) = [line for line in lines if line.startswith(f"{row.label}  ")]
         assert " ".join(line.split()).startswith(" ".join([row.label, said])), line
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    answer = answer_in(FINDINGS.read_text(encoding="utf-8"))
+    for old, new in zip(answer_in(text), answer, strict=True):
+        text = text.replace(old, new)
+    readme.write_text(text, encoding="utf-8")

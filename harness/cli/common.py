@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from harness.report.answer import Answer
     from harness.runtime import EngineOptions
     from harness.selection.planning import PriceOptions
     from harness.selection.selection import Selection
@@ -100,6 +101,9 @@ AllowFewerOption = Annotated[
         "A,B",
         "Publish these even if they are incomplete, or have less than what is published.",
     ),
+]
+FullOption = Annotated[
+    bool, option("--full", None, "Print every column, claim and setting, not the summary alone.")
 ]
 JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else.")]
 
@@ -361,14 +365,15 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
-def json_text(data: Any) -> str:
+def json_text(data: Any, answer: Answer | None = None) -> str:
     """Return plain data as every command writes JSON: an object that begins with a schema version.
 
-    A list is the object's `items`. Text is read as JSON first.
+    A list is the object's `items`, below the answer that they are the evidence of. Text is read as
+    JSON first.
     """
     read = json.loads(data) if isinstance(data, str) else data
     content = {"items": read} if isinstance(read, list) else read
-    whole = {VERSIONED: 1} | content
+    whole = {VERSIONED: 1} | ({"answer": answer.as_json()} if answer else {}) | content
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -401,6 +406,8 @@ class Grid:
         from rich.table import Table
         from rich.text import Text
 
+        from harness.report.render import coloured
+
         rows = [list(row) for row in self.rows]
         texts = [list(column) for column in zip(self.headings, *rows, strict=True)]
         room = options.max_width - BETWEEN * (len(texts) - 1)
@@ -413,7 +420,7 @@ class Grid:
                 width=width,
             )
         for row in rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*map(coloured, row))
         yield table
 
 

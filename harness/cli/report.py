@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,16 +10,19 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import console, json_text, note, print_json, warn
+from harness.cli.common import Grid, console, json_text, note, print_json, warn
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
 from harness.words import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from harness.registry.profile import Profile
+    from harness.report.answer import Answer
     from harness.report.model import Verdict
     from harness.report.verify import Verified
-    from harness.selection.reporting import Reports
+    from harness.selection.reporting import Judged, Reports
     from harness.selection.selection import Selection
 
 app = typer.Typer(rich_markup_mode=None)
@@ -70,9 +72,12 @@ def report(
     form: FormatOption = None,
     output: OutputOption = None,
     published: PublishedOption = False,
+    full: common.FullOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Report what has been computed, without computing anything.
+
+    First stands the answer, then the summary; `--full` prints the rest.
 
     The seeds are the most complete ones of each table; those left out are named. Of several tables
     (`all-offline`, `all`), those that the profile cannot run are left out, with a note.
@@ -121,7 +126,7 @@ def report(
     if found is None:
         return
     if form is Format.terminal and output is None:
-        found.show(console())
+        show(found, console(), full=full)
     elif output is None:
         sys.stdout.write(_written(found, form))
     else:
@@ -130,7 +135,25 @@ def report(
 
 def _written(found: Reports, form: Format) -> str:
     text = found.text(form)
-    return json_text(text) if form is Format.json else text
+    return json_text(text, found.answer) if form is Format.json else text
+
+
+def show(found: Reports, out: Console, *, full: bool = False) -> None:
+    """Print reports; in short, of several tables the answer and a line for each."""
+    if found.answer is None or full or len(found.tables) == 1:
+        found.show(out, full=full)
+        return
+    print_answer(found.answer, out)
+    headings = ("table", "cells", "state", "gains the paper's way", "title")
+    out.print(Grid(headings, found.closing, right="13"))
+
+
+def print_answer(answer: Answer, out: Console) -> None:
+    """Print what was asked, what was seen, and how sure that is."""
+    from harness.report.render import names_and_texts, print_parts
+
+    print_parts([names_and_texts(answer.lines)], out, margin=2)
+    out.print()
 
 
 def _page_place(chosen: Selection, *, published: bool) -> Path:
@@ -164,9 +187,13 @@ def claims(
     profile: common.ProfileOption = DEFAULT_PROFILE,
     seeds: common.AskedSeedsOption = None,
     published: PublishedScoresOption = False,
+    full: common.FullOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Judge the paper's claims by what has been computed, without computing anything.
+
+    First stands the answer, then a line for each claim, of several tables for each table; `--full`
+    prints what each claim rests on.
 
     The seeds are the most complete ones of each table; those left out are named.
     """
@@ -179,9 +206,10 @@ def claims(
     scale = named_profile(profile)
     found = judge(tables or [], scale, asked, published=published, on_note=note)
     if as_json:
-        print_json([verdict.as_json() for verdict in found.verdicts])
+        items = [verdict.as_json() for verdict in found.verdicts]
+        sys.stdout.write(json_text(items, found.answer))
     else:
-        _print_claims(found.verdicts, found.seeds)
+        _print_claims(found, full=full)
     _note_judges(scale)
 
 
@@ -198,29 +226,73 @@ def _note_judges(profile: Profile) -> None:
         )
 
 
-def _print_claims(verdicts: Sequence[Verdict], of: Mapping[str, Sequence[int]]) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from harness.report.claims import PRIMARY, share_tested, totals
-    from harness.report.view import seeds_text
+def _print_claims(found: Judged, *, full: bool) -> None:
+    from harness.report.claims import PRIMARY, share_tested
 
     out = console()
-    for table in dict.fromkeys(verdict.table for verdict in verdicts):
-        seeds = f", seeds {seeds_text(of[table])}" if table in of else ""
-        out.print(f"{table}{seeds}", style="bold")
-        for verdict in verdicts:
-            if verdict.table == table:
-                first, *rest = _sentences(verdict)
-                out.print(first)
-                out.print(Padding(Text("\n".join(rest)), (0, 0, 0, 2)))
-        out.print()
-    if not verdicts:
+    if not found.verdicts:
         out.print("The paper claims nothing there.")
         return
-    out.print(f"{counted(len(verdicts), 'claim')}: {totals(verdicts)}.")
-    out.print(f"{share_tested(verdicts)}.")
+    if found.answer is not None:
+        print_answer(found.answer, out)
+    several = len({verdict.table for verdict in found.verdicts}) > 1
+    if full:
+        _print_all_claims(found, out)
+    elif several:
+        _print_counts(found, out)
+    else:
+        lines = [_in_short(verdict) for verdict in found.verdicts]
+        out.print(Grid(("verdict", "ours", "95%", "paper", "claim"), lines, right="123"))
+    out.print(f"\n{share_tested(found.verdicts)}.")
     out.print(PRIMARY)
+    if not full:
+        out.print("More of each claim: --full")
+
+
+def _in_short(verdict: Verdict) -> tuple[str, ...]:
+    from harness.report.claims import line
+
+    said = line(verdict)
+    star = " *" if verdict.primary else ""
+    word = verdict.verdict.replace("_", " ") + star
+    return (word, said.margin, said.interval, said.paper, verdict.statement)
+
+
+def _print_counts(found: Judged, out: Console) -> None:
+    """Print how often each verdict was reached, by table."""
+    from harness.report.claims import counts
+    from harness.report.model import TESTED
+    from harness.report.view import seeds_text
+
+    seeds = {report.table_id: seeds_text(report.seeds) for report in found.reports}
+    lines = []
+    for table in dict.fromkeys(verdict.table for verdict in found.verdicts):
+        own = [verdict for verdict in found.verdicts if verdict.table == table]
+        number = counts(own)
+        primary = next((v.verdict.replace("_", " ") for v in own if v.primary), "-")
+        tested = [number[word] for word in TESTED]
+        figures = (len(own), *tested, len(own) - sum(tested))
+        lines.append((table, seeds.get(table) or "-", primary, *map(str, figures)))
+    head = ("table", "seeds", "primary claim", "n", "supp.", "contr.", "incon.", "under.")
+    out.print(Grid((*head, "other"), lines, right="345678"))
+
+
+def _print_all_claims(found: Judged, out: Console) -> None:
+    from rich.padding import Padding
+
+    from harness.report.render import coloured
+    from harness.report.view import seeds_text
+
+    of = {report.table_id: report.seeds for report in found.reports if report.seeds}
+    for table in dict.fromkeys(verdict.table for verdict in found.verdicts):
+        seeds = f", seeds {seeds_text(of[table])}" if table in of else ""
+        out.print(f"{table}{seeds}", style="bold")
+        for verdict in found.verdicts:
+            if verdict.table == table:
+                first, *rest = _sentences(verdict)
+                out.print(coloured(first))
+                out.print(Padding("\n".join(rest), (0, 0, 0, 2)))
+        out.print()
 
 
 def _sentences(verdict: Verdict) -> list[str]:

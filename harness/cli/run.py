@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import common
-from harness.cli.common import Grid, console, json_text, note, warn
+from harness.cli.common import console, json_text, note, warn
 from harness.cli.plan import print_left_out, show
+from harness.cli.report import show as show_report
 from harness.errors import UserError
 from harness.project import work_dir
 from harness.selection.names import Format, again, parse_seeds
@@ -162,7 +163,7 @@ def _run_once(
     )
     if chosen.tables and not chosen.is_group and not as_json:
         out.print(
-            f"\nMore: harness report {chosen.again} (distances, assumptions), "
+            f"\nMore: harness report {chosen.again} --full (all columns, assumptions), "
             "harness ui (curves and rows side by side)"
         )
     if report.failed:
@@ -185,14 +186,12 @@ def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool
     from harness.trainer.runs import GroupRuns
 
     if as_json:
-        sys.stdout.write(json_text(report.text(Format.json)))
+        sys.stdout.write(json_text(report.text(Format.json), report.answer))
         return
-    if not isinstance(planned.work, GroupRuns):
-        report.show(out, details=False)
-        return
-    headings = ("table", "cells", "state", "gains the paper's way", "title")
     out.print()
-    out.print(Grid(headings, report.closing, right="13"))
+    show_report(report, out)
+    if not isinstance(planned.work, GroupRuns):
+        return
     print_left_out(out, planned.summary)
     of_table = again("TABLE", planned.work.profile.asked_as)
     out.print(f"\nMore: harness report {of_table}, harness claims {of_table}, harness ui")

@@ -45,7 +45,7 @@ from harness.strict import Strict, models_in
 
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
 
-_OTHERS = {Path("deviations.yaml"), Path("claims", "figures.yaml")}
+_OTHERS = {Path("deviations.yaml"), Path("paper.yaml"), Path("claims", "figures.yaml")}
 """Files below a folder of declarations that declare no table; nor do those of its `figures`."""
 
 Declared = tuple[Document, Table]

@@ -340,6 +340,20 @@ class Table(Strict):
         found = {training for row in rows for training in self.training_of(row)}
         return tuple(training for training in self.about_prompts if training in found)
 
+    @property
+    def main_place(self) -> tuple[str | None, Column]:
+        """The left row and the column of the primary claim; no row and the first without one."""
+        for claim in self.claims:
+            if claim.primary and not isinstance(claim.test, Qualitative):
+                row, column = places(claim.test)[0]
+                return row, self.column(column)
+        return None, self.columns[0]
+
+    @property
+    def main_column(self) -> Column:
+        """The column of the primary claim, the first one where there is none."""
+        return self.main_place[1]
+
     def is_about_choosing(self, claim: Claim) -> bool:
         """Return whether a claim compares ways to choose prompts.
 

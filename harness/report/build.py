@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
-from harness.registry.claims import Qualitative, places
 from harness.registry.documents import read_document
 from harness.registry.profile import Profile, benchmark_of, roles_of, sources
 from harness.registry.recipe import Online
@@ -140,6 +139,7 @@ class StoredTable:
             calibrations={name: found for name, found in calibrated.items() if name in read},
             absent=self.lacking,
             judge=lambda: self.verdicts,
+            scores=lambda: self.measured,
         )
 
     @property
@@ -164,7 +164,7 @@ def sensitivity(
     rows = {cell.row for cell in cells}
     pooled: list[Pooled] = []
     power: list[Power] = []
-    main = main_column(table)
+    main = table.main_column
     for column in table.columns:
         own = [row for row in table.rows if row.id in rows]
         priors = gain_priors(measured, pairs_of(own, column), seeds, column.reads)
@@ -188,14 +188,6 @@ def sensitivity(
         "pooled": tuple(pooled),
         "power": tuple(power),
     }
-
-
-def main_column(table: Table) -> Column:
-    """Return the column of a table's primary claim, the first one where it has none."""
-    for claim in table.claims:
-        if claim.primary and not isinstance(claim.test, Qualitative):
-            return table.column(places(claim.test)[0][1])
-    return table.columns[0]
 
 
 def _power(

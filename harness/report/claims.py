@@ -9,30 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from harness.registry.claims import Claim, FigureClaims, Qualitative
-from harness.registry.schema import Table
-from harness.report.cells import judged_runs
-from harness.report.controls import KnownControls, inadmissible_claims
 from harness.report.model import TESTED, Scale, Verdict, VerdictWord
-from harness.report.publish import Published
-from harness.report.verdicts import Evidence, bare, judge
+from harness.report.verdicts import bare
 from harness.report.view import probability
 
-if TYPE_CHECKING:
-    pass
-
-
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
-
-
-def judge_published(table: Table, published: Published, known: KnownControls) -> list[Verdict]:
-    """Return the verdicts on a table's claims from its published scores, and published controls."""
-    report = published.report
-    certain = {c.id: c.by_construction for c in report.columns if c.by_construction}
-    barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
-    return judge(Evidence.of(table, report.cells, published.measured, None, certain, barred))
 
 
 def judge_figures(
@@ -138,8 +122,11 @@ def share_tested(verdicts: Sequence[Verdict]) -> str:
 
 
 def totals(verdicts: Sequence[Verdict]) -> str:
-    """Return how often each verdict was reached, in words."""
-    found = counts(verdicts).items()
-    said = ", ".join(f"{number} {word.replace('_', ' ')}" for word, number in found if number)
+    """Return how often each verdict was reached, in words; the two that decide are always named."""
     certain = sum(v.verdict == "supported" and v.by_construction is not None for v in verdicts)
-    return f"{said} ({certain} of the supported by construction)" if certain else said
+    marks = {"supported": f" ({certain} by construction)"} if certain else {}
+    return ", ".join(
+        f"{number} {word.replace('_', ' ')}{marks.get(word, '')}"
+        for word, number in counts(verdicts).items()
+        if number or word in ("supported", "contradicted")
+    )

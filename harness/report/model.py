@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.registry.schema import Column, Table
     from harness.report.plots import Series
+    from harness.report.scores import Measured
 
 Scale = Literal["toy", "reduced", "paper"]
 State = Literal["ok", "partial", "not_run", "failed", "not_available"]
@@ -560,7 +561,7 @@ class Beside:
 
     The declarations are those of now, the calibrations the last one of each real judge that the
     columns read, by benchmark, None where there is none; the curves are those of online runs, by
-    run id and name. Verdicts are made when they are first asked for.
+    run id and name. Verdicts are made, and scores read, when they are first asked for.
     """
 
     table: Table
@@ -569,6 +570,7 @@ class Beside:
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     judge: Callable[[], Sequence[Verdict]] = tuple
+    scores: Callable[[], Measured] = dict
 
     @cached_property
     def verdicts(self) -> Sequence[Verdict]:
@@ -692,6 +694,11 @@ class Report(Part):
     def verdicts(self) -> Sequence[Verdict]:
         """The verdicts on the table's claims; none where it was read back alone."""
         return () if self._beside is None else self._beside.verdicts
+
+    @property
+    def measured(self) -> Measured:
+        """The per-prompt scores; none where it was read back alone."""
+        return {} if self._beside is None else self._beside.scores()
 
     @property
     def absent(self) -> Mapping[str, str]:

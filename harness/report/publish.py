@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.registry.profile import benchmark_of
+from harness.registry.schema import Table
 from harness.report import publication, scores
 from harness.report.build import StoredTable, summarise
-from harness.report.model import Cell, Report, Summary
+from harness.report.cells import judged_runs
+from harness.report.controls import KnownControls, inadmissible_claims
+from harness.report.model import Cell, Report, Summary, Verdict
 from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind
 from harness.report.render import as_markdown, pictures
 from harness.report.reward_study import read_study, recomputed
 from harness.report.scores import Measured, Numbers, Priors, numbers
+from harness.report.verdicts import Evidence, judge
 from harness.runtime import Stage, Store
 from harness.statistics import Scores
 
@@ -64,6 +68,14 @@ def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False
         beside=lambda folder: write_examples(examples, folder),
         allow_fewer=allow_fewer,
     )
+
+
+def judge_published(table: Table, published: Published, known: KnownControls) -> list[Verdict]:
+    """Return the verdicts on a table's claims from its published scores, and published controls."""
+    report = published.report
+    certain = {c.id: c.by_construction for c in report.columns if c.by_construction}
+    barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
+    return judge(Evidence.of(table, report.cells, published.measured, None, certain, barred))
 
 
 def stages_of(

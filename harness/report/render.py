@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.report import reward_study, view
+from harness.report.answer import answer_to
 from harness.report.model import Cell, Report
 from harness.report.plots import Picture, curves_picture
 from harness.report.publication import dumps
@@ -27,6 +28,7 @@ from harness.report.view_details import detail_blocks
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 
 WIDTH = 80
@@ -36,15 +38,17 @@ WIDEST = 100
 """Wider terminals get no wider lines: figures far from their row's name are hard to follow."""
 
 
-def print_report(report: Report, console: Console | None = None, details: bool = True) -> None:
+def print_report(report: Report, console: Console | None = None, full: bool = True) -> None:
     """Print a report.
 
-    `details` are where the training prompts lie, what the creator did, and the assumptions.
+    The short form is the answer, the main column, the comparison with the paper, and what the
+    numbers are; the full one has all columns, where the training prompts lie, what the creator did,
+    and the assumptions.
     """
     from rich.console import Console
 
     # A line break right at the edge, or a combining character, must not make a line too long.
-    print_parts(_parts(report, details), console or Console(highlight=False), margin=2)
+    print_parts(_parts(report, full), console or Console(highlight=False), margin=2)
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console, *, margin: int = 0) -> None:
@@ -53,34 +57,65 @@ def print_parts(parts: Iterable[RenderableType], console: Console, *, margin: in
         console.print(part, width=min(console.width, WIDEST) - margin, highlight=False)
 
 
-def as_text(report: Report, width: int = WIDTH, details: bool = True) -> str:
+def as_text(report: Report, width: int = WIDTH, full: bool = True) -> str:
     """Return a report as plain text, no line longer than `width` columns."""
     from rich.console import Console
 
     file = io.StringIO()
-    print_report(report, Console(file=file, width=width, color_system=None), details)
+    print_report(report, Console(file=file, width=width, color_system=None), full)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
-def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
+SHORTLY = ("Seeds", "Intervals", "Controls", "Reward model", "Creator", "Judge", "Stages")
+"""The facts that stand below the numbers of the short form."""
+
+
+def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
     from rich.padding import Padding
     from rich.text import Text
 
+    answer, facts = answer_to([report], report.verdicts), dict(view.facts(report))
+    barred = [("Inadmissible", facts.pop("Inadmissible"))] if "Inadmissible" in facts else []
     yield Text(view.heading(report), style="bold")
-    yield names_and_texts(view.facts(report))
-    for block in [*view.blocks(report), *study_blocks(report)]:
+    yield names_and_texts([*barred, *answer.lines])
+    for block in [*(view.blocks if full else view.main_blocks)(report), *study_blocks(report)]:
         yield from block_lines(block)
     if report.failures:
         yield Text("\nMissing", style="bold")
         reasons = (Text(reason, style="red") for reason in report.failures)
         yield from (Padding(reason, (0, 0, 0, 2)) for reason in reasons)
-    if details:
+    if full:
         for block in detail_blocks(report):
             yield from block_lines(block)
+    yield Text("\nBehind the numbers", style="bold")
+    told = {name for name, _ in answer.lines}
+    shown = [(n, t) for n, t in facts.items() if (n not in told if full else n in SHORTLY)]
+    yield names_and_texts(shown, style="dim")
+    if full:
         yield from _assumptions(report)
 
 
-def names_and_texts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
+VERDICT_STYLES = {
+    "supported": "bold green",
+    "contradicted": "bold red",
+    "inconclusive": "yellow",
+    "underpowered": "yellow",
+    "inadmissible": "magenta",
+}
+"""The colour of a verdict where there is a terminal with colours."""
+
+
+def coloured(text: str, style: str = "") -> Text:
+    """Return a text whose verdicts have their colours."""
+    from rich.text import Text
+
+    shown = Text(text, style=style)
+    for word, colour in VERDICT_STYLES.items():
+        shown.highlight_words([word, word.capitalize()], colour)
+    return shown
+
+
+def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
     """Return names and texts in two columns."""
     from rich.table import Table
     from rich.text import Text
@@ -89,7 +124,7 @@ def names_and_texts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in pairs:
-        grid.add_row(Text(name, style="dim"), Text(text))
+        grid.add_row(Text(name, style="dim"), coloured(text, style))
     return grid
 
 

@@ -87,7 +87,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Scale", SCALES[profile.scale]),
         ("Seeds", ", ".join(map(str, report.seeds))),
         ("Intervals", _intervals(report)),
-        ("Power", "; ".join(_power(found, report) for found in report.power)),
+        ("Power", "; ".join(power_words(found, report) for found in report.power)),
         ("Controls", _controls(report) if report.controls else ""),
         ("Policy", ", ".join(origin.policies)),
         ("Prompts", ", ".join(origin.prompts)),
@@ -162,7 +162,7 @@ def _barred(report: Report) -> str:
     )
 
 
-def _power(found: Power, report: Report) -> str:
+def power_words(found: Power, report: Report) -> str:
     """Return which gain would be found, in a sentence."""
     column = report.table.column(found.column)
     decimals = our_decimals(report, column)
@@ -196,6 +196,13 @@ def blocks(report: Report) -> list[Block]:
     """Return the blocks of numbers: each column, then the comparison with the paper if there is."""
     compared = [] if report.table.is_ours else [summary_block(report)]
     return [*column_blocks(report), *worth_blocks(report), *control_blocks(report), *compared]
+
+
+def main_blocks(report: Report) -> list[Block]:
+    """Return the blocks that matter most: the main column, the controls, the comparison."""
+    column = report.table.main_column
+    compared = [] if report.table.is_ours else [summary_block(report)]
+    return [_column_block(report, column), *control_blocks(report), *compared]
 
 
 def worth_blocks(report: Report) -> list[Block]:

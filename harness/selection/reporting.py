@@ -27,12 +27,9 @@ from harness.registry.figures import Figure
 from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
 from harness.report import asked
-from harness.report.claims import judge_figures, judge_published
-from harness.report.controls import KnownControls
+from harness.report.claims import judge_figures
 from harness.report.model import STATES, Cell, Verdict
-from harness.report.publish import read_published
 from harness.report.rows import Reader
-from harness.report.verdicts import judge_without
 from harness.report.view import row_names, seeds_text
 from harness.runtime import Store
 from harness.selection.names import DEFAULT_SEEDS, Format, format_of, seeds_of
@@ -43,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from harness.report.answer import Answer
     from harness.report.build import StoredTable
     from harness.report.figures.report import FigureReport
     from harness.report.model import Report
@@ -93,12 +91,20 @@ class Reports:
                 lines.append(cell.as_json() | said | {"unit": column.unit})
         return pd.DataFrame(lines)
 
-    def text(self, form: Format | str = Format.terminal, *, details: bool = True) -> str:
+    @property
+    def answer(self) -> Answer | None:
+        """What was asked, what was seen and how sure that is; None of a figure."""
+        from harness.report.answer import answer_to
+
+        verdicts = [verdict for report in self.tables for verdict in report.verdicts]
+        return answer_to(self.tables, verdicts) if self.tables else None
+
+    def text(self, form: Format | str = Format.terminal, *, full: bool = True) -> str:
         """Return the reports as one text.
 
         Args:
             form: The format: `terminal`, `markdown`, `json`, `csv`, `latex` or `html`.
-            details: As plain text, also where prompts lie, what the creator did, and assumptions.
+            full: As plain text, also all columns, where prompts lie, and assumptions.
 
         Raises:
             UserError: There is no such format, or not of this.
@@ -119,7 +125,7 @@ class Reports:
             return render.as_latex(self.tables)
         if form is Format.markdown:
             return "\n".join(map(render.as_markdown, self.tables))
-        return "\n".join(render.as_text(report, details=details) for report in self.tables)
+        return "\n".join(render.as_text(report, full=full) for report in self.tables)
 
     def _figure_text(self, report: FigureReport, form: Format) -> str:
         from harness.report.figures.report import as_markdown
@@ -144,8 +150,8 @@ class Reports:
         write_whole(path, self.text(ENDINGS[path.suffix]))
         return path
 
-    def show(self, console: Console, *, details: bool = True) -> None:
-        """Print the reports; `details` changes nothing in a figure's."""
+    def show(self, console: Console, *, full: bool = False) -> None:
+        """Print the reports; `full` changes nothing in a figure's."""
         if self.figure is not None:
             from harness.report.figures.report import print_figure
 
@@ -153,7 +159,7 @@ class Reports:
         for report in self.tables:
             from harness.report.render import print_report
 
-            print_report(report, console, details=details)
+            print_report(report, console, full=full)
 
     @property
     def closing(self) -> list[tuple[str, str, str, str, str]]:
@@ -161,7 +167,7 @@ class Reports:
         return [(t.table_id, *closing(t.cells), t.table.title) for t in self.tables]
 
     def __repr__(self) -> str:
-        return self.text(details=False)
+        return self.text(full=False)
 
     def _repr_html_(self) -> str:
         """Return the reports for a notebook."""
@@ -308,12 +314,19 @@ class Judged:
     """Verdicts on claims.
 
     Attributes:
+        reports: The reports of the tables that they are about.
         verdicts: The verdicts.
-        seeds: The seeds of each table that they rest on.
     """
 
+    reports: Sequence[Report]
     verdicts: Sequence[Verdict]
-    seeds: Mapping[str, Sequence[int]]
+
+    @property
+    def answer(self) -> Answer | None:
+        """What was asked, what was seen and how sure that is; None where no table was."""
+        from harness.report.answer import answer_to
+
+        return answer_to(self.reports, self.verdicts) if self.reports else None
 
 
 def judge(
@@ -351,18 +364,24 @@ def judge(
         if isinstance(c.test, Qualitative)
         for claim in c.test.measured_by or ()
     }
-    of: dict[str, Sequence[int]] = {}
-    verdicts: list[Verdict] = []
-    reader, controls = Reader(Store(store_dir())), KnownControls(profile, None, results_dir())
-    for table in tables.values():
-        if table.id in wanted or any(claim.id in measured_by for claim in table.claims):
-            verdicts += (
-                _published(of, table, profile, controls)
-                if published
-                else _stored(of, table, profile, seeds, reader, on_note)
-            )
+    judged = [
+        table
+        for table in tables.values()
+        if table.id in wanted or any(claim.id in measured_by for claim in table.claims)
+    ]
+    if published:
+        from harness.report.page.contents import from_results
+
+        reports = from_results(judged, profile, results_dir()).reports
+    else:
+        reader = Reader(Store(store_dir()))
+        reports = tuple(_stored(table, profile, seeds, reader, on_note) for table in judged)
+    verdicts = [verdict for report in reports for verdict in report.verdicts]
     verdicts += judge_figures(declared, verdicts, profile.scale)
-    return Judged([verdict for verdict in verdicts if verdict.table in wanted], of)
+    return Judged(
+        [report for report in reports if report.table_id in wanted],
+        [verdict for verdict in verdicts if verdict.table in wanted],
+    )
 
 
 def _spelt_out(names: Sequence[str]) -> list[str]:
@@ -378,32 +397,18 @@ def _spelt_out(names: Sequence[str]) -> list[str]:
 
 
 def _stored(
-    of: dict[str, Sequence[int]],
     table: Table,
     profile: Profile,
     asked: Sequence[int] | None,
     reader: Reader,
     on_note: Callable[[str], None],
-) -> list[Verdict]:
-    """Judge a table by what the store holds, of seeds or of the most complete; `of` gets them."""
-    from harness.report.build import StoredTable
+) -> Report:
+    """Return what the store holds of a table, of some seeds or of the most complete ones."""
+    from harness.report.build import StoredTable, without_runs
 
     lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]
     if not rows:
-        return judge_without(table, profile.scale, lacking[table.rows[0].id])
+        return without_runs(table, profile, (), lacking[table.rows[0].id], lacking)
     seeds = seeds_shown(table, profile, None, on_note) if asked is None else asked
-    of[table.id] = seeds
-    return StoredTable(plan_table(table, profile, seeds, rows), reader, lacking).verdicts
-
-
-def _published(
-    of: dict[str, Sequence[int]], table: Table, profile: Profile, controls: KnownControls
-) -> list[Verdict]:
-    """Judge a table by what is published of it; `of` gets its seeds."""
-    folder = results_dir() / profile.name / table.id
-    if not folder.is_dir():
-        return judge_without(table, profile.scale, f"`{table.id}` is not published")
-    found = read_published(folder)
-    of[table.id] = found.report.seeds
-    return judge_published(table, found, controls)
+    return StoredTable(plan_table(table, profile, seeds, rows), reader, lacking).report

@@ -295,7 +295,7 @@ def _whole_state(stored: StoredTable) -> TableState:
 
     @cache
     def details() -> Details:
-        from harness.report.findings import finding
+        from harness.report.answer import finding
         from harness.report.page.contents import from_store
         from harness.report.page.page import as_html
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.registry.declared import all_profiles
-from harness.report.claims import judge_published
+from harness.report.answer import finding
 from harness.report.controls import KnownControls
-from harness.report.findings import finding
 from harness.report.publication import REPORT, check_files
-from harness.report.publish import Published, published_folders, read_published
+from harness.report.publish import Published, judge_published, published_folders, read_published
 from harness.report.sweep import SWEEP, SweepReport
 from harness.tracking.projection import Source, StudyName, trial_record
 from harness.tracking.record import Record, join, metric_name, milliseconds

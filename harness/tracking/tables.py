@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from harness.registry.profile import Profile
 from harness.registry.schema import Column, Row, Table
-from harness.report.build import main_column
 from harness.tracking.record import (
     LONGEST_TAG,
     NOTE_TAG,
@@ -203,7 +202,7 @@ class TableContent:
     @property
     def _columns(self) -> list[Column]:
         """The columns with numbers, the one of the primary claim first."""
-        main = main_column(self.table)
+        main = self.table.main_column
         having = {cell.column for cell in self.cells if cell.state == "ok"}
         rest = [column for column in self.table.columns if column.id != main.id]
         return [column for column in (main, *rest) if column.id in having] or [main]

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, create_model
 
+from harness.report.answer import Answer
+from harness.report.model import Cells, Verdicts
 from harness.strict import Output
 
 OUTPUTS = {
@@ -60,9 +62,13 @@ def json_schema(verb: str) -> dict[str, Any]:
 
 
 def with_version(printed: Any) -> type[BaseModel]:
-    """Return the model of what is printed for a model or a list: it has a schema version."""
+    """Return the model of what is printed for a model or a list: it has a schema version.
+
+    Above cells and verdicts stands the answer that they are the evidence of.
+    """
     if not (isinstance(printed, type) and issubclass(printed, BaseModel)):
-        return create_model("Listed", __base__=Output, items=(printed, ...))
+        more: Any = {"answer": (Answer, None)} if printed in (Cells, Verdicts) else {}
+        return create_model("Listed", __base__=Output, items=(printed, ...), **more)
     if "schema_version" in printed.model_fields:
         return printed
     version: Any = (Literal[1], 1)

@@ -71,17 +71,26 @@ def test_published_scores_are_judged_in_place_of_the_store(says: Callable[..., A
 
 
 def test_people_read_the_verdict_with_its_scale(call: Callable[..., Any]) -> None:
-    result = call("claims", "table4", "--published")
+    result = call("claims", "table4", "--published", "--full")
     assert result.exit_code == 0, result.stderr
     assert "t4-amin-uniform-ah *: inconclusive (toy)" in result.stdout
-    assert "25 claims: " in result.stdout
+    assert "Of 25 claims of the paper: " in " ".join(result.stdout.split())
+
+
+def test_the_answer_comes_first_and_then_a_line_for_each_claim(call: Callable[..., Any]) -> None:
+    lines = call("claims", "table5", "--published").stdout.splitlines()
+    assert lines[0].startswith("Asked  Is it the informative prompts")
+    (head,) = (at for at, line in enumerate(lines) if line.startswith("verdict"))
+    claims = lines[head + 2 : lines.index("", head)]
+    assert len(claims) == 10
+    assert sum(" * " in f"{line} " for line in claims) == 1
 
 
 def test_eighty_columns_break_no_word_of_a_claim(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = call("claims", "table4", "--published").stdout.splitlines()
+    lines = call("claims", "table4", "--published", "--full").stdout.splitlines()
     assert "  A_min weighting beats uniform weighting on Arena-Hard." in map(str.rstrip, lines)
     assert all(len(line) <= 80 for line in lines)
 

@@ -14,8 +14,9 @@ from page_reader import Page, numbers_of
 from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_scores
 
+from harness.registry.paper import the_paper
 from harness.report.page.drawing import overview
-from harness.report.page.page import PAPER, SCRIPT, TEMPLATES, as_html
+from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.plots import Picture, Shown
 from harness.report.view import column_blocks
 from harness.runtime import Store
@@ -45,7 +46,7 @@ def test_nothing_outside_the_page_is_asked_for(whole: str) -> None:
         assert tags[tag] == 0
     assert all(source.startswith("data:image/svg+xml;base64,") for source in page.values("src"))
     outside = [link for link in page.values("href") if not link.startswith("#")]
-    assert outside == [PAPER]
+    assert outside == [the_paper().address]
     assert not [a for _, named, _ in page.elements for a in named if a.startswith(("on", "srcset"))]
     style = "".join(text for text, where in page.texts if "style" in where)
     assert style

@@ -16,7 +16,7 @@ from harness.project import results_dir
 from harness.registry.claims import Claim
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.findings import finding
+from harness.report.answer import finding
 from harness.report.model import Cell
 from harness.report.page.contents import from_results, published_pictures
 from harness.report.page.drawing import Axis, axis_of, budget, draw

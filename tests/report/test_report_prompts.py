@@ -16,10 +16,9 @@ from toy_tables import ToyWorld, by_place, scores_file, stored, write_parquet
 from harness.errors import HarnessError
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.claims import judge_published
 from harness.report.controls import KnownControls
 from harness.report.model import Report, Verdict
-from harness.report.publish import publish, read_published
+from harness.report.publish import judge_published, publish, read_published
 from harness.report.rows import Reader, prompt_distances
 from harness.report.verify import verify
 from harness.report.view import column_blocks, facts

@@ -20,7 +20,7 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
-from harness.report.findings import finding
+from harness.report.answer import finding
 from harness.report.model import Agreement, Report, Study
 from harness.report.publication import DIGESTS, REPORT
 from harness.report.publish import TABLE as PUBLISHED_TABLE
@@ -204,7 +204,7 @@ def test_the_report_says_what_the_numbers_are(store: Store) -> None:
     assert rows["pairwise"][2] == "+6.00 ±0.00"
     assert "All answers score 0.250 on average, the oracle's own best 0.750." in models.notes[0]
     assert agreements.rows[2][:3] == ("best of 6 and gain", "+1.00", "+1.00 to +1.00")
-    text = as_text(report, details=False)
+    text = as_text(report, full=False)
     assert "Does one measure predict another?" in text
     assert max(map(len, text.splitlines())) <= 80
     page = as_markdown(report)

@@ -18,7 +18,7 @@ from harness.registry.figures import Figure
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Table
 from harness.report.build import StoredTable, with_all_rows, without_runs
-from harness.report.claims import judge_figures, judge_published
+from harness.report.claims import judge_figures
 from harness.report.controls import KnownControls
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
@@ -28,7 +28,14 @@ from harness.report.page import examples as samples
 from harness.report.page.examples import Examples
 from harness.report.plots import CURVES, Picture, Shown, longest
 from harness.report.publication import DIGESTS, REPORT, read_json
-from harness.report.publish import OF_STUDY, TABLE, Published, read_published, stages_of
+from harness.report.publish import (
+    OF_STUDY,
+    TABLE,
+    Published,
+    judge_published,
+    read_published,
+    stages_of,
+)
 from harness.report.render import pictures
 from harness.report.rows import Reader
 from harness.report.verify import kind_of
@@ -248,6 +255,7 @@ def published_report(
         profile,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
         judge=lambda: judge_published(table, found, known),
+        scores=lambda: found.measured,
     )
     return report, _curve_runs(found)
 

@@ -19,9 +19,7 @@ from typing import Any, NamedTuple
 from harness.registry.claims import Qualitative, places
 from harness.registry.schema import Column
 from harness.report import view
-from harness.report.build import main_column
 from harness.report.model import Cell, Report, Verdict
-from harness.report.page.examples import claimed_row
 from harness.report.view import signed
 
 MARGIN = 0.06
@@ -137,7 +135,7 @@ def budget(report: Report) -> dict[str, Any] | None:
     The column is that of the primary claim; what a row spent is its `online` entry in the report.
     None where fewer than three rows have both numbers.
     """
-    column = main_column(report.table)
+    column = report.table.main_column
     decimals = view.our_decimals(report, column)
     cells = {cell.row: cell for cell in report.cells if cell.column == column.id}
     plots = []
@@ -217,7 +215,7 @@ def overview(reports: Sequence[Report]) -> dict[str, Any] | None:
         if table.source is None:
             continue
         chosen: dict[str, Column] = {}
-        for column in (main_column(table), *table.columns):
+        for column in (table.main_column, *table.columns):
             family = (name for name in FAMILIES if column.benchmark.startswith(name))
             chosen.setdefault(next(family, "other"), column)
         fields = [_field(report, chosen[head]) if head in chosen else None for head in heads]
@@ -258,7 +256,7 @@ def _field(report: Report, column: Column) -> Field:
 def _shown(report: Report, column: Column) -> Cell:
     """Return the cell whose gain stands for a column."""
     cells = [cell for cell in report.cells if cell.column == column.id]
-    left = claimed_row(report.table)
+    left, _ = report.table.main_place
     of_claim = (cell for cell in cells if cell.row == left and cell.paper_gain)
     return next(of_claim, None) or max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
 

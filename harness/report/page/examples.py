@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
-from harness.registry.claims import Qualitative, places
-from harness.registry.schema import Table
 from harness.report.origin import made_by
 from harness.report.rows import creator_stages
 from harness.runtime import Stage, Store
@@ -164,20 +162,12 @@ def read_examples(path: Path) -> Examples | None:
         raise HarnessError(f"{path} has another form; publish the table again") from error
 
 
-def claimed_row(table: Table) -> str | None:
-    """Return the left row of a table's primary claim, None where it has none."""
-    primary = next((claim for claim in table.claims if claim.primary), None)
-    if primary is None or isinstance(primary.test, Qualitative):
-        return None
-    return places(primary.test)[0][0]
-
-
 def _shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
     """Return the row and the run of a table that examples are taken from.
 
     None where no row that evolves prompts is whole.
     """
-    left = claimed_row(table_runs.table)
+    left, _ = table_runs.table.main_place
     for row in sorted(table_runs.rows, key=lambda row: row.id != left):
         for column in table_runs.table.columns:
             run = table_runs.runs[row.run_id(column), table_runs.seeds[0]]

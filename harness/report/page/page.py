@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.registry.declared import Ambiguity, Discrepancy, value_in
+from harness.registry.paper import the_paper
 from harness.registry.profile import Profile
 from harness.registry.schema import Column
 from harness.report import view
+from harness.report.answer import answer_to, finding, primary_of
 from harness.report.claims import PRIMARY, counts, line, share_tested
-from harness.report.findings import finding, primary_of
 from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
 from harness.report.page.contents import Contents, Traces, in_order
 from harness.report.page.drawing import axis_of, budget, draw, overview
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "page"
 
 SCRIPT = "page.js"
-
-PAPER = "https://arxiv.org/abs/2411.00062"
-"""The paper, the one address the page links to."""
 
 LONGEST = 2000
 """Characters of a model's text that are shown."""
@@ -68,10 +66,10 @@ def as_html(contents: Contents) -> str:
         .render(
             contents=contents,
             profile=profile,
-            paper=PAPER,
+            paper=the_paper(),
+            answer=answer_to(reports, contents.verdicts),
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
             overview=overview(reports),
-            scale=view.SCALES[profile.scale],
             tables=tables,
             state=_state(tables),
             totals=_totals(contents, tables),

@@ -1,0 +1,50 @@
+"""The paper that is reproduced: its title, its question, and the comparisons that answer it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.project import project_root
+from harness.registry.documents import read_declared
+from harness.strict import Strict
+
+
+class Contrast(Strict):
+    """A comparison that is part of the answer: one row less another."""
+
+    says: str
+    """The left row in plain words, as the subject of a sentence."""
+    over: str
+    """The right row in plain words."""
+    table: str
+    """Table of both rows."""
+    left: str
+    """A row."""
+    right: str
+    """The row it is compared with."""
+    column: str
+    """Column of both."""
+    about_choosing: bool = False
+    """Whether it is about which prompts are chosen, which has controls of its own."""
+
+
+class Paper(Strict):
+    """The paper."""
+
+    title: str
+    """Its title."""
+    authors: str
+    """Its authors, in short."""
+    address: str
+    """Where it can be read."""
+    method: str
+    """Name of what it proposes."""
+    question: str
+    """What its experiments ask, in one sentence."""
+    answers: tuple[Contrast, ...] = ()
+    """What answers it, the most important first."""
+
+
+def the_paper(path: Path | None = None) -> Paper:
+    """Read and check what is declared of the paper."""
+    return read_declared(path or project_root() / "experiments" / "paper.yaml", Paper, "a paper")[0]

@@ -1,0 +1,256 @@
+"""What runs say: of a table in one sentence, and of all that is asked for as one answer.
+
+An answer is what stands first on every surface: what was asked, what was seen, and how sure that
+is. Of one table it is that table's; of several it is the paper's, from the comparisons that are
+declared as its answer (`harness.registry.paper`), of which those are told that have their numbers.
+
+The sentence of a table begins with its primary claim, our margin and the paper's. Then it says how
+the rows of the claim's column fare against their baselines: a row gains or loses where the interval
+of its gain lies on one side of zero, and shows no difference where it holds zero.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from harness.registry.paper import Contrast, Paper, the_paper
+from harness.registry.schema import Column
+from harness.report import view
+from harness.report.claims import counts, totals
+from harness.report.model import Part, Report, Scale, Study, Verdict, VerdictWord
+from harness.report.reward_study import CALLED
+from harness.report.scores import gain_priors, numbers, pairs_of
+from harness.report.view import plain, signed
+from harness.words import counted
+
+
+class Told(Part):
+    """A comparison of the answer, with its numbers."""
+
+    says: str
+    """The left row in plain words."""
+    over: str
+    """The right row in plain words."""
+    table: str
+    """Table of both rows."""
+    left: str
+    """A row."""
+    right: str
+    """The row it is compared with."""
+    column: str
+    """Column of both."""
+    seeds: tuple[int, ...]
+    """Seeds of both."""
+    gain: float
+    """Left less right, paired by seed and prompt, in the column's unit."""
+    low: float
+    """Lower end of its 95% interval."""
+    high: float
+    """Upper end."""
+
+    @property
+    def text(self) -> str:
+        """What is said of the left row: a gain or a loss where zero is not in the interval."""
+        low, high = signed(self.low, 1), signed(self.high, 1)
+        if self.low > 0:
+            return f"gains {self.gain:.1f} over {self.over} (95%: {low} to {high})"
+        if self.high < 0:
+            return f"loses {-self.gain:.1f} to {self.over} (95%: {low} to {high})"
+        return f"cannot be told apart from {self.over} ({low} to {high})"
+
+
+class Answer(Part):
+    """What was asked, what was seen, and how sure that is."""
+
+    question: str
+    """What was asked."""
+    profile: str
+    """Name of the profile."""
+    scale: Scale
+    """Its scale."""
+    seen: str
+    """What was seen, in one sentence."""
+    sure: str
+    """How sure that is, in one sentence."""
+    told: tuple[Told, ...] = ()
+    """The comparisons behind what was seen; none where one table was asked for."""
+    claims: Mapping[VerdictWord, int]
+    """How many of the claims have which verdict."""
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """It as names and texts."""
+        return [
+            ("Asked", self.question),
+            ("Seen", self.seen),
+            ("Sure", self.sure),
+            ("Scale", view.SCALES[self.scale]),
+        ]
+
+
+def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
+    """Return the answer of one table or more, whose claims have some verdicts."""
+    (first, *others), paper = reports, the_paper()
+    told: tuple[Told, ...] = ()
+    if others:
+        question = paper.question
+        told = tuple(_told(paper.answers, {report.table_id: report for report in reports}))
+        seen = _seen(told, first.scale, reports)
+    else:
+        question, seen = first.table.question, finding(first, verdicts)
+    return Answer(
+        question=plain(question),
+        profile=first.profile_id,
+        scale=first.scale,
+        seen=seen,
+        sure=_sure(reports, verdicts, paper),
+        told=told,
+        claims=counts(verdicts),
+    )
+
+
+def _told(contrasts: Iterable[Contrast], reports: Mapping[str, Report]) -> Iterator[Told]:
+    """Yield the comparisons that have numbers, and that the controls allow to be told."""
+    for asked in contrasts:
+        report = reports.get(asked.table)
+        if report is None or len(report.seeds) < 2 or not report.has_numbers:
+            continue
+        if report.inadmissible or (asked.about_choosing and report.inadmissible_choosing):
+            continue
+        table, measured, seeds = report.table, report.measured, report.seeds
+        column, row = table.column(asked.column), table.row(asked.left)
+        priors = None
+        if row.baseline == asked.right:
+            rows = [table.row(shown.id) for shown in report.rows]
+            priors = gain_priors(measured, pairs_of(rows, column), seeds, column.reads)
+        baseline = table.row(asked.right).run_id(column)
+        found = numbers(measured, row.run_id(column), baseline, seeds, column.reads, priors)
+        if found.gain is not None:
+            ends = {"low": found.gain_ci_low, "high": found.gain_ci_high, "gain": found.gain}
+            where = asked.model_dump(exclude={"about_choosing"})
+            yield Told.model_validate({**where, **ends, "seeds": seeds})
+
+
+def _seen(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:
+    if not told:
+        some = any(report.has_numbers for report in reports)
+        return "No comparison that would answer it is whole yet." if some else "Nothing has run."
+    tables = {report.table_id: report.table for report in reports}
+    columns = {tables[it.table].column(it.column).benchmark: None for it in told}
+    few, most = (end(len(it.seeds) for it in told) for end in (min, max))
+    seeds = counted(most, "seed") if few == most else f"{few} to {most} seeds"
+    where = f"at {scale} scale with {seeds}, in points of {' and '.join(columns)}"
+    said = [
+        f"{subject} {' and '.join(it.text for it in own)}"
+        for subject, own in itertools.groupby(told, key=lambda it: it.says)
+    ]
+    return f"{view.capital(where)}: {'; '.join(said)}."
+
+
+def _sure(reports: Sequence[Report], verdicts: Sequence[Verdict], paper: Paper) -> str:
+    """Return how many claims have which verdict, and what could have been seen."""
+    said = []
+    if verdicts:
+        said.append(f"of {counted(len(verdicts), 'claim')} of the paper: {totals(verdicts)}")
+    if len(reports) == 1:
+        said += [view.power_words(found, reports[0]) for found in reports[0].power]
+    if reports[0].scale != "paper":
+        said.append(f"at {reports[0].scale} scale nothing is said of the paper's models")
+    return f"{view.capital('; '.join(said))}."
+
+
+def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
+    """Return what a table's runs say, in one sentence."""
+    primary, column = primary_of(verdicts), report.table.main_column
+    claim = "" if primary is None else f"“{primary.statement.strip().removesuffix('.')}”"
+    if not any(cell.mean is not None for cell in report.cells):
+        if primary is None:
+            return "Nothing of this table has run here."
+        why = f"because {primary.reason}: {claim} is its primary claim"
+        return plain(f"Nothing to say yet, {why}") + "."
+    said = _rows(report, column)
+    if primary is None:
+        said = said if report.study is None else f"{_study(report.study)}; {said}"
+    elif primary.margin is None:
+        said = f"not decided, because {primary.reason}: {claim}; {said}"
+    else:
+        word = primary.text
+        if primary.verdict == "inadmissible":
+            word = f"inadmissible, because {primary.reason}"
+        margins = _margins(primary, view.our_decimals(report, column))
+        said = f"{word}: {claim} ({margins}); {said}"
+    return f"{plain(view.capital(said))}."
+
+
+def primary_of(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """Return the verdict on a table's primary claim, None where it has none."""
+    return next((verdict for verdict in verdicts if verdict.primary), None)
+
+
+def _margins(primary: Verdict, decimals: int) -> str:
+    """Return our margin with what it rests on, and the paper's."""
+    ours, low, high = (
+        signed(number or 0.0, decimals)
+        for number in (primary.margin, primary.ci_low, primary.ci_high)
+    )
+    parts = [f"ours {ours}, 95% from {low} to {high}"]
+    if primary.p is None:
+        parts.append(primary.reason or "no p-value")
+    else:
+        parts.append("p < 0.001" if primary.p < 0.001 else f"p = {primary.p:.2g}")
+    paper = primary.paper_margin
+    if paper is not None:
+        steps = paper if isinstance(paper, str) else ", ".join(paper)
+        noise = ", within its own noise" if primary.paper_within_noise else ""
+        parts.append(f"the paper's {steps}{noise}")
+    return "; ".join(parts)
+
+
+def _study(study: Study) -> str:
+    """Return which measures of reward models predict which."""
+    if not study.whole:
+        return "not every reward model has its numbers"
+    said = [
+        f"{CALLED[a.first].format(n=study.n)} and {CALLED[a.second].format(n=study.n)}: "
+        f"ρ = {signed(a.found.rho, 2)}, 95% from {signed(a.found.low, 2)} to "
+        f"{signed(a.found.high, 2)}"
+        for a in study.agreements
+        if a.found is not None
+    ]
+    return f"Over {len(study.models)} reward models, {', '.join(said)}"
+
+
+def _rows(report: Report, column: Column) -> str:
+    """Return how the rows of a column fare against their baselines."""
+    cells = [cell for cell in report.cells if cell.column == column.id and cell.baseline_row]
+    done = [cell for cell in cells if cell.gain is not None]
+    where = f"in {column.benchmark}, {column.printed},"
+    if not cells:
+        return f"{where} no row has a baseline"
+    if not done:
+        return f"{where} none of the {len(cells)} rows with a baseline has a gain yet"
+    if len(report.seeds) == 1:
+        rows = counted(len(done), "row")
+        return f"{where} nothing is concluded from the gain of {rows} with one seed"
+    sign = -1 if column.direction == "lower" else 1
+    words = ("above", "below") if column.direction == "none" else ("better than", "worse than")
+    said = _sides([sign * view.side(cell) for cell in done], *words)
+    lacking = len(cells) - len(done)
+    if lacking:
+        said.append(f"{counted(lacking, 'row')} {'have' if lacking > 1 else 'has'} no numbers")
+    first = f"{', '.join(said[:-1])} and " if len(said) > 1 else ""
+    return f"{where} {first}{said[-1]}"
+
+
+def _sides(sides: Sequence[int], better: str, worse: str) -> list[str]:
+    """Return how many rows lie on each side of their baseline: 1 better, -1 worse, 0 neither."""
+    if len(sides) == 1:
+        how = {1: f"is {better}", -1: f"is {worse}", 0: "cannot be told apart from"}[sides[0]]
+        return [f"the one row with a gain {how} the baseline"]
+    ups, downs, same = (sides.count(side) for side in (1, -1, 0))
+    verbs = ["are" if count > 1 else "is" for count in (ups, downs)]
+    said = [f"{ups or 'none'} of {len(sides)} rows {verbs[0]} {better} the baseline"]
+    said += [f"{downs} {verbs[1]} {worse} it"] if downs else []
+    said += [f"{same} cannot be told apart from it"] if same else []
+    return said
