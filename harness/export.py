@@ -69,7 +69,6 @@ class TrainedPolicy:
 
     @property
     def stage(self) -> Stage:
-        """The stage that trained the policy."""
         return self.run.training[-1]
 
     @property
@@ -104,7 +103,6 @@ def find_policy(
 
 
 def check_trained(policy: TrainedPolicy, store: Store) -> None:
-    """Check that a policy is in the store, to its last byte."""
     run, stage = policy.run, policy.stage
     state = store.status(stage.fingerprint)
     if state == "done":
@@ -193,7 +191,6 @@ SCALES = {
 
 
 def card_of(policy: TrainedPolicy, store: Store) -> str:
-    """Return the card of a trained policy as Markdown with a head of YAML."""
     profile, run, world = policy.profile, policy.run, policy.world
     source = profile.prompts
     base, _, revision = policy.base.partition("@")
@@ -341,7 +338,6 @@ def versions(stages: Iterable[Manifest]) -> dict[str, list[str]]:
 
 
 def distinct(values: Iterable[str | None]) -> list[str]:
-    """Return the values that are there, each once and in order."""
     return list(dict.fromkeys(value for value in values if value is not None))
 
 
@@ -370,7 +366,6 @@ def export(
 
 
 def check_free(target: Path) -> None:
-    """Check that a folder can be written."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UserError(f"{target} is no folder; give a new one with `--output`")
     if target.is_dir() and any(target.iterdir()):
@@ -442,7 +437,6 @@ def push(folder: Path, repository: str) -> str:
 
 
 def client(token: str) -> Any:
-    """Return the hub's client."""
     from huggingface_hub import HfApi
 
     return HfApi(token=token)

@@ -272,7 +272,6 @@ def validate(files: Sequence[str] = ()) -> Validation:
 
 
 def _own(file: str) -> Table | Profile:
-    """Return the table or the profile that a file declares, by which it has more keys of."""
     path = declared.own_file(file)
     if path is None:
         raise UserError(f"`{file}` is no file of YAML; name one that ends in `.yaml`")
@@ -299,7 +298,6 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
 
 
 def _runs(tables: Iterable[Table]) -> set[str]:
-    """Return the distinct runs behind some tables."""
     return {run for table in tables for row in table.rows for run in table.recipes(row)}
 
 
@@ -307,7 +305,6 @@ FOLDER = PACKAGE / "registry" / "schemas"
 
 
 def table_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a table file."""
     schema = Table.model_json_schema()
     recipe = Recipe.model_json_schema()
     definitions = schema["$defs"]
@@ -323,7 +320,6 @@ def table_schema() -> dict[str, Any]:
 
 
 def schemas() -> dict[str, str]:
-    """Return the text of each schema file by its name."""
     made = {
         "table.json": table_schema(),
         "figure.json": _titled(figure_schema(), "A figure of the paper"),
@@ -345,7 +341,6 @@ def _titled(schema: dict[str, Any], title: str) -> dict[str, Any]:
 
 
 def write() -> None:
-    """Write the schema files."""
     FOLDER.mkdir(exist_ok=True)
     for name, text in schemas().items():
         (FOLDER / name).write_text(text, encoding="utf-8")

@@ -96,7 +96,6 @@ def spending_dir() -> Path:
 
 
 def calibrations_dir() -> Path:
-    """Return the folder of the judges' calibrations."""
     return work_dir() / "calibrations"
 
 
@@ -129,7 +128,6 @@ def _entered(here: Path) -> Path | None:
 
 
 def _current() -> Path:
-    """Return the current folder."""
     try:
         return Path.cwd()
     except FileNotFoundError:

@@ -227,7 +227,6 @@ class OwnCreator:
     write: Write | None = None
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-        """Return one rewrite of a prompt, usable or not."""
         function = CREATORS.get(self.method)
         told: list[str] = []
 

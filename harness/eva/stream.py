@@ -336,7 +336,6 @@ class PromptStream:
         return phase
 
     def _next_human(self, phase: Phase) -> int:
-        """Return how many human prompts a mini-batch of a phase takes."""
         s = self.settings
         wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}
         return min(wanted.get(phase, s.minibatch), len(self._human) - self.used)

@@ -36,7 +36,6 @@ class Sum:
     terms: tuple[tuple[float, Place], ...]
 
     def plus(self, other: Sum, weight: float = 1.0) -> Sum:
-        """Return this sum with another one, weighted, added."""
         return Sum(self.terms + tuple((weight * w, place) for w, place in other.terms))
 
 
@@ -70,7 +69,6 @@ class Measured(Strict):
 
     @property
     def shown(self) -> tuple[Sum, ...]:
-        """The margins that are shown."""
         raise NotImplementedError
 
     @property
@@ -134,12 +132,10 @@ class Trend(Measured):
 
     @property
     def upper(self) -> Place:
-        """The cell that is said to be above all others."""
         return self.rows[-1 if self.sign > 0 else 0], self.column
 
     @property
     def shown(self) -> tuple[Sum, ...]:
-        """The margins that are shown: each row less the one before."""
         steps = zip(self.rows[1:], self.rows, strict=False)
         return tuple(difference(row, before, self.column) for row, before in steps)
 
@@ -164,12 +160,10 @@ class BestOf(Measured):
 
     @property
     def upper(self) -> Place:
-        """The cell that is said to be above all others."""
         return self.row, self.column
 
     @property
     def shown(self) -> tuple[Sum, ...]:
-        """The margins that are shown: the row less each other one."""
         others = (other for other in self.among if other != self.row)
         return tuple(difference(self.row, other, self.column) for other in others)
 
@@ -190,7 +184,6 @@ class CompareGains(Measured):
 
     @property
     def shown(self) -> tuple[Sum, ...]:
-        """The margin that is shown: the left gain less the right one."""
         left, right = (difference(*pair, self.column) for pair in (self.left, self.right))
         return (left.plus(right, -1.0),)
 

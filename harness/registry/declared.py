@@ -93,7 +93,6 @@ def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:
-    """Return a table by its name; as `find`."""
     return find("table", tables, name)
 
 
@@ -237,7 +236,6 @@ def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:
 
 
 def _runs_and_recipes(cells: Iterable[Cell]) -> Iterator[Problem]:
-    """Yield cells whose run id and recipe do not belong to each other, over all tables."""
     by_run: dict[str, tuple[str, str]] = {}
     by_recipe: dict[str, tuple[str, str]] = {}
     for document, table, i, row, column, recipe in cells:
@@ -309,7 +307,6 @@ class Deviations(Strict):
 
 
 def deviations(path: Path | None = None) -> Deviations:
-    """Read and check the deviations."""
     found, document = read_declared(path or project_root() / FILE, Deviations, "deviations")
     problems = few(_problems(document, found))
     if problems:
@@ -405,12 +402,10 @@ def all_figures() -> Mapping[str, Figure]:
 
 @functools.cache
 def all_profiles() -> Mapping[str, Profile]:
-    """Return the declared profiles by name, read once."""
     return load_profiles()
 
 
 def named_profile(name: str) -> Profile:
-    """Return a profile by its name, or the one that a file declares."""
     path = own_file(name)
     if path is None:
         _look_beside("profile", name, all_profiles())
@@ -426,7 +421,6 @@ def named_profile(name: str) -> Profile:
 
 
 def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
-    """Return a table by its name, or the one that a file declares; and all declared tables."""
     path = own_file(name)
     if path is None:
         _look_beside("table", name, all_tables())
@@ -456,7 +450,6 @@ def own_file(name: str) -> Path | None:
 
 
 def trains_online(table: Table) -> bool:
-    """Return whether any row of a table is trained online."""
     return any(recipe.is_online for row in table.rows for recipe in table.recipes(row).values())
 
 

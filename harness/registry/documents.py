@@ -81,7 +81,6 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the plain data of a text."""
     marked = load(text)
     if marked.repeated:
         raise YamlFault(*marked.repeated[0])
@@ -89,7 +88,6 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a plain file."""
     try:
         raw = read_plain(path, MOST_BYTES + 1)
     except IsADirectoryError as error:
@@ -111,7 +109,6 @@ def read_text(path: Path) -> str:
 
 
 def load(text: str) -> Marked:
-    """Return the data of a text with its lines."""
     if len(text) > MOST_BYTES:
         raise YamlFault(1, f"is longer than {MOST_BYTES} characters")
     strange = yaml.reader.Reader.NON_PRINTABLE.search(text)
@@ -275,7 +272,6 @@ class Document:
         return self.lines.get(loc, 1)
 
     def problem(self, loc: Loc, message: str) -> Problem:
-        """Return a problem at a place in the data."""
         return Problem(self.name, self.line(loc), message)
 
     def wrong(self, loc: Loc, message: str) -> Problem:
@@ -407,7 +403,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def find(what: str, declared: Mapping[str, Found], name: str) -> Found:
-    """Return what is declared under a name."""
     if name not in declared:
         raise UserError(f"there is no {what} `{name}`{nearest(name, declared)}")
     return declared[name]

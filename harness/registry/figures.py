@@ -127,7 +127,6 @@ class GainsFigure(Figure):
     """Whether to name the held-out accuracy of each row's reward model."""
 
     def columns_of(self, ref: str) -> tuple[str, ...]:
-        """Return the columns it reads of a row."""
         return self.columns
 
 
@@ -167,7 +166,6 @@ class IterationsFigure(Figure):
     """The panels, left to right."""
 
     def columns_of(self, ref: str) -> tuple[str, ...]:
-        """Return the columns it reads of a row."""
         return (self.column,)
 
 
@@ -258,7 +256,6 @@ def figure_schema() -> dict[str, Any]:
 
 
 def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
-    """Return a figure by its name; as `find`."""
     return documents.find("figure", figures, name)
 
 
@@ -365,6 +362,5 @@ def figure_unsupported(
 
 
 def find_row(tables: Mapping[str, Table], ref: str) -> tuple[Table, Row]:
-    """Return the table and the row that a reference `table/row` names."""
     name, _, row = ref.partition("/")
     return tables[name], tables[name].row(row)

@@ -259,7 +259,6 @@ class Profile(Strict):
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The per-prompt scores that the benchmarks yield."""
         found: list[str] = []
         for benchmark in self.benchmarks.values():
             found += benchmark.columns
@@ -285,7 +284,6 @@ def source_in_words(source: str) -> str:
 
 
 def benchmark_of(profile: Profile, score: str) -> str | None:
-    """Return the benchmark of a profile that yields a score, None where none does."""
     for name, benchmark in profile.benchmarks.items():
         if score in benchmark.columns:
             return name
@@ -378,7 +376,6 @@ def table_unsupported(
 
 
 def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) -> list[str]:
-    """Return the ids of the rows a profile can run, and of those asked for in any case."""
     return [
         row.id
         for row in table.rows
@@ -464,7 +461,6 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
 
 
 def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
-    """Return a profile by its name; as `find`."""
     return documents.find("profile", profiles, name)
 
 

@@ -354,7 +354,6 @@ class Recipe(Strict):
 
     @property
     def is_base(self) -> bool:
-        """Whether this is the base model, which is not trained at all."""
         return self.algorithm is None
 
     @property
@@ -368,7 +367,6 @@ class Recipe(Strict):
         return self.reward_model if late else small(self.reward_model)
 
     def informativeness_reward_model_at(self, iteration: int) -> RewardRole:
-        """Return the role whose rewards weight the prompts of an iteration, counted from 1."""
         if self.informativeness_reward_model is not None:
             return self.informativeness_reward_model
         role = self.reward_model_at(iteration)
@@ -494,7 +492,6 @@ def merge(defaults: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str,
 
 
 def asks_for_base(settings: Mapping[str, Any]) -> bool:
-    """Return whether a row's own settings ask for the base model."""
     return "algorithm" in settings and settings["algorithm"] is None
 
 

@@ -80,7 +80,6 @@ class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$"
 
     @property
     def decimals(self) -> int:
-        """How many decimals are printed."""
         return len(self.root.partition(".")[2])
 
 
@@ -130,7 +129,6 @@ class Column(Strict):
 
     @property
     def reads(self) -> str:
-        """The per-prompt score this column reads."""
         return self.score or self.id
 
     @property
@@ -170,7 +168,6 @@ class Row(Strict):
         return self
 
     def run_id(self, column: Column) -> str:
-        """Return the run behind the cell in a column."""
         return self.run if self.run is not None else (self.run_by_column or {})[column.id]
 
 
@@ -295,14 +292,12 @@ class Table(Strict):
         return sum(len(row.values) for row in self.rows)
 
     def row(self, name: str) -> Row:
-        """Return a row."""
         rows = {row.id: row for row in self.rows}
         if name not in rows:
             raise UserError(f"`{self.id}` has no row `{name}`{nearest(name, rows)}")
         return rows[name]
 
     def column(self, name: str) -> Column:
-        """Return a column."""
         columns = {column.id: column for column in self.columns}
         if name not in columns:
             raise UserError(f"`{self.id}` has no column `{name}`{nearest(name, columns)}")
@@ -374,7 +369,6 @@ class Table(Strict):
     _recipes: dict[tuple[str, str | None], Recipe] = PrivateAttr(default_factory=dict)
 
     def recipe_of(self, row: Row, column: Column) -> Recipe:
-        """Return the recipe of a cell."""
         place = row.id, column.id if column.recipe else None
         known = self._recipes.get(place)
         if known is None:  # checking it takes longer than all else that is asked of a table

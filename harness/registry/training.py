@@ -126,7 +126,6 @@ class Training(Strict):
     """Hyperparameters of OAIF."""
 
     def of(self, algorithm: str) -> Offline | OnlineTraining:
-        """Return the hyperparameters of an algorithm."""
         found = getattr(self, algorithm) if algorithm in type(self).model_fields else None
         if found is None:
             raise UserError(f"there are no hyperparameters for `{algorithm}` in this profile")

@@ -189,7 +189,6 @@ class LocalEngine(Engine):
     """Computes stages on worker processes of this machine, one per available core unless told."""
 
     def crew(self) -> Pool:
-        """Return the workers of one run, none of them started yet."""
         return Pool(
             self.jobs or available_cores(),
             self.setup,
@@ -338,7 +337,6 @@ class _Run:
         return self._fail(stage, reason, message["traceback"])
 
     def _leave(self, stage: Stage) -> list[Event]:
-        """Leave a stage to the run that computes it."""
         self._elsewhere[stage.fingerprint] = stage
         return [StageElsewhere(stage)]
 

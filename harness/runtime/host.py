@@ -128,7 +128,6 @@ class Host:
         self._pool = None
 
     def _warm(self, asked: Order, gpus: int) -> Pool:
-        """Return a pool of one worker for an order; that of another order is ended."""
         if self._pool is None or self._order != asked or gpus:
             self.stop()
             # The node's own modules come first; a worker takes over this process's path.

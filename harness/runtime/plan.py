@@ -191,7 +191,6 @@ class Schedule:
                     self._make_ready(dependant.fingerprint)
 
     def fail(self, stage: Stage) -> list[Stage]:
-        """Settle a stage that failed and all that need it; return the latter in plan order."""
         del self._unsettled[stage.fingerprint]
         lost = {stage.fingerprint}
         dropped = []
@@ -339,7 +338,6 @@ class Tally:
         self._reached: dict[str, list[tuple[int, float]]] = {}
 
     def observe(self, event: Event) -> None:
-        """Take in one event."""
         match event:
             case StageStarted(stage):
                 self.elsewhere.discard(stage)

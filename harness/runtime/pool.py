@@ -71,11 +71,9 @@ class Needs:
     asking: int | None = None
 
     def of(self, kind: str) -> Need:
-        """Return what a stage of a kind needs."""
         return self.kinds.get(kind, self.other)
 
     def first_of(self, stages: Iterable[Stage]) -> dict[Need, Stage]:
-        """Return the distinct needs of some stages, each with the first stage that has it."""
         found: dict[Need, Stage] = {}
         for stage in stages:
             found.setdefault(self.of(stage.kind), stage)
@@ -209,18 +207,15 @@ class Pool(Crew):
         self._gpus = visible_gpus() if wanted else []
 
     def check(self, stages: Collection[Stage]) -> None:
-        """Refuse stages that need more GPUs than this machine has."""
         for need, stage in self._needs.first_of(stages).items():
             if self._gpus and need.gpus > len(self._gpus):
                 raise refuse(stage, need, f"this machine has {counted(len(self._gpus), 'GPU')}")
 
     @property
     def at_work(self) -> list[Stage]:
-        """The stages that are computed now."""
         return [worker.stage for worker in self._workers.values() if worker.stage]
 
     def room(self, need: Need) -> bool:
-        """Return whether another stage can be given to a worker."""
         at_work = self.at_work
         if len(at_work) >= self._limit:
             return False
@@ -229,7 +224,6 @@ class Pool(Crew):
         return need.gpus <= len(self._free_gpus)
 
     def give(self, stage: Stage) -> None:
-        """Give a stage to an idle worker, started if need be; there must be room."""
         need = self._needs.of(stage.kind)
         gpus = tuple(self._free_gpus[: need.gpus])
         if not gpus:
@@ -255,7 +249,6 @@ class Pool(Crew):
         return [gpu for gpu in self._gpus if gpu not in taken]
 
     def _free_slot(self) -> tuple[int, ExitStack]:
-        """Return a number that no living worker has, and what keeps it from other runs."""
         claim, locks = ExitStack(), self._log_dir / ".locks"
         slot = next(
             number
@@ -265,7 +258,6 @@ class Pool(Crew):
         return slot, claim
 
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
-        """Wait until workers have something to say, or so long; the dead are buried."""
         listening = {worker.child.connection: slot for slot, worker in self._workers.items()}
         said = []
         for connection in sockets.wait(list(listening), timeout_s):
@@ -286,6 +278,5 @@ class Pool(Crew):
         return said
 
     def stop(self) -> None:
-        """End all workers, idle or not, and return when they have ended."""
         while self._workers:
             self._workers.popitem()[1].stop()

@@ -95,7 +95,6 @@ class RayCrew(Crew):
         self._check_nodes()
 
     def check(self, stages: Collection[Stage]) -> None:
-        """Refuse stages that no single node of the cluster has room for."""
         nodes = [node["Resources"] for node in _nodes()]
         for need, stage in self._needs.first_of(stages).items():
             if not any(_fits(need, node) for node in nodes):
@@ -105,11 +104,9 @@ class RayCrew(Crew):
 
     @property
     def at_work(self) -> list[Stage]:
-        """The stages that are given to Ray and not ended."""
         return list(self._at_work.values())
 
     def room(self, need: Need) -> bool:
-        """Return whether the whole cluster has so much that is not given away."""
         import ray
 
         if self._most is not None and len(self._at_work) >= self._most:
@@ -122,13 +119,11 @@ class RayCrew(Crew):
         return _fits(Need(cpus + need.cpus, gpus + need.gpus), self._capacity[1])
 
     def give(self, stage: Stage) -> None:
-        """Hand a stage to Ray."""
         need = self._needs.of(stage.kind)
         task = self._task.options(name=stage.kind, num_cpus=need.cpus, num_gpus=need.gpus)
         self._at_work[task.remote(self._asked, stage.record.as_json(), need.gpus)] = stage
 
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
-        """Wait until a task has something to say, or so long; look after each that has."""
         import ray
 
         if not self._at_work:
@@ -144,7 +139,6 @@ class RayCrew(Crew):
         return [said for task in ready if (said := self._heard(task)) is not None]
 
     def _heard(self, task: Any) -> tuple[Stage, Message] | None:
-        """Return a task's next message; how it died, where there is none."""
         import ray
 
         stage = self._at_work[task]
@@ -162,7 +156,6 @@ class RayCrew(Crew):
         return stage, message
 
     def stop(self) -> None:
-        """End the tasks that are at work and leave the cluster."""
         import ray
 
         tasks, self._at_work = self._at_work, {}
@@ -253,7 +246,6 @@ def _disconnect(own: bool) -> None:
 
 
 def _nodes() -> list[dict[str, Any]]:
-    """Return the nodes that are there."""
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]

@@ -180,7 +180,6 @@ class SlurmCrew(Crew):
             (folder / ORDER).write_text(json.dumps(asked), encoding="utf-8")
 
     def check(self, stages: Collection[Stage]) -> None:
-        """Have Slurm say whether it could ever run them."""
         for need, stage in self._needs.first_of(stages).items():
             script = self._engine.script(self._folder, "test", need, 1)
             tried = _slurm("sbatch", "--test-only", text=script)
@@ -191,15 +190,12 @@ class SlurmCrew(Crew):
 
     @property
     def at_work(self) -> list[Stage]:
-        """The stages that are given and not ended, in the queue or running."""
         return [*self._new, *self._jobs.values()]
 
     def room(self, need: Need) -> bool:
-        """Return whether there may be another job; Slurm packs them."""
         return self._most is None or len(self.at_work) < self._most
 
     def give(self, stage: Stage) -> None:
-        """Take a stage into the next array."""
         told = {"record": stage.record.as_json(), "gpus": self._needs.of(stage.kind).gpus}
         path = self._folder / STAGES / f"{stage.fingerprint}.json"
         with explained("writing what a job of Slurm is told", self._folder):
@@ -207,7 +203,6 @@ class SlurmCrew(Crew):
         self._new.append(stage)
 
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
-        """Submit what is new; wait until a host says something, or a job ends without a word."""
         self._submit()
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -219,7 +214,6 @@ class SlurmCrew(Crew):
             time.sleep(_LOOK_S)
 
     def stop(self) -> None:
-        """Cancel all jobs, and wait until none computes."""
         stages, jobs = list(self._jobs.values()), {job.partition("_")[0] for job in self._jobs}
         self._new, self._jobs = [], {}
         if not jobs:
@@ -264,7 +258,6 @@ class SlurmCrew(Crew):
         return messages
 
     def _look(self) -> list[tuple[Stage, Message]]:
-        """Return which jobs have ended without a last word: missing at two looks, disks lag."""
         if not self._jobs:
             return []
         numbers = ",".join(sorted({job.partition("_")[0] for job in self._jobs}))
@@ -303,7 +296,6 @@ def _by_need(stages: Iterable[Stage], needs: Needs) -> dict[Need, list[Stage]]:
 
 
 def _end(job: str) -> Message:
-    """Return how a job ended that said nothing of it."""
     shown = _slurm("scontrol", "show", "job", "--oneliner", job).stdout
     fields = dict(field.partition("=")[::2] for field in shown.split())
     state = fields.get("JobState", "unknown")
@@ -326,6 +318,5 @@ def _slurm(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def _sentence(done: subprocess.CompletedProcess[str]) -> str:
-    """Return what a command complained of, in a line."""
     lines = [line.partition(": ")[2] or line for line in done.stderr.strip().splitlines()]
     return lines[-1] if lines else f"exit code {done.returncode}"

@@ -107,7 +107,6 @@ def identity_of(
 
 
 def titled(label: str, fingerprint: str) -> str:
-    """Return a label with the start of a fingerprint."""
     return f"'{in_a_line(label, 200)}' ({fingerprint[:12]})"
 
 
@@ -137,7 +136,6 @@ class StageRecord:
 
     @property
     def record(self) -> StageRecord:
-        """The record itself, so that a worker can be given a stage or its record."""
         return self
 
     @property
@@ -265,7 +263,6 @@ class ProgressWriter:
 
 
 def line_of(step: int, metrics: Mapping[str, float]) -> str:
-    """Return a point as a line of JSON."""
     values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
     return f"{json.dumps({'step': step, 'metrics': values}, allow_nan=False)}\n"
 

@@ -470,7 +470,6 @@ class Store:
             os.rename(entry, folder / "entry")
 
     def _broken(self, fingerprint: str, fault: str, title: str | None = None) -> BrokenEntry:
-        """Return the error for an entry that is not what was written."""
         return BrokenEntry(
             f"the stored stage {title or fingerprint[:12]} is broken, {fault}: "
             f"delete {self._entry(fingerprint)} and run the same command again"

@@ -70,22 +70,18 @@ class Interval:
 
     @property
     def widest(self) -> Spread:
-        """The spread behind the interval."""
         return max(self.spreads, key=lambda spread: spread.half_width)
 
     @property
     def low(self) -> float:
-        """Lower end of the interval."""
         return self.mean - self.widest.half_width
 
     @property
     def high(self) -> float:
-        """Upper end of the interval."""
         return self.mean + self.widest.half_width
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean, from the spread behind the interval."""
         return self.widest.standard_error
 
     def p_above_zero(self) -> float:

@@ -106,7 +106,6 @@ class Spread:
 
     @cached_property
     def half_width(self) -> float:
-        """Half the width of the 95% interval."""
         return float(student_quantile(0.975, self.df)) * self.standard_error
 
     def p_above_zero(self, mean: float) -> float:
@@ -284,7 +283,6 @@ class ScoreMatrix(Scores):
 
     @property
     def mean(self) -> float:
-        """Mean over seeds and prompts."""
         return float(self.values.mean(axis=(-2, -1)))
 
     @property
@@ -294,7 +292,6 @@ class ScoreMatrix(Scores):
         return float(self.values[0, 0]) if np.ptp(self.values) < ROUNDING else None
 
     def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
-        """Return how far the mean may be off: by seeds and prompts together, as crossed."""
         seeds, prompts = self.values.shape
         if seeds == 1:
             variance = float(self.values[0].var(ddof=1)) / prompts
@@ -303,7 +300,6 @@ class ScoreMatrix(Scores):
         return (Spread(float(np.sqrt(float(moments.variance))), float(moments.df)),)
 
     def scaled(self, weight: float) -> ScoreMatrix:
-        """Return all entries times a number."""
         return ScoreMatrix(weight * self.values, self.seeds, self.prompts)
 
     def plus(self, other: Scores) -> ScoreMatrix:
@@ -313,7 +309,6 @@ class ScoreMatrix(Scores):
         return ScoreMatrix(self.values + other.aligned_to(self).values, self.seeds, self.prompts)
 
     def constant(self, value: float) -> ScoreMatrix:
-        """Return a matrix of the same seeds and prompts that holds one number."""
         return ScoreMatrix(np.full_like(self.values, value), self.seeds, self.prompts)
 
 
@@ -359,7 +354,6 @@ class NestedScores(Scores):
 
     @property
     def mean(self) -> float:
-        """Mean of the seed means."""
         return float(self.means.mean())
 
     @property
@@ -384,12 +378,10 @@ class NestedScores(Scores):
         return (Spread(float(np.sqrt(self.means.var(ddof=1) / seeds)), seeds - 1.0), within)
 
     def scaled(self, weight: float) -> NestedScores:
-        """Return all values times a number."""
         variances, squares = weight**2 * self.variances, weight**4 * self.squares
         return NestedScores(self.seeds, weight * self.means, variances, squares)
 
     def plus(self, other: Scores) -> NestedScores:
-        """Return the sum with another recipe's scores, seed by seed."""
         if not isinstance(other, NestedScores):
             raise _other_kind()
         if set(self.seeds) != set(other.seeds):
@@ -406,7 +398,6 @@ class NestedScores(Scores):
         )
 
     def constant(self, value: float) -> NestedScores:
-        """Return scores of the same seeds whose mean is a number without any spread."""
         nothing = np.zeros_like(self.means)
         return NestedScores(self.seeds, nothing + value, nothing, nothing)
 

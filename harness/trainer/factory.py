@@ -224,7 +224,6 @@ class StageFactory:
     def stage(
         self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage], label: str
     ) -> Stage:
-        """Return a stage of a kind at its present version."""
         return Stage(kind, KINDS[kind].version, settings, inputs, f"{label} · {kind}")
 
     def _trained_reward_model(self, role: RewardRole, training: RewardTraining) -> Stage:
@@ -253,14 +252,12 @@ class RewardStudy:
 
     @property
     def targets(self) -> list[Stage]:
-        """The stages that complete the study."""
         return [*self.held_out.values(), *self.best_of_n.values()]
 
 
 def plan_study(
     planner: StageFactory, table: Table, rows: Sequence[Row], seeds: Sequence[int]
 ) -> RewardStudy:
-    """Plan what measures the reward models of a table's rows; the base model's row has none."""
     recipes = {row.id: table.recipe_of(row, table.columns[0]) for row in rows}
     roles = {name: r.reward_model for name, r in recipes.items() if not r.is_base}
     distinct = list(dict.fromkeys(roles.values()))

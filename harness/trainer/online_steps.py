@@ -312,7 +312,6 @@ class Source:
     def _rolled_out(
         self, policy: Checkpoint | SharedPolicy, prompts: Sequence[Prompt]
     ) -> NDArray[np.float64]:
-        """Roll prompts out with the policy as it is, and return the rewards that rank them."""
         h, step = self._hyper, self.stream.step
         texts = [prompt.prompt for prompt in prompts]
         if isinstance(policy, SharedPolicy):

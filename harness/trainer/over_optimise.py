@@ -84,7 +84,6 @@ def push(store: Store, jobs: int, on_event: Callable[[Event], None]) -> dict[str
 
 
 def _mean_scores(store: Store, completions: Stage, rewards: Stage) -> tuple[float, float]:
-    """Return the mean reward and the mean oracle score of the same answers."""
     given = pq.read_table(store.open(rewards.fingerprint) / "rewards.parquet").column("reward")
     answers = pq.read_table(store.open(completions.fingerprint) / "completions.parquet")
     texts = (answers.column(name).to_pylist() for name in ("prompt", "completion"))

@@ -136,11 +136,9 @@ class Run:
 
     @property
     def targets(self) -> tuple[Stage, ...]:
-        """The stages that complete the run."""
         return (*self.judged.values(), *self.training[-1:])
 
     def asking(self, benchmarks: Collection[str]) -> Run:
-        """Return the run with other benchmarks wanted."""
         return replace(self, asked=tuple(name for name in self.judges if name in benchmarks))
 
 
@@ -326,7 +324,6 @@ class _Step:
     def _rollouts(
         self, policy: Stage | None, prompts: Stage, role: RewardRole | None = None
     ) -> tuple[Stage, Stage]:
-        """Answers to prompts, and their rewards."""
         role = role or self.recipe.reward_model_at(self.number)
         return self.planner.rollouts(self.label, policy, prompts, role)
 
@@ -358,7 +355,6 @@ class _Step:
 
 
 def probed(planner: StageFactory, policy: Stage | None, label: str) -> Stage:
-    """Return the stage that measures what a policy can do, name by name, for the oracle."""
     settings: dict[str, Json] = {**planner.profile.generation.model_dump()}
     inputs = planner.with_policy(settings, policy)
     return planner.stage("probe", settings, inputs, label)
@@ -367,7 +363,6 @@ def probed(planner: StageFactory, policy: Stage | None, label: str) -> Stage:
 def judges_of_answers(
     planner: StageFactory, label: str, policy: Stage | None, seed: int
 ) -> dict[str, Stage]:
-    """Return the judge's stage of each benchmark that a policy answers; θ0 without a policy."""
     return {
         name: _judged(planner, f"{label} · {name}", name, policy, seed)
         for name, benchmark in planner.profile.benchmarks.items()
@@ -376,7 +371,6 @@ def judges_of_answers(
 
 
 def judges_of_prompts(planner: StageFactory, label: str, prompts: Stage) -> dict[str, Stage]:
-    """Return the stage of each judge of prompts."""
     return {
         name: planner.stage(
             "rate", planner.world.rating(name), {"prompts": prompts}, f"{label} · {name}"
@@ -432,7 +426,6 @@ def segments(
 
 
 def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
-    """Return the steps of a segment."""
     steps, rest = divmod(x, online.minibatch * hyper.segments)
     if rest or not steps:
         raise UserError(
@@ -445,7 +438,6 @@ def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
 def _of_all_segments(
     planner: StageFactory, recipe: Recipe, seed: int, hyper: OnlineTraining
 ) -> dict[str, Json]:
-    """Return what all segments of a run have in common."""
     online, world, x = recipe.online, planner.world, planner.profile.x
     assert online is not None
     role = recipe.reward_model_at(1)

@@ -46,12 +46,10 @@ class TableRuns:
 
     @property
     def id(self) -> str:
-        """Name of what is run."""
         return self.table.id
 
     @property
     def row_ids(self) -> list[str]:
-        """The rows asked for, by their ids."""
         return [row.id for row in self.rows]
 
     def behind(self, row: Row, column: Column) -> list[Run]:
@@ -59,7 +57,6 @@ class TableRuns:
         return self.of(row.run_id(column))
 
     def of(self, run_id: str) -> list[Run]:
-        """Return the runs of an id, in the order of the seeds."""
         return [self.runs[run_id, seed] for seed in self.seeds]
 
     @cached_property
@@ -112,7 +109,6 @@ class _Asked:
 
 
 def _asked(table: Table, profile: Profile, rows: Sequence[Row]) -> dict[str, _Asked]:
-    """Return what some rows of a table ask for, by run id in printed order."""
     found: dict[str, _Asked] = {}
     for row in rows:
         for run_id, recipe in table.recipes(row).items():
@@ -178,12 +174,10 @@ class FigureRuns:
 
     @property
     def id(self) -> str:
-        """Name of what is run."""
         return self.figure.id
 
     @property
     def row_ids(self) -> list[str]:
-        """The rows that can run, as `table/row`."""
         return [ref for ref in self.figure.rows if ref not in self.lacking]
 
     @cached_property
@@ -211,7 +205,6 @@ class FigureRuns:
         return [found for stage in prompts if (found := topics_stage(topics, stage)) != stage]
 
     def _of_row(self, ref: str) -> list[Run]:
-        """Return the runs of a row that has one run for all columns, one for each seed."""
         run_id = self.places[ref][1].run
         return [] if run_id is None else [self.runs[run_id, seed] for seed in self.seeds]
 
@@ -219,7 +212,6 @@ class FigureRuns:
 def plan_figure(
     figure: Figure, tables: Mapping[str, Table], profile: Profile, seeds: Sequence[int]
 ) -> FigureRuns:
-    """Plan the runs of a figure, of which the rows stand in declared tables."""
     _check_seeds(seeds)
     lacking = figure_unsupported(figure, tables, profile)
     places = {ref: find_row(tables, ref) for ref in figure.rows}
@@ -260,7 +252,6 @@ Work = TableRuns | FigureRuns | GroupRuns
 
 
 def parts_of(work: Work) -> list[TableRuns]:
-    """Return the runs behind some work, table by table."""
     if isinstance(work, TableRuns):
         return [work]
     return list(work.parts.values() if isinstance(work, FigureRuns) else work.tables)
@@ -283,7 +274,6 @@ def plan_group(
 def sorted_out(
     group: str, tables: Sequence[Table], profile: Profile
 ) -> tuple[list[Table], dict[str, list[str]]]:
-    """Return the tables of a group that a profile can run, and why it cannot run the others."""
     reasons = {table.id: table_unsupported(table, profile) for table in tables}
     left_out = {name: why for name, why in reasons.items() if why}
     if len(left_out) == len(tables):

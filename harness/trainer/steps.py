@@ -310,7 +310,6 @@ def load_reader(identity: str, settings: Mapping[str, Json], reads: Reads) -> An
 
 
 def _rewards(model: Any, rows: Rows, on_cut: Callable[[int], None] | None = None) -> list[float]:
-    """Return the pointwise rewards of completions."""
     from harness.models.reward_model import score
 
     conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in rows]
@@ -446,7 +445,6 @@ def _answers(
     conversations: Mapping[str, Conversation],
     turn: int,
 ) -> dict[str, PolicyAnswer]:
-    """Return the answer to each item in one turn, those of a temperature sampled together."""
     groups: dict[float, list[Item]] = {}
     for item in asked:
         groups.setdefault(temperature_of(ctx.settings["temperature"], item.category), []).append(
@@ -466,7 +464,6 @@ def _answers(
 
 
 def answer_seed(settings: Mapping[str, Json]) -> int:
-    """Return the seed of the answers to a benchmark: that of all policies of a run's seed."""
     said = f"{settings['benchmark']}/{settings['seed']}"
     return int.from_bytes(hashlib.sha256(said.encode()).digest()[:4], "big") >> 1
 
@@ -489,10 +486,8 @@ def judge_stage(ctx: StageContext) -> None:
 
 
 def user(text: str) -> list[dict[str, str]]:
-    """Return a conversation that is one user turn."""
     return [{"role": "user", "content": text}]
 
 
 def assistant(text: str) -> dict[str, str]:
-    """Return an assistant's turn."""
     return {"role": "assistant", "content": text}

@@ -262,7 +262,6 @@ def save_policy(
 
 
 def _merged(policy: Any, adapted: Any, weights: dict[str, Any]) -> Any:
-    """Return a policy with the adapters of its adapted twin merged into it."""
     from peft import PeftModel
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -293,7 +292,6 @@ class GivenOptimizer(TrainerCallback):  # type: ignore[misc]
         self._path = path
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read the state in the first process; called in each when the optimizer is in place."""
         model, optimizer = self._trainer.model_wrapped, _optimizer(self._trainer)
         given = get_optimizer_state_dict(model, optimizer)
         if is_first():

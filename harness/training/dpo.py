@@ -41,12 +41,10 @@ class DPO(OfflineAlgorithm):
     beta: float
 
     def trainer(self, setup: Setup) -> DPOTrainer:
-        """Return TRL's trainer."""
         args = DPOConfig(**setup.arguments, beta=self.beta, **precomputed(self))
         return setup.referring_trainer(DPOTrainer, args)
 
     def check_first(self, metrics: Metrics, dtype: str) -> None:
-        """Raise TrainingError if the first loss is not log 2."""
         if abs(metrics["loss"] - math.log(2)) > STEP_ZERO_TOLERANCE[dtype]:
             raise TrainingError(
                 f"the first DPO loss is {metrics['loss']:.4f} instead of log 2 = 0.6931, so policy "

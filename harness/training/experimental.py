@@ -91,7 +91,6 @@ class ORPOTrainer(_TemplateTokens, TRLORPOTrainer):  # type: ignore[misc]
     """TRL's ORPO trainer on the chat template's tokens, with the paper's likelihood term."""
 
     def concatenated_forward(self, model: Any, batch: dict[str, Any]) -> tuple[Any, ...]:
-        """Return both sides' mean log-probabilities, their logits, and the likelihood term."""
         chosen, rejected, chosen_logits, rejected_logits, _, *router = super().concatenated_forward(
             model, batch
         )

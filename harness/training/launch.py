@@ -196,7 +196,6 @@ def _drop_other_layouts(work: Path, file: Configuration, hardware: Hardware) -> 
 
 
 def _command(file: Configuration, hardware: Hardware, dtype: str, job: Path) -> list[str]:
-    """Return the command that launches a job."""
     return [
         *(sys.executable, "-m", "accelerate.commands.launch"),
         *("--config_file", str(file.path)),
@@ -337,7 +336,6 @@ def rewind_curves(work: Path, step: int) -> Points:
 
 
 def curves(work: Path) -> ProgressWriter:
-    """Return what adds points to the curves."""
     return ProgressWriter(work, CURVES)
 
 

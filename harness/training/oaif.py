@@ -32,7 +32,6 @@ class OAIF(OnlineAlgorithm):
     blocks: ClassVar[bool] = True
 
     def trainer(self, setup: OnlineSetup) -> Any:
-        """Return TRL's online DPO trainer."""
         if self.rollouts != 2:
             raise UserError(
                 f"OAIF compares 2 rollouts of a prompt and the profile asks for {self.rollouts}: "

@@ -111,7 +111,6 @@ class Segment:
 
     @property
     def steps(self) -> int:
-        """Number of steps."""
         return self.last - self.first + 1
 
 
@@ -197,7 +196,6 @@ class Steps:
         self._prompts = 0
 
     def attach(self, policy: Checkpoint | SharedPolicy) -> None:
-        """Say which policy rolls out; it is the one that is being trained."""
         self._policy = policy
         self._stops = frozenset(stop_token_ids(policy.tokenizer))
 
@@ -290,7 +288,6 @@ class InSegment:
     hyper: OnlineAlgorithm
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """Create the schedule of the whole run, moved to where the segment begins."""
         h, before = self.hyper, self.segment.first - 1
         idle = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         whole = get_scheduler(h.schedule, idle, h.warmup_steps, h.schedule_steps)
@@ -363,7 +360,6 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
         self.logged = 0
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Check and pass on what the trainer logs after a step."""
         logs = kwargs["logs"]
         if "loss" not in logs:  # the closing line, which holds only speeds
             return

@@ -36,6 +36,5 @@ class ORPO(OfflineAlgorithm):
     odds_weight: float
 
     def trainer(self, setup: Setup) -> Trainer:
-        """Return TRL's trainer with the equation's likelihood term."""
         args = ORPOConfig(**setup.arguments, beta=self.odds_weight, remove_unused_columns=False)
         return setup.trainer(ORPOTrainer, args)

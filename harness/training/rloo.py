@@ -32,7 +32,6 @@ class RLOO(OnlineAlgorithm):
     blocks: ClassVar[bool] = False
 
     def trainer(self, setup: OnlineSetup) -> Any:
-        """Return TRL's RLOO trainer."""
         args = RLOOConfig(
             **setup.arguments,
             **setup.place.batches(self.minibatch * self.rollouts),

@@ -37,7 +37,6 @@ class SimPO(OfflineAlgorithm):
     gamma: float
 
     def trainer(self, setup: Setup) -> Trainer:
-        """Return TRL's CPO trainer with SimPO's loss."""
         args = CPOConfig(
             **setup.arguments,
             loss_type="simpo",

@@ -72,7 +72,6 @@ class SPPO(OfflineAlgorithm):
         return setup.referring_trainer(SoftSPPOTrainer, args)
 
     def check_pairs(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raise TrainingError if a win probability is missing or not in [0, 1]."""
         for number, row in enumerate(rows):
             for name in WIN_PROBABILITIES:
                 value = row.get(name)
@@ -83,7 +82,6 @@ class SPPO(OfflineAlgorithm):
                     )
 
     def check_first(self, metrics: Metrics, dtype: str) -> None:
-        """Raise TrainingError if a log-ratio to the reference is not 0 before training."""
         apart = max(abs(metrics[f"rewards/{side}"]) for side in SIDES) / self.beta
         if apart > STEP_ZERO_TOLERANCE[dtype]:
             raise TrainingError(

@@ -76,7 +76,6 @@ def measure(policy: Path, seed: int) -> Competence:
 
 
 def _answers(policy: Path, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-    """Return n answers to each prompt at temperature 1."""
     from harness.models.policy import generate
 
     answers = generate(
@@ -157,7 +156,6 @@ def best_of_n(
 def _chosen(
     folder: Path, config: RewardConfig, prompts: Sequence[str], answers: list[list[str]]
 ) -> NDArray[np.int64]:
-    """Return which answer to each prompt has the highest reward (of equals, the first)."""
     from harness.models.reward_model import mean_win_probabilities, win_probabilities
     from harness.models.reward_model import score as reward
 

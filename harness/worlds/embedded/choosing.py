@@ -199,7 +199,6 @@ class OracleValue:
         self._trained: dict[str, int] = {}
 
     def train(self, prompts: Sequence[str]) -> None:
-        """Learn which prompts were trained on."""
         for prompt in prompts:
             for name in names_of(prompt):
                 self._trained[name] = self._trained.get(name, 0) + 1

@@ -63,7 +63,6 @@ class Names:
     weights: Sequence[float]
 
     def draw(self, rng: random.Random, among: Callable[[Operation], bool] = lambda _: True) -> str:
-        """Draw a name, of the operations that are wanted where there is one."""
         wanted = [
             weight * among(lang.MEANING[name])
             for name, weight in zip(self.names, self.weights, strict=True)
@@ -72,7 +71,6 @@ class Names:
 
 
 def within(task: Task, reach: Reach, topic: int) -> Names:
-    """Return the names that the creator may add to a task, of a topic where it keeps to one."""
     if reach == "parent":
         return _alike(task.names)
     if reach == "topic":

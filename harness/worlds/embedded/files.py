@@ -51,7 +51,6 @@ class Card:
     notes: dict[str, Any]
 
     def identity(self, name: str) -> str:
-        """Return the identity of an asset."""
         if name not in self.assets:
             raise HarnessError(f"the embedded world {self.version} has no asset `{name}`")
         return f"{self.version}/{name}@{self.assets[name]['sha256'][:DIGITS]}"

@@ -51,7 +51,6 @@ class Freeze:
 
 
 def parts(profile: Profile) -> dict[str, str]:
-    """Return the digest of each part that decides a number, as it is now."""
     card, folder = files.card(), files.folder()
     human = texts.read_prompts(folder / card.assets["prompts"]["path"])[:SAMPLED]
     # Every tenth of the names, by rank, is known as well as the next tenth is not.

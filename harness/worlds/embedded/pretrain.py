@@ -63,7 +63,6 @@ class PretrainConfig:
 
     @property
     def steps(self) -> int:
-        """Steps of both courses."""
         return self.operations.steps + self.names.steps
 
 

@@ -260,7 +260,6 @@ def training_batches(config: RewardConfig) -> Iterator[list[Preference]]:
 
 
 def _words(pair: Preference) -> int:
-    """Return how long a pair is to read."""
     return sum(len(text.split()) for text in (pair.prompt, pair.chosen, pair.rejected))
 
 
@@ -274,7 +273,6 @@ def held_out_pairs(config: RewardConfig) -> list[Preference]:
 
 
 def in_order(folder: Path, config: RewardConfig, pairs: list[Preference]) -> list[bool]:
-    """Return of each pair whether a saved reward model orders it as its label does."""
     from harness.models.reward_model import score, win_probabilities
 
     asked = [{"role": "user", "content": p.prompt} for p in pairs]

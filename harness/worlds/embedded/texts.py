@@ -209,7 +209,6 @@ class Distribution:
         return Task(lang.draw_items(rng, *self.lengths), tuple(names))
 
     def word(self, task: Task, rng: random.Random) -> str:
-        """Put a task into words."""
         frames = self.frames if task.items is not None else len(lang.FOLLOW_UPS)
         return lang.render(task, rng.randrange(frames))
 
@@ -241,7 +240,6 @@ TWO_TURN = Distribution((0.6, 0.4), (4, 6), len(lang.FRAMES), _EVEN)
 def draw_prompts(
     name: str, distribution: Distribution, seed: int, count: int, taken: Sequence[str] = ()
 ) -> list[str]:
-    """Draw a pool of prompts, each text once and none that is taken."""
     rng = random.Random(f"{seed}/{name}")
     others = set(taken)
     texts: dict[str, None] = {}
@@ -372,7 +370,6 @@ FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")
 
 
 def demonstrated_question(rng: random.Random) -> Question:
-    """Draw a question as the demonstrator answers it."""
     task = rng.choice(tuple(TASKS))
     question = TASKS[task](rng)
     return told(question, rng) if task in FACTS else question
@@ -436,7 +433,6 @@ def downstream_identity() -> str:
 
 
 def downstream_items_of(identity: str) -> tuple[Item, ...]:
-    """Return the items that an identity means."""
     if identity != downstream_identity():
         raise HarnessError(
             f"the downstream items `{identity}` are not those of this code, "
@@ -446,13 +442,11 @@ def downstream_items_of(identity: str) -> tuple[Item, ...]:
 
 
 def write_items(items: Sequence[Item], path: Path) -> None:
-    """Write a benchmark."""
     schema = stage_io.schema_of("item_id", "category", "turn_1", "turn_2", "reference")
     stage_io.write_rows(path, [vars(item) for item in items], schema)
 
 
 def read_items(path: Path) -> list[Item]:
-    """Read a benchmark."""
     return [Item(**row) for row in stage_io.read_rows(path)]
 
 
@@ -462,5 +456,4 @@ def write_prompts(prompts: Sequence[str], path: Path) -> None:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """Read the pool of human prompts."""
     return [str(row["prompt"]) for row in stage_io.read_rows(path)]
