@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from harness.runtime import (
+    Engine,
     Event,
-    LocalEngine,
     Plan,
     Stage,
     StageContext,
@@ -47,7 +47,7 @@ def measure(number: int, work: Path) -> dict[str, float]:
             inside += event.wall_s
 
     functions = {"trivial": f"{Path(__file__).stem}:trivial"}
-    engine = LocalEngine(Store(work / "store"), functions, work / "logs", jobs=1, on_event=note)
+    engine = Engine(Store(work / "store"), functions, work / "logs", jobs=1, on_event=note)
     began = time.perf_counter()
     outcome = engine.run(Plan(stages))
     wall = time.perf_counter() - began

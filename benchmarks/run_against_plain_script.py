@@ -31,7 +31,7 @@ from harness import quiet
 from harness.eva.evolving import Prompt, evolve
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.runtime import LocalEngine, Plan, Store
+from harness.runtime import Engine, Plan, Store
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.creator import EmbeddedCreator
@@ -223,7 +223,7 @@ def harness(scratch: Path) -> tuple[float, float]:
     run = Planner(ASSETS).run("dpo-eva-a_min", recipe, 0)
     store, plan = Store(scratch / "store"), Plan(run.targets)
     preload = ["harness.models.policy", "harness.models.reward_model", "harness.training.dpo"]
-    engine = LocalEngine(store, FUNCTIONS, scratch / "logs", jobs=1, preload=preload)
+    engine = Engine(store, FUNCTIONS, scratch / "logs", jobs=1, preload=preload)
     start = time.monotonic()
     engine.run(plan)
     wall = time.monotonic() - start

@@ -3,8 +3,7 @@
 The store is content-addressed and the one source of truth for reports and tracking.
 """
 
-from harness.runtime.engine import Engine, LocalEngine
-from harness.runtime.engines import HERE, EngineOptions
+from harness.runtime.engine import HERE, Engine, EngineOptions
 from harness.runtime.files import StoreError
 from harness.runtime.manifest import (
     Failure,
@@ -48,7 +47,6 @@ __all__ = [
     "FingerprintError",
     "Interrupted",
     "Json",
-    "LocalEngine",
     "Manifest",
     "Need",
     "Needs",

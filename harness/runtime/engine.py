@@ -1,4 +1,4 @@
-"""An engine runs the pending stages of a plan: on worker processes of this machine, or elsewhere.
+"""An engine runs the pending stages of a plan: on this machine, a Ray cluster, or Slurm.
 
 The parent decides and records, a crew computes and stores. A stage goes to the crew when its
 inputs are done and there is room for what it needs; its result is in the store before the parent
@@ -8,19 +8,21 @@ are computed: its output is used, and if it ends without one the stage is comput
 when a stage runs never changes its numbers: it sees its settings, its inputs and its seed, and a
 fixed number of threads.
 
-What is told of a run may be lost at any moment, the parent with it: the store is the only truth.
+Events are best effort, the parent may die at any moment: the store is the only truth.
 """
 
 from __future__ import annotations
 
 import math
+import shlex
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict
 
 from harness.errors import HarnessError, UserError
 from harness.quiet import worker_environment
@@ -57,7 +59,64 @@ _ATTEMPTS = 3
 """Most times that a stage is begun whose node goes away under it."""
 
 
-class Engine(ABC):
+class EngineOptions(BaseModel):
+    """What is asked about where stages are computed: on this machine, a Ray cluster, or Slurm.
+
+    A Ray cluster is `host:port`, or `auto`; None starts Ray on this machine. `sbatch` has further
+    arguments of Slurm's command, as on its command line.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: Literal["local", "ray", "slurm"] = "local"
+    ray_address: str | None = None
+    sbatch: str | None = None
+
+    def check(self) -> None:
+        """Refuse what does not go together.
+
+        Raises:
+            UserError: An option is of another engine.
+        """
+        for option, given, engine in (
+            ("--ray-address", self.ray_address, "ray"),
+            ("--sbatch", self.sbatch, "slurm"),
+        ):
+            if given is not None and self.engine != engine:
+                raise UserError(
+                    f"{option} is for `--engine {engine}`, not `{self.engine}`: leave it out"
+                )
+        _ = self.arguments
+
+    def make(self, store: Store, functions: dict[str, str], log_dir: Path, **more: Any) -> Engine:
+        """Return the engine; the arguments are those of `Engine`.
+
+        Raises:
+            UserError: As `check`; or a number is wrong.
+        """
+        self.check()
+        return Engine(store, functions, log_dir, where=self, **more)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments for `sbatch`.
+
+        Raises:
+            UserError: No shell reads them.
+        """
+        try:
+            return shlex.split(self.sbatch or "")
+        except ValueError as error:
+            raise UserError(
+                f"--sbatch is `{self.sbatch}`, which no shell reads ({error})"
+            ) from None
+
+
+HERE = EngineOptions()
+"""This machine."""
+
+
+class Engine:
     """Runs plans into a store.
 
     Entered as a context it keeps its crew from one run to the next, until the block is left: a
@@ -74,6 +133,8 @@ class Engine(ABC):
         fallback: Expected seconds by kind, used for the order while none of a kind is done.
         threads: Compute threads of a worker.
         hardware: How stages are to use a machine, handed to them as it is.
+        where: Where they run: by default on worker processes of this machine, one per available
+            core unless told.
 
     Raises:
         UserError: `jobs` is less than 1.
@@ -93,6 +154,7 @@ class Engine(ABC):
         threads: int = 1,
         hardware: Mapping[str, Json] | None = None,
         needs: Needs | None = None,
+        where: EngineOptions = HERE,
     ) -> None:
         if jobs is not None and jobs < 1:
             raise UserError(f"--jobs is {jobs}: give the number of workers, 1 or more")
@@ -108,6 +170,7 @@ class Engine(ABC):
         self._fallback = dict(fallback or {})
         self.threads = threads
         self._hardware = dict(hardware or {})
+        self._where = where
         self._keeps = False
         self._kept: Crew | None = None
 
@@ -147,13 +210,36 @@ class Engine(ABC):
         """Let something else take the events of the runs to come."""
         self._on_event = take
 
-    @abstractmethod
     def crew(self) -> Crew:
         """Return who computes the stages of a run, none of them at work yet.
 
         Raises:
             UserError: The engine cannot be had here.
         """
+        if self._where.engine == "local":
+            environment = worker_environment(self.threads)
+            jobs = self.jobs or available_cores()
+            return Pool(jobs, self.setup, environment, self.log_dir, self.needs)
+        from harness.runtime.host import order
+
+        asked = order(self.setup, self.threads, self.log_dir / self._where.engine)
+        if self._where.engine == "ray":
+            from harness.runtime.ray_engine import RayCrew
+
+            return RayCrew(asked, self.needs, self.jobs, self.store, self._where.ray_address)
+        from harness.runtime.slurm_engine import SlurmCrew
+
+        return SlurmCrew(asked, self.needs, self.jobs, self.store, self._where.arguments)
+
+    def batch_scripts(self, plan: Plan) -> list[str]:
+        """Return the batch scripts of what could start now; none where it is not for Slurm."""
+        if self._where.engine != "slurm":
+            return []
+        from harness.runtime.slurm_engine import batch_scripts
+
+        folder = self.log_dir / "slurm"
+        asked = self._where.arguments
+        return batch_scripts(plan, self.store, self.needs, self.jobs, folder, asked)
 
     @property
     def setup(self) -> Setup:
@@ -183,19 +269,6 @@ class Engine(ABC):
         if self._kept is None:
             self._kept = self.crew()
         return nullcontext(self._kept)
-
-
-class LocalEngine(Engine):
-    """Computes stages on worker processes of this machine, one per available core unless told."""
-
-    def crew(self) -> Pool:
-        return Pool(
-            self.jobs or available_cores(),
-            self.setup,
-            worker_environment(self.threads),
-            self.log_dir,
-            self.needs,
-        )
 
 
 class _Run:

@@ -20,8 +20,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.quiet import QUIET
-from harness.runtime.engine import Engine
-from harness.runtime.host import Host, Order, fault, order
+from harness.runtime.host import Host, Order, fault
 from harness.runtime.manifest import available_cores
 from harness.runtime.pool import LAST, Crew, Message, Need, Needs, refuse, visible_gpus
 from harness.runtime.stage import Stage, StageRecord
@@ -43,56 +42,39 @@ _END_S = 10.0
 _END_LOOK_S = 0.05
 
 
-class RayEngine(Engine):
-    """Computes stages on a Ray cluster, or on one that it starts on this machine.
+class RayCrew(Crew):
+    """The tasks of one run on a Ray cluster, or on one that it starts on this machine.
 
-    Args:
-        address: `host:port` of a cluster, `auto` for the one that this machine belongs to; None
-            starts Ray here, for this run.
-        options: the same as any engine's.
+    `address` is `host:port` of a cluster, `auto` for the one that this machine belongs to; None
+    starts Ray here, for this run.
+
+    Raises:
+        UserError: Ray is not installed or not reachable, or a node cannot compute for us.
     """
 
-    def __init__(self, *args: Any, address: str | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._address = address
-
-    def crew(self) -> RayCrew:
-        """Connect to Ray.
-
-        Raises:
-            UserError: Ray is not installed or not reachable, or a node cannot compute for us.
-        """
+    def __init__(
+        self, asked: Order, needs: Needs, most: int | None, store: Store, address: str | None
+    ) -> None:
         if find_spec("ray") is None:
             raise UserError(
                 "the engine `ray` is not installed: type `python -m pip install -e '.[ray]'`"
             )
-        asked = order(self.setup, self.threads, self.log_dir / "ray")
-        self.store.root.mkdir(parents=True, exist_ok=True)
-        own = _connect(self._address, (self.jobs or available_cores()) * self.needs.other.cpus)
-        try:
-            return RayCrew(asked, self.needs, self.jobs, self.store, own)
-        except BaseException:
-            _disconnect(own)
-            raise
-
-
-class RayCrew(Crew):
-    """The tasks of one run on a cluster; `own` says that we have connected to it ourselves."""
-
-    def __init__(
-        self, asked: Order, needs: Needs, most: int | None, store: Store, own: bool
-    ) -> None:
+        store.root.mkdir(parents=True, exist_ok=True)
+        self._own = _connect(address, (most or available_cores()) * needs.other.cpus)
         import ray
 
         self._store = store
         self._needs = needs
         self._most = most
-        self._own = own
         self._at_work: dict[Any, Stage] = {}
         self._capacity: tuple[float, dict[str, float]] = (0.0, {})
-        self._asked = ray.put(asked)
-        self._task = ray.remote(max_retries=0, num_returns="streaming")(_compute)
-        self._check_nodes()
+        try:
+            self._asked = ray.put(asked)
+            self._task = ray.remote(max_retries=0, num_returns="streaming")(_compute)
+            self._check_nodes()
+        except BaseException:
+            _disconnect(self._own)
+            raise
 
     def check(self, stages: Collection[Stage]) -> None:
         nodes = [node["Resources"] for node in _nodes()]

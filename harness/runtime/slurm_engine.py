@@ -24,21 +24,20 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import in_a_line
 from harness.project import PACKAGE
-from harness.runtime.engine import Engine
 from harness.runtime.files import explained
-from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, Order, order
+from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, Order
 from harness.runtime.manifest import utc_now
 from harness.runtime.plan import Plan
 from harness.runtime.pool import LAST, Crew, Message, Need, Needs
 from harness.runtime.stage import Stage
-from harness.runtime.worker import Setup
+from harness.runtime.store import Store
 
 _LOOK_S = 0.3
 """Seconds between two looks at what hosts say."""
@@ -60,128 +59,109 @@ _PLAIN = re.compile(r"[\w@%+=:,./-]+")
 """Arguments that `sbatch` takes as they are; in double quotes it takes all but a line break."""
 
 
-class SlurmEngine(Engine):
-    """Computes stages as jobs of Slurm.
+def batch_scripts(
+    plan: Plan, store: Store, needs: Needs, most: int | None, log_dir: Path, sbatch: Sequence[str]
+) -> list[str]:
+    """Return the batch scripts of the stages that could start now, one for each need."""
+    pending = {stage.fingerprint: stage for stage in plan.pending(store)}
+    ready = [
+        stage
+        for stage in pending.values()
+        if not any(needed.fingerprint in pending for needed in stage.inputs.values())
+    ]
+    folder = _new_folder(log_dir)
+    return [
+        script(folder, most, sbatch, f"array-{i}", need, len(stages))
+        for i, (need, stages) in enumerate(_by_need(ready, needs).items())
+    ]
 
-    Args:
-        sbatch: further arguments of `sbatch`, as on its command line.
-        options: the same as any engine's.
+
+def script(
+    folder: Path, most: int | None, sbatch: Sequence[str], name: str, need: Need, number: int
+) -> str:
+    """Return the batch script of an array of stages, whose fingerprints are in `name`.txt.
+
+    The user's own arguments come last, and win. No key is in it.
+
+    Raises:
+        UserError: The folder's name or an argument has a line break.
+    """
+    options = [
+        "--job-name=harness",
+        f"--array=0-{number - 1}{f'%{most}' if most else ''}",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={need.cpus}",
+        *([f"--gpus-per-node={need.gpus}"] if need.gpus else []),
+        "--requeue",
+        "--open-mode=append",
+        f"--signal=B:USR1@{TIME_UP_S}",
+        f"--output={str(folder).replace('%', '%%')}/%A_%a.out",
+        *sbatch,
+    ]
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+    listed = shlex.quote(str(folder / f"{name}.txt"))
+    host = shlex.join([sys.executable, "-m", "harness.runtime.host", str(folder)])
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            *(f"#SBATCH {_quoted(option)}" for option in options),
+            f"export PYTHONPATH={shlex.quote(path)}",
+            f'exec {host} "$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})"',
+            "",
+        ]
+    )
+
+
+def _new_folder(log_dir: Path) -> Path:
+    stamp = utc_now().replace(":", "").replace("-", "")
+    return log_dir / f"{stamp[:15]}-{uuid.uuid4().hex[:8]}"
+
+
+class SlurmCrew(Crew):
+    """The jobs of one run.
+
+    A job is known by its number and its place in the array: `17_3`. `sbatch` are further arguments
+    of that command.
+
+    Raises:
+        UserError: Slurm is not installed or not reachable.
     """
 
-    def __init__(self, *args: Any, sbatch: str = "", **options: Any) -> None:
-        super().__init__(*args, **options)
-        try:
-            self._sbatch = shlex.split(sbatch)
-        except ValueError as error:
-            raise UserError(f"--sbatch is `{sbatch}`, which no shell reads ({error})") from None
-
-    def crew(self) -> SlurmCrew:
-        """Make the folder of a run.
-
-        Raises:
-            UserError: Slurm is not installed or not reachable.
-        """
+    def __init__(
+        self, asked: Order, needs: Needs, most: int | None, store: Store, sbatch: Sequence[str]
+    ) -> None:
         for command in ("sbatch", "squeue", "scontrol", "scancel"):
             if shutil.which(command) is None:
                 raise UserError(
                     f"the engine `slurm` needs Slurm's command `{command}`, which is not on this "
                     "machine: run on a login node of the cluster"
                 )
-        asked = _slurm("squeue", "--noheader", "--me")
-        if asked.returncode:
-            raise UserError(f"Slurm cannot be reached: {_sentence(asked)}")
-        return SlurmCrew(self._folder(), self._order, self.needs, self.jobs, self)
-
-    def rendered(self, plan: Plan) -> list[str]:
-        """Return the batch scripts of the stages that could start now, one for each need."""
-        pending = {stage.fingerprint: stage for stage in plan.pending(self.store)}
-        ready = [
-            stage
-            for stage in pending.values()
-            if not any(needed.fingerprint in pending for needed in stage.inputs.values())
-        ]
-        arrays = _by_need(ready, self.needs).items()
-        folder = self._folder()
-        return [
-            self.script(folder, f"array-{i}", need, len(stages))
-            for i, (need, stages) in enumerate(arrays)
-        ]
-
-    def script(self, folder: Path, name: str, need: Need, number: int) -> str:
-        """Return the batch script of an array of stages, whose fingerprints are in `name`.txt.
-
-        The user's own arguments come last, and win. No key is in it.
-
-        Raises:
-            UserError: The folder's name or an argument has a line break.
-        """
-        most = f"%{self.jobs}" if self.jobs else ""
-        options = [
-            "--job-name=harness",
-            f"--array=0-{number - 1}{most}",
-            "--nodes=1",
-            "--ntasks=1",
-            f"--cpus-per-task={need.cpus}",
-            *([f"--gpus-per-node={need.gpus}"] if need.gpus else []),
-            "--requeue",
-            "--open-mode=append",
-            f"--signal=B:USR1@{TIME_UP_S}",
-            f"--output={str(folder).replace('%', '%%')}/%A_%a.out",
-            *self._sbatch,
-        ]
-        path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
-        listed = shlex.quote(str(folder / f"{name}.txt"))
-        host = shlex.join([sys.executable, "-m", "harness.runtime.host", str(folder)])
-        return "\n".join(
-            [
-                "#!/bin/bash",
-                *(f"#SBATCH {_quoted(option)}" for option in options),
-                f"export PYTHONPATH={shlex.quote(path)}",
-                f'exec {host} "$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})"',
-                "",
-            ]
-        )
-
-    def _folder(self) -> Path:
-        stamp = utc_now().replace(":", "").replace("-", "")
-        return self.log_dir / "slurm" / f"{stamp[:15]}-{uuid.uuid4().hex[:8]}"
-
-    @property
-    def _order(self) -> Order:
-        # A host computes one stage, and so imports no more than that one needs.
-        setup: Setup = {**self.setup, "preload": []}
-        return order(setup, self.threads, self.log_dir / "slurm")
-
-
-class SlurmCrew(Crew):
-    """The jobs of one run.
-
-    A job is known by its number and its place in the array: `17_3`.
-    """
-
-    def __init__(
-        self, folder: Path, asked: Order, needs: Needs, most: int | None, engine: SlurmEngine
-    ) -> None:
-        self._folder = folder
+        queue = _slurm("squeue", "--noheader", "--me")
+        if queue.returncode:
+            raise UserError(f"Slurm cannot be reached: {_sentence(queue)}")
+        folder = self._folder = _new_folder(Path(asked["log_dir"]))
+        self._script = partial(script, folder, most, sbatch)
         self._needs = needs
         self._most = most
-        self._engine = engine
-        self._store = engine.store
+        self._store = store
         self._new: list[Stage] = []
         self._jobs: dict[str, Stage] = {}
         self._heard: dict[str, int] = {}
         self._missing: set[str] = set()
         self._arrays = count()
         self._asked_at = 0.0
+        # A host computes one stage, and so imports no more than that one needs.
+        asked = {**asked, "setup": {**asked["setup"], "preload": []}}
         with explained("writing what jobs of Slurm are told", folder):
             for part in (STAGES, SAID):
                 (folder / part).mkdir(parents=True, exist_ok=True)
-            self._store.root.mkdir(parents=True, exist_ok=True)
+            store.root.mkdir(parents=True, exist_ok=True)
             (folder / ORDER).write_text(json.dumps(asked), encoding="utf-8")
 
     def check(self, stages: Collection[Stage]) -> None:
         for need, stage in self._needs.first_of(stages).items():
-            script = self._engine.script(self._folder, "test", need, 1)
+            script = self._script("test", need, 1)
             tried = _slurm("sbatch", "--test-only", text=script)
             if tried.returncode:
                 raise UserError(
@@ -231,7 +211,7 @@ class SlurmCrew(Crew):
 
     def _submit_array(self, need: Need, stages: Sequence[Stage]) -> None:
         name = f"array-{next(self._arrays)}"
-        script = self._engine.script(self._folder, name, need, len(stages))
+        script = self._script(name, need, len(stages))
         with explained("writing a batch script", self._folder):
             listed = "".join(f"{stage.fingerprint}\n" for stage in stages)
             (self._folder / f"{name}.txt").write_text(listed, encoding="utf-8")

@@ -436,10 +436,7 @@ class RunPlan:
 
     def batch_scripts(self, engine: runtime.EngineOptions) -> list[str]:
         """Return the batch scripts of what could start now; none where it is not for Slurm."""
-        from harness.runtime.slurm_engine import SlurmEngine
-
-        made = self._engine(engine)
-        return made.rendered(self.stages) if isinstance(made, SlurmEngine) else []
+        return self._engine(engine).batch_scripts(self.stages)
 
     def _engine(self, asked: runtime.EngineOptions, **more: Any) -> runtime.Engine:
         from harness.project import work_dir

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from harness.errors import HarnessError
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.runtime import Json, LocalEngine, Plan, Stage, Store
+from harness.runtime import Engine, Json, Plan, Stage, Store
 from harness.runtime.plan import Event
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
@@ -58,7 +58,7 @@ def push(store: Store, jobs: int, on_event: Callable[[Event], None]) -> dict[str
         for size, policy in enumerate(policies)
     ]
     logs = store.root.parent / "logs"
-    engine = LocalEngine(store, FUNCTIONS, logs, jobs=jobs, on_event=on_event)
+    engine = Engine(store, FUNCTIONS, logs, jobs=jobs, on_event=on_event)
     outcome = engine.run(Plan(stage for pair in sampled for stage in pair))
     if not outcome.ok:
         raise HarnessError(f"the policy could not be pushed: {dict(outcome.failed)}")

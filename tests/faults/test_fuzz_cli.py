@@ -113,7 +113,7 @@ def start(*_: Any, **__: Any) -> Any:
 
 
 HEAVY = (
-    "harness.runtime.engine.LocalEngine.run",
+    "harness.runtime.engine.Engine.run",
     "harness.sweep.conduct.run_sweep",
     "harness.worlds.embedded.build.build_policy",
     "harness.worlds.embedded.freeze.freeze",

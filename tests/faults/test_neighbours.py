@@ -110,7 +110,7 @@ def test_neighbours_that_choose_the_name_of_the_work_folder(play: Player) -> Non
         asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
         try:
             engine = asked.make(store, {}, folder)
-            (script,) = engine.rendered(Plan([Stage("draw", 1, {}, {})]))  # type: ignore[attr-defined]
+            (script,) = engine.batch_scripts(Plan([Stage("draw", 1, {}, {})]))
         except UserError:
             assert "\n" in name
             return

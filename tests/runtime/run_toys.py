@@ -12,7 +12,7 @@ from pathlib import Path
 
 import toy_stages
 
-from harness.runtime import Event, LocalEngine, Plan, StageProgress, Store
+from harness.runtime import Engine, Event, Plan, StageProgress, Store
 
 
 def say(event: Event) -> None:
@@ -24,7 +24,7 @@ def say(event: Event) -> None:
 
 if __name__ == "__main__":
     work, jobs, plan, *arguments = sys.argv[1:]
-    engine = LocalEngine(
+    engine = Engine(
         Store(Path(work) / "store"),
         toy_stages.FUNCTIONS,
         Path(work) / "logs",

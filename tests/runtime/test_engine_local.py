@@ -19,9 +19,9 @@ from toy_stages import FUNCTIONS, chain_with_gate, toy
 
 from harness.errors import HarnessError, UserError
 from harness.runtime import (
+    Engine,
     Event,
     Interrupted,
-    LocalEngine,
     Outcome,
     Plan,
     Stage,
@@ -47,7 +47,7 @@ def run(
     hardware: dict[str, Any] | None = None,
 ) -> Outcome:
     """Run toy stages into the store under a folder."""
-    engine = LocalEngine(
+    engine = Engine(
         Store(work / "store"),
         FUNCTIONS,
         work / "logs",
@@ -297,7 +297,7 @@ def test_an_input_that_was_changed_is_named_and_fails_its_dependant(tmp_path: Pa
 
 def test_a_module_that_cannot_be_preloaded_fails_the_stages_with_its_reason(tmp_path: Path) -> None:
     stage = toy("draw")
-    engine = LocalEngine(
+    engine = Engine(
         Store(tmp_path / "store"), FUNCTIONS, tmp_path / "logs", jobs=1, preload=["no_such_module"]
     )
     assert engine.run(Plan([stage])).failed == {

@@ -8,8 +8,7 @@ import pytest
 from toy_stages import FUNCTIONS, toy
 
 from harness.errors import UserError
-from harness.runtime import LocalEngine, Need, Needs, Plan, Stage, Store, pool
-from harness.runtime.engine import Engine
+from harness.runtime import Engine, Need, Needs, Plan, Stage, Store, pool
 from harness.runtime.pool import Crew, Message
 
 
@@ -86,7 +85,7 @@ def test_stages_get_gpus_of_their_own(tmp_path: Path, monkeypatch: pytest.Monkey
     functions = {**FUNCTIONS, "both": FUNCTIONS["places"]}
     store = Store(tmp_path / "store")
     stages = [*(toy("places", number=n) for n in (1, 2)), toy("both"), toy("places", number=3)]
-    engine = LocalEngine(store, functions, tmp_path / "logs", jobs=2, needs=needs)
+    engine = Engine(store, functions, tmp_path / "logs", jobs=2, needs=needs)
     none = toy("draw", number=1)
     assert engine.run(Plan([*stages, none])).ok
     seen = [(store.open(s.fingerprint) / "gpus.txt").read_text() for s in stages]
@@ -99,7 +98,7 @@ def test_more_gpus_than_there_are_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     needs = Needs({"draw": Need(gpus=2)})
-    engine = LocalEngine(Store(tmp_path), FUNCTIONS, tmp_path / "logs", needs=needs)
+    engine = Engine(Store(tmp_path), FUNCTIONS, tmp_path / "logs", needs=needs)
     with pytest.raises(UserError, match=r"needs 1 core and 2 GPUs, and this machine has 1 GPU: "):
         engine.run(Plan([toy("draw", number=1)]))
 
@@ -109,7 +108,7 @@ def test_without_a_gpu_stages_that_need_some_run_one_at_a_time(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     needs = Needs({"draw": Need(gpus=8)})
-    engine = LocalEngine(Store(tmp_path), FUNCTIONS, tmp_path / "logs", jobs=2, needs=needs)
+    engine = Engine(Store(tmp_path), FUNCTIONS, tmp_path / "logs", jobs=2, needs=needs)
     assert engine.run(Plan([toy("draw", number=n) for n in (1, 2)])).ok
 
 

@@ -32,7 +32,6 @@ from harness.runtime import (
     host,
     ray_engine,
 )
-from harness.runtime.ray_engine import RayEngine
 
 silence()
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -61,7 +60,7 @@ def run(
     needs: Needs | None = None,
 ) -> Outcome:
     """Run toy stages on the cluster, into the store under a folder."""
-    engine = RayEngine(
+    engine = EngineOptions(engine="ray").make(
         Store(work / "store"), FUNCTIONS, work / "logs", on_event=on_event, needs=needs
     )
     return engine.run(Plan(targets))

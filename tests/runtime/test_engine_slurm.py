@@ -121,7 +121,7 @@ def test_batch_scripts_hold_what_the_user_says_and_no_key(
     needs = Needs({"draw": Need(cpus=8, gpus=2)})
     engine = asked.make(Store(tmp_path), FUNCTIONS, tmp_path / "logs", jobs=3, needs=needs)
     first = [toy("draw", number=number) for number in range(5)]
-    [script] = engine.rendered(Plan([toy("total", *first)]))  # type: ignore[attr-defined]
+    [script] = engine.batch_scripts(Plan([toy("total", *first)]))
     lines = script.splitlines()
     assert lines[0] == "#!/bin/bash"
     for option in ("--array=0-4%3", "--cpus-per-task=8", "--gpus-per-node=2", "--requeue"):
@@ -145,7 +145,7 @@ def test_every_name_of_a_work_folder_is_one_argument_and_no_command(
     own = "--comment='a b' --partition=gpu"
     asked = EngineOptions(engine="slurm", sbatch=own)
     engine = asked.make(Store(tmp_path), FUNCTIONS, tmp_path / name)
-    lines = engine.rendered(Plan([toy("draw")]))[0].splitlines()  # type: ignore[attr-defined]
+    lines = engine.batch_scripts(Plan([toy("draw")]))[0].splitlines()
     options = [read_as_sbatch_does(line) for line in lines if line.startswith("#SBATCH ")]
     assert {len(option) for option in options} == {1}
     assert options[-2:] == [["--comment=a b"], ["--partition=gpu"]]
@@ -169,7 +169,7 @@ def test_a_line_break_in_a_batch_script_is_refused(tmp_path: Path, name: str, ow
     asked = EngineOptions(engine="slurm", sbatch=own)
     engine = asked.make(Store(tmp_path), FUNCTIONS, tmp_path / name)
     with pytest.raises(UserError, match=r"cannot hold the line break in `--\w+=.*\\ntouch x"):
-        engine.rendered(Plan([toy("draw")]))  # type: ignore[attr-defined]
+        engine.batch_scripts(Plan([toy("draw")]))
 
 
 def test_a_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Online, Recipe
-from harness.runtime import LocalEngine, Plan, Stage, Store
+from harness.runtime import Engine, Plan, Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.choosing import mean_taught, names_of, taught_by_name
@@ -45,7 +45,7 @@ def runs(micro: Profile) -> dict[str, Run]:
 def store(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Store:
     work = tmp_path_factory.mktemp("work")
     store = Store(work / "store")
-    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
     outcome = engine.run(Plan([stage for run in runs.values() for stage in run.training]))
     assert outcome.ok, dict(outcome.failed)
     return store

@@ -13,7 +13,7 @@ from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
-from harness.runtime import Json, LocalEngine, Plan, Stage, StageContext, Store
+from harness.runtime import Engine, Json, Plan, Stage, StageContext, Store
 from harness.trainer.plan import Run
 from harness.trainer.runs import TableRuns, plan_table
 from harness.trainer.steps import FUNCTIONS, select_stage
@@ -49,7 +49,7 @@ def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The small runs' policies, trained."""
     work = tmp_path_factory.mktemp("work")
     store = Store(work / "store")
-    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
     outcome = engine.run(Plan([run.training[-1] for run in small.runs.values()]))
     assert outcome.ok, dict(outcome.failed)
     return store

@@ -12,7 +12,7 @@ from harness.eva.informativeness import informativeness
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles, table_unsupported
 from harness.registry.schema import Table
-from harness.runtime import LocalEngine, Plan, Stage, Store
+from harness.runtime import Engine, Plan, Stage, Store
 from harness.trainer.plan import Run
 from harness.trainer.runs import TableRuns, plan_table
 from harness.trainer.steps import FUNCTIONS
@@ -53,7 +53,7 @@ def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The small runs' policies, trained."""
     work = tmp_path_factory.mktemp("work")
     store = Store(work / "store")
-    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
     outcome = engine.run(Plan([run.training[-1] for run in small.runs.values()]))
     assert outcome.ok, dict(outcome.failed)
     return store

@@ -12,7 +12,7 @@ from harness.errors import UserError
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
-from harness.runtime import LocalEngine, Plan, Stage, Store
+from harness.runtime import Engine, Plan, Stage, Store
 from harness.trainer.plan import Planner, Run, training_settings
 from harness.trainer.runs import plan_table
 from harness.trainer.steps import FUNCTIONS
@@ -47,7 +47,7 @@ def trained_in(run: Run) -> list[str]:
 
 def compute(work: Path, *runs: Run) -> Store:
     store = Store(work / "store")
-    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
     outcome = engine.run(Plan([stage for run in runs for stage in run.training]))
     assert outcome.ok, dict(outcome.failed)
     return store

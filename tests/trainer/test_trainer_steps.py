@@ -29,10 +29,10 @@ from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
 from harness.runtime import (
+    Engine,
     Event,
     Interrupted,
     Json,
-    LocalEngine,
     Outcome,
     Plan,
     Stage,
@@ -157,7 +157,7 @@ def run(
     work: Path, targets: list[Stage], on_event: Callable[[Event], None] = lambda event: None
 ) -> Outcome:
     """Run stages with one worker into the store under a folder."""
-    engine = LocalEngine(Store(work / "store"), FUNCTIONS, work / "logs", jobs=1, on_event=on_event)
+    engine = Engine(Store(work / "store"), FUNCTIONS, work / "logs", jobs=1, on_event=on_event)
     return engine.run(Plan(targets))
 
 

@@ -11,7 +11,7 @@ import torch
 
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
-from harness.runtime import LocalEngine, Plan, Stage, StageContext, Store
+from harness.runtime import Engine, Plan, Stage, StageContext, Store
 from harness.trainer import steps
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
@@ -51,7 +51,7 @@ def runs(small: Profile) -> dict[str, Run]:
 def store(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Store:
     work = tmp_path_factory.mktemp("work")
     store = Store(work / "store")
-    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
     outcome = engine.run(Plan([stage for run in runs.values() for stage in run.training]))
     assert outcome.ok, dict(outcome.failed)
     return store
