@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,28 @@ def test_a_chain_depends_on_no_other_prompt(ids: set[str], data: st.DataObject) 
     assert len(alone) == 3 * len(some)
 
 
+class Counting:
+    """A creator that appends the digits it is given, one a rewrite."""
+
+    def __init__(self, digits: str) -> None:
+        self.digits = iter(digits)
+
+    def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
+        return Rewrite(prompt + next(self.digits), "append")
+
+
+def test_a_tree_grows_on_from_the_best_of_each_level() -> None:
+    """Of x2, x9 and x4 the second is the best, of x91, x95 and x97 the third; its own are kept."""
+    tree = {"evolutions": 3, "retries": 0, "seed": 0, "shape": "tree", "depth": 3}
+    found = evolve(
+        [Prompt("p", "x")], Counting("294157386"), quality=lambda t: float(t[1:]), **tree
+    )
+    assert [child.prompt for child in found.prompts] == ["x973", "x978", "x976"]
+    assert [child.prompt_id for child in found.prompts] == ["p.1.1", "p.1.2", "p.1.3"]
+    assert {child.parent_id for child in found.prompts} == {"p.1.t2.3"}
+    assert found.attempts == 9
+
+
 def test_another_seed_gives_another_chain() -> None:
     assert run(Appending(), seed=1).prompts != run(Appending(), seed=2).prompts
 
@@ -165,6 +188,20 @@ def test_a_users_method_asks_the_model_it_is_given(own: Callable[..., OwnCreator
     rng = np.random.default_rng(0)
     assert creator.rewrite("good", rng) == Rewrite("REWRITE: GOOD", "mine")
     assert creator.rewrite("bad", rng) == Rewrite(None, "mine", "refused")
+
+
+def test_the_worlds_rules_see_what_the_model_was_told_besides_the_prompt(
+    own: Callable[..., OwnCreator],
+) -> None:
+    seen: list[tuple[str, str, list[str]]] = []
+    made = own(lambda prompt, rng, write: write(f"now {prompt}!"), lambda message, rng: "a reply")
+    creator = replace(made, why_unusable=lambda *given: seen.append((*given[:2], list(given[2]))))
+    assert creator.rewrite("old", np.random.default_rng(0)) == Rewrite("a reply", "mine")
+    assert seen == [("a reply", "old", ["now \n!"])]
+
+
+def test_a_shipped_method_adds_nothing_to_a_stages_settings() -> None:
+    assert plugin_settings("evol_instruct") == {}
 
 
 def test_a_users_method_that_returns_no_text_is_one_sentence(

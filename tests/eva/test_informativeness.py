@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -104,6 +106,46 @@ def test_a_reward_that_is_not_finite_is_an_error_that_names_its_place(bad: float
 def test_rewards_of_a_wrong_shape_are_an_error(rewards: object) -> None:
     with pytest.raises(HarnessError):
         informativeness(rewards, "a_min")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what adds a metric `mine` that gives some values."""
+    monkeypatch.setattr(METRICS, "_added", dict(METRICS._added))
+    monkeypatch.setattr(METRICS, "names", list(METRICS.names))
+
+    def add(values: object, inverse: bool = False) -> None:
+        METRICS.register("mine", "1", inverse=inverse)(lambda rewards: values)
+
+    return add
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1.0, np.nan, 2.0], "3 prompts, but some that are not finite"),
+        ([np.inf] * 3, "some that are not finite"),
+        ([1.0, 2.0], r"but an array of the shape \(2,\)"),
+        ([[1.0], [2.0], [3.0]], r"but an array of the shape \(3, 1\)"),
+        (1.0, "but a single number"),
+    ],
+)
+def test_a_metric_that_gives_no_number_for_each_prompt_is_one_sentence(
+    mine: Callable[..., None], values: object, said: str
+) -> None:
+    mine(values)
+    with pytest.raises(HarnessError, match=said):
+        informativeness(REWARDS, "mine")
+
+
+@pytest.mark.parametrize(("inverse", "expected"), [(False, [0, 0.2, 0.8]), (True, [4, 3, 0])])
+def test_a_users_metric_says_itself_whether_it_is_inverse(
+    mine: Callable[..., None], inverse: bool, expected: list[float]
+) -> None:
+    """Of 1, 2 and 5 the min-max are 0, 1/4 and 1, the inverse ones 1, 3/4 and 0."""
+    mine([1.0, 2.0, 5.0], inverse)
+    values = informativeness(REWARDS, "mine")
+    assert weights(values, "mine") == pytest.approx(np.array(expected) / sum(expected))
 
 
 def test_an_unknown_metric_is_the_users_error() -> None:

@@ -61,6 +61,11 @@ def test_draws_beyond_the_positive_weights_can_be_uniform_over_the_others() -> N
     np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 0, 1 / 3], atol=0.0244)
 
 
+def test_uniform_draws_beyond_the_positive_weights_repeat_nothing() -> None:
+    chosen = select([1.0] + [0.0] * 7, 8, "weighted", rng(), "uniform")
+    assert sorted(chosen) == list(range(8))
+
+
 def test_enough_positive_weights_leave_the_zeros_alone_whatever_is_to_be_done_without() -> None:
     weights = [0.5, 0.5, 0.0, 0.0]
     assert sorted(select(weights, 2, "weighted", rng(), "uniform")) == [0, 1]

@@ -270,18 +270,102 @@ def test_whatever_the_settings_the_invariants_hold(
     assert [order.index(p) for p in phases] == sorted(order.index(p) for p in phases)
 
 
-@settings(max_examples=20, deadline=None)
-@given(cut=st.integers(0, 59), seed=st.integers(0, 1000))
+@settings(max_examples=8, deadline=None)
+@given(cut=st.integers(0, 23), seed=st.integers(0, 1000))
 def test_a_run_cut_anywhere_goes_on_as_if_it_had_not_been(cut: int, seed: int) -> None:
-    whole = stream(seed=seed)
-    expected = [step(whole)[0] for _ in range(60)]
-    first = stream(seed=seed)
+    """With 72 human prompts: 4 steps of warm-up, (72 - 32) / 4 = 10 of mix-up, 10 of bootstrap."""
+    whole = stream(72, seed)
+    expected = [step(whole)[0] for _ in range(24)]
+    assert [expected[at].phase for at in (3, 13, 14)] == ["warm-up", "mix-up", "bootstrap"]
+    first = stream(72, seed)
     found = [step(first)[0] for _ in range(cut)]
-    second = stream(seed=seed)
+    second = stream(72, seed)
+    second.draw()  # what was begun is forgotten
     second.restore(json.loads(json.dumps(first.state())))
-    found += [step(second)[0] for _ in range(60 - cut)]
+    found += [step(second)[0] for _ in range(24 - cut)]
     assert found == expected
     assert second.state() == whole.state()
+
+
+def restored(
+    held: int, used: int = 8, phase: str = "bootstrap", count: int = 8, **changes: Any
+) -> PromptStream:
+    """Return a stream, of human prompts used up where not said otherwise, with a buffer of some."""
+    run = stream(count, **changes)
+    entries = [
+        {"prompt_id": f"e{i}", "prompt": f"evolved {i}", "informativeness": i, "entered": 1}
+        for i in range(held)
+    ]
+    run.restore({"step": 50, "used": used, "phase": phase, "buffer": entries})
+    return run
+
+
+@pytest.mark.parametrize(("held", "left"), [(8, 8), (12, 12)])
+def test_where_the_next_mini_batch_is_full_no_more_prompts_are_evolved(
+    held: int, left: int
+) -> None:
+    """Half of 8, two rewrites each: 8 come in for the 8 that went, which is enough."""
+    run = restored(held)
+    _, fed = step(run)
+    assert len(fed.children) == 8
+    assert len({child.parent_id for child in fed.children}) == 4
+    assert (len(run.buffer), fed.repeated) == (left, 0)
+
+
+def test_nothing_is_repeated_where_the_next_mini_batch_has_human_prompts_to_fill_it() -> None:
+    """In mix-up half comes from D: the four that are left in the buffer are enough."""
+    run = restored(8, phase="mix-up", count=64, fails=1)
+    _, fed = step(run)
+    assert (len(run.buffer), fed.repeated, len(fed.children)) == (4, 0, 0)
+
+
+def test_what_waits_already_is_not_put_back_again() -> None:
+    """All rewrites fail, and D ends: its last four wait, the other four of the mini-batch return.
+
+    They are the less informative ones; the best eight of all would have the last four twice.
+    """
+    settings: dict[str, Any] = {"buffer_holds": "evolved_and_human", "fails": 1}
+    run = restored(4, used=60, phase="mix-up", count=64, **settings)
+    batch = run.draw()
+    fed = run.feed([[0.0, 1.0 + at] for at in range(8)], rewards_of)
+    assert fed.repeated == 4
+    waiting = [entry.prompt for entry in run.buffer.entries]
+    assert waiting == [*batch.prompts[4:], *reversed(batch.prompts[:4])]
+
+
+def test_unusable_rewrites_are_counted() -> None:
+    """Four prompts, four rewrites each, every second unusable and not tried again."""
+    _, fed = step(stream(fails=2))
+    assert (fed.calls, len(fed.children), fed.dropped) == (16, 8, 8)
+    assert fed.unusable == {"unreadable": 8}
+
+
+def test_a_buffer_may_hold_one_mini_batch_and_settings_are_read_back() -> None:
+    settings = sizes(capacity=8)
+    assert settings.capacity == settings.minibatch == 8
+    assert StreamSettings.model_validate(settings.model_dump()) == settings
+
+
+def test_the_depth_of_a_tree_concerns_trees_alone() -> None:
+    _, fed = step(stream(tree_depth=3))
+    assert {child.generation for child in fed.children} == {1}
+    assert fed.calls == len(fed.children) == 16
+
+
+def test_what_was_evolved_and_trained_on_does_not_come_back() -> None:
+    run = stream(buffer_holds="evolved_and_human")
+    while (batch := step(run)[0]).phase != "mix-up":
+        pass
+    held = {entry.prompt for entry in run.buffer.entries}
+    assert batch.from_buffer == 4
+    assert not held & set(batch.prompts[:4])
+    assert set(batch.prompts[4:]) <= held
+
+
+def test_without_a_creator_there_is_no_phase_but_the_human_one() -> None:
+    """A warm-up of one step would otherwise be over, and half of each mini-batch be missing."""
+    run = PromptStream(sizes(warm_up=8 / 64), humans(24), None, 0)
+    assert [step(run)[0].phase for _ in range(3)] == ["human"] * 3
 
 
 def test_another_seed_is_another_run() -> None:
