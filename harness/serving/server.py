@@ -14,13 +14,15 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import UserError
 from harness.runtime.processes import HOST, Program, free_port, is_healthy, running
 from harness.serving.engines import Installed, Model, command, environment
 
@@ -76,7 +78,11 @@ def serving(
 
 @contextmanager
 def alone_on_gpus(on_wait: Callable[[float], None]) -> Iterator[None]:
-    """Hold the GPUs of this process against all who start a server on one of them."""
+    """Hold the GPUs of this process against all who start a server on one of them.
+
+    Raises:
+        UserError: Somebody else has made the folder for it.
+    """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     locks = {"all": fcntl.LOCK_EX} if named is None else {"all": fcntl.LOCK_SH}
     if named is not None:
@@ -93,7 +99,14 @@ def alone_on_gpus(on_wait: Callable[[float], None]) -> Iterator[None]:
 
 def _lock_file(gpu: str) -> Path:
     folder = Path(tempfile.gettempdir()) / f"harness-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise UserError(
+            f"{folder} is not a folder that you alone can write: somebody else made it; name "
+            "another folder for temporary files in TMPDIR"
+        )
     return folder / f"gpu-{gpu}.lock"
 
 

@@ -40,6 +40,16 @@ with hold(Path(sys.argv[1]), wait=False) as mine:
     assert not mine
 """
 
+WAITER = """
+from harness.errors import UserError
+from harness.serving.server import alone_on_gpus
+try:
+    with alone_on_gpus(lambda seconds: None):
+        raise AssertionError
+except UserError as error:
+    assert "you alone can write" in str(error)
+"""
+
 SHELL = "$(touch ran)`touch ran`;touch ran;\n touch ran\n#'\"\\ %j"
 
 
@@ -98,6 +108,26 @@ def test_neighbours_that_leave_links_in_the_temporary_folder(play: Player) -> No
         assert list(own.iterdir()) == [precious]
 
     play(linked)
+
+
+def test_neighbours_that_leave_links_where_servers_take_turns(play: Player) -> None:
+    """Whoever waits for a GPU makes no file where they lead, and says whose folder it is."""
+
+    def linked(played: Round) -> None:
+        shared, own = played.folder / "shared", played.folder / "own"
+        for folder in (shared, own):
+            folder.mkdir()
+        place = shared / f"harness-{os.getuid()}"
+        if played.dice.random() < 0.5:
+            place.symlink_to(own)
+        else:
+            place.mkdir()
+            place.chmod(0o777)
+        waiter = python(WAITER, folder=played.folder, TMPDIR=str(shared))
+        _, errors = waiter.communicate()
+        assert (waiter.returncode, list(own.iterdir())) == (0, []), errors
+
+    play(linked, quick=2)
 
 
 def test_neighbours_that_choose_the_name_of_the_work_folder(play: Player) -> None:
