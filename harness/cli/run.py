@@ -1,8 +1,9 @@
 """`run`: computing what is missing, and how it goes meanwhile.
 
 On a terminal a display is redrawn, elsewhere single lines are printed. Both feed a `Tally` with the
-engine's events and show what it says: stages done, what is running, the time left. Failures are
-printed when they happen and stay on the screen.
+engine's events and show what it says: stages done, what is running, the time left. The bar is that
+of the work, most of which is in few stages. Failures are printed when they happen and stay on the
+screen.
 """
 
 from __future__ import annotations
@@ -216,14 +217,15 @@ def progress(out: Console, tally: Tally) -> AbstractContextManager[Observe]:
 
 
 def headline(tally: Tally) -> str:
-    """Return where a run stands: `12 of 354 stages done, 2 running, about 6 min left`."""
+    """Return where a run stands: `12 of 354 stages done, about 6 min left after 2 min`."""
     words = [f"{tally.done} of {counted(tally.total, 'stage')} done"]
     words += [f"{tally.failed} failed"] if tally.failed else []
     words += [f"{tally.skipped} skipped"] if tally.skipped else []
     words += [f"{len(tally.running)} running"] if tally.running else []
     words += [f"{len(tally.elsewhere)} in another run"] if tally.elsewhere else []
     if tally.done + tally.failed + tally.skipped < tally.total:
-        words.append(f"about {duration(tally.remaining_s())} left")
+        left, gone = duration(tally.remaining_s()), duration(tally.elapsed_s)
+        words.append(f"about {left} left after {gone}")
     return ", ".join(words)
 
 
@@ -298,11 +300,9 @@ def rendered(tally: Tally) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    settled = tally.done + tally.failed + tally.skipped
     bar = Table.grid(padding=(0, 1))  # a bar alone ends no line
     bar.add_row(
-        ProgressBar(total=tally.total, completed=settled, width=40),
-        f"{100 * settled // max(tally.total, 1)}%",
+        ProgressBar(total=1.0, completed=tally.share, width=40), f"{100 * tally.share:.0f}%"
     )
     running = (f"  {line}" for line in _running(tally))
     return Group(

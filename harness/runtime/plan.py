@@ -278,6 +278,12 @@ class StageSkipped:
 _FEWEST_STEPS = 3
 """Reported steps of a stage after which they say how long it takes."""
 
+_FEW_S = 5.0
+"""Seconds of ended stages below which they hardly say how long others take."""
+
+_LONGER = 0.2
+"""Share of its time so far that a stage at least takes more."""
+
 Event: TypeAlias = (
     StageStarted | StageElsewhere | StageProgress | StageFinished | StageFailed | StageSkipped
 )
@@ -309,8 +315,9 @@ class Interrupted(HarnessError):
 class Tally:
     """Counts of a plan's stages while it runs; feed it every event.
 
-    The store it runs into is looked at once, before the run. `failed` and `skipped` are those of
-    this run; `running` has the clock's time of each start, `elsewhere` what another run computes
+    The store it runs into is looked at once, before the run. Time is the clock's, so that what
+    stands between a stage's start and its end counts. `failed` and `skipped` are those of this run;
+    `running` has the clock's time of each start, `elsewhere` what another run computes
     while this one waits, `latest` the last point each running stage reported, by fingerprint.
     """
 
@@ -325,8 +332,9 @@ class Tally:
         self._plan = plan
         self._jobs = jobs
         self._clock = clock
+        self._began = clock()
         self._expected = plan.durations(store, fallback)
-        self._measured: dict[str, list[float]] = {}
+        self._took: dict[str, list[float]] = {}
         self._open = {stage.fingerprint: stage for stage in plan.pending(store)}
         self.total = len(plan)
         self.done = self.total - len(self._open)
@@ -354,7 +362,9 @@ class Tally:
                 return
             case StageFinished(stage, wall_s):
                 self.done += 1
-                self._measured.setdefault(stage.kind, []).append(wall_s)
+                began = self.running.get(stage)
+                took = 0.0 if began is None else self._clock() - began
+                self._took.setdefault(stage.kind, []).append(max(took, wall_s))
             case StageFailed():
                 self.failed += 1
             case StageSkipped():
@@ -365,27 +375,56 @@ class Tally:
         self._reached.pop(event.stage.fingerprint, None)
         self._open.pop(event.stage.fingerprint, None)
 
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the run began."""
+        return self._clock() - self._began
+
+    @property
+    def share(self) -> float:
+        """Share of this run's work that is done, from 0 to 1, by its time and not by its stages."""
+        now = self._clock()
+        spent = sum(map(sum, self._took.values())) + sum(now - at for at in self.running.values())
+        left = sum(self._left(self._durations()).values())
+        return spent / (spent + left) if spent + left > 0 else float(not self._open)
+
     def remaining_s(self) -> float:
         """Return the expected seconds until the run ends, from what it has measured so far.
 
         Stages that have ended say how long one of their kind takes; where none has, those that run
-        say it by their own steps.
+        say it by their own steps. Of another kind it is what was expected, times how much longer
+        than expected the stages took that have ended.
         """
-        by_steps = self._by_steps()
-        measured: dict[str, list[float]] = {}
-        for stage, seconds in by_steps.items():
-            measured.setdefault(stage.kind, []).append(seconds)
-        measured |= self._measured
-        durations = self._expected | {kind: sum(s) / len(s) for kind, s in measured.items()}
+        durations = self._durations()
+        left = self._left(durations)
         chains = self._plan.chains(self._open.values(), durations)
-        now = self._clock()
+        for stage in self.running:
+            chains[stage.fingerprint] += left[stage.fingerprint] - durations[stage.kind]
+        return remaining_s(left.values(), chains.values(), self._jobs)
+
+    def _durations(self) -> dict[str, float]:
+        """Return the seconds that a stage of each kind takes."""
+        took = sum(map(sum, self._took.values()))
+        expected = sum(self._expected[kind] * len(ended) for kind, ended in self._took.items())
+        slower = (took + _FEW_S) / (expected + _FEW_S)
+        measured: dict[str, list[float]] = {}
+        for stage, seconds in self._by_steps().items():
+            measured.setdefault(stage.kind, []).append(seconds)
+        measured |= self._took
+        known = {kind: sum(s) / len(s) for kind, s in measured.items()}
+        return {kind: slower * seconds for kind, seconds in self._expected.items()} | known
+
+    def _left(self, durations: Mapping[str, float]) -> dict[str, float]:
+        """Return the seconds that each open stage still takes.
+
+        One that runs for longer than is usual is not about to end: it takes a share more.
+        """
+        now, by_steps = self._clock(), self._by_steps()
         left = {fingerprint: durations[s.kind] for fingerprint, s in self._open.items()}
         for stage, started in self.running.items():
-            usual = durations[stage.kind]
-            rest = max(0.0, by_steps.get(stage, usual) - (now - started))
-            left[stage.fingerprint] += rest - usual
-            chains[stage.fingerprint] += rest - usual
-        return remaining_s(left.values(), chains.values(), self._jobs)
+            usual, spent = by_steps.get(stage, durations[stage.kind]), now - started
+            left[stage.fingerprint] = max(usual - spent, _LONGER * spent)
+        return left
 
     def _by_steps(self) -> dict[Stage, float]:
         """Return the seconds that running stages take in all, if they go on as they went.

@@ -100,7 +100,8 @@ def test_the_estimate_is_the_median_recorded_time_or_the_callers(tmp_path: Path)
 def test_the_tally_follows_the_events(tmp_path: Path) -> None:
     """Draws are expected to take 10 s; 4 s into the first, 6 + 10 + 10 s are left on one worker.
 
-    It took 8 s, so the other two count 8 s each; one fails and its dependant (1 s) is skipped.
+    It took 8 s, so the other two count 8 s each, and the last stage, of which 1 s was expected,
+    (8 + 5) / (10 + 5) s; one draw fails, and the last stage is skipped.
     """
     now = [0.0]
     draws = [toy("draw", number=number) for number in range(3)]
@@ -112,12 +113,35 @@ def test_the_tally_follows_the_events(tmp_path: Path) -> None:
     assert tally.remaining_s() == pytest.approx(6 + 10 + 10 + 1)
     now[0] = 8.0
     tally.observe(StageFinished(draws[0], 8.0))
-    assert tally.remaining_s() == pytest.approx(8 + 8 + 1)
+    last = 13 / 15
+    assert tally.remaining_s() == pytest.approx(8 + 8 + last)
+    assert tally.share == pytest.approx(8 / (8 + 8 + 8 + last))
+    assert tally.elapsed_s == 8.0
     tally.observe(StageFailed(draws[2], "why"))
     tally.observe(StageSkipped(total, "because"))
     assert (tally.total, tally.done, tally.failed, tally.skipped) == (4, 1, 1, 1)
     assert tally.remaining_s() == pytest.approx(8)
     assert tally.running == {}
+
+
+def test_on_a_slow_machine_what_has_ended_says_how_long_the_rest_takes(tmp_path: Path) -> None:
+    """10 s were expected of a draw, which took 60: the last stage, of 20 s, takes 65 / 15 as long.
+
+    Once it runs for longer than that, it is not about to end.
+    """
+    now = [0.0]
+    draw = toy("draw")
+    total = toy("total", draw)
+    expected = {"draw": 10.0, "total": 20.0}
+    tally = Tally(Plan([total]), Store(tmp_path), 1, expected, clock=lambda: now[0])
+    tally.observe(StageStarted(draw))
+    now[0] = 60.0
+    tally.observe(StageFinished(draw, 50.0))
+    tally.observe(StageStarted(total))
+    assert tally.remaining_s() == pytest.approx(20 * 65 / 15)
+    now[0] = 60.0 + 200.0
+    assert tally.remaining_s() == pytest.approx(0.2 * 200)
+    assert tally.share == pytest.approx(260 / 300)
 
 
 def test_the_time_left_follows_the_steps_of_what_runs(tmp_path: Path) -> None:
