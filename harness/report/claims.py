@@ -14,7 +14,7 @@ from typing import get_args
 from harness.registry.claims import Claim, FigureClaims, Qualitative
 from harness.report.model import TESTED, Scale, Verdict, VerdictWord
 from harness.report.verdicts import bare
-from harness.report.view import probability
+from harness.report.view import probability, signed
 
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
@@ -98,8 +98,8 @@ def line(verdict: Verdict) -> Line:
     return Line(
         name=f"{verdict.id}{' *' if verdict.primary else ''}",
         verdict=verdict.text,
-        margin=NONE if verdict.margin is None else f"{verdict.margin:+.2f}",
-        interval=NONE if low is None or high is None else f"{low:.2f} to {high:.2f}",
+        margin=NONE if verdict.margin is None else signed(verdict.margin, 2),
+        interval=NONE if low is None or high is None else f"{signed(low, 2)} to {signed(high, 2)}",
         p=NONE if verdict.p is None else probability(verdict.p),
         adjusted=NONE if verdict.p_adjusted is None else probability(verdict.p_adjusted),
         detectable=NONE if verdict.detectable is None else f"{verdict.detectable:.2f}",
@@ -115,9 +115,8 @@ def share_tested(verdicts: Sequence[Verdict]) -> str:
     powered = count - sum(verdict.verdict == "underpowered" for verdict in verdicts)
     share = f"{100 * powered / len(verdicts):.0f}%" if verdicts else NONE
     return (
-        f"{powered} of {len(verdicts)} claims ({share}) are testable and powered here; "
-        f"{count - powered} more are testable, and only a larger share of a gain than the paper's "
-        "would have been found"
+        f"{powered} of {len(verdicts)} claims ({share}) were tested with 80% power for the paper's "
+        f"effect; {count - powered} more with less"
     )
 
 

@@ -335,7 +335,7 @@ def _weighed(verdict: Verdict, sought: _Sought | None) -> Verdict:
     assert verdict.detectable is not None
     if sought is None or (sought.size is not None and verdict.detectable <= sought.size):
         return verdict
-    why = f"a margin of {verdict.detectable:.3g} would be found, and {sought.said}"
+    why = f"detectable from {verdict.detectable:.3g}; {sought.said}"
     reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
     return verdict.model_copy(update={"verdict": "underpowered", "reason": reason})
 
@@ -543,6 +543,8 @@ def _decided(draft: _Draft, adjusted: float | None, level: float) -> Verdict:
         word: VerdictWord = "supported" if draft.favoured else "contradicted"
         said = {"p_adjusted": p, "verdict": word, "reason": draft.rests_on}
         return verdict.model_copy(update=said)
-    why = f"the {'' if adjusted is None else 'adjusted '}p-value, {p:.2g}, is not below {level:.2g}"
+    why = (
+        f"not significant ({'' if adjusted is None else 'adjusted '}p = {p:.2g}; level {level:.2g})"
+    )
     reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
     return verdict.model_copy(update={"p_adjusted": p, "reason": reason})

@@ -369,8 +369,8 @@ def paper_gain(cell: Cell, decimals: int) -> str:
 
 
 def signed(value: float, decimals: int) -> str:
-    """Return a difference with its sign; zero is `+0.0`, and a small loss is `-0.0`."""
-    return f"{value + 0.0:+.{decimals}f}"
+    """Return a difference with its sign; what rounds to zero is `+0.0`."""
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
 
 
 def side(cell: Cell) -> int:

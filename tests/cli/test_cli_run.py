@@ -85,7 +85,7 @@ def test_a_run_of_a_few_rows_takes_nothing_away(
     )
     for command in (("report", "table4"), ("claims", "table4"), ("report", "--all")):
         assert note in " ".join(call(*command).stderr.split())
-    assert "table4, seeds 0,2\n" in call("claims", "table4").stdout
+    assert "table4, seeds 0,2\n" in call("claims", "table4", "--full").stdout
 
     asked = says("report", "report", "table4", "--seeds", "7")
     assert {cell["row"] for cell in asked if cell["mean"] is not None} == {"dpo-1"}
@@ -216,7 +216,8 @@ def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
     assert len(cells) == 12 * 5
     assert {cell["paper"] for cell in cells} == {None}
     text = call(*asked).stdout
-    assert "Source         ours, beyond the paper" in text
+    assert "Asked  Is it the signal" in text
+    assert "Source        ours, beyond the paper" in call("report", "components", "--full").stdout
     assert "Beside the paper" not in text
 
 

@@ -212,7 +212,7 @@ def test_the_numbers_of_a_comparison_by_hand() -> None:
     assert verdict.detectable == pytest.approx(quantiles * error)
     assert verdict.verdict == "inconclusive"
     assert verdict.reason is not None
-    assert verdict.reason.endswith("is not below 0.05")
+    assert verdict.reason.endswith("; level 0.05)")
 
 
 def test_equivalence_is_two_one_sided_tests() -> None:
@@ -579,14 +579,13 @@ def test_the_paper_s_margin_is_a_share_of_its_gain_and_sought_of_ours() -> None:
     assert verdict.verdict == "underpowered"
     assert verdict.detectable == pytest.approx((4.3027 + 1.0607) / math.sqrt(3.0), rel=1e-4)
     assert verdict.reason == (
-        "a margin of 3.1 would be found, and the paper's margin is 0.25 of the gain of `a` over "
-        "`c`, and as much of ours (+4) is 1; the p-value, 1, is not below 0.05"
+        "detectable from 3.1; the paper's margin is 0.25 of the gain of `a` over `c`, and as much "
+        "of ours (+4) is 1; not significant (p = 1; level 0.05)"
     )
     powered = judged_in_units(44.0, 44.0, 30.0, 1.0)
     assert powered.verdict == "inconclusive"
     assert share_tested([verdict, powered, powered]) == (
-        "2 of 3 claims (67%) are testable and powered here; 1 more are testable, and only a larger "
-        "share of a gain than the paper's would have been found"
+        "2 of 3 claims (67%) were tested with 80% power for the paper's effect; 1 more with less"
     )
 
 

