@@ -282,7 +282,6 @@ class _Run:
         self._schedule = schedule
         self._attempts: Counter[Stage] = Counter()
         self._elsewhere: dict[str, Stage] = {}
-        self._lost: set[str] = set()
         self._looked = -math.inf
         self._disk_full = False
         self.finished: list[Stage] = []
@@ -379,9 +378,6 @@ class _Run:
                 return [StageProgress(stage, *said)]
             case "finished":
                 return [self._finish(stage, message["wall_s"])]
-            case "lost":  # it ends now, and another machine has the stage
-                self._lost.add(stage.fingerprint)
-                return []
             case "elsewhere":
                 return self._leave(stage)
             case "died":
@@ -398,7 +394,7 @@ class _Run:
         gone = bool(message.get("lost"))
         self._attempts[stage] += gone
         again = gone and self._attempts[stage] < _ATTEMPTS
-        if stage.fingerprint in self._lost or self._store.claimed(stage.fingerprint):
+        if self._store.claimed(stage.fingerprint):
             return self._leave(stage)
         for folder in (self._store.root, self._log_dir):
             if full := disk_full(f"computing {stage.title}", folder):

@@ -44,7 +44,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -175,9 +175,6 @@ class _Keeper:
 _KEEPER = _Keeper()
 os.register_at_fork(after_in_child=lambda: _KEEPER.__init__())  # type: ignore[misc]
 
-on_lost: list[Callable[[], None]] = []
-"""Called when this process has lost a lease, before it ends."""
-
 
 def _end_everything(path: Path) -> None:
     """End this process with all it has started, because another one does its work."""
@@ -191,9 +188,6 @@ def _end_everything(path: Path) -> None:
         )
     import psutil
 
-    for tell in on_lost:
-        with suppress(Exception):
-            tell()
     with suppress(psutil.Error):
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):

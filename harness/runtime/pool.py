@@ -5,19 +5,22 @@ said is a message, a dict with an `event`: `started`, any number of `progress`, 
 `finished`, `failed`, `elsewhere` (another run computes the stage) or `died`, which ends it. A
 stage that `died` may be `lost`: its node went away, and another may try.
 
-Workers stay warm between stages and are started when there is work for them. Each is a child
-(`harness.runtime.processes`) with the environment of `harness.quiet`, and its output goes to a log
-file. A stage that needs GPUs gets some that no other stage has, and a worker of its own, which
-ends with it: what a process keeps of a GPU's memory is free only then.
+Workers stay warm between stages and are started when there is work for them, with the environment
+of `harness.quiet`; their output goes to log files. A stage that needs GPUs gets some that no other
+stage has, and a worker of its own, which ends with it: what a process keeps of a GPU's memory is
+free only then.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing import connection as sockets
@@ -25,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.errors import UserError
+from harness.project import PACKAGE
 from harness.runtime.files import explained
 from harness.runtime.leases import hold
-from harness.runtime.processes import Child
 from harness.runtime.stage import Stage
 from harness.words import counted
 
@@ -147,36 +150,83 @@ def visible_gpus() -> list[str]:
 
 
 _LOG_TAIL = 4000
+_GRACE_S = 2.0
+_MAIN = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker import main; main({})"
 
 
-@dataclass
 class _Worker:
-    """A worker process; `stage` is what it computes, None while it is idle.
+    """Our end of a worker: a fresh Python interpreter that computes stages for us.
 
-    The claim keeps other runs from its log. It was started on the GPUs.
+    No fork, so nothing of this process leaks into a number; a process group of its own, so that
+    Ctrl-C reaches us only. The two talk in JSON over a socket, and when that ends, be it that we
+    closed it or were killed, the worker ends. The claim keeps other runs from its log; it was
+    started on the GPUs. `stage` is what it computes, None while it is idle.
     """
 
-    child: Child
-    log: Path
-    claim: ExitStack
-    gpus: tuple[str, ...]
-    stage: Stage | None = None
+    def __init__(
+        self,
+        setup: Setup,
+        environment: Mapping[str, str],
+        log: Path,
+        claim: ExitStack,
+        gpus: tuple[str, ...],
+    ) -> None:
+        self.stage: Stage | None = None
+        self.gpus = gpus
+        self._claim = claim
+        self._log = log
+        self.connection, theirs = sockets.Pipe()
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _MAIN.format(theirs.fileno()), str(PACKAGE.parent)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
+        theirs.close()
+        self._send([entry or os.getcwd() for entry in sys.path])
+        self._send(setup)
 
     def give(self, stage: Stage) -> None:
         self.stage = stage
-        self.child.send(stage.record.as_json())
+        self._send(stage.record.as_json())
 
-    def obituary(self) -> Message:
-        """Return that it died and why, in a sentence, with the end of its log."""
-        cause = self.child.cause()
-        self.stop()
-        hint = " (out of memory?)" if cause == "SIGKILL" else ""
-        text = self.log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
-        return {"event": "died", "reason": f"worker died: {cause}{hint}", "traceback": text}
+    def said(self) -> Message:
+        """Return its next message; that it died and why, with the end of its log, if it did."""
+        try:
+            message: Message = json.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            return self._obituary()
+        return message
 
     def stop(self) -> None:
-        self.child.stop()
-        self.claim.close()
+        """End the process and its group; return when it has ended."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_GRACE_S)
+        self.connection.close()
+        self._claim.close()
+
+    def _send(self, message: object) -> None:
+        # A worker that has just died is noticed when its socket is read.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send_bytes(json.dumps(message).encode())
+
+    def _obituary(self) -> Message:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        self.stop()
+        code = self._process.returncode
+        cause = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        hint = " (out of memory?)" if cause == "SIGKILL" else ""
+        text = self._log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+        return {"event": "died", "reason": f"worker died: {cause}{hint}", "traceback": text}
 
 
 class Pool(Crew):
@@ -239,8 +289,7 @@ class Pool(Crew):
             environment = dict(self._environment)
             if self._gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-            child = Child("harness.runtime.worker", setup, environment, log)
-        self._workers[slot] = _Worker(child, log, claim, gpus)
+            self._workers[slot] = _Worker(setup, environment, log, claim, gpus)
         self._workers[slot].give(stage)
 
     @property
@@ -258,20 +307,15 @@ class Pool(Crew):
         return slot, claim
 
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
-        listening = {worker.child.connection: slot for slot, worker in self._workers.items()}
+        listening = {worker.connection: slot for slot, worker in self._workers.items()}
         said = []
         for connection in sockets.wait(list(listening), timeout_s):
             slot = listening[connection]  # type: ignore[index]
             worker = self._workers[slot]
-            stage, message = worker.stage, worker.child.receive()
-            if message is None:
-                del self._workers[slot]
-                message = worker.obituary()
-            elif stage is None:
-                raise RuntimeError(f"an idle worker said {message}")
+            stage, message = worker.stage, worker.said()
             if message["event"] in LAST:
                 worker.stage = None
-                if worker.gpus and slot in self._workers:
+                if worker.gpus or message["event"] == "died":
                     self._workers.pop(slot).stop()
             if stage is not None:
                 said.append((stage, message))

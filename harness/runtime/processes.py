@@ -1,35 +1,23 @@
-"""Other processes: started, talked to, watched, and ended with all that they have started.
+"""Programs that are not ours, such as the launcher of a training or a server.
 
-- *Programs* that are not ours, such as the launcher of a training or a server (`Program`), run
-  under a supervisor (`harness.runtime.supervisor`): they end with our block, and also when this
-  process is killed. What they print goes to a log, which is quoted when they die.
-- *Children* (`Child`) are fresh Python interpreters that compute for us. No fork, so nothing of
-  this process leaks into a number; a process group of their own, so that Ctrl-C reaches us only.
-  The two talk in JSON, one object a message, over a socket (`Parent` is the child's end). When the
-  socket ends, be it that we closed it or were killed, the child ends.
+They run under a supervisor (`harness.runtime.supervisor`): they end with our block, and also when
+this process is killed. What they print goes to a log, which is quoted when they die.
 """
 
 from __future__ import annotations
 
 import http.client
-import json
 import os
-import queue
 import re
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import connection as sockets
 from pathlib import Path
-from typing import Any
 
 from harness.errors import HarnessError
-from harness.project import PACKAGE
 from harness.runtime import supervisor
 from harness.runtime.supervisor import GRACE_S
 
@@ -37,13 +25,10 @@ HOST = "127.0.0.1"
 """Servers that we start listen on this machine only."""
 
 _LOOK_S = 0.2
-_CHILD_GRACE_S = 2.0
 _LONGEST_QUOTE = 300
 _RAISED = re.compile(r"((?:\w+\.)*\w+(?:Error|Exception): .+)")
 _HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b|ConnectionResetError|BrokenPipeError")
 """What says nothing of a death: notes, and a client that hung up."""
-
-_CHILD = "import sys; sys.path[0] = sys.argv[1]; from {} import main; main({})"
 
 
 def _supervisor(*command: str) -> list[str]:
@@ -166,96 +151,3 @@ def is_healthy(port: int) -> bool:
     finally:
         connection.close()
     return False
-
-
-class Child:
-    """Our end of a Python process that computes for us.
-
-    It calls the module's `main` with the descriptor of its end of the socket, and gets the first
-    message. What it prints goes to the log; without one only its errors are shown, among ours.
-    """
-
-    def __init__(
-        self, module: str, first: Any, environment: Mapping[str, str], log: Path | None = None
-    ) -> None:
-        self.connection, theirs = sockets.Pipe()
-        with (log or Path(os.devnull)).open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD.format(module, theirs.fileno()), str(PACKAGE.parent)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=None if log is None else subprocess.STDOUT,
-                env=dict(environment),
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-        theirs.close()
-        self.send([entry or os.getcwd() for entry in sys.path])
-        self.send(first)
-
-    def send(self, message: Any) -> None:
-        """Send a message; None asks the child to end in its own way."""
-        # A child that has just died is noticed when its socket is read.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send_bytes(json.dumps(message).encode())
-
-    def receive(self) -> dict[str, Any] | None:
-        """Return the child's next message, None where it has died."""
-        try:
-            message: dict[str, Any] = json.loads(self.connection.recv_bytes())
-        except (EOFError, OSError):
-            return None
-        return message
-
-    def cause(self) -> str:
-        """Return how a child ended that can no longer be heard: its exit code or signal."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_CHILD_GRACE_S)
-        self.stop()
-        code = self.process.returncode
-        return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-
-    def stop(self) -> None:
-        """End the process and its group; return when it has ended."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self.process.poll() is None:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.process.pid, number)
-                with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(_CHILD_GRACE_S)
-        self.connection.close()
-
-
-class Parent:
-    """A child's end of the socket; takes over its parent's module search path.
-
-    When there will be no more messages, another thread calls `on_end`.
-    """
-
-    def __init__(self, descriptor: int, on_end: Callable[[], None]) -> None:
-        os.set_inheritable(descriptor, False)
-        self._connection: sockets.Connection[Any, Any] = sockets.Connection(descriptor)
-        self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._on_end = on_end
-        self._sending = threading.Lock()
-        threading.Thread(target=self._listen, daemon=True).start()
-        sys.path[:] = self.receive()
-
-    def receive(self) -> Any:
-        """Return the next message, once there is one."""
-        return self._messages.get()
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message.
-
-        Raises:
-            OSError: The parent is gone.
-        """
-        with self._sending:
-            self._connection.send_bytes(json.dumps(message).encode())
-
-    def _listen(self) -> None:
-        with suppress(EOFError, OSError):
-            while (message := json.loads(self._connection.recv_bytes())) is not None:
-                self._messages.put(message)
-        self._on_end()

@@ -2,8 +2,7 @@
 
 First it is told how to work (`Setup`), then it gets one stage at a time and answers with `started`,
 any number of `progress`, and one `finished` or `failed`; or, where another process computes the
-stage, with `elsewhere` at once. It says `lost`, and ends, where another machine has taken its lease
-of the stage. When its parent closes the socket or is killed, the process ends at
+stage, with `elsewhere` at once. When its parent closes the socket or is killed, the process ends at
 once, even in the middle of a stage. What it was writing is then a leftover that the store sweeps.
 """
 
@@ -11,22 +10,24 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import json
 import os
+import queue
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypedDict
 
 from harness.errors import HarnessError
 from harness.extensions import load_plugins
 from harness.foreign import error_in_a_line
-from harness.runtime import leases
 from harness.runtime.files import DiskFullError, explained
 from harness.runtime.manifest import Provenance
-from harness.runtime.processes import Parent
 from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecord
 from harness.runtime.store import Store
 
@@ -49,12 +50,29 @@ def main(descriptor: int) -> None:
     """Work until the parent closes the socket, of which this is the worker's end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whether to stop is the parent's decision
     faulthandler.enable()
-    parent = Parent(descriptor, on_end=lambda: os._exit(0))
-    leases.on_lost.append(lambda: parent.send({"event": "lost"}))
-    worker = Worker(parent.receive(), parent.send)
+    os.set_inheritable(descriptor, False)
+    connection: Connection[Any, Any] = Connection(descriptor)
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, told), daemon=True).start()
+    sys.path[:] = told.get()
+    sending = threading.Lock()  # a stage may report from several threads
+
+    def send(message: Mapping[str, Any]) -> None:
+        with sending:
+            connection.send_bytes(json.dumps(message).encode())
+
+    worker = Worker(told.get(), send)
     worker.preload()
     while True:
-        worker.compute(StageRecord(**parent.receive()))
+        worker.compute(StageRecord(**told.get()))
+
+
+def _listen(connection: Connection[Any, Any], told: queue.SimpleQueue[Any]) -> None:
+    """Take in what the parent says, and end the process with it, even in the middle of a stage."""
+    with suppress(EOFError, OSError):
+        while True:
+            told.put(json.loads(connection.recv_bytes()))
+    os._exit(0)
 
 
 class Worker:

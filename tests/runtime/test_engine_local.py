@@ -234,7 +234,7 @@ def test_a_folder_of_logs_that_cannot_be_written_is_one_sentence(
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "worker-0.log")
 
-    monkeypatch.setattr("harness.runtime.pool.Child", refused)
+    monkeypatch.setattr("harness.runtime.pool._Worker", refused)
     with pytest.raises(StoreError, match=r"read-only on worker-0\.log while starting a worker"):
         run(tmp_path, [toy("draw")])
 
