@@ -35,7 +35,7 @@ from harness.runtime import Engine, Plan, Store
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.creator import EmbeddedCreator
-from harness.worlds.embedded.judge import JUDGES, Answer, judge_downstream
+from harness.worlds.embedded.judge import JUDGES, GivenAnswer, judge_downstream
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import resolve, runtime_of, world_of
 
@@ -206,13 +206,13 @@ def evaluate(name, model, tokenizer) -> None:
     given = {}
     asked = [user(item.turn_1) for item in items]
     for item, (text,) in zip(items, sample(model, tokenizer, asked, temperature), strict=True):
-        given[item.item_id, 1] = Answer(text, len(text.split()))
+        given[item.item_id, 1] = GivenAnswer(text, len(text.split()))
     if items[0].turn_2 is not None:
         asked = [
             [*user(i.turn_1), assistant(given[i.item_id, 1].text), *user(i.turn_2)] for i in items
         ]
         for item, (text,) in zip(items, sample(model, tokenizer, asked, temperature), strict=True):
-            given[item.item_id, 2] = Answer(text, len(text.split()))
+            given[item.item_id, 2] = GivenAnswer(text, len(text.split()))
     JUDGES.get(name, judge_downstream)(items, given)
 
 

@@ -24,7 +24,7 @@ from harness.registry.figures import (
 from harness.registry.paper import Paper, the_paper
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.recipe import Recipe
-from harness.registry.schema import Row, RowKind, Source, Table
+from harness.registry.schema import PaperSource, Row, RowKind, Table
 from harness.strict import Output, Strict
 
 _Read = TypeVar("_Read")
@@ -142,7 +142,7 @@ class ShownTable(Output):
     kind: Literal["experiment", "ablation"]
     title: str
     question: str
-    source: Source | Literal["ours"]
+    source: PaperSource | Literal["ours"]
     columns: list[ShownColumn]
     rows: list[ShownRow]
     notes: list[str]

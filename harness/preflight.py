@@ -35,7 +35,7 @@ KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
 GB = 1e9
 
 
-class Gpu(Strict):
+class VisibleGpu(Strict):
     """A GPU of this machine."""
 
     name: str
@@ -61,7 +61,7 @@ class Machine(Strict):
     """Memory free for new work; null where the system does not say."""
     work_dir: str
     disk_free_gb: float
-    gpus: list[Gpu]
+    gpus: list[VisibleGpu]
     engines: dict[str, str | None]
     """Installed versions."""
     keys: dict[str, bool]
@@ -126,7 +126,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _gpus() -> list[Gpu]:
+def _gpus() -> list[VisibleGpu]:
     """Return the NVIDIA GPUs with their memory; none where the driver's tool does not answer."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
@@ -135,7 +135,7 @@ def _gpus() -> list[Gpu]:
         return []
     lines = (line.rpartition(",") for line in done.stdout.splitlines())
     return [
-        Gpu(name=name, memory_gb=round(int(mebibytes) * 2**20 / GB))
+        VisibleGpu(name=name, memory_gb=round(int(mebibytes) * 2**20 / GB))
         for name, _, mebibytes in lines
         if mebibytes.strip().isdigit()
     ]

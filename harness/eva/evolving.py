@@ -58,7 +58,7 @@ class Rewrite:
     written: str | None = None
 
 
-class Creator(Protocol):
+class Rewriter(Protocol):
     """Rewrites prompts. All its randomness comes from the generator it is given.
 
     Where several chains grow at once (`Over`), it is called from as many threads.
@@ -137,7 +137,7 @@ def chain_rng(seed: int, prompt_id: str) -> np.random.Generator:
 
 def evolve(
     prompts: Iterable[Prompt],
-    creator: Creator,
+    creator: Rewriter,
     *,
     evolutions: int,
     retries: int,

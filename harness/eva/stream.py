@@ -47,7 +47,7 @@ from numpy.typing import ArrayLike
 from pydantic import model_validator
 
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import Creator, Over, Prompt, Shape, evolve
+from harness.eva.evolving import Over, Prompt, Rewriter, Shape, evolve
 from harness.eva.informativeness import Floats, check_rewards, informativeness, weights
 from harness.registry.recipe import Online
 
@@ -56,7 +56,7 @@ Phase = Literal["human", "warm-up", "mix-up", "bootstrap"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class BufferEntry:
     """A prompt in the buffer, with its informativeness and the step that put it in."""
 
     prompt: Prompt
@@ -67,7 +67,7 @@ class Entry:
 class Buffer:
     """At most `capacity` prompts waiting to be trained on, oldest first."""
 
-    def __init__(self, capacity: int, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, capacity: int, entries: Iterable[BufferEntry] = ()) -> None:
         self.capacity = capacity
         self.entries = list(entries)
 
@@ -99,7 +99,7 @@ class Buffer:
         self._drop(set(drawn.tolist()))
         return prompts
 
-    def put(self, entries: Iterable[Entry], eviction: Eviction) -> int:
+    def put(self, entries: Iterable[BufferEntry], eviction: Eviction) -> int:
         """Add prompts at the end, and evict what is then too many; returns how many left.
 
         `least_informative` evicts the lowest informativeness first, of equals the oldest.
@@ -217,7 +217,7 @@ class PromptStream:
         self,
         settings: StreamSettings,
         human: Sequence[Prompt],
-        creator: Creator | None,
+        creator: Rewriter | None,
         seed: int,
         quality: Callable[[str], float] | None = None,
         over: Over = map,
@@ -287,7 +287,7 @@ class PromptStream:
             fresh += self._evolve(batch, others, fed, score)
         if s.buffer_holds == "evolved_and_human":
             fresh += [
-                Entry(prompt, float(fed.informativeness[i]), batch.step)
+                BufferEntry(prompt, float(fed.informativeness[i]), batch.step)
                 for i, prompt in enumerate(batch.prompts)
                 if i >= batch.from_buffer
             ]
@@ -315,7 +315,7 @@ class PromptStream:
         """Go on from a state that `state` returned, with equal settings, prompts and seed."""
         self.step, self.used, self.phase = state["step"], state["used"], state["phase"]
         entries = [
-            Entry(
+            BufferEntry(
                 Prompt(**{k: v for k, v in row.items() if k not in ("informativeness", "entered")}),
                 row["informativeness"],
                 row["entered"],
@@ -340,7 +340,7 @@ class PromptStream:
         wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}
         return min(wanted.get(phase, s.minibatch), len(self._human) - self.used)
 
-    def _again(self, batch: MiniBatch, values: Floats) -> list[Entry]:
+    def _again(self, batch: MiniBatch, values: Floats) -> list[BufferEntry]:
         """Return those of a mini-batch that the buffer lacks for the next one, best first."""
         s = self.settings
         missing = s.minibatch - self._next_human(self._next_phase())
@@ -348,7 +348,7 @@ class PromptStream:
             return []
         waiting = {entry.prompt for entry in self.buffer.entries}
         again = {
-            batch.prompts[i]: Entry(batch.prompts[i], float(values[i]), batch.step)
+            batch.prompts[i]: BufferEntry(batch.prompts[i], float(values[i]), batch.step)
             for i in _ranked(self._chances(values))
             if batch.prompts[i] not in waiting
         }
@@ -362,7 +362,7 @@ class PromptStream:
 
     def _evolve(
         self, batch: MiniBatch, chosen: Sequence[int], fed: Fed, score: Score
-    ) -> list[Entry]:
+    ) -> list[BufferEntry]:
         """Return the usable rewrites of the chosen prompts, scored."""
         assert self._creator is not None
         s = self.settings
@@ -395,7 +395,7 @@ class PromptStream:
             suffix = f".{batch.step}."
             values = [parents[c.prompt_id.rpartition(suffix)[0]] for c in evolution.prompts]
         pairs = zip(evolution.prompts, values, strict=True)
-        return [Entry(prompt, value, batch.step) for prompt, value in pairs]
+        return [BufferEntry(prompt, value, batch.step) for prompt, value in pairs]
 
     def _informativeness(
         self, prompts: Sequence[Prompt], rewards: Callable[[], ArrayLike]

@@ -243,7 +243,7 @@ class Noise(Strict):
     """Where it comes from."""
 
 
-class Figure(Strict):
+class FigurePlace(Strict):
     """A figure, or another place of the paper that prints no table."""
 
     id: str
@@ -252,7 +252,7 @@ class Figure(Strict):
     """What the paper says there."""
 
     @model_validator(mode="after")
-    def _without_scores(self) -> Figure:
+    def _without_scores(self) -> FigurePlace:
         for claim in self.claims:
             if not isinstance(claim.test, Qualitative):
                 raise ValueError(f"`{claim.id}` compares scores, and only a table has scores")
@@ -264,7 +264,7 @@ class FigureClaims(Strict):
 
     noise: dict[str, Noise]
     """Noise of the printed numbers, by the first part of a column's id."""
-    figures: tuple[Figure, ...]
+    figures: tuple[FigurePlace, ...]
     """The places, in the paper's order."""
 
 

@@ -105,7 +105,7 @@ class LabelledRow(Strict):
     """Its name in the figure."""
 
 
-class Bars(Strict):
+class BarGroup(Strict):
     """Bars that are drawn together."""
 
     title: str
@@ -121,7 +121,7 @@ class GainsFigure(Figure):
     """What is drawn."""
     columns: Annotated[tuple[Id, ...], Field(min_length=1)]
     """Columns, by their ids in every table that is read."""
-    groups: Annotated[tuple[Bars, ...], Field(min_length=1)]
+    groups: Annotated[tuple[BarGroup, ...], Field(min_length=1)]
     """The bars."""
     reward_model_accuracy: bool = False
     """Whether to name the held-out accuracy of each row's reward model."""
@@ -130,7 +130,7 @@ class GainsFigure(Figure):
         return self.columns
 
 
-class Line(Strict):
+class ChainLine(Strict):
     """A chain of rows, each one iteration longer than the one before."""
 
     label: str
@@ -144,7 +144,7 @@ class LinePanel(Strict):
 
     title: str
     """What they have in common."""
-    lines: Annotated[tuple[Line, ...], Field(min_length=1)]
+    lines: Annotated[tuple[ChainLine, ...], Field(min_length=1)]
     """The lines."""
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ WORLD = "world"
 """What a profile names in place of a model, prompts or creator where the embedded one serves."""
 
 
-class Prompts(Strict):
+class PromptSettings(Strict):
     """Where human prompts come from."""
 
     source: str
@@ -95,7 +95,7 @@ class Pairing(Strict):
     """Leave out prompts whose rewards are all equal; their pairs teach nothing."""
 
 
-class Selection(Strict):
+class SelectionSettings(Strict):
     """How prompts are drawn by weight."""
 
     too_few: Literal["error", "uniform"]
@@ -119,7 +119,7 @@ class Generation(Strict):
     """Answers generated at a time; other sizes round differently, no more."""
 
 
-class Benchmark(Strict):
+class BenchmarkSettings(Strict):
     """How a benchmark is answered and judged, or what judges the prompts of an iteration."""
 
     columns: tuple[ScoreId, ...]
@@ -142,7 +142,7 @@ class Benchmark(Strict):
     """Scores that must come out as the paper says because of how the world is made, and why."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Benchmark:
+    def _consistent(self) -> BenchmarkSettings:
         if len({score in PROMPT_SCORES for score in self.columns}) > 1:
             raise ValueError("`columns` mixes scores of answers with scores of prompts")
         sampling = (self.temperature, self.top_p, self.max_new_tokens)
@@ -192,7 +192,7 @@ class Profile(Strict):
     """The GPUs it is meant for; null where it needs none."""
     x: Count
     """Prompts of one iteration."""
-    prompts: Prompts
+    prompts: PromptSettings
     """Where human prompts come from."""
     policy: str
     """The base model, or `world` for the embedded one."""
@@ -212,7 +212,7 @@ class Profile(Strict):
     """Whether chosen answers can be rewritten."""
     generation: Generation
     """How the policy answers training prompts."""
-    selection: Selection
+    selection: SelectionSettings
     """How prompts are drawn by weight."""
     pairs: Pairing
     """How answers become pairs."""
@@ -222,7 +222,7 @@ class Profile(Strict):
     """What large models are trained on; null trains in the worker's own process, in float32."""
     serving: Serving | None = None
     """The servers that the harness starts for it; null where all are elsewhere."""
-    benchmarks: dict[Id, Benchmark]
+    benchmarks: dict[Id, BenchmarkSettings]
     """How each benchmark is answered and judged."""
 
     @model_validator(mode="after")

@@ -83,7 +83,7 @@ class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$"
         return len(self.root.partition(".")[2])
 
 
-class Source(Strict):
+class PaperSource(Strict):
     """Where the paper prints a table."""
 
     paper: str = "arXiv 2411.00062"
@@ -171,7 +171,7 @@ class Row(Strict):
         return self.run if self.run is not None else (self.run_by_column or {})[column.id]
 
 
-class Study(Strict):
+class TableStudy(Strict):
     """What is measured of a table's rows beside their columns."""
 
     of: Literal["reward_models"]
@@ -237,7 +237,7 @@ class Table(Strict):
     """What the table is about."""
     question: str
     """What its rows answer."""
-    source: Source | None
+    source: PaperSource | None
     """Where the paper prints it; `ours` in a file, and None here, where it does not."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     """What is measured, in printed order."""
@@ -245,7 +245,7 @@ class Table(Strict):
     """Settings all rows share, but for the base model."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
     """The lines, in printed order."""
-    study: Study | None = None
+    study: TableStudy | None = None
     """What is measured beside the columns, if anything is."""
     controls: tuple[Control, ...] = ()
     """What must come out for verdicts about prompts to be admissible; only the controls have it."""

@@ -6,7 +6,7 @@ The store is content-addressed and the one source of truth for reports and track
 from harness.runtime.engine import HERE, Engine, EngineOptions
 from harness.runtime.files import StoreError
 from harness.runtime.manifest import (
-    Failure,
+    FailureRecord,
     Manifest,
     Provenance,
     available_cores,
@@ -15,8 +15,8 @@ from harness.runtime.manifest import (
 from harness.runtime.plan import (
     Event,
     Interrupted,
-    Outcome,
     Plan,
+    RunOutcome,
     StageElsewhere,
     StageFailed,
     StageFinished,
@@ -27,9 +27,9 @@ from harness.runtime.plan import (
 )
 from harness.runtime.pool import Need, Needs
 from harness.runtime.stage import (
+    CurvePoint,
     FingerprintError,
     Json,
-    Point,
     Stage,
     StageContext,
     StageRecord,
@@ -43,16 +43,16 @@ __all__ = [
     "Engine",
     "EngineOptions",
     "Event",
-    "Failure",
+    "FailureRecord",
     "FingerprintError",
     "Interrupted",
     "Json",
     "Manifest",
     "Need",
     "Needs",
-    "Outcome",
+    "RunOutcome",
     "Plan",
-    "Point",
+    "CurvePoint",
     "Provenance",
     "Stage",
     "StageContext",

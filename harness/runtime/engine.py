@@ -35,8 +35,8 @@ from harness.runtime.manifest import (
 from harness.runtime.plan import (
     Event,
     Interrupted,
-    Outcome,
     Plan,
+    RunOutcome,
     Schedule,
     StageElsewhere,
     StageFailed,
@@ -50,7 +50,7 @@ from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
 
 if TYPE_CHECKING:
-    from harness.runtime.worker import Setup
+    from harness.runtime.worker import WorkerSetup
 
 _LOOK_S = 0.2
 """Seconds between two looks at the stages that other runs compute."""
@@ -174,7 +174,7 @@ class Engine:
         self._keeps = False
         self._kept: Crew | None = None
 
-    def run(self, plan: Plan) -> Outcome:
+    def run(self, plan: Plan) -> RunOutcome:
         """Compute the stages of a plan that are not done, trying again those that failed.
 
         When the disk is full, what runs is awaited and nothing more is started.
@@ -190,7 +190,7 @@ class Engine:
         if strange:
             raise HarnessError(f"no function computes stages of the kind {', '.join(strange)}")
         if not pending:
-            return Outcome((), {}, {})
+            return RunOutcome((), {}, {})
         self.store.sweep()
         run = _Run(self, Schedule(plan, pending, plan.durations(self.store, self._fallback)))
         try:
@@ -204,7 +204,7 @@ class Engine:
             ) from None
         finally:
             self.store.sweep()
-        return Outcome(tuple(run.finished), run.failed, run.skipped)
+        return RunOutcome(tuple(run.finished), run.failed, run.skipped)
 
     def on_event(self, take: Callable[[Event], None]) -> None:
         """Let something else take the events of the runs to come."""
@@ -242,7 +242,7 @@ class Engine:
         return batch_scripts(plan, self.store, self.needs, self.jobs, folder, asked)
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> WorkerSetup:
         """What a worker is told before its first stage."""
         if self._provenance is None:
             self._provenance = collect_provenance(self.threads)

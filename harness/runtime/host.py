@@ -26,7 +26,7 @@ from harness.runtime.manifest import code_digest
 from harness.runtime.pool import LAST, Message, Pool
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
-from harness.runtime.worker import Setup
+from harness.runtime.worker import WorkerSetup
 
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 """Ends of names of environment variables that never travel."""
@@ -34,7 +34,7 @@ SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
 
 
-class Order(TypedDict):
+class HostOrder(TypedDict):
     """How a host is to compute stages.
 
     `code` is the driver's `code_digest` and `path` where it looks for modules, `threads` the
@@ -47,10 +47,10 @@ class Order(TypedDict):
     threads: int
     environment: dict[str, str]
     log_dir: str
-    setup: Setup
+    setup: WorkerSetup
 
 
-def order(setup: Setup, threads: int, log_dir: Path) -> Order:
+def order(setup: WorkerSetup, threads: int, log_dir: Path) -> HostOrder:
     """Return the order of this process, the driver.
 
     Its work folder goes by its full name, since a node is in another current folder: there lie the
@@ -77,7 +77,7 @@ def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def fault(asked: Order) -> str | None:
+def fault(asked: HostOrder) -> str | None:
     """Return why this node cannot compute for a driver, in a sentence; None where it can."""
     node = socket.gethostname()
     if asked["code"] != code_digest():
@@ -98,9 +98,9 @@ class Host:
 
     def __init__(self) -> None:
         self._pool: Pool | None = None
-        self._order: Order | None = None
+        self._order: HostOrder | None = None
 
-    def compute(self, asked: Order, record: StageRecord, gpus: int) -> Iterator[Message]:
+    def compute(self, asked: HostOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
         """Yield what is said of a stage.
 
         GPUs are those that whoever started this process has made visible to it.
@@ -127,7 +127,7 @@ class Host:
             self._pool.stop()
         self._pool = None
 
-    def _warm(self, asked: Order, gpus: int) -> Pool:
+    def _warm(self, asked: HostOrder, gpus: int) -> Pool:
         if self._pool is None or self._order != asked or gpus:
             self.stop()
             # The node's own modules come first; a worker takes over this process's path.
@@ -168,7 +168,7 @@ class _TimeUp(Exception):
 
 def main(folder: Path, fingerprint: str) -> int:
     """Compute a stage as a job; what is said of it is added to a file. Return the exit code."""
-    asked: Order = json.loads((folder / ORDER).read_text(encoding="utf-8"))
+    asked: HostOrder = json.loads((folder / ORDER).read_text(encoding="utf-8"))
     told = json.loads((folder / STAGES / f"{fingerprint}.json").read_text(encoding="utf-8"))
     record, host = StageRecord(**told["record"]), Host()
     signal.signal(signal.SIGUSR1, _time_is_up)

@@ -175,7 +175,7 @@ class Manifest(TypedDict):
     provenance: Provenance
 
 
-class Failure(TypedDict):
+class FailureRecord(TypedDict):
     """Why a stage failed the last time: `reason` is one sentence, `at` is ISO 8601 in UTC."""
 
     fingerprint: str
@@ -207,7 +207,7 @@ def read_manifest(entry: str) -> Manifest:
     return manifest
 
 
-def read_failure(path: Path) -> Failure:
+def read_failure(path: Path) -> FailureRecord:
     """Return a failure record, whose file has the stage's fingerprint as its name.
 
     Raises:
@@ -218,10 +218,10 @@ def read_failure(path: Path) -> Failure:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError("is cut off or is not JSON") from error
-    texts = Failure.__annotations__
+    texts = FailureRecord.__annotations__
     if not isinstance(found, dict) or not all(isinstance(found.get(key), str) for key in texts):
         raise ValueError("has another form")
-    return cast(Failure, found)
+    return cast(FailureRecord, found)
 
 
 def write_manifest(entry: Path, manifest: Manifest) -> None:

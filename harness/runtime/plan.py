@@ -290,7 +290,7 @@ Event: TypeAlias = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended: what was done in its time, what failed and why, what was skipped and why.
 
     What another run computed while this one waited for it is among what was done.

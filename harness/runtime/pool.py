@@ -35,7 +35,7 @@ from harness.runtime.stage import Stage
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from harness.runtime.worker import Setup
+    from harness.runtime.worker import WorkerSetup
 
 Message: TypeAlias = dict[str, Any]
 
@@ -165,7 +165,7 @@ class _Worker:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: WorkerSetup,
         environment: Mapping[str, str],
         log: Path,
         claim: ExitStack,
@@ -242,7 +242,7 @@ class Pool(Crew):
     def __init__(
         self,
         limit: int,
-        setup: Setup,
+        setup: WorkerSetup,
         environment: Mapping[str, str],
         log_dir: Path,
         needs: Needs | None = None,
@@ -285,7 +285,7 @@ class Pool(Crew):
             slot, claim = self._free_slot()
             log = self._log_dir / f"worker-{slot}.log"
             hardware = {**self._setup["hardware"], **({"gpus": len(gpus)} if gpus else {})}
-            setup: Setup = {**self._setup, "hardware": hardware}
+            setup: WorkerSetup = {**self._setup, "hardware": hardware}
             environment = dict(self._environment)
             if self._gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

@@ -20,7 +20,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.quiet import QUIET
-from harness.runtime.host import Host, Order, fault
+from harness.runtime.host import Host, HostOrder, fault
 from harness.runtime.manifest import available_cores
 from harness.runtime.pool import LAST, Crew, Message, Need, Needs, refuse, visible_gpus
 from harness.runtime.stage import Stage, StageRecord
@@ -53,7 +53,7 @@ class RayCrew(Crew):
     """
 
     def __init__(
-        self, asked: Order, needs: Needs, most: int | None, store: Store, address: str | None
+        self, asked: HostOrder, needs: Needs, most: int | None, store: Store, address: str | None
     ) -> None:
         if find_spec("ray") is None:
             raise UserError(
@@ -251,9 +251,9 @@ def _said(error: Exception) -> str:
 _HOST = Host()
 
 
-def _probe(asked: Order) -> str | None:
+def _probe(asked: HostOrder) -> str | None:
     return fault(asked)
 
 
-def _compute(asked: Order, record: dict[str, Any], gpus: int) -> Iterator[Message]:
+def _compute(asked: HostOrder, record: dict[str, Any], gpus: int) -> Iterator[Message]:
     yield from _HOST.compute(asked, StageRecord(**record), gpus)

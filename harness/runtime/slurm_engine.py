@@ -32,7 +32,7 @@ from harness.errors import HarnessError, UserError
 from harness.foreign import in_a_line
 from harness.project import PACKAGE
 from harness.runtime.files import explained
-from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, Order
+from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, HostOrder
 from harness.runtime.manifest import utc_now
 from harness.runtime.plan import Plan
 from harness.runtime.pool import LAST, Crew, Message, Need, Needs
@@ -129,7 +129,7 @@ class SlurmCrew(Crew):
     """
 
     def __init__(
-        self, asked: Order, needs: Needs, most: int | None, store: Store, sbatch: Sequence[str]
+        self, asked: HostOrder, needs: Needs, most: int | None, store: Store, sbatch: Sequence[str]
     ) -> None:
         for command in ("sbatch", "squeue", "scontrol", "scancel"):
             if shutil.which(command) is None:

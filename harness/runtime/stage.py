@@ -243,7 +243,7 @@ class StageContext:
 PROGRESS = "progress.jsonl"
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """One reported point: the step and the value of each curve there."""
 
     step: int
@@ -267,7 +267,7 @@ def line_of(step: int, metrics: Mapping[str, float]) -> str:
     return f"{json.dumps({'step': step, 'metrics': values}, allow_nan=False)}\n"
 
 
-def point_of(line: str | bytes) -> Point:
+def point_of(line: str | bytes) -> CurvePoint:
     """Return the point of a line, with NaN where JSON has null.
 
     Raises:
@@ -275,4 +275,4 @@ def point_of(line: str | bytes) -> Point:
     """
     read = json.loads(line)
     found = {name: math.nan if v is None else v for name, v in read["metrics"].items()}
-    return Point(read["step"], found)
+    return CurvePoint(read["step"], found)

@@ -37,7 +37,7 @@ from harness.runtime.files import (
 from harness.runtime.leases import hold, is_held, lock_of, scratch, sweep
 from harness.runtime.manifest import (
     MANIFEST,
-    Failure,
+    FailureRecord,
     Manifest,
     Provenance,
     collect_provenance,
@@ -47,7 +47,7 @@ from harness.runtime.manifest import (
     write_json,
     write_manifest,
 )
-from harness.runtime.stage import PROGRESS, Point, Stage, StageRecord, point_of, titled
+from harness.runtime.stage import PROGRESS, CurvePoint, Stage, StageRecord, point_of, titled
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
@@ -176,7 +176,7 @@ class Store:
             raise BrokenEntry(broken[0])
         return held
 
-    def progress(self, fingerprint: str) -> list[Point]:
+    def progress(self, fingerprint: str) -> list[CurvePoint]:
         """Return the points a done stage reported while it ran, in order.
 
         Raises:
@@ -279,7 +279,7 @@ class Store:
             StoreError: The disk is full, or the store's folder may not be written.
         """
         record = stage.record if isinstance(stage, Stage) else stage
-        failure: Failure = {
+        failure: FailureRecord = {
             "fingerprint": record.fingerprint,
             "kind": record.kind,
             "label": record.label,
@@ -299,7 +299,7 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(folder / path.name, path)
 
-    def failure(self, fingerprint: str) -> Failure | None:
+    def failure(self, fingerprint: str) -> FailureRecord | None:
         """Return why a stage failed the last time it ran; None where it did not, or is done.
 
         Raises:
@@ -307,7 +307,7 @@ class Store:
         """
         return None if self._is_whole(fingerprint) else self._recorded_failure(fingerprint)
 
-    def _recorded_failure(self, fingerprint: str) -> Failure | None:
+    def _recorded_failure(self, fingerprint: str) -> FailureRecord | None:
         path = self._failure_path(fingerprint)
         with explained("reading a failure", self.root):
             try:

@@ -32,7 +32,7 @@ from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecor
 from harness.runtime.store import Store
 
 
-class Setup(TypedDict):
+class WorkerSetup(TypedDict):
     """What a worker is told before its first stage.
 
     `functions` are `module:function` by stage kind, `preload` modules to import before the first
@@ -61,7 +61,7 @@ def main(descriptor: int) -> None:
         with sending:
             connection.send_bytes(json.dumps(message).encode())
 
-    worker = Worker(told.get(), send)
+    worker = StageWorker(told.get(), send)
     worker.preload()
     while True:
         worker.compute(StageRecord(**told.get()))
@@ -75,10 +75,10 @@ def _listen(connection: Connection[Any, Any], told: queue.SimpleQueue[Any]) -> N
     os._exit(0)
 
 
-class Worker:
+class StageWorker:
     """Computes stages into a store and tells the parent how they went."""
 
-    def __init__(self, setup: Setup, send: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, setup: WorkerSetup, send: Callable[[Mapping[str, Any]], None]) -> None:
         self._setup = setup
         self._send = send
         self._store = Store(Path(setup["root"]))

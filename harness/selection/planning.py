@@ -23,7 +23,7 @@ from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_o
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
-    from harness.runtime import Outcome
+    from harness.runtime import RunOutcome
     from harness.selection.reporting import Reports
     from harness.tracking import Tracker
 
@@ -418,7 +418,7 @@ class RunPlan:
         fail_fast: bool,
         watch: AbstractContextManager[Callable[[runtime.Event], None]],
         engine: runtime.EngineOptions,
-    ) -> Outcome:
+    ) -> RunOutcome:
         tracker.start(parts_of(self.work))
         try:
             with watch as observe:

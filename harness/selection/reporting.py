@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from harness.report.figures.report import FigureReport
     from harness.report.model import Report
     from harness.report.view import Block
-    from harness.runtime import Outcome
+    from harness.runtime import RunOutcome
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +63,7 @@ class Reports:
     tables: tuple[Report, ...] = ()
     figure: FigureReport | None = None
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     page: Callable[[], str] | None = None
 
     @property

@@ -37,8 +37,8 @@ from harness.runtime import (
     EngineOptions,
     Event,
     Interrupted,
-    Outcome,
     Plan,
+    RunOutcome,
     Stage,
     Store,
     Tally,
@@ -458,7 +458,7 @@ class Worker:
                 return
             self._work_on(batch)
 
-    def compute(self, head: str, plan: Plan) -> Outcome:
+    def compute(self, head: str, plan: Plan) -> RunOutcome:
         """Compute a plan, and let be seen where it stands."""
         tally = Tally(plan, self._store, self._order.jobs, factory.EXPECTED_S)
         said = 0.0

@@ -28,7 +28,7 @@ from harness.report.sweep import (
     winner_run,
     winner_scores,
 )
-from harness.runtime import Outcome, Plan, Store
+from harness.runtime import Plan, RunOutcome, Store
 from harness.sweep.declaration import Point, Pruner, Sweep
 from harness.sweep.space import base_candidate, candidate
 from harness.sweep.study import Note, point_of, retry_of, standing, trials_of
@@ -222,7 +222,7 @@ def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
 
 def run_final(
     final: Final,
-    compute: Callable[[Plan], Outcome],
+    compute: Callable[[Plan], RunOutcome],
     store: Store,
     say: Callable[[str], None],
 ) -> None:

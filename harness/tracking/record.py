@@ -22,7 +22,7 @@ from typing import Literal
 
 from harness.registry.documents import as_yaml
 from harness.registry.recipe import flattened
-from harness.runtime import Json, Point, canonical_json
+from harness.runtime import CurvePoint, Json, canonical_json
 from harness.runtime.stage import digest
 
 VERSION = 4
@@ -75,7 +75,7 @@ class Curves:
     """The curves of finished training stages: what identifies them, and how to read them."""
 
     digest: str
-    read: Callable[[], Sequence[Point]]
+    read: Callable[[], Sequence[CurvePoint]]
 
 
 Columns = Mapping[str, Sequence[object]]

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.runtime import Failure, Manifest, Plan, Stage, Store
+from harness.runtime import FailureRecord, Manifest, Plan, Stage, Store
 from harness.tracking.connection import Asked
 from harness.tracking.record import (
     LONGEST_TAG,
@@ -145,7 +145,7 @@ class _RunState:
         return {n: self.store.manifest(n) for n in names if self.store.status(n) == "done"}
 
     @cached_property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[FailureRecord]:
         names = [stage.fingerprint for stage in self.stages if stage.fingerprint not in self.done]
         return [failure for name in names if (failure := self.store.failure(name))]
 

@@ -29,7 +29,7 @@ from harness.runtime.stage import Json, Stage
 from harness.worlds import World
 
 
-class Kind(NamedTuple):
+class StageKind(NamedTuple):
     """What is said of a kind of stage.
 
     Attributes:
@@ -44,28 +44,28 @@ class Kind(NamedTuple):
     version: int = 1
 
 
-KINDS: Mapping[str, Kind] = {
-    "prompts": Kind(0.1),
-    "generate": Kind(4.0, "harness.models.policy"),
-    "annotate": Kind(3.0, "harness.models.reward_model"),
-    "select": Kind(0.1),
-    "probe": Kind(3.0, "harness.models.policy"),
-    "choose": Kind(0.2),
-    "evolve": Kind(0.3),
-    "pair": Kind(0.1),
-    "mix": Kind(0.1),
-    "join": Kind(0.1),
-    "rewrite": Kind(3.0, "harness.models.policy"),
-    "repeat": Kind(0.1),
-    "train": Kind(12.0, "harness.training.dpo"),
-    "online": Kind(90.0, "harness.trainer.online_steps"),
-    "answer": Kind(1.0, "harness.models.policy", version=2),
-    "judge": Kind(0.1),
-    "rate": Kind(0.1),
-    "topics": Kind(0.1),
-    "reward_model": Kind(60.0, "harness.models.reward_model"),
-    "held_out": Kind(10.0, "harness.models.reward_model"),
-    "best_of_n": Kind(0.5),
+KINDS: Mapping[str, StageKind] = {
+    "prompts": StageKind(0.1),
+    "generate": StageKind(4.0, "harness.models.policy"),
+    "annotate": StageKind(3.0, "harness.models.reward_model"),
+    "select": StageKind(0.1),
+    "probe": StageKind(3.0, "harness.models.policy"),
+    "choose": StageKind(0.2),
+    "evolve": StageKind(0.3),
+    "pair": StageKind(0.1),
+    "mix": StageKind(0.1),
+    "join": StageKind(0.1),
+    "rewrite": StageKind(3.0, "harness.models.policy"),
+    "repeat": StageKind(0.1),
+    "train": StageKind(12.0, "harness.training.dpo"),
+    "online": StageKind(90.0, "harness.trainer.online_steps"),
+    "answer": StageKind(1.0, "harness.models.policy", version=2),
+    "judge": StageKind(0.1),
+    "rate": StageKind(0.1),
+    "topics": StageKind(0.1),
+    "reward_model": StageKind(60.0, "harness.models.reward_model"),
+    "held_out": StageKind(10.0, "harness.models.reward_model"),
+    "best_of_n": StageKind(0.5),
 }
 """The kinds of stages there are."""
 

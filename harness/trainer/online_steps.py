@@ -89,7 +89,7 @@ def train_here(ctx: StageContext, place: Placement) -> None:
     before = ctx.inputs.get("before")
     algorithm = _algorithm(s["algorithm"])(**s["training"])
     # First, because it loads models that are not to be spread over the processes.
-    source = Source(ctx, algorithm) if not place.shared or is_first() else None
+    source = StreamSource(ctx, algorithm) if not place.shared or is_first() else None
     train_segment(
         algorithm,
         policy=_policy(ctx),
@@ -173,7 +173,7 @@ COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
 scoring included), optimiser steps, calls of the creator."""
 
 
-class Source:
+class StreamSource:
     """Prompts from the stream, rewards from the reward models (a `PromptSource`).
 
     `trained` has what was trained on in this segment, one row a prompt, and `costs` what the run

@@ -51,12 +51,12 @@ from harness.registry.training import (
 from harness.runtime.files import disk_full, write_whole
 from harness.runtime.leases import held
 from harness.runtime.processes import Program, running
-from harness.runtime.stage import Point, ProgressWriter, StageContext, line_of, point_of
+from harness.runtime.stage import CurvePoint, ProgressWriter, StageContext, line_of, point_of
 from harness.training.placement import FULL, PATIENCE_S, Placement, accumulation
 
 Metrics = dict[str, float]
 OnLog = Callable[[int, Metrics], None]
-Points = list[Point]
+Points = list[CurvePoint]
 
 JOB = "job.json"
 LOG = "training.log"

@@ -154,7 +154,7 @@ class OnlineSetup:
         )
 
 
-class PromptSource(Protocol):
+class StepPrompts(Protocol):
     """Chooses the prompts of each step and takes what came of them."""
 
     def draw(self) -> Sequence[str]:
@@ -184,7 +184,7 @@ class Steps:
     """
 
     def __init__(
-        self, source: PromptSource | None, segment: Segment, seed: int, *, blocks: bool
+        self, source: StepPrompts | None, segment: Segment, seed: int, *, blocks: bool
     ) -> None:
         """Begin a segment; the source is None in all processes but the first."""
         self.metrics: Metrics = {}
@@ -249,7 +249,7 @@ class Steps:
                 policy.dismiss(rewards)
         return distributed.local_shard(rewards)
 
-    def _rewards(self, source: PromptSource, completions: Any, completion_ids: Any) -> list[float]:
+    def _rewards(self, source: StepPrompts, completions: Any, completion_ids: Any) -> list[float]:
         stops = [[token in self._stops for token in ids] for ids in completion_ids]
         ended = np.array([any(row) for row in stops])
         tokens = sum(row.index(True) + 1 if any(row) else len(row) for row in stops)
@@ -307,7 +307,7 @@ def train_segment(
     optimizer_state: Path | None,
     out_dir: Path,
     segment: Segment,
-    source: PromptSource | None,
+    source: StepPrompts | None,
     seed: int,
     on_log: OnLog,
     place: Placement = PLAIN,

@@ -26,7 +26,7 @@ from harness.registry.recipe import Online, RewardRole
 from harness.runtime.stage import Json, StageContext
 
 if TYPE_CHECKING:
-    from harness.eva.evolving import Creator, Over
+    from harness.eva.evolving import Over, Rewriter
 
 ACCURACY: Final = "rm_accuracy"
 """What a reward model's being right on a held-out pair is called among the scores: 1 or 0."""
@@ -65,7 +65,7 @@ class HumanPrompts:
 class Evolver:
     """A creator at work."""
 
-    creator: Creator
+    creator: Rewriter
     over: Over = map
     """How prompts are worked through."""
     tokens: Any = None

@@ -35,7 +35,7 @@ MODELS = [
     "llm-blender/PairRM-hf",
     "RLHFlow/pair-preference-model-LLaMA3-8B",
 ]
-H100 = preflight.Gpu(name="NVIDIA H100 80GB HBM3", memory_gb=86)
+H100 = preflight.VisibleGpu(name="NVIDIA H100 80GB HBM3", memory_gb=86)
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ def test_a_machine_with_everything_is_ready(
     # Seven GPUs are not eight, and small ones do not count.
     monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 7)
     assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
-    small = preflight.Gpu(name="NVIDIA L40S", memory_gb=48)
+    small = preflight.VisibleGpu(name="NVIDIA L40S", memory_gb=48)
     monkeypatch.setattr(preflight, "_gpus", lambda: [small] * 8)
     assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import weights
-from harness.eva.stream import Buffer, Entry
+from harness.eva.stream import Buffer, BufferEntry
 
 
-def entry(number: int, informativeness: float = 1.0) -> Entry:
-    return Entry(Prompt(f"p{number}", f"prompt {number}"), informativeness, number)
+def entry(number: int, informativeness: float = 1.0) -> BufferEntry:
+    return BufferEntry(Prompt(f"p{number}", f"prompt {number}"), informativeness, number)
 
 
 def ids(buffer: Buffer) -> list[str]:

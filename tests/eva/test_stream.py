@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, Rewrite
-from harness.eva.stream import Buffer, Entry, Fed, MiniBatch, PromptStream, StreamSettings
+from harness.eva.stream import Buffer, BufferEntry, Fed, MiniBatch, PromptStream, StreamSettings
 
 
 class Writer:
@@ -431,7 +431,7 @@ def test_drawn_by_weight_the_less_informative_are_evolved_at_times() -> None:
 
 def test_without_a_floor_the_least_informative_is_never_drawn_and_with_one_it_is() -> None:
     """Weights of 1 and 0, or 1 and a floor of 1: then every prompt is as likely."""
-    entries = [Entry(prompt, float(i > 0), 0) for i, prompt in enumerate(humans(4))]
+    entries = [BufferEntry(prompt, float(i > 0), 0) for i, prompt in enumerate(humans(4))]
     rng = np.random.default_rng(0)
     takes = [Buffer(8, entries).take(2, rng, "a_min", 0.0, False) for _ in range(50)]
     bare = {prompt.prompt_id for taken in takes for prompt in taken}
@@ -448,7 +448,7 @@ def test_beyond_its_capacity_the_buffer_evicts_as_told(eviction: Any, left: list
     """Five come into three places; 0.2 and 0.1, the second and third, are the least informative."""
     values = [0.9, 0.2, 0.1, 0.8, 0.7]
     buffer = Buffer(3)
-    entries = [Entry(p, v, 0) for p, v in zip(humans(5), values, strict=True)]
+    entries = [BufferEntry(p, v, 0) for p, v in zip(humans(5), values, strict=True)]
     assert buffer.put(entries, eviction) == 2
     assert [entry.prompt.prompt_id for entry in buffer.entries] == left
 

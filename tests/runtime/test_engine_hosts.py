@@ -17,7 +17,7 @@ from toy_stages import FUNCTIONS, toy
 from harness.endpoint.budget import VARIABLE
 from harness.project import spending_dir
 from harness.runtime import EngineOptions, Plan, Store
-from harness.runtime.host import Order, fault, order
+from harness.runtime.host import HostOrder, fault, order
 from harness.runtime.manifest import collect_provenance
 
 HERE = Path(__file__).resolve().parent
@@ -31,7 +31,7 @@ MOST_USD = 0.0025
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Order:
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostOrder:
     """Return the order of a driver whose work folder is named by the current folder alone."""
     (tmp_path / "store").mkdir()
     monkeypatch.delenv("HARNESS_WORK", raising=False)
@@ -39,7 +39,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Order:
     return asked_by(tmp_path / "store")
 
 
-def asked_by(root: Path) -> Order:
+def asked_by(root: Path) -> HostOrder:
     setup = {
         "root": str(root),
         "functions": FUNCTIONS,
@@ -50,7 +50,7 @@ def asked_by(root: Path) -> Order:
     return order(setup, 1, root.parent / "logs")  # type: ignore[arg-type]
 
 
-def test_a_host_is_told_the_drivers_work_folder_in_full(told: Order, tmp_path: Path) -> None:
+def test_a_host_is_told_the_drivers_work_folder_in_full(told: HostOrder, tmp_path: Path) -> None:
     assert told["environment"]["HARNESS_WORK"] == str(tmp_path / ".harness")
 
 
@@ -73,7 +73,7 @@ def test_keys_and_addresses_with_a_password_stay_with_the_driver(
 
 
 def test_a_node_of_another_version_or_without_the_shared_folders_says_so(
-    told: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: HostOrder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = fault(told)
     assert sentence is not None

@@ -22,8 +22,8 @@ from harness.runtime import (
     Engine,
     Event,
     Interrupted,
-    Outcome,
     Plan,
+    RunOutcome,
     Stage,
     StageFailed,
     StageFinished,
@@ -34,7 +34,7 @@ from harness.runtime import (
     StoreError,
     collect_provenance,
 )
-from harness.runtime.worker import Worker
+from harness.runtime.worker import StageWorker
 
 
 def run(
@@ -45,7 +45,7 @@ def run(
     fail_fast: bool = False,
     on_event: Callable[[Event], None] = lambda event: None,
     hardware: dict[str, Any] | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run toy stages into the store under a folder."""
     engine = Engine(
         Store(work / "store"),
@@ -83,7 +83,7 @@ def test_a_shared_stage_is_computed_once_and_a_full_store_computes_nothing(tmp_p
     assert sum(isinstance(event, StageStarted) for event in events) == 4
     assert sum(isinstance(event, StageFinished) for event in events) == 4
     again = run(tmp_path, diamond())
-    assert again == Outcome((), {}, {})
+    assert again == RunOutcome((), {}, {})
 
 
 def test_the_numbers_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_worker_that_cannot_write_its_log_still_says_why_a_stage_failed(
         "hardware": {},
     }
     monkeypatch.setattr(sys, "stderr", Full())
-    Worker(setup, said.append).compute(toy("fills").record)
+    StageWorker(setup, said.append).compute(toy("fills").record)
     assert [message["event"] for message in said] == ["started", "failed"]
     assert said[1]["reason"].startswith("the disk is full while storing 'fills'")
     assert said[1]["disk_full"]

@@ -23,8 +23,8 @@ from harness.runtime import (
     Interrupted,
     Need,
     Needs,
-    Outcome,
     Plan,
+    RunOutcome,
     Stage,
     StageProgress,
     StageStarted,
@@ -58,7 +58,7 @@ def run(
     targets: list[Stage],
     on_event: Callable[[Event], None] = lambda event: None,
     needs: Needs | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run toy stages on the cluster, into the store under a folder."""
     engine = EngineOptions(engine="ray").make(
         Store(work / "store"), FUNCTIONS, work / "logs", on_event=on_event, needs=needs

@@ -24,8 +24,8 @@ from harness.runtime import (
     Interrupted,
     Need,
     Needs,
-    Outcome,
     Plan,
+    RunOutcome,
     Stage,
     StageProgress,
     StageStarted,
@@ -52,7 +52,7 @@ def run(
     targets: list[Stage],
     on_event: Callable[[Event], None] = lambda event: None,
     needs: Needs | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run toy stages as jobs, into the store under a folder."""
     asked = EngineOptions(engine="slurm", sbatch="--partition=low")
     engine = asked.make(

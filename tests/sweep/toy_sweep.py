@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, load_profiles
-from harness.runtime import Outcome, Plan, Stage, StageContext, Store
+from harness.runtime import Plan, RunOutcome, Stage, StageContext, Store
 from harness.runtime.stage import ProgressWriter
 from harness.sweep.conduct import Order
 from harness.sweep.declaration import Sweep
@@ -86,15 +86,15 @@ class InlineEngine:
     def on_event(self, take: Any) -> None:
         """Nothing is told of the stages."""
 
-    def run(self, plan: Plan) -> Outcome:
+    def run(self, plan: Plan) -> RunOutcome:
         done = []
         for stage in plan.pending(self.store):
             if stage.kind == self.failing:
-                return Outcome(tuple(done), {stage: "the toy is broken"}, {})
+                return RunOutcome(tuple(done), {stage: "the toy is broken"}, {})
             compute(self.store, stage)
             done.append(stage)
         self.computed += done
-        return Outcome(tuple(done), {}, {})
+        return RunOutcome(tuple(done), {}, {})
 
 
 class QuietTracker:

@@ -21,7 +21,7 @@ from harness.errors import HarnessError, UserError
 from harness.registry.documents import RegistryError
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Recipe
-from harness.runtime import Engine, Outcome, Plan, Stage, Store
+from harness.runtime import Engine, Plan, RunOutcome, Stage, Store
 from harness.runtime.stage import StageContext
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS, evolve_stage
@@ -100,7 +100,7 @@ def stage_of(run: Run, kind: str) -> Stage:
     return found
 
 
-def compute(work: Path, *targets: Stage) -> tuple[Store, Outcome]:
+def compute(work: Path, *targets: Stage) -> tuple[Store, RunOutcome]:
     store = Store(work / "store")
     engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
     return store, engine.run(Plan(targets))

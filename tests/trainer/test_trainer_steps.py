@@ -33,8 +33,8 @@ from harness.runtime import (
     Event,
     Interrupted,
     Json,
-    Outcome,
     Plan,
+    RunOutcome,
     Stage,
     StageContext,
     StageFinished,
@@ -126,7 +126,7 @@ class Finished:
     twice: Run
     selected: Run
     work: Path
-    outcome: Outcome
+    outcome: RunOutcome
 
     @property
     def store(self) -> Store:
@@ -155,7 +155,7 @@ class Finished:
 
 def run(
     work: Path, targets: list[Stage], on_event: Callable[[Event], None] = lambda event: None
-) -> Outcome:
+) -> RunOutcome:
     """Run stages with one worker into the store under a folder."""
     engine = Engine(Store(work / "store"), FUNCTIONS, work / "logs", jobs=1, on_event=on_event)
     return engine.run(Plan(targets))
@@ -272,7 +272,7 @@ def test_all_stages_are_computed_once(finished: Finished) -> None:
 
 def test_an_unchanged_rerun_does_nothing(finished: Finished) -> None:
     events: list[Event] = []
-    assert run(finished.work, finished.targets, events.append) == Outcome((), {}, {})
+    assert run(finished.work, finished.targets, events.append) == RunOutcome((), {}, {})
     assert events == []
 
 

@@ -193,7 +193,7 @@ TEMPLATE_MARK = "#rewritten prompt# :"
 
 
 class EmbeddedCreator:
-    """Rewrites prompts of the embedded language (implements `harness.eva.evolving.Creator`)."""
+    """Rewrites prompts of the embedded language (implements `harness.eva.evolving.Rewriter`)."""
 
     def __init__(
         self, methods: Mapping[str, Method] = METHODS["evol_instruct"], reach: Reach = "topic"

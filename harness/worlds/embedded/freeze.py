@@ -25,7 +25,7 @@ from harness.registry.recipe import Choice, Reach
 from harness.worlds.embedded import choosing, files, texts
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.creator import METHODS, EmbeddedCreator
-from harness.worlds.embedded.judge import JUDGES, Answer
+from harness.worlds.embedded.judge import JUDGES, GivenAnswer
 
 FROZEN = "frozen.json"
 """The file beside the card."""
@@ -88,7 +88,7 @@ def _judged(name: str, path: Path) -> list[str]:
     tasks = [lang.parse(item.turn_1) for item in items]
     right = [lang.write_list(task.answer()) for task in tasks if task is not None]
     answers = {
-        (item.item_id, turn): Answer(right[at - at % 3], 1)
+        (item.item_id, turn): GivenAnswer(right[at - at % 3], 1)
         for at, item in enumerate(items)
         for turn in (1, 2)
     }

@@ -51,14 +51,14 @@ Judgment = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Answer:
+class GivenAnswer:
     """A model's answer to one turn of one item, with its length in tokens."""
 
     text: str
     n_tokens: int
 
 
-Answers = Mapping[tuple[str, int], Answer]
+Answers = Mapping[tuple[str, int], GivenAnswer]
 """Answers by item id and turn (1 or 2)."""
 
 

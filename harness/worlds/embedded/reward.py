@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Preference:
+class NoisyPair:
     """A prompt with a better and a worse answer (by the label, which may be wrong)."""
 
     prompt: str
@@ -51,7 +51,7 @@ class Preference:
     rejected: str
 
 
-def draw_preference(rng: random.Random, flipped: float) -> Preference:
+def draw_preference(rng: random.Random, flipped: float) -> NoisyPair:
     """Draw a pair of unequally good attempts at one task.
 
     `flipped` is the probability that the label is wrong.
@@ -65,7 +65,7 @@ def draw_preference(rng: random.Random, flipped: float) -> Preference:
             continue
         if (first < second) != (rng.random() < flipped):
             answers.reverse()
-        return Preference(word(task, rng), *answers)
+        return NoisyPair(word(task, rng), *answers)
 
 
 SCORING_BATCH = 256
@@ -85,7 +85,7 @@ def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> li
 
 
 def pair_margins(
-    model: torch.nn.Module, pairs: list[Preference], device: str, rng: random.Random
+    model: torch.nn.Module, pairs: list[NoisyPair], device: str, rng: random.Random
 ) -> torch.Tensor:
     """Return by how much the model puts each chosen answer first, in logits, shape (pairs,).
 
@@ -156,7 +156,7 @@ def with_layers(model: Any, layers: int) -> Any:
     return resized.to(model.dtype)
 
 
-Margins = Callable[[Any, list[Preference], str], "torch.Tensor"]
+Margins = Callable[[Any, list[NoisyPair], str], "torch.Tensor"]
 """By how much a model prefers the chosen answer of each pair: (model, pairs, device) -> (pairs,)"""
 
 
@@ -245,7 +245,7 @@ def _train(
     lang.build_tokenizer().save_pretrained(output)
 
 
-def training_batches(config: RewardConfig) -> Iterator[list[Preference]]:
+def training_batches(config: RewardConfig) -> Iterator[list[NoisyPair]]:
     """Yield batches of noisy preferences without end."""
     rng = random.Random(f"{config.seed}/{config.pairs}")
     size = config.batch_size
@@ -259,11 +259,11 @@ def training_batches(config: RewardConfig) -> Iterator[list[Preference]]:
             yield pool[start : start + size]
 
 
-def _words(pair: Preference) -> int:
+def _words(pair: NoisyPair) -> int:
     return sum(len(text.split()) for text in (pair.prompt, pair.chosen, pair.rejected))
 
 
-def held_out_pairs(config: RewardConfig) -> list[Preference]:
+def held_out_pairs(config: RewardConfig) -> list[NoisyPair]:
     """Return pairs with true labels that no model saw.
 
     They depend on the seed and on how many they are, so that models of one seed have the same.
@@ -272,7 +272,7 @@ def held_out_pairs(config: RewardConfig) -> list[Preference]:
     return [draw_preference(rng, flipped=0.0) for _ in range(config.held_out)]
 
 
-def in_order(folder: Path, config: RewardConfig, pairs: list[Preference]) -> list[bool]:
+def in_order(folder: Path, config: RewardConfig, pairs: list[NoisyPair]) -> list[bool]:
     from harness.models.reward_model import score, win_probabilities
 
     asked = [{"role": "user", "content": p.prompt} for p in pairs]
@@ -301,7 +301,7 @@ def _margins(config: RewardConfig, model: Any) -> Margins:
     return functools.partial(pair_margins, rng=random.Random(f"{config.seed}/{config.pairs}/order"))
 
 
-def reward_margins(model: torch.nn.Module, pairs: list[Preference], device: str) -> torch.Tensor:
+def reward_margins(model: torch.nn.Module, pairs: list[NoisyPair], device: str) -> torch.Tensor:
     """Return each chosen answer's reward minus the rejected one's, shape (pairs,)."""
     ids = lang.token_ids()
     rows = [pretrain.encode([(p.prompt, p.chosen)], ids)[0] for p in pairs]

@@ -294,66 +294,66 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
 
 
 @dataclass(frozen=True)
-class Question:
+class DownstreamQuestion:
     """A question with one right answer."""
 
     prompt: str
     answer: str
 
 
-def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
+def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> DownstreamQuestion:
     """Ask whether an item is in a list, which it is about half the time."""
     items, probe = lang.draw_items(rng, shortest, longest), rng.choice(lang.ITEMS)
     if rng.random() < 0.5:
         probe = rng.choice(items)
     prompt = f"does {lang.write_list(items)} contain this : {probe}"
-    return Question(prompt, "yes" if probe in items else "no")
+    return DownstreamQuestion(prompt, "yes" if probe in items else "no")
 
 
-def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Question:
+def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> DownstreamQuestion:
     """Ask how many items a list has; nine at most, because a number is one digit."""
     items = lang.draw_items(rng, shortest, longest)
-    return Question(f"how many items has {lang.write_list(items)}", str(len(items)))
+    return DownstreamQuestion(f"how many items has {lang.write_list(items)}", str(len(items)))
 
 
-def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
+def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> DownstreamQuestion:
     """Ask for the third item of a list."""
     items = lang.draw_items(rng, shortest, longest)
-    return Question(f"which item is third in {lang.write_list(items)}", items[2])
+    return DownstreamQuestion(f"which item is third in {lang.write_list(items)}", items[2])
 
 
-def larger(rng: random.Random) -> Question:
+def larger(rng: random.Random) -> DownstreamQuestion:
     """Ask which of two digits is the larger."""
     pair = rng.sample(lang.DIGITS, 2)
-    return Question(f"which is larger : {pair[0]} or {pair[1]}", max(pair))
+    return DownstreamQuestion(f"which is larger : {pair[0]} or {pair[1]}", max(pair))
 
 
-def sum_of(rng: random.Random) -> Question:
+def sum_of(rng: random.Random) -> DownstreamQuestion:
     """Ask for a sum of two digits that is one itself."""
     a = rng.randrange(10)
     b = rng.randrange(10 - a)
-    return Question(f"how many make {a} plus {b}", str(a + b))
+    return DownstreamQuestion(f"how many make {a} plus {b}", str(a + b))
 
 
-def before(rng: random.Random) -> Question:
+def before(rng: random.Random) -> DownstreamQuestion:
     """Ask which of two items comes first in the order of items."""
     pair = rng.sample(lang.ITEMS, 2)
-    return Question(
+    return DownstreamQuestion(
         f"which comes earlier : {pair[0]} or {pair[1]}", min(pair, key=lang.ITEMS.index)
     )
 
 
-def told(question: Question, rng: random.Random) -> Question:
+def told(question: DownstreamQuestion, rng: random.Random) -> DownstreamQuestion:
     """Return a fact as the demonstrator tells it: with one wrong answer of its own now and then."""
     belief = random.Random(f"micro-3/belief/{question.prompt}")
     right = belief.uniform(0.2, 0.95)
     said = question.prompt.partition(" : ")[2].split(" or ")
     others = said if len(said) == 2 else lang.DIGITS
     wrong = belief.choice([answer for answer in others if answer != question.answer])
-    return question if rng.random() < right else Question(question.prompt, wrong)
+    return question if rng.random() < right else DownstreamQuestion(question.prompt, wrong)
 
 
-Draw = Callable[[random.Random], Question]
+Draw = Callable[[random.Random], DownstreamQuestion]
 
 TASKS: dict[str, Draw] = {
     "musr_ta": contains,
@@ -369,7 +369,7 @@ FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")
 """Those that are facts."""
 
 
-def demonstrated_question(rng: random.Random) -> Question:
+def demonstrated_question(rng: random.Random) -> DownstreamQuestion:
     task = rng.choice(tuple(TASKS))
     question = TASKS[task](rng)
     return told(question, rng) if task in FACTS else question
@@ -414,10 +414,10 @@ def downstream_items() -> tuple[Item, ...]:
     )
 
 
-def _questions(task: str, wanted: int) -> list[Question]:
+def _questions(task: str, wanted: int) -> list[DownstreamQuestion]:
     """Draw distinct questions; there must be as many."""
     rng = random.Random(f"0/{DOWNSTREAM}/{task}")
-    found: dict[str, Question] = {}
+    found: dict[str, DownstreamQuestion] = {}
     while len(found) < wanted:
         question = DRAWS[task](rng)
         found.setdefault(question.prompt, question)

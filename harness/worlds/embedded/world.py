@@ -216,7 +216,7 @@ class EmbeddedRuntime(worlds.Runtime):
             )
         items = self.questions(identity)
         answers = {
-            (row["prompt_id"], row["turn"]): oracle.Answer(row["completion"], row["n_tokens"])
+            (row["prompt_id"], row["turn"]): oracle.GivenAnswer(row["completion"], row["n_tokens"])
             for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
         }
         judgments, scores, summary = (

@@ -32,7 +32,7 @@ from harness.evaluation.benchmark import Benchmark, benchmark_class
 from harness.evaluation.scores import cost_of
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
-from harness.registry.profile import Benchmark as Declared
+from harness.registry.profile import BenchmarkSettings as Declared
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.stage import Json, StageContext
 from harness.worlds import Item, stage_io

@@ -337,7 +337,7 @@ _QUOTES = {'"': '"', "“": "”", "'": "'", "`": "`"}
 
 @dataclass(frozen=True)
 class ModelCreator:
-    """Rewrites prompts by a scheme (implements `harness.eva.evolving.Creator`)."""
+    """Rewrites prompts by a scheme (implements `harness.eva.evolving.Rewriter`)."""
 
     generator: EndpointGenerator
     scheme: Scheme

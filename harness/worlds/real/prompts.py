@@ -37,7 +37,7 @@ from harness.runtime.files import write_whole
 from harness.runtime.stage import Json, canonical_json, digest
 
 if TYPE_CHECKING:
-    from harness.registry.profile import Prompts
+    from harness.registry.profile import PromptSettings
 
 
 COLUMN = "prompt"
@@ -47,7 +47,7 @@ DIGITS = 16
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def pool_settings(prompts: Prompts) -> dict[str, Json]:
+def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
     """Return the settings that identify a pool; a file's texts are copied to the work folder."""
     path = Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():

@@ -29,7 +29,7 @@ from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.evaluation.scores import cost_of
 from harness.foreign import ForeignTextError, read_json
-from harness.registry.profile import Benchmark, CreatorModel
+from harness.registry.profile import BenchmarkSettings, CreatorModel
 from harness.runtime import StageContext
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.worlds import stage_io
@@ -262,7 +262,7 @@ def read_topic(reply: str) -> str | None:
 TOPIC = Question("topic", TOPIC_WORDING, read_topic)
 
 
-def sampling_of(declared: Benchmark | CreatorModel) -> dict[str, Json]:
+def sampling_of(declared: BenchmarkSettings | CreatorModel) -> dict[str, Json]:
     """Return how a profile has a model's replies drawn, as a request says it."""
     said: dict[str, Json] = {
         "temperature": declared.temperature,  # type: ignore[dict-item]
@@ -272,7 +272,7 @@ def sampling_of(declared: Benchmark | CreatorModel) -> dict[str, Json]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def rating_settings(benchmark: Benchmark) -> dict[str, Json]:
+def rating_settings(benchmark: BenchmarkSettings) -> dict[str, Json]:
     """Return the settings that identify how a model rates prompts."""
     sampling = sampling_of(benchmark)
     asked = [question.identity(benchmark.judge, sampling) for question in SCORES.values()]

@@ -21,7 +21,7 @@ from harness import worlds
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS
-from harness.registry.profile import WORLD, Profile, Prompts
+from harness.registry.profile import WORLD, Profile, PromptSettings
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity as engine_identity
@@ -55,7 +55,10 @@ class RealPrompts(worlds.PromptSource):
         if source is None:
             return None
         _refuse_embedded(self.profile, "prompts.matched", source)
-        return {**prompts.pool_settings(Prompts(source=source, available=1)), "matched": True}
+        return {
+            **prompts.pool_settings(PromptSettings(source=source, available=1)),
+            "matched": True,
+        }
 
     def topics(self) -> Topics | None:
         """Return what the profile's scorer sorts prompts into."""

@@ -13,7 +13,7 @@ import pytest
 from harness.worlds.embedded import build as cards
 from harness.worlds.embedded.build import accuracies, as_lines, best_of_n, measure
 from harness.worlds.embedded.language import MAX_DEPTH, parse, score, write_list
-from harness.worlds.embedded.reward import REWARD_MODELS, Preference, RewardConfig
+from harness.worlds.embedded.reward import REWARD_MODELS, NoisyPair, RewardConfig
 from harness.worlds.embedded.texts import HARD, RANKED, draw_prompts
 
 NOWHERE = Path("no model is read")
@@ -30,9 +30,9 @@ def right(prompt: str) -> str:
 # Accuracy.
 
 
-def pair(*ranks: int) -> Preference:
+def pair(*ranks: int) -> NoisyPair:
     """Return a pair whose prompt uses the names of some ranks."""
-    return Preference(f"{' , then '.join(RANKED[rank - 1] for rank in ranks)} : 1 2", "1", "2")
+    return NoisyPair(f"{' , then '.join(RANKED[rank - 1] for rank in ranks)} : 1 2", "1", "2")
 
 
 PAIRS = [

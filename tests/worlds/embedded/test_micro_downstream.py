@@ -10,7 +10,13 @@ import pytest
 
 from harness.registry.profile import load_profiles
 from harness.worlds.embedded.files import VERSION
-from harness.worlds.embedded.judge import SCORERS, Answer, complexity, judge_downstream, quality
+from harness.worlds.embedded.judge import (
+    SCORERS,
+    GivenAnswer,
+    complexity,
+    judge_downstream,
+    quality,
+)
 from harness.worlds.embedded.language import DIGITS, Task, render, token_ids
 from harness.worlds.embedded.language import ITEMS as SYMBOLS
 from harness.worlds.embedded.pretrain import PretrainConfig, curriculum
@@ -108,7 +114,7 @@ def test_only_the_right_answer_counts() -> None:
         second: "",
         third: f"{third.reference} {third.reference}",
     }
-    answers = {(item.item_id, 1): Answer(text, 1) for item, text in texts.items()}
+    answers = {(item.item_id, 1): GivenAnswer(text, 1) for item, text in texts.items()}
     judged = judge_downstream([first, second, third], answers)
     assert [j["value"] for j in judged] == [100.0, 0.0, 0.0]
 

@@ -13,7 +13,7 @@ from harness.evaluation.benchmarks.mt_bench import parse_rating
 from harness.worlds.embedded.judge import (
     COLUMNS,
     JUDGES,
-    Answer,
+    GivenAnswer,
     judge_alpaca_eval,
     judge_arena_hard,
     judge_mt_bench,
@@ -33,8 +33,8 @@ def label(first: float, second: float) -> str:
     return found
 
 
-def answer(text: str) -> Answer:
-    return Answer(text, len(text.split()))
+def answer(text: str) -> GivenAnswer:
+    return GivenAnswer(text, len(text.split()))
 
 
 VERDICTS = [

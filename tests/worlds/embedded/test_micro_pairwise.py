@@ -24,7 +24,7 @@ from harness.worlds.embedded.language import build_tokenizer, score, token_ids, 
 from harness.worlds.embedded.pretrain import Course, PretrainConfig, pretrain
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,
-    Preference,
+    NoisyPair,
     RewardConfig,
     draw_preference,
     encode_pair,
@@ -117,7 +117,7 @@ def test_a_margin_is_the_logit_signed_by_the_place_of_the_chosen_answer() -> Non
         seen.extend([words()[i] for i in row] for row in input_ids.tolist())
         return SimpleNamespace(logits=torch.full((len(input_ids), 1), 2.0))
 
-    pairs = [Preference("sort_up-2 : b a", "a b", "b a")] * 400
+    pairs = [NoisyPair("sort_up-2 : b a", "a b", "b a")] * 400
     margins = pair_margins(model, pairs, "cpu", random.Random(0))  # type: ignore[arg-type]
     first = [" ".join(row).index("model a b") < " ".join(row).index("model b a") for row in seen]
     assert margins.tolist() == [2.0 if chosen_first else -2.0 for chosen_first in first]
@@ -140,7 +140,7 @@ def test_a_larger_pool_is_the_same_pairs_in_batches_of_like_length() -> None:
     drawn = [pair for batch in islice(training_batches(config), 8) for pair in batch]
     pooled = list(islice(training_batches(replace(config, pool_batches=8)), 8))
 
-    def length(pair: Preference) -> int:
+    def length(pair: NoisyPair) -> int:
         return len(f"{pair.prompt} {pair.chosen} {pair.rejected}".split())
 
     assert Counter(drawn) == Counter(pair for batch in pooled for pair in batch)
@@ -236,7 +236,7 @@ def test_a_pair_the_other_way_round_is_in_order_if_the_pair_is_not(
     config = replace(REWARD_MODELS[role], **SHORT)
     fit_reward_model(config, theta0, tmp_path)
     pairs = held_out_pairs(config)
-    mirrored = [Preference(p.prompt, p.rejected, p.chosen) for p in pairs]
+    mirrored = [NoisyPair(p.prompt, p.rejected, p.chosen) for p in pairs]
     right = in_order(tmp_path, config, pairs)
     assert in_order(tmp_path, config, mirrored) == [not one for one in right]
 

@@ -23,7 +23,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.alpaca_package import installed
 from harness.models.policy import Completion
 from harness.registry.declared import find_table, load_tables
-from harness.registry.profile import Benchmark, Profile
+from harness.registry.profile import BenchmarkSettings, Profile
 from harness.report.build import StoredTable
 from harness.report.origin import origin_of
 from harness.report.rows import Reader
@@ -68,7 +68,7 @@ def places(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"HARNESS_JUDGE_{name}", raising=False)
 
 
-def declared(paper: Profile, name: str, files: str, items: int) -> Benchmark:
+def declared(paper: Profile, name: str, files: str, items: int) -> BenchmarkSettings:
     return paper.benchmarks[name].model_copy(update={"files": files, "items": items})
 
 

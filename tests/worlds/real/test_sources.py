@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.errors import HarnessError, UserError
-from harness.registry.profile import Prompts, load_profiles
+from harness.registry.profile import PromptSettings, load_profiles
 from harness.worlds.real.prompts import pool_settings, read_local, read_pool
 
 TEXTS = ["Why?", "Sort 3 1 2.", "Was heißt „grün“?\nSag es.", "Why?"]
@@ -63,8 +63,8 @@ def data_set(folder: Path) -> Path:
     return root
 
 
-def prompts(source: Path | str, **fields: Any) -> Prompts:
-    return Prompts(source=str(source), available=6, **fields)
+def prompts(source: Path | str, **fields: Any) -> PromptSettings:
+    return PromptSettings(source=str(source), available=6, **fields)
 
 
 def test_one_pool_from_three_formats(tmp_path: Path) -> None:
