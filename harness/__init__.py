@@ -33,6 +33,7 @@ __all__ = [
     "load",
     "loss",
     "metric",
+    "reward",
     "verify",
 ]
 
@@ -48,13 +49,14 @@ _HOMES = {
     "judge": "harness.extensions",
     "loss": "harness.extensions",
     "metric": "harness.extensions",
+    "reward": "harness.extensions",
 }
 """Where the public names stand that are not in `harness.api`."""
 
 if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
     from harness.errors import HarnessError, UserError
-    from harness.extensions import benchmark, creator, judge, loss, metric
+    from harness.extensions import benchmark, creator, judge, loss, metric, reward
     from harness.selection.names import Format
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports

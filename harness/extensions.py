@@ -217,6 +217,9 @@ def benchmark_place(name: str) -> str:
 JUDGES = Extensible("judge", {})
 """Judges that are functions; all others are models behind an endpoint. See `judge`."""
 
+REWARDS = Extensible("reward", {"math": "harness.models.checkable:MATH"})
+"""Rewards that are functions of prompt and answers; all others are models. See `reward`."""
+
 CREATORS = Extensible(
     "evolving method",
     # Each world has its own way of rewriting by these; what each does to a prompt stands here.
@@ -311,6 +314,25 @@ def judge(name: str, *, version: str) -> Callable[[Thing], Thing]:
         UserError: The name is taken.
     """
     return JUDGES.register(name, version)
+
+
+def reward(
+    name: str, *, version: str, model: str | None = None, asks: bool = False
+) -> Callable[[Thing], Thing]:
+    """Return a decorator that adds a reward: a function in the place of a reward model.
+
+    The function takes a prompt and the list of its answers, and returns a finite number for each,
+    or None where it cannot say: that prompt is left out and counted. It is used by its name in the
+    `reward_models` of a profile, or as a judge, `reward:NAME`. With a `model` of the hub
+    (`owner/name`, at a commit or not), for a head of one's own, it decorates a class or function
+    that takes the model's folder and a device, and returns that function. A function that `asks`
+    takes a third argument, `post`, which sends a path and a JSON body to the server at
+    `HARNESS_REWARD_URL` and returns its JSON.
+
+    Raises:
+        UserError: The name is taken.
+    """
+    return REWARDS.register(name, version, model=model, asks=asks)
 
 
 @dataclass

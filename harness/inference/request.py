@@ -140,14 +140,14 @@ class Renderer:
         reads = int(config.get_text_config().max_position_embeddings)
         self.context = reads if max_length is None else min(reads, max_length)
         self.stops = tuple(stop_token_ids(self.tokenizer))
-        self._folder = folder
 
     def requests(
         self, conversations: Sequence[Conversation], *, n: int, seed: int, max_new_tokens: int
     ) -> list[Request]:
         """Return what an engine is asked for n answers to each conversation.
 
-        An answer is cut where the context ends if that comes before `max_new_tokens`.
+        An answer is cut where the context ends if that comes before `max_new_tokens`. A prompt that
+        leaves no room for one is not asked.
         """
         rendered = tokenize(self.tokenizer, conversations, add_generation_prompt=True)
         return [
@@ -155,9 +155,10 @@ class Renderer:
                 position,
                 tuple(tokens),
                 tuple(seed_of(seed, position, sample) for sample in range(n)),
-                min(max_new_tokens, self._room(conversations[position], tokens)),
+                min(max_new_tokens, self.context - len(tokens)),
             )
             for position, tokens in enumerate(rendered)
+            if len(tokens) < self.context
         ]
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -170,16 +171,6 @@ class Renderer:
     def count(self, text: str) -> int:
         """Return how many tokens a text is."""
         return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def _room(self, conversation: Conversation, tokens: Sequence[int]) -> int:
-        room = self.context - len(tokens)
-        if room < 1:
-            raise UserError(
-                f"a prompt of {len(tokens)} tokens is longer than the {self.context} that the "
-                f"model at {self._folder} reads: leave it out; it begins with "
-                f"{conversation[0]['content'][:60]!r}."
-            )
-        return room
 
 
 def check_writes_text(folder: Path) -> None:

@@ -104,15 +104,16 @@ def _flush(file: Any) -> None:
 class Solver:
     """Has a policy answer conversations, and keeps the answers in a file for each `part`.
 
-    A context manager: what it started ends with its block. It counts the prompts asked so far, and
-    those `shortened`: whose answers had less room than allowed, because the context ends.
+    A context manager: what it started ends with its block. It counts the prompts asked so far,
+    those `shortened`, whose answers had less room than allowed because the context ends, and those
+    `left_out`, which fill the context by themselves.
     """
 
     def __init__(
         self, folder: Path, opened: Opened, keep: Path, max_length: int | None = None
     ) -> None:
         self.asked = 0
-        self.shortened = 0
+        self.shortened = self.left_out = 0
         self._renderer = Renderer(folder, max_length)
         self._opened = opened
         self._keep = keep
@@ -140,6 +141,8 @@ class Solver:
     ) -> list[list[Sample]]:
         """Return n answers to each conversation, in their order; each ends with a user message.
 
+        There is none to one that is too long for the policy.
+
         `part` names the file that the answers are kept in, whatever becomes of the engine.
         `on_progress` is called with the conversations answered, whenever there are more.
         """
@@ -147,6 +150,7 @@ class Solver:
             conversations, n=n, seed=seed, max_new_tokens=max_new_tokens
         )
         self.asked += len(asked)
+        self.left_out += len(conversations) - len(asked)
         self.shortened += sum(one.room < max_new_tokens for one in asked)
         sampling = Sampling(temperature, top_p, self._renderer.stops)
         kept = CompletionCache(self._keep / f"{part}.jsonl", asked, sampling)
@@ -168,7 +172,7 @@ class Solver:
                     )
                 kind = UserError if isinstance(error, UserError) else HarnessError
                 raise kind(message) from error
-        return [kept.answers[one.position] for one in asked]
+        return [kept.answers.get(position, []) for position in range(len(conversations))]
 
     def _running(self) -> Engine:
         if self._engine is None:

@@ -408,7 +408,7 @@ class PairPreferenceLLM(PairModel):
         return self._chat.render(messages, add_generation_prompt=True)
 
     def _cut(self, pair: Comparison) -> tuple[int, ...]:
-        """Return the tokens of a message whose answers are cut, equally long, until it fits."""
+        """Return the tokens of a message whose answers are cut, equally long, if it ever fits."""
         limit = self._chat.limit
         [empty] = self._asked([pair._replace(first="", second="")])
         room = (limit - len(empty)) // 2
@@ -419,11 +419,7 @@ class PairPreferenceLLM(PairModel):
                 return tuple(ids)
             # Where a text is cut, its last tokens may become more.
             room -= (len(ids) - limit + 1) // 2
-        raise UserError(
-            f"a prompt of {len(empty)} tokens leaves no room for two answers in the {limit} that "
-            "the pair-preference model reads: leave it out; it begins with "
-            f"{pair.conversation[0]['content'][:60]!r}."
-        )
+        return ()
 
     def _beginning(self, text: str, tokens: int) -> str:
         """Return the part of a text that is its first tokens."""

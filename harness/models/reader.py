@@ -33,7 +33,10 @@ Average = Literal["logits", "probabilities"]
 
 
 class Encoded(NamedTuple):
-    """What a model reads of a text: its tokens, and whether some were cut off."""
+    """What a model reads of a text: its tokens, and whether some were cut off.
+
+    There are none where the prompt alone leaves no room for an answer; that text has no reward.
+    """
 
     tokens: Tokens
     cut: bool
@@ -92,10 +95,12 @@ def read_all(
     batch_size: int,
     batch_tokens: int = BATCH_TOKENS,
 ) -> NDArray[np.float64]:
-    """Read N sequences in batches of similar length; return N numbers in their order."""
-    numbers = np.empty(len(sequences))
-    for batch in batches_by_length(sequences, batch_size, batch_tokens):
-        numbers[batch] = _read(reader, [sequences[i] for i in batch]).cpu().numpy()
+    """Read N sequences in batches of similar length; return N numbers, NaN for one of no tokens."""
+    numbers = np.full(len(sequences), np.nan)
+    read = [i for i, sequence in enumerate(sequences) if sequence]
+    for batch in batches_by_length([sequences[i] for i in read], batch_size, batch_tokens):
+        places = [read[i] for i in batch]
+        numbers[places] = _read(reader, [sequences[i] for i in places]).cpu().numpy()
     return numbers
 
 
@@ -161,8 +166,9 @@ class Chat:
     the tokenizer, and doing both doubles it.
 
     A conversation over the limit (in tokens) loses tokens from the end of its answer, and keeps
-    those that close it; the prompt is never cut. This rule is ours: the authors' code cuts from the
-    end, with the tokens that close the answer.
+    those that close it; the prompt is never cut, and one that fills the limit leaves nothing to
+    read. This rule is ours: the authors' code cuts from the end, with the tokens that close the
+    answer.
     """
 
     def __init__(
@@ -177,7 +183,6 @@ class Chat:
             tokenizer.pad_token = tokenizer.eos_token  # masked, so any token would do
         self.tokenizer = tokenizer
         self.limit = limit
-        self._path = path
         self._control = spellings(control_tokens(tokenizer))
         self._with_bos = bos
         self._puts_bos = self._begins_with_bos(tokenizer("")["input_ids"])
@@ -213,16 +218,12 @@ class Chat:
         return bool(ids) and ids[0] == self.tokenizer.bos_token_id
 
     def _cut(self, conversation: Conversation, ids: list[int]) -> list[int]:
-        """Return the first tokens of a conversation and those that close its answer."""
+        """Return the first tokens of a conversation and those that close its answer, if any fit."""
         [empty] = self.render([[*conversation[:-1], {**conversation[-1], "content": ""}]])
         before = shared_prefix(ids, empty)
         closing = shared_prefix(ids[before:][::-1], empty[before:][::-1])
         if before + closing >= self.limit:
-            raise UserError(
-                f"a prompt of {before} tokens leaves no room for an answer in the {self.limit} "
-                f"tokens that the reward model at {self._path} reads: leave it out; it begins with "
-                f"{conversation[0]['content'][:60]!r}."
-            )
+            return []
         return [*ids[: self.limit - closing], *ids[len(ids) - closing :]]
 
 

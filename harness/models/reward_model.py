@@ -15,10 +15,11 @@ scores without a mask: harmless on the right, wrong on the left, where Gemma's t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,71 @@ KINDS: dict[str, type[Any]] = {
     kind.architecture: kind for kind in (formats.Armo, formats.PairRM, formats.PairPreferenceLLM)
 }
 """The reader of each architecture that is no sequence classifier."""
+
+
+@dataclass(frozen=True)
+class Rewarded:
+    """The rewards of the answers to some prompts.
+
+    Attributes:
+        values: Shape (prompts, answers); NaN where a prompt has no rewards.
+        cut: Texts that were too long for the model and were cut.
+    """
+
+    values: NDArray[np.float64]
+    cut: int = 0
+
+    @property
+    def left_out(self) -> NDArray[np.bool_]:
+        """Which prompts have no rewards: too long to be read, or nothing to check them by."""
+        return np.isnan(self.values).any(axis=1)
+
+
+class Rewards(Protocol):
+    """A reward model at work: a checkpoint, or a function of prompt and answers."""
+
+    @property
+    def format(self) -> str:
+        """What reads the answers, in a few words."""
+
+    @property
+    def weights(self) -> str:
+        """What is known of its weights: `embedded`, `none`, or whether they were verified."""
+
+    def score(self, prompts: Sequence[Conversation], answers: Sequence[Sequence[str]]) -> Rewarded:
+        """Return the rewards of equally many answers to each prompt, which a user's turn ends."""
+
+
+@dataclass(frozen=True)
+class CheckpointRewards:
+    """The rewards of a checkpoint.
+
+    A pairwise one's reward of an answer is its mean probability of winning against the others.
+    """
+
+    reader: RewardModel | PairModel
+    weights: str = "embedded"
+    batch_size: int = 256
+
+    @property
+    def format(self) -> str:
+        """The kind of model."""
+        return self.reader.format
+
+    def score(self, prompts: Sequence[Conversation], answers: Sequence[Sequence[str]]) -> Rewarded:
+        """Return the rewards; rewards do not depend on the batch size beyond rounding."""
+        cut: list[int] = []
+        how: Any = {"batch_size": self.batch_size, "on_cut": cut.append}
+        if isinstance(self.reader, PairModel):
+            wins = win_probabilities(self.reader, prompts, answers, **how)
+            return Rewarded(mean_win_probabilities(wins), sum(cut))
+        answered = [
+            [*prompt, {"role": "assistant", "content": answer}]
+            for prompt, some in zip(prompts, answers, strict=True)
+            for answer in some
+        ]
+        rewards = score(self.reader, answered, **how)
+        return Rewarded(rewards.reshape(len(prompts), -1), sum(cut))
 
 
 @overload
@@ -109,7 +175,8 @@ def score(
 ) -> NDArray[np.float64]:
     """Return the rewards of P conversations that each end with the answer to be scored, shape (P,).
 
-    They are the model's outputs in its own units, never normalised. Conversations that render to
+    They are the model's outputs in its own units, never normalised, and NaN where the prompt leaves
+    no room for an answer. Conversations that render to
     the same tokens are scored once, so equal answers have exactly equal rewards; scored in
     different batches they would differ in the last digits, and min-max weights would act on that.
     `on_cut` is called once with how many of the conversations were too long and were cut.
@@ -118,7 +185,7 @@ def score(
         reward_model = load_reward_model(reward_model)
     encoded = reward_model.encode(conversations)
     if on_cut is not None:
-        on_cut(sum(e.cut for e in encoded))
+        on_cut(sum(e.cut and bool(e.tokens) for e in encoded))
     distinct = list(dict.fromkeys(e.tokens for e in encoded))
     rewards = read_all(reward_model, distinct, batch_size=batch_size)
     place = {tokens: i for i, tokens in enumerate(distinct)}
@@ -146,7 +213,8 @@ def win_probabilities(
     Returns:
         P x K x K probabilities; [p, i, j] that answer i to conversation p is better than answer j.
         An element and its mirror image sum to exactly 1; the diagonal is 1/2. Answers that render
-        to the same tokens are the same answer, and are never read against each other.
+        to the same tokens are the same answer, and are never read against each other. NaN is what
+        does not fit.
     """
     p, k = len(conversations), len(answers[0]) if answers else 0
     if len(answers) != p or any(len(own) != k for own in answers):
@@ -159,19 +227,20 @@ def win_probabilities(
     asked = [c for c, own in zip(conversations, answers, strict=True) for _ in own]
     answered = [a for own in answers for a in own]
     # An answer is known by what is read of it against itself; of equal ones the first stands for
-    # all.
+    # all. What does not fit is known by its place.
     single = pair_model.encode_pairs(
         [Comparison(c, a, a) for c, a in zip(asked, answered, strict=True)]
     )
-    first = {e.tokens: position for position, e in reversed(list(enumerate(single)))}
-    stands = np.array([first[e.tokens] for e in single], dtype=int).reshape(p, k)
+    known = [e.tokens or (-1, position) for position, e in enumerate(single)]
+    first = {own: position for position, own in reversed(list(enumerate(known)))}
+    stands = np.array([first[own] for own in known], dtype=int).reshape(p, k)
     rows = stands.tolist()
     pairs = list(dict.fromkeys(pair for row in rows for pair in permutations(sorted(set(row)), 2)))
     both = pair_model.encode_pairs(
         [Comparison(asked[a], answered[a], answered[b]) for a, b in pairs]
     )
     if on_cut is not None:
-        on_cut(sum(e.cut for e in both))
+        on_cut(sum(e.cut and bool(e.tokens) for e in both))
     logits = read_all(pair_model, [e.tokens for e in both], batch_size=batch_size)
     logit = dict(zip(pairs, logits.tolist(), strict=True))
     read = [[[0.0 if a == b else logit[a, b] for b in row] for a in row] for row in rows]

@@ -31,17 +31,14 @@ from harness.eva.evolving import Prompt
 from harness.eva.stream import Fed, MiniBatch, PromptStream, StreamSettings
 from harness.models.loading import Checkpoint
 from harness.models.policy import generate
-from harness.models.reader import RewardModel
-from harness.models.reward_model import score
+from harness.models.reward_model import Rewards
 from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import StageContext
 from harness.trainer.steps import (
-    SCORING_BATCH,
-    assistant,
     hardware_for_training,
-    load_reader,
     prompts_of,
+    rewards_of,
     user,
 )
 from harness.training.distributed import SharedPolicy, is_first
@@ -165,6 +162,9 @@ def oracle_of(ctx: StageContext) -> OracleValue | None:
     return OracleValue(right, online["oracle"], shuffled=shuffled, seed=seed)
 
 
+ROLLOUT_BATCH = 256
+"""Completions generated at a time; other sizes round differently, no more."""
+
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""
 
@@ -188,8 +188,8 @@ class StreamSource:
         self._hyper = hyper
         self._prompt_metrics = runtime_of(s["policy"]).prompt_metrics()
         self._penalty: float = s["missing_eos_penalty"]
-        self._reward_model = load_reader(s["reward_model"], s, "one answer")
-        self._ranker = load_reader(s["ranker"], s, "one answer") if s["ranker"] else None
+        self._reward_model = rewards_of(ctx, "one answer")
+        self._ranker = rewards_of(ctx, "one answer", "ranker") if s["ranker"] else None
         human = prompts_of(read_prompts(ctx.inputs["prompts"]))
         if "pass" in s:
             # Else a later pass would see the mini-batches of the first.
@@ -211,7 +211,7 @@ class StreamSource:
         if "before" in ctx.inputs:
             self._restore(ctx.inputs["before"], new_prompts=s["new_prompts"])
         self._batch: MiniBatch | None = None
-        self._children = self._dropped = self._unusable = self._repeated = 0
+        self._children = self._dropped = self._unusable = self._repeated = self._left_out = 0
 
     def _restore(self, before: Path, *, new_prompts: bool) -> None:
         state = json.loads((before / STREAM).read_text(encoding="utf-8"))
@@ -272,6 +272,7 @@ class StreamSource:
             "dropped": self._dropped,
             "unusable": self._unusable,
             "repeated": self._repeated,
+            "without_reward": self._left_out,
             "phases": {phase: phases.count(phase) for phase in dict.fromkeys(phases)},
             "evolved_share": float(np.mean([row["generation"] > 0 for row in self.trained])),
             "buffer": len(self.stream.buffer),
@@ -324,7 +325,7 @@ class StreamSource:
             temperature=h.temperature,
             top_p=h.top_p,
             max_new_tokens=h.max_new_tokens,
-            batch_size=SCORING_BATCH,
+            batch_size=ROLLOUT_BATCH,
             seed=int(np.random.SeedSequence([self.seed, step, 2]).generate_state(1)[0]),
         )
         ended = np.array([[c.n_tokens < h.max_new_tokens for c in row] for row in completions])
@@ -334,18 +335,16 @@ class StreamSource:
 
     def _scored(
         self,
-        model: RewardModel,
+        model: Rewards,
         prompts: Sequence[str],
         completions: Sequence[Sequence[str]],
         ended: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
-        conversations = [
-            [*user(prompt), assistant(text)]
-            for prompt, row in zip(prompts, completions, strict=True)
-            for text in row
-        ]
-        rewards = score(model, conversations, batch_size=SCORING_BATCH).reshape(ended.shape)
-        return np.asarray(rewards - self._penalty * ~ended)
+        found = model.score([user(prompt) for prompt in prompts], completions)
+        self._left_out += int(found.left_out.sum())
+        # Equal rewards teach nothing, and make a prompt no more informative than it was.
+        rewards = np.where(found.left_out[:, None], 0.0, found.values)
+        return np.asarray(rewards - self._penalty * ~(ended | found.left_out[:, None]))
 
     def _count(self, rollouts: int, tokens: int) -> None:
         self.costs["rollouts"] += int(rollouts)

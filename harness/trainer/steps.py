@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -30,7 +30,6 @@ from harness.worlds.lookup import (
     Ask,
     answering,
     policy_folder,
-    resolve,
     revision_instruction,
     runtime_of,
 )
@@ -51,6 +50,7 @@ from harness.worlds.stage_io import (
 
 if TYPE_CHECKING:
     from harness.models.loading import Conversation
+    from harness.models.reward_model import Reads, Rewards
     from harness.worlds import Item
     from harness.worlds.lookup import PolicyAnswer
 
@@ -66,12 +66,6 @@ FUNCTIONS: Mapping[str, str] = {
     **STAGES,
 }
 """The function of each kind of stage, by dotted name."""
-
-Reads = Literal["one answer", "two answers"]
-"""What a reward model is given to score at a time."""
-
-SCORING_BATCH = 256
-"""Sequences scored at a time; rewards do not depend on it beyond rounding."""
 
 
 def prompts_of(rows: Rows) -> list[Prompt]:
@@ -178,9 +172,13 @@ def evolve_stage(ctx: StageContext) -> None:
 
 def pair_stage(ctx: StageContext) -> None:
     """Pair best against worst; writes `pairs.parquet` (of the prompts in `only`, if given)."""
-    completions = read_rows(ctx.inputs["completions"] / "completions.parquet")
     ids, rewards = read_rewards(ctx.inputs["rewards"])
-    n = rewards.shape[1]
+    n, rewarded = rewards.shape[1], set(ids)
+    completions = [
+        row
+        for row in read_rows(ctx.inputs["completions"] / "completions.parquet")
+        if row["prompt_id"] in rewarded
+    ]
     only = ctx.inputs.get("only")
     wanted = set(ids) if only is None else {row["prompt_id"] for row in read_prompts(only)}
     rows, ties = [], 0
@@ -239,7 +237,10 @@ def repeat_stage(ctx: StageContext) -> None:
 
 
 def generate_stage(ctx: StageContext) -> None:
-    """Answer every prompt n times; reads the prompts, writes `completions.parquet`."""
+    """Answer every prompt n times; reads the prompts, writes `completions.parquet`.
+
+    A prompt that is too long for the policy is left out; `engine.json` counts them.
+    """
     prompts = read_prompts(ctx.inputs["prompts"])
     with answering(ctx) as ask:
         asked = [user(row["prompt"]) for row in prompts]
@@ -254,6 +255,10 @@ def generate_stage(ctx: StageContext) -> None:
         for row, several in zip(prompts, answers, strict=True)
         for sample, answer in enumerate(several)
     ]
+    if not rows:
+        raise UserError(
+            f"all {len(prompts)} prompts are too long for the policy to answer; give it others"
+        )
     write_rows(ctx.output / "completions.parquet", rows, COMPLETION_SCHEMA)
 
 
@@ -261,72 +266,48 @@ def annotate_stage(ctx: StageContext) -> None:
     """Score completions with a reward model; writes `rewards.parquet` in the same order.
 
     `summary.json` says what read them, whether the published model's own files were ever checked,
-    and how many of the texts it read were too long for it and were cut.
+    how many of the texts it read were too long for it and were cut, and how many prompts are left
+    out: those that leave no room for an answer, and those that a function has no reward for.
     """
     rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
     pairwise = ctx.settings.get("rewards") == "win_probability"
-    model = reader_of(ctx, "two answers" if pairwise else "one answer")
-    cut: list[int] = []
-    rewards = (_win_probabilities if pairwise else _rewards)(model, rows, cut.append)
+    model = rewards_of(ctx, "two answers" if pairwise else "one answer")
+    n = 1 + max(row["sample"] for row in rows)
+    found = model.score(
+        [user(row["prompt"]) for row in rows[::n]],
+        [[row["completion"] for row in rows[i : i + n]] for i in range(0, len(rows), n)],
+    )
+    if found.left_out.all():
+        raise UserError(
+            f"{model.format} has no reward for any of {len(found.values)} prompts: they are too "
+            "long for it, or cannot be checked; give it other prompts"
+        )
     write_rows(
         ctx.output / "rewards.parquet",
         [
             {"prompt_id": row["prompt_id"], "sample": row["sample"], "reward": float(reward)}
-            for row, reward in zip(rows, rewards, strict=True)
+            for row, reward in zip(rows, found.values.reshape(-1), strict=True)
+            if not np.isnan(reward)
         ],
     )
-    identity = ctx.settings.get("reward_model")
-    # Only the embedded world's are trained by a stage.
-    weights = "embedded" if identity is None else runtime_of(str(identity)).weights(str(identity))
     summary = {
-        "reward_model": identity or "trained by the stage before",
+        "reward_model": ctx.settings.get("reward_model") or "trained by the stage before",
         "format": model.format,
-        "weights": weights,
-        "cut": sum(cut),
+        "weights": model.weights,
+        "cut": found.cut,
+        "left_out": int(found.left_out.sum()),
     }
     write_json(ctx.output / "summary.json", summary)
 
 
-def reader_of(ctx: StageContext, reads: Reads) -> Any:
-    """Load a stage's reward model: one that a stage trained, or one that a file holds."""
-    from harness.models.reward_model import load_reward_model
+def rewards_of(ctx: StageContext, reads: Reads, setting: str = "reward_model") -> Rewards:
+    """Load a stage's reward model: one that a stage trained, or the one that a setting names."""
+    from harness.models.reward_model import CheckpointRewards, load_reward_model
 
-    if "reward_model" in ctx.inputs:
-        return load_reward_model(ctx.inputs["reward_model"] / "model", reads)
-    return load_reader(str(ctx.settings["reward_model"]), ctx.settings, reads)
-
-
-def load_reader(identity: str, settings: Mapping[str, Json], reads: Reads) -> Any:
-    """Load the reward model of an identity, in the number format that a stage's settings say.
-
-    The embedded world's run on the processor wherever they are, so that a GPU changes no number of
-    theirs; published ones run on the GPU if there is one.
-    """
-    from harness.models.reward_model import load_reward_model
-
-    device = runtime_of(identity).reader_device()
-    dtype = str(settings.get("dtype", "float32"))
-    return load_reward_model(resolve(identity), reads, device=device, dtype=dtype)
-
-
-def _rewards(model: Any, rows: Rows, on_cut: Callable[[int], None] | None = None) -> list[float]:
-    from harness.models.reward_model import score
-
-    conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in rows]
-    rewards = score(model, conversations, batch_size=SCORING_BATCH, on_cut=on_cut)
-    return [float(reward) for reward in rewards]
-
-
-def _win_probabilities(model: Any, rows: Rows, on_cut: Callable[[int], None]) -> list[float]:
-    """Return each completion's mean win probability over the completions of its prompt."""
-    from harness.models.reward_model import mean_win_probabilities, win_probabilities
-
-    n = 1 + max(row["sample"] for row in rows)
-    asked = [user(row["prompt"]) for row in rows[::n]]
-    answers = [[row["completion"] for row in rows[i : i + n]] for i in range(0, len(rows), n)]
-    matrix = win_probabilities(model, asked, answers, batch_size=SCORING_BATCH, on_cut=on_cut)
-    means: list[float] = mean_win_probabilities(matrix).reshape(-1).tolist()
-    return means
+    if setting in ctx.inputs:
+        return CheckpointRewards(load_reward_model(ctx.inputs[setting] / "model", reads))
+    identity, dtype = str(ctx.settings[setting]), str(ctx.settings.get("dtype", "float32"))
+    return runtime_of(identity).rewards(identity, reads, dtype)
 
 
 def rewrite_stage(ctx: StageContext) -> None:
@@ -339,9 +320,12 @@ def rewrite_stage(ctx: StageContext) -> None:
     asked = [[*user(row["prompt"]), assistant(row["chosen"]), *instruction] for row in rows]
     with answering(ctx) as ask:
         answers = ask(asked, n=1, seed=ctx.seed)
-    revised = [answer.text for (answer,) in answers]
-    answered = [{**row, "completion": text} for row, text in zip(rows, revised, strict=True)]
-    rewards = _rewards(reader_of(ctx, "one answer"), answered)
+    revised = [a[0].text if a else row["chosen"] for row, a in zip(rows, answers, strict=True)]
+    model = rewards_of(ctx, "one answer")
+    found = model.score([user(row["prompt"]) for row in rows], [[text] for text in revised])
+    # Without a reward of its own, a revision keeps that of what it revises.
+    before = [row["reward_chosen"] for row in rows]
+    rewards = np.where(found.left_out, before, found.values[:, 0]).tolist()
     summary = {
         "pairs": len(rows),
         "unchanged": sum(r["chosen"] == text for r, text in zip(rows, revised, strict=True)),
@@ -450,6 +434,8 @@ def _answers(
         groups.setdefault(temperature_of(ctx.settings["temperature"], item.category), []).append(
             item
         )
+    from harness.models.policy import Completion
+
     found: dict[str, PolicyAnswer] = {}
     for number, (temperature, items) in enumerate(groups.items(), start=1):
         answers = ask(
@@ -459,7 +445,11 @@ def _answers(
             part=f"turn-{turn}" if len(groups) == 1 else f"turn-{turn}-{number}",
             temperature=temperature,
         )
-        found |= {item.item_id: answer for item, (answer,) in zip(items, answers, strict=True)}
+        # A question that is too long for the policy has no answer, and that is what is judged.
+        found |= {
+            item.item_id: several[0] if several else Completion("", 0)
+            for item, several in zip(items, answers, strict=True)
+        }
     return found
 
 

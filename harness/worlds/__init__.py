@@ -27,6 +27,7 @@ from harness.runtime.stage import Json, StageContext
 
 if TYPE_CHECKING:
     from harness.eva.evolving import Over, Rewriter
+    from harness.models.reward_model import Reads, Rewards
 
 ACCURACY: Final = "rm_accuracy"
 """What a reward model's being right on a held-out pair is called among the scores: 1 or 0."""
@@ -259,12 +260,8 @@ class Runtime(ABC):
         """Return where the files of an identity lie, after checking their digest."""
 
     @abstractmethod
-    def reader_device(self) -> str:
-        """Return the device that reward models run on."""
-
-    @abstractmethod
-    def weights(self, identity: str) -> str:
-        """Return what is known of a reward model's weights: `embedded`, or whether verified."""
+    def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
+        """Return the reward model of an identity, in a number format."""
 
     @abstractmethod
     def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:

@@ -83,7 +83,7 @@ class Ask:
         part: str = "answers",
         temperature: float | None = None,
     ) -> Sequence[Sequence[PolicyAnswer]]:
-        """Return n answers to each conversation, in their order.
+        """Return n answers to each conversation, in their order; none to one that is too long.
 
         Without a temperature that of the stage's settings holds. `part` names this call among
         those of its stage; an engine keeps its finished answers under it.
@@ -127,7 +127,11 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
         solver = stack.enter_context(_solver(ctx, keep))
         yield Ask(ctx, solver)
         said = {name: ctx.settings[name] for name in ("engine", "dtype")}
-        counts = {"prompts": solver.asked, "shortened": solver.shortened}
+        counts = {
+            "prompts": solver.asked,
+            "shortened": solver.shortened,
+            "left_out": solver.left_out,
+        }
         write_json(ctx.output / "engine.json", {**said, **counts})
 
 

@@ -22,6 +22,7 @@ from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
 from harness.worlds.real.models import Role
+from harness.worlds.real.rewards import models_behind
 from harness.worlds.real.world import RealPrompts
 
 State = Literal["met", "missing", "advised"]
@@ -93,7 +94,10 @@ class Demand:
     @classmethod
     def of_profile(cls, profile: Profile) -> Demand:
         """Return all that a profile could need."""
-        named = [profile.policy, *profile.reward_models.values()]
+        named = [
+            profile.policy,
+            *(m for name in profile.reward_models.values() for m in models_behind(name)),
+        ]
         source, creator = profile.prompts.source, profile.creator.source
         own = [n for n in profile.benchmarks if profile.policy != WORLD or BENCHMARKS.added(n)]
         asked: dict[tuple[Role, str], bool] = {}
@@ -133,7 +137,8 @@ class Demand:
             kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
             embedded = embedded or any(isinstance(v, str) and files.has(v) for v in s.values())
             found = (s.get(setting) for setting in MODELS)
-            models_ |= dict.fromkeys(m for m in found if isinstance(m, str) and not files.has(m))
+            named = (m for m in found if isinstance(m, str) and not files.has(m))
+            models_ |= dict.fromkeys(model for name in named for model in models_behind(name))
             if "pool" in s:
                 pools[f"{s['source']} {s['first']} {s['count']}"] = s
             name = names.get(str(s.get("benchmark", "")).partition("@")[0])
@@ -161,6 +166,8 @@ class Demand:
         if self.embedded:
             yield _embedded()
         yield from map(_model, self.models)
+        if "math" in self.profile.reward_models.values():
+            yield package("math-verify", "by the reward `math`", "math")
         yield from (_pool(self.profile, settings) for settings in self.pools)
         for name in self.benchmarks:
             yield from _benchmark(self.profile, name)

@@ -79,7 +79,13 @@ def test_a_stage_with_an_engine_gets_its_answers_there(
     ]
     assert len(fake_vllm()) == 24
     said = json.loads((ctx.output / "engine.json").read_text())
-    assert said == {"engine": "vllm 0.30.0", "dtype": "float32", "prompts": 8, "shortened": 0}
+    assert said == {
+        "engine": "vllm 0.30.0",
+        "dtype": "float32",
+        "prompts": 8,
+        "shortened": 0,
+        "left_out": 0,
+    }
     assert told == [(done, done / 8) for done in range(1, 9)]
 
 

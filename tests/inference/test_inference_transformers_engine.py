@@ -140,16 +140,16 @@ def test_log_probabilities_are_those_of_the_model_as_it_is(policy_path: Path) ->
             assert sample.log_probabilities == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-def test_a_prompt_longer_than_the_context_is_one_sentence(
+def test_a_prompt_longer_than_the_context_is_left_out_and_counted(
     policy_path: Path, tmp_path: Path
 ) -> None:
     """The model reads 128 tokens; six more than the words go to the turns and the BOS."""
-    long = [[{"role": "user", "content": " ".join(["a"] * 122)}]]
-    with (
-        solver(policy_path, tmp_path / "a") as solving,
-        pytest.raises(UserError, match="a prompt of 128 tokens is longer than the 128 that"),
-    ):
-        solving.answer(long, **SAMPLING)
+    long = [{"role": "user", "content": " ".join(["a"] * 122)}]
+    with solver(policy_path, tmp_path / "a") as solving:
+        none, *others = solving.answer([long, *CONVERSATIONS], **SAMPLING)
+        assert (solving.asked, solving.left_out) == (len(CONVERSATIONS), 1)
+    assert none == []
+    assert all(len(samples) == SAMPLING["n"] for samples in others)
 
 
 def test_an_answer_ends_where_the_context_does_and_that_is_counted(

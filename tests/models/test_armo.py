@@ -123,9 +123,13 @@ def test_an_answer_over_the_limit_is_cut_at_its_end_and_stays_closed(path: Path)
     assert rewards[0] == rewards[2], "what is cut off does not count"
 
 
-def test_a_prompt_that_leaves_no_room_is_one_clear_error(armo: Armo) -> None:
-    with pytest.raises(UserError, match=r"a prompt of \d+ tokens leaves no room .* 128"):
-        armo.encode([talk("three", "one " * 200)])
+def test_a_prompt_that_leaves_no_room_has_no_reward_and_is_not_counted_as_cut(armo: Armo) -> None:
+    cut: list[int] = []
+    talks = [talk("three", "one " * 200), talk("three")]
+    rewards = score(armo, talks, batch_size=4, on_cut=cut.append)
+    assert np.isnan(rewards[0])
+    assert rewards[1] == score(armo, talks[1:], batch_size=4)[0]
+    assert cut == [0]
 
 
 def test_heads_stay_in_float32_when_the_network_runs_in_bfloat16(path: Path, armo: Armo) -> None:

@@ -132,10 +132,12 @@ def test_long_answers_are_cut_to_the_same_length_and_short_ones_stay_whole(
     assert "[RESPONSE B] seven<|eot_id|>" in llm.tokenizer.decode(one.tokens)
 
 
-def test_a_prompt_that_leaves_no_room_is_one_clear_error(llm: PairPreferenceLLM) -> None:
+def test_a_prompt_that_leaves_no_room_has_no_probabilities(llm: PairPreferenceLLM) -> None:
     prompt = [{"role": "user", "content": "one " * 200}]
-    with pytest.raises(UserError, match=r"leaves no room for two answers in the 128"):
-        llm.encode_pairs([Comparison(prompt, "two", "three")])
+    wins = win_probabilities(llm, [PROMPT, prompt], [["two", "three"]] * 2, batch_size=4)
+    assert np.isfinite(wins[0]).all()
+    assert np.isnan(wins[1, 0, 1])
+    assert np.isnan(wins[1, 1, 0])
 
 
 @pytest.mark.parametrize("roles", [[], ["system", "user"], ["user", "assistant"], ["user", "user"]])

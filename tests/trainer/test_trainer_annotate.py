@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 
+from harness.errors import UserError
 from harness.models.reward_model import load_reward_model, score, win_probabilities
 from harness.runtime import StageContext
-from harness.trainer import steps
-from harness.trainer.steps import annotate_stage, assistant, user
+from harness.trainer.steps import annotate_stage, assistant, pair_stage, user
 from harness.worlds.embedded import files
-from harness.worlds.stage_io import read_rewards, write_rows
+from harness.worlds.stage_io import PROMPT_SCHEMA, read_rewards, read_rows, write_rows
 
 ANSWERS = {"one two": ["three", "four five", "three"], "six": ["seven eight", "nine ten?", ""]}
 NAME = "RLHFlow/some-model@9f"
@@ -40,7 +40,7 @@ def annotated(
     model: Path, completions: Path, monkeypatch: pytest.MonkeyPatch, **settings: str
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Run the stage on the processor; return P x N rewards and the summary."""
-    monkeypatch.setattr(steps, "resolve", lambda identity: model)
+    monkeypatch.setattr("harness.worlds.real.models.folder_of", lambda identity: model)
     monkeypatch.setattr("harness.models.loading.fastest_device", lambda: "cpu")
     out = completions.parent / "out"
     out.mkdir()
@@ -62,6 +62,7 @@ def test_armo_annotates_and_is_unverified(
         "format": "ArmoRM",
         "weights": "unverified",
         "cut": 0,
+        "left_out": 0,
     }
 
 
@@ -108,6 +109,36 @@ def test_answers_that_were_cut_are_counted(
     model = write_armo(tmp_path / "model", max_position_embeddings=lengths[-1] - 1)
     _, summary = annotated(model, completions, monkeypatch)
     assert summary["cut"] == sum(n == lengths[-1] for n in lengths)
+
+
+def test_a_prompt_that_is_too_long_is_left_out_with_a_count(
+    tmp_path: Path, completions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second prompt fills the context alone; the pairs are those of the first, as ever."""
+    rows = read_rows(completions / "completions.parquet")
+    names = dict.fromkeys(PROMPT_SCHEMA.names)
+    long = [
+        {**names, **row, "prompt": "one " * 300 if row["prompt_id"] == "one two" else "six"}
+        for row in rows
+    ]
+    write_rows(completions / "completions.parquet", long)
+    model = write_armo(tmp_path / "model", max_position_embeddings=128)
+    rewards, summary = annotated(model, completions, monkeypatch)
+    assert rewards.shape == (1, 3)
+    assert (summary["left_out"], summary["cut"]) == (1, 0)
+    paired = tmp_path / "paired"
+    paired.mkdir()
+    inputs = {"completions": completions, "rewards": tmp_path / "out"}
+    pair_stage(StageContext({"drop_ties": False}, inputs, paired, 0))
+    [pair] = read_rows(paired / "pairs.parquet")
+    best, worst = rewards[0].argmax(), rewards[0].argmin()
+    assert (pair["chosen"], pair["rejected"]) == tuple(ANSWERS["six"][i] for i in (best, worst))
+    for row in long:
+        row["prompt"] = "one " * 300
+    write_rows(completions / "completions.parquet", long)
+    (tmp_path / "out").rename(tmp_path / "before")
+    with pytest.raises(UserError, match="ArmoRM has no reward for any of 2 prompts"):
+        annotated(model, completions, monkeypatch)
 
 
 def test_the_embedded_world_s_model_says_that_it_is_embedded(

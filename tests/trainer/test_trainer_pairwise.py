@@ -13,7 +13,6 @@ from harness.models.reward_model import win_probabilities
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import StageContext
-from harness.trainer import steps
 from harness.trainer.plan import Planner
 from harness.trainer.steps import annotate_stage, user
 from harness.worlds.real.world import RealWorld
@@ -41,7 +40,7 @@ def test_rewards_are_mean_win_probabilities_over_the_prompts_own_answers(
     """The mean of each row of the matrix, the diagonal's half included; they average to 1/2."""
     names = {"id2label": {0: FIRST_IS_BETTER}, "label2id": {FIRST_IS_BETTER: 0}}
     model = build_tiny_gemma(tmp_path / "model", outputs=1, **names)
-    monkeypatch.setattr(steps, "resolve", lambda identity: model)
+    monkeypatch.setattr("harness.worlds.real.models.folder_of", lambda identity: model)
     given, out = tmp_path / "in", tmp_path / "out"
     given.mkdir(), out.mkdir()
     write_rows(

@@ -103,8 +103,8 @@ def test_the_embedded_judge_of_prompts_reads_their_text(tmp_path: Path) -> None:
 
 def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     runtime = runtime_of("micro-3/theta0@0")
-    assert runtime.weights("micro-3/rm_pointwise@0") == "embedded"
-    assert runtime.reader_device() == "cpu"
+    model = runtime.rewards(files.card().identity("rm_pointwise"), "one answer", "float32")
+    assert model.weights == "embedded"
     score = runtime.tree_score({})
     assert score is not None
     assert score(READABLE) == quality(READABLE)

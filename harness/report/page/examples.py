@@ -301,8 +301,9 @@ def _answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
     }
     by_prompt: dict[str, list[tuple[str, float]]] = {}
     for row in _read(store, annotate.inputs["completions"], "completions.parquet"):
-        rewarded = (row["completion"], rewards[row["prompt_id"], row["sample"]])
-        by_prompt.setdefault(row["prompt_id"], []).append(rewarded)
+        if (own_id := (row["prompt_id"], row["sample"])) in rewards:  # not if it was left out
+            rewarded = (row["completion"], rewards[own_id])
+            by_prompt.setdefault(row["prompt_id"], []).append(rewarded)
     found = {}
     for name, own in by_prompt.items():
         values = [reward for _, reward in own]

@@ -156,21 +156,12 @@ def best_of_n(
 def _chosen(
     folder: Path, config: RewardConfig, prompts: Sequence[str], answers: list[list[str]]
 ) -> NDArray[np.int64]:
-    from harness.models.reward_model import mean_win_probabilities, win_probabilities
-    from harness.models.reward_model import score as reward
+    """Return which answer to each prompt has the highest reward (of equals, the first)."""
+    from harness.models.reward_model import CheckpointRewards, load_reward_model
 
-    asked = [{"role": "user", "content": prompt} for prompt in prompts]
-    if config.reads == "two answers":
-        wins = win_probabilities(folder, [[turn] for turn in asked], answers, batch_size=256)
-        rewards = mean_win_probabilities(wins)
-    else:
-        conversations = [
-            [turn, {"role": "assistant", "content": answer}]
-            for turn, some in zip(asked, answers, strict=True)
-            for answer in some
-        ]
-        rewards = reward(folder, conversations, batch_size=256).reshape(len(prompts), -1)
-    return np.asarray(rewards.argmax(axis=1))
+    model = CheckpointRewards(load_reward_model(folder, config.reads))
+    asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    return np.asarray(model.score(asked, answers).values.argmax(axis=1))
 
 
 def as_lines(tables: dict[str, dict[str, dict[str, float]]]) -> str:

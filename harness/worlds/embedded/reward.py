@@ -273,20 +273,11 @@ def held_out_pairs(config: RewardConfig) -> list[NoisyPair]:
 
 
 def in_order(folder: Path, config: RewardConfig, pairs: list[NoisyPair]) -> list[bool]:
-    from harness.models.reward_model import score, win_probabilities
+    from harness.models.reward_model import CheckpointRewards, load_reward_model
 
-    asked = [{"role": "user", "content": p.prompt} for p in pairs]
-    answers = [[p.chosen, p.rejected] for p in pairs]
-    if config.reads == "two answers":
-        turns = [[turn] for turn in asked]
-        wins = win_probabilities(folder, turns, answers, batch_size=SCORING_BATCH)
-        return [bool(right) for right in wins[:, 0, 1] > 0.5]
-    conversations = [
-        [turn, {"role": "assistant", "content": answer}]
-        for turn, both in zip(asked, answers, strict=True)
-        for answer in both
-    ]
-    rewards = score(folder, conversations, batch_size=SCORING_BATCH).reshape(-1, 2)
+    model = CheckpointRewards(load_reward_model(folder, config.reads))
+    asked = [[{"role": "user", "content": p.prompt}] for p in pairs]
+    rewards = model.score(asked, [[p.chosen, p.rejected] for p in pairs]).values
     return [bool(right) for right in rewards[:, 0] > rewards[:, 1]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.real import benchmarks
 from harness.worlds.real.world import RealCreator, RealPrompts
+
+if TYPE_CHECKING:
+    from harness.models.reward_model import Reads, Rewards
 
 ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
     "arena_hard": {"ah_exact": lambda mark: 100.0 * (mark == 1.0)},
@@ -156,13 +159,11 @@ class EmbeddedRuntime(worlds.Runtime):
         """Return where the files of an asset lie, after checking their digest."""
         return files.resolve(identity)
 
-    def reader_device(self) -> str:
-        """Return the processor wherever it is, so that a GPU changes no number."""
-        return "cpu"
+    def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
+        """Return the model on the processor wherever it is, so that a GPU changes no number."""
+        from harness.models.reward_model import CheckpointRewards, load_reward_model
 
-    def weights(self, identity: str) -> str:
-        """Return that they are embedded."""
-        return "embedded"
+        return CheckpointRewards(load_reward_model(files.resolve(identity), reads, dtype=dtype))
 
     def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return prompts of the shipped pool; it is as large as a profile says."""

@@ -32,6 +32,7 @@ import numpy as np
 from harness.errors import HarnessError, UserError
 from harness.evaluation.files import read_records
 from harness.foreign import ForeignTextError, read_json
+from harness.models import checkable
 from harness.project import work_dir
 from harness.runtime.files import write_whole
 from harness.runtime.stage import Json, canonical_json, digest
@@ -39,6 +40,9 @@ from harness.runtime.stage import Json, canonical_json, digest
 if TYPE_CHECKING:
     from harness.registry.profile import PromptSettings
 
+
+CHECKABLE = "checkable"
+"""The source of the prompts that are made by rule, which the reward `math` can check."""
 
 COLUMN = "prompt"
 DIGITS = 16
@@ -49,6 +53,9 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
     """Return the settings that identify a pool; a file's texts are copied to the work folder."""
+    if prompts.source == CHECKABLE:
+        name = _keep(checkable.prompts())
+        return {"source": f"{CHECKABLE}@{name[:DIGITS]}", "pool": {"digest": name}}
     path = Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():
         path = work_dir() / path

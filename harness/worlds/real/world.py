@@ -15,20 +15,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from harness import worlds
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
-from harness.extensions import CREATORS
+from harness.extensions import CREATORS, REWARDS
 from harness.registry.profile import WORLD, Profile, PromptSettings
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity as engine_identity
 from harness.worlds import Evolver, HumanPrompts, Item, Topics
-from harness.worlds.real import benchmarks, creator, prompts, scoring
+from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
 from harness.worlds.real.models import DIGITS, access_to, folder_of, identity_of
 from harness.worlds.real.unusable import RULES_VERSION, why_unusable
+
+if TYPE_CHECKING:
+    from harness.models.reward_model import Reads, Rewards
 
 INSTRUCTION = """Rewrite your answer to my message above so that it is better: more helpful, more \
 relevant to what I asked, deeper, more creative and more detailed where that helps. Correct \
@@ -131,7 +134,8 @@ class RealWorld(worlds.World):
     def reward_model(self, role: str) -> str:
         """Return the identity of the reward model of a role."""
         models = {str(known): model for known, model in self.profile.reward_models.items()}
-        return self._model(models[role])
+        named = models[role]
+        return rewards.identity_of(named) if named in REWARDS else self._model(named)
 
     def engine(self) -> dict[str, Json]:
         """Return the engine that answers, and its number format."""
@@ -197,17 +201,9 @@ class RealRuntime(worlds.Runtime):
         """Return where the files of a model lie, after checking that they are those it means."""
         return folder_of(identity)
 
-    def reader_device(self) -> str:
-        """Return the GPU if there is one."""
-        from harness.models.loading import fastest_device
-
-        return fastest_device()
-
-    def weights(self, identity: str) -> str:
-        """Return whether the published model's own files were ever checked."""
-        from harness.models.reward_model import verification
-
-        return verification(identity)
+    def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
+        """Return a function, or a model on the GPU if there is one."""
+        return rewards.load(identity, reads, dtype)
 
     def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return pieces of a pool, or of a file of matched prompts some."""

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.models import reward_model
+from harness.models.reward_model import CheckpointRewards, Rewarded, mean_win_probabilities
 from harness.worlds.embedded import build as cards
 from harness.worlds.embedded.build import accuracies, as_lines, best_of_n, measure
 from harness.worlds.embedded.language import MAX_DEPTH, parse, score, write_list
@@ -112,11 +114,15 @@ def best_by(
         cards, "_answers", lambda policy, prompts, n, seed: [given[p][:n] for p in prompts]
     )
 
-    def rewards(folder: Path, conversations: list[Any], batch_size: int) -> Any:
-        asked = [(turns[0]["content"], turns[1]["content"]) for turns in conversations]
-        return np.array([reward(score(prompt, answer)) for prompt, answer in asked])
+    def rewards(self: Any, asked: Any, answers: Any) -> Rewarded:
+        values = [
+            [reward(score(turns[0]["content"], answer)) for answer in some]
+            for turns, some in zip(asked, answers, strict=True)
+        ]
+        return Rewarded(np.array(values))
 
-    monkeypatch.setattr("harness.models.reward_model.score", rewards)
+    monkeypatch.setattr(reward_model, "load_reward_model", lambda *_: None)
+    monkeypatch.setattr(CheckpointRewards, "score", rewards)
     return best_of_n(NOWHERE, NOWHERE, CONFIG, seed=0)
 
 
@@ -149,11 +155,13 @@ def test_a_pairwise_model_chooses_whom_most_of_the_others_lose_to(
     wins = np.array([[[0.5, 0.9, 0.4], [0.1, 0.5, 0.27], [0.6, 0.73, 0.5]]])
     seen: list[Any] = []
 
-    def win_probabilities(folder: Path, asked: Any, answers: Any, batch_size: int) -> Any:
+    def rewards(self: Any, asked: Any, answers: Any) -> Rewarded:
         seen.append((asked, answers))
-        return wins[:, : len(answers[0]), : len(answers[0])]
+        k = len(answers[0])
+        return Rewarded(mean_win_probabilities(wins[:, :k, :k]))
 
-    monkeypatch.setattr("harness.models.reward_model.win_probabilities", win_probabilities)
+    monkeypatch.setattr(reward_model, "load_reward_model", lambda *_: None)
+    monkeypatch.setattr(CheckpointRewards, "score", rewards)
     monkeypatch.setattr(cards, "PROMPTS", 1)
     monkeypatch.setattr(cards, "BEST_OF", (1, 2, 3))
     prompt = draw_prompts("best of n", HARD, 0, 1)[0]

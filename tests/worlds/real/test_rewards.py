@@ -1,0 +1,201 @@
+"""Rewards that are functions: found by name, known by plug-in and version, and checked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_checkpoints import write_armo
+
+from harness.errors import HarnessError, UserError
+from harness.extensions import REWARDS, reward
+from harness.registry.profile import Profile
+from harness.runtime import StageContext
+from harness.trainer.steps import annotate_stage
+from harness.worlds.lookup import runtime_of, world_of
+from harness.worlds.needs import Demand
+from harness.worlds.real import rewards
+from harness.worlds.stage_io import read_rewards, write_rows
+
+TALK = [{"role": "user", "content": "one"}]
+
+
+@pytest.fixture(autouse=True)
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewards of these tests, gone afterwards, and models of their own."""
+    monkeypatch.setattr(REWARDS, "_added", {})
+    monkeypatch.setattr(REWARDS, "names", ["math"])
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
+
+    @reward("brevity", version="1")
+    def brevity(prompt: str, answers: list[str]) -> list[float] | None:
+        return None if "secret" in prompt else [-float(len(answer)) for answer in answers]
+
+
+def completions(folder: Path, *prompts: str) -> Path:
+    folder.mkdir()
+    rows = [
+        {"prompt_id": f"p{i}", "prompt": prompt, "sample": j, "completion": text}
+        for i, prompt in enumerate(prompts)
+        for j, text in enumerate(("aa", "b"))
+    ]
+    write_rows(folder / "completions.parquet", rows)
+    return folder
+
+
+def test_a_function_rewards_in_a_stage_and_what_it_cannot_say_is_left_out(
+    tmp_path: Path, paper: Profile
+) -> None:
+    profile = paper.model_copy(
+        update={"reward_models": {**paper.reward_models, "pointwise": "brevity"}}
+    )
+    identity = world_of(profile).reward_model("pointwise")
+    assert identity == f"brevity@{__name__}-1"
+    (tmp_path / "out").mkdir()
+    inputs = {"completions": completions(tmp_path / "in", "one", "a secret", "two")}
+    annotate_stage(StageContext({"reward_model": identity}, inputs, tmp_path / "out", 0))
+    ids, values = read_rewards(tmp_path / "out")
+    assert ids == ["p0", "p2"]
+    np.testing.assert_array_equal(values, [[-2.0, -1.0]] * 2)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == {
+        "reward_model": identity,
+        "format": "function brevity",
+        "weights": "none",
+        "cut": 0,
+        "left_out": 1,
+    }
+    assert "brevity" not in Demand.of_profile(profile).models
+
+
+def test_another_version_or_role_is_refused() -> None:
+    with pytest.raises(HarnessError, match=r"planned with the reward `brevity@.*-0`.*plan the run"):
+        rewards.load(f"brevity@{__name__}-0", "one answer")
+    with pytest.raises(UserError, match="`brevity` scores one answer: give it a pointwise role"):
+        rewards.load(f"brevity@{__name__}-1", "two answers")
+
+
+@pytest.mark.parametrize("found", [[1.0], [1.0, float("nan")], [1.0, 2.0, 3.0]])
+def test_a_function_gives_one_finite_number_for_each_answer(found: list[float]) -> None:
+    @reward("broken", version="1")
+    def broken(prompt: str, answers: list[str]) -> list[float]:
+        return found
+
+    model = runtime_of("broken").rewards(f"broken@{__name__}-1", "one answer", "float32")
+    with pytest.raises(UserError, match=r"`broken` returned .* for 2 answers"):
+        model.score([TALK], [["a", "b"]])
+
+
+def test_what_a_function_raises_is_a_sentence() -> None:
+    @reward("failing", version="1")
+    def failing(prompt: str, answers: list[str]) -> list[float]:
+        raise KeyError("absent")
+
+    with pytest.raises(UserError, match="the reward `failing` fails at a prompt: KeyError"):
+        rewards.load(f"failing@{__name__}-1", "one answer").score([TALK], [["a"]])
+
+
+def test_turns_before_are_told_with_who_speaks() -> None:
+    seen: list[str] = []
+
+    @reward("seeing", version="1")
+    def seeing(prompt: str, answers: list[str]) -> list[float]:
+        seen.append(prompt)
+        return [0.0]
+
+    talk = [*TALK, {"role": "assistant", "content": "two"}, {"role": "user", "content": "three"}]
+    rewards.load(f"seeing@{__name__}-1", "one answer").score([TALK, talk], [["a"], ["b"]])
+    assert seen == ["one", "User: one\n\nAssistant: two\n\nUser: three"]
+
+
+def test_a_model_with_a_head_of_one_s_own_is_part_of_the_identity(
+    tmp_path: Path, paper: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_armo(tmp_path / "models" / "me" / "heads")
+
+    @reward("heads", version="2", model="me/heads")
+    class Heads:
+        def __init__(self, folder: Path, device: str) -> None:
+            self.width = json.loads((folder / "config.json").read_text())["hidden_size"]
+
+        def __call__(self, prompt: str, answers: list[str]) -> list[float]:
+            return [float(self.width)] * len(answers)
+
+    identity = rewards.identity_of("heads")
+    assert identity.startswith(f"heads@{__name__}-2:me/heads@files-")
+    assert rewards.models_behind("heads") == ["me/heads"]
+    assert rewards.models_behind(identity) == [identity.partition(":")[2]]
+    assert rewards.models_behind("owner/name") == ["owner/name"]
+    width = json.loads((folder / "config.json").read_text())["hidden_size"]
+    assert rewards.load(identity, "one answer").score([TALK], [["a"]]).values.tolist() == [[width]]
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A server that rewards each text by its length."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            reply = json.dumps({"data": [len(text) for text in body["input"]]}).encode()
+            self.send_response(200 if self.path == "/pooling" else 404)
+            self.send_header("Content-Length", str(len(reply)))
+            self.end_headers()
+            self.wfile.write(reply)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    httpd = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{httpd.server_port}"
+    httpd.shutdown()
+    httpd.server_close()
+
+
+def test_a_server_is_asked_where_the_environment_says(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @reward("served", version="1", asks=True)
+    def served(prompt: str, answers: list[str], post: Any) -> list[float]:
+        path = "/pooling" if prompt == "one" else "/nothing"
+        return [float(n) for n in post(path, {"input": answers})["data"]]
+
+    model = rewards.load(f"served@{__name__}-1", "one answer")
+    with pytest.raises(UserError, match="name the address in HARNESS_REWARD_URL"):
+        model.score([TALK], [["a"]])
+    monkeypatch.setenv("HARNESS_REWARD_URL", server)
+    assert model.score([TALK], [["a", "bbb"]]).values.tolist() == [[1.0, 3.0]]
+    with pytest.raises(HarnessError, match="HARNESS_REWARD_URL gave no reward"):
+        model.score([[{"role": "user", "content": "two"}]], [["a"]])
+
+
+def test_checkable_prompts_need_no_reward_model_at_all(tmp_path: Path, paper: Profile) -> None:
+    """The pool is the package's own, and the reward `math` answers for each of its prompts."""
+    pytest.importorskip("math_verify")
+    source = paper.prompts.model_copy(
+        update={"source": "checkable", "revision": None, "splits": (), "available": 2}
+    )
+    profile = paper.model_copy(
+        update={"x": 10, "prompts": source, "reward_models": {"pointwise": "math"}}
+    )
+    world = world_of(profile)
+    settings = {**world.prompts(), "seed": 0, "first": 0, "count": 10}
+    human = runtime_of(str(settings["source"])).human_prompts(settings)
+    asked = [human.pool[i] for i in human.positions]
+    assert len(set(asked)) == 10
+    model = runtime_of("math@1").rewards(world.reward_model("pointwise"), "one answer", "float32")
+    from harness.models.checkable import right_answer
+
+    answers = [[f"\\boxed{{{right_answer(text)}}}", "\\boxed{12345}"] for text in asked]
+    found = model.score([[{"role": "user", "content": text}] for text in asked], answers)
+    assert found.values.tolist() == [[1.0, 0.0]] * 10
+    evolved = [{"role": "user", "content": "Why is the sky blue?"}]
+    assert model.score([evolved], [["a", "b"]]).left_out.tolist() == [True]
