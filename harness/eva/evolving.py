@@ -217,7 +217,7 @@ class NoReplyError(Exception):
 
 @dataclass(frozen=True)
 class OwnCreator:
-    """Rewrites by a method of the user's own (a `Creator`), under a world's rules.
+    """Rewrites by a method of the user's own (a `Rewriter`), under a world's rules.
 
     `write` has a model reply; None where the method asks none.
     """

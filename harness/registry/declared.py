@@ -454,11 +454,7 @@ def trains_online(table: Table) -> bool:
 
 
 def members(group: str, tables: Mapping[str, Table]) -> list[Table]:
-    """Return the tables of a group, in their order.
-
-    Raises:
-        KeyError: there is no such group.
-    """
+    """Return the tables of a group, in their order."""
     if group not in GROUPS:
         raise KeyError(group)
     return [table for table in tables.values() if group == "all" or not trains_online(table)]

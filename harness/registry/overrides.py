@@ -22,11 +22,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def settings_of(texts: Iterable[str], parts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return `part.path=value` texts as nested settings, by their part; values are YAML.
-
-    Raises:
-        UserError: A text has no `=`, names no part, is given twice, or its value is no YAML.
-    """
+    """Return `part.path=value` texts as nested settings, by their part; values are YAML."""
     found: dict[str, Any] = {}
     for text in texts:
         path, equals, value = text.partition("=")
@@ -47,11 +43,7 @@ def settings_of(texts: Iterable[str], parts: Sequence[str]) -> dict[str, dict[st
 def overridden(
     model: type[Model], data: Mapping[str, Any], settings: Mapping[str, Any], part: str
 ) -> Model:
-    """Return what data declare with some settings laid over them; `part` is what they are of.
-
-    Raises:
-        UserError: There is no such setting, or its value is wrong.
-    """
+    """Return what data declare with some settings laid over them; `part` is what they are of."""
     known = {*paths_of(model), *flattened(model.model_validate(data).model_dump(by_alias=True))}
     for path in flattened(settings):
         if path not in known and not any(name.startswith(f"{path}.") for name in known):

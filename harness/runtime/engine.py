@@ -73,11 +73,7 @@ class EngineOptions(BaseModel):
     sbatch: str | None = None
 
     def check(self) -> None:
-        """Refuse what does not go together.
-
-        Raises:
-            UserError: An option is of another engine.
-        """
+        """Refuse what does not go together."""
         for option, given, engine in (
             ("--ray-address", self.ray_address, "ray"),
             ("--sbatch", self.sbatch, "slurm"),
@@ -89,21 +85,13 @@ class EngineOptions(BaseModel):
         _ = self.arguments
 
     def make(self, store: Store, functions: dict[str, str], log_dir: Path, **more: Any) -> Engine:
-        """Return the engine; the arguments are those of `Engine`.
-
-        Raises:
-            UserError: As `check`; or a number is wrong.
-        """
+        """Return the engine; the arguments are those of `Engine`."""
         self.check()
         return Engine(store, functions, log_dir, where=self, **more)
 
     @property
     def arguments(self) -> list[str]:
-        """The arguments for `sbatch`.
-
-        Raises:
-            UserError: No shell reads them.
-        """
+        """The arguments for `sbatch`."""
         try:
             return shlex.split(self.sbatch or "")
         except ValueError as error:
@@ -211,11 +199,7 @@ class Engine:
         self._on_event = take
 
     def crew(self) -> Crew:
-        """Return who computes the stages of a run, none of them at work yet.
-
-        Raises:
-            UserError: The engine cannot be had here.
-        """
+        """Return who computes the stages of a run, none of them at work yet."""
         if self._where.engine == "local":
             environment = worker_environment(self.threads)
             jobs = self.jobs or available_cores()

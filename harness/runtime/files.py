@@ -138,21 +138,13 @@ def seal_files(folder: Path) -> dict[str, FileEntry]:
 
 
 def sha256_of(path: Path | str) -> str:
-    """Return the sha256 of a file as 64 hexadecimal digits.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return the sha256 of a file as 64 hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees all of it, or what was there before; make its folder.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a file so that a reader sees all of it, or what was there before; make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Containers that share a folder have the same process numbers.
     draft = path.with_name(f".{uuid.uuid4().hex}.part")

@@ -357,9 +357,6 @@ def scratch(parent: Path, name: str) -> Iterator[Path]:
     """Yield a new empty folder that is removed at the end, unless it was renamed away.
 
     Its name begins with `name`, for people who look.
-
-    Raises:
-        StoreError: The file system has no locks.
     """
     folder = parent / f"{name}-{uuid.uuid4().hex[:12]}"
     with hold(_lock_of(folder)):
@@ -407,9 +404,6 @@ def held(folder: Path) -> Iterator[Path]:
     """Yield the folder, created where absent, once no other process works in it.
 
     A process that holds it already, be it by its store's claim to the stage, holds it on.
-
-    Raises:
-        StoreError: The file system has no locks.
     """
     with hold(lock_of(folder), again=True):
         folder.mkdir(parents=True, exist_ok=True)

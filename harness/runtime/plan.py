@@ -61,11 +61,7 @@ class Plan:
         return tuple(stage for stage in self.stages if states[stage.fingerprint] != "done")
 
     def reclaim(self, store: Store) -> None:
-        """Forget what is done without the files that a stage to be computed needs.
-
-        Raises:
-            StoreError: The store cannot be read or written.
-        """
+        """Forget what is done without the files that a stage to be computed needs."""
         for stage in reversed(self.stages):
             if store.status(stage.fingerprint) == "done":
                 continue

@@ -105,11 +105,7 @@ class Crew(ABC):
 
     @abstractmethod
     def give(self, stage: Stage) -> None:
-        """Have a stage computed; there must be room.
-
-        Raises:
-            StoreError: The disk is full, or a folder may not be written.
-        """
+        """Have a stage computed; there must be room."""
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:

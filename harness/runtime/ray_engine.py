@@ -153,11 +153,7 @@ class RayCrew(Crew):
         _disconnect(self._own)
 
     def _check_nodes(self) -> None:
-        """Ask each node whether it can compute for us.
-
-        Raises:
-            UserError: One cannot.
-        """
+        """Ask each node whether it can compute for us."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -179,11 +175,7 @@ class RayCrew(Crew):
 
 
 def _connect(address: str | None, cpus: int) -> bool:
-    """Connect to a cluster, or start one here; return False where this process has one already.
-
-    Raises:
-        UserError: It cannot be reached or started.
-    """
+    """Connect to a cluster, or start one here; return False where this process has one already."""
     for name, value in {**QUIET, **({} if address else _ON_LOOPBACK)}.items():
         os.environ.setdefault(name, value)
     import ray
@@ -210,11 +202,7 @@ def _connect(address: str | None, cpus: int) -> bool:
 
 
 def _reach(address: str) -> None:
-    """Try to reach an address, for which Ray itself takes a minute.
-
-    Raises:
-        OSError: Nobody answers there.
-    """
+    """Try to reach an address, for which Ray itself takes a minute."""
     name, _, port = address.rpartition("/")[2].rpartition(":")
     if name and port.isdigit():
         socket.create_connection((name, int(port)), timeout=_REACH_S).close()

@@ -252,11 +252,7 @@ class SlurmCrew(Crew):
 
 
 def _quoted(option: str) -> str:
-    """Return an argument as `sbatch` reads it in a script, where a `#SBATCH` line is one line.
-
-    Raises:
-        UserError: It has a line break: what follows would be a command of the script.
-    """
+    """Return an argument as `sbatch` reads it in a script, where a `#SBATCH` line is one line."""
     if "\n" in option:
         raise UserError(
             f"a batch script of Slurm cannot hold the line break in `{in_a_line(option)}`: choose "

@@ -115,9 +115,6 @@ class StageRecord:
     """A stage with its inputs as fingerprints: what a manifest and a worker need; see `Stage`.
 
     The settings are a private copy, not to be modified.
-
-    Raises:
-        FingerprintError: A setting has no deterministic JSON form.
     """
 
     kind: str
@@ -160,9 +157,6 @@ class Stage:
     Its version is bumped by a person when the meaning of the code changes. Settings are all that
     changes the numbers: no paths, hosts or devices. The label is for people ("seed 0 · dpo-h1 ·
     train 1") and is not part of its identity.
-
-    Raises:
-        FingerprintError: A setting has no deterministic JSON form.
     """
 
     kind: str

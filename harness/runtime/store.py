@@ -59,7 +59,11 @@ _OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 
 
 class Store:
-    """The stage outputs under one folder; nothing is created before something is written."""
+    """The stage outputs under one folder; nothing is created before something is written.
+
+    Whatever is asked, a `StoreError` says what cannot be had: a stage that is not done, an entry or
+    a record that is not what was written, a disk that is full.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -70,9 +74,6 @@ class Store:
         """Return whether a stage is done, has failed the last time, or is missing.
 
         A done entry has a whole manifest; its files are verified when it is opened.
-
-        Raises:
-            StoreError: There is an entry, and it is broken.
         """
         if self.find(fingerprint) is not None:
             return "done"
@@ -80,20 +81,12 @@ class Store:
         return "failed" if failed else "missing"
 
     def path(self, fingerprint: str) -> Path:
-        """Return the folder of a done stage without verifying its files.
-
-        Raises:
-            StoreError: The stage is not done, or its manifest is broken.
-        """
+        """Return the folder of a done stage without verifying its files."""
         self.manifest(fingerprint)
         return self._entry(fingerprint)
 
     def manifest(self, fingerprint: str) -> Manifest:
-        """Return the manifest of a done stage.
-
-        Raises:
-            StoreError: The stage is not done, or its manifest is broken.
-        """
+        """Return the manifest of a done stage."""
         manifest = self.find(fingerprint)
         if manifest is None:
             raise StoreError(
@@ -105,9 +98,6 @@ class Store:
         """Return the folder of a done stage, its files verified.
 
         With `whole` all of them must be there, else those need not be that were released.
-
-        Raises:
-            StoreError: The stage is not done, or a file is not what was written.
         """
         self.verify(fingerprint)
         if whole and self.released(fingerprint):
@@ -122,9 +112,6 @@ class Store:
 
         A file that the stage did not write is not there. The stage's other files are not read:
         those who want a summary should not wait for the weights beside it.
-
-        Raises:
-            StoreError: The stage is not done, or the file is not what was written.
         """
         manifest = self.manifest(fingerprint)
         path = self._entry(fingerprint) / name
@@ -139,12 +126,7 @@ class Store:
         return path
 
     def verify(self, fingerprint: str) -> None:
-        """Check a done stage's manifest and files; a file is read once per process.
-
-        Raises:
-            StoreError: The stage is not done, or a file is not what was written, or was not
-                written at all; the message names the first such file.
-        """
+        """Check a done stage's manifest and files; a file is read once per process."""
         manifest = self.manifest(fingerprint)
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             released = self.released(fingerprint)
@@ -154,11 +136,7 @@ class Store:
             raise self._broken(fingerprint, fault, _title(manifest))
 
     def check(self) -> list[str]:
-        """Verify every entry and every failure record; return the fingerprints of the entries.
-
-        Raises:
-            StoreError: Something is not what was written; the message names all that is not.
-        """
+        """Verify every entry and every failure record; return the fingerprints of the entries."""
         held = self.fingerprints()
         with explained("reading the store", self.root):
             failed = sorted(path.stem for path in self.root.glob("failures/*"))
@@ -177,31 +155,19 @@ class Store:
         return held
 
     def progress(self, fingerprint: str) -> list[CurvePoint]:
-        """Return the points a done stage reported while it ran, in order.
-
-        Raises:
-            StoreError: The stage is not done, or a file is not what was written.
-        """
+        """Return the points a done stage reported while it ran, in order."""
         path = self.file(fingerprint, PROGRESS)
         if not path.exists():  # it reported none
             return []
         return [point_of(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def stages(self) -> Iterator[Manifest]:
-        """Yield the manifests of all done stages, in the order of their fingerprints.
-
-        Raises:
-            StoreError: An entry is broken, or something else lies among the entries.
-        """
+        """Yield the manifests of all done stages, in the order of their fingerprints."""
         for fingerprint in self.fingerprints():
             yield self.manifest(fingerprint)
 
     def fingerprints(self) -> list[str]:
-        """Return the fingerprints of all done stages, sorted.
-
-        Raises:
-            StoreError: Something else lies among the entries.
-        """
+        """Return the fingerprints of all done stages, sorted."""
         return list(self._entries())
 
     @contextmanager
@@ -229,9 +195,6 @@ class Store:
 
         The stage is claimed meanwhile, after waiting for whoever else works on it. Provenance is
         collected where it is not given.
-
-        Raises:
-            StoreError: The disk is full, or the store's folder may not be written.
         """
         record = stage.record if isinstance(stage, Stage) else stage
         name = record.fingerprint[:12]
@@ -274,9 +237,6 @@ class Store:
 
         Nothing is kept where another process has finished the stage since, or works on it: what
         it comes to there is what counts.
-
-        Raises:
-            StoreError: The disk is full, or the store's folder may not be written.
         """
         record = stage.record if isinstance(stage, Stage) else stage
         failure: FailureRecord = {
@@ -300,11 +260,7 @@ class Store:
             os.replace(folder / path.name, path)
 
     def failure(self, fingerprint: str) -> FailureRecord | None:
-        """Return why a stage failed the last time it ran; None where it did not, or is done.
-
-        Raises:
-            StoreError: The record is broken.
-        """
+        """Return why a stage failed the last time it ran; None where it did not, or is done."""
         return None if self._is_whole(fingerprint) else self._recorded_failure(fingerprint)
 
     def _recorded_failure(self, fingerprint: str) -> FailureRecord | None:
@@ -336,11 +292,7 @@ class Store:
             self.clear_failure(fingerprint)
 
     def released(self, fingerprint: str) -> frozenset[str]:
-        """Return the files of a done stage that were dropped, by their names in its manifest.
-
-        Raises:
-            StoreError: The record of it is broken.
-        """
+        """Return the files of a done stage that were dropped, by their names in its manifest."""
         if not os.path.exists(f"{self.root}/released/{fingerprint}.json"):
             return frozenset()
         path = self._released_path(fingerprint)
@@ -354,11 +306,7 @@ class Store:
                 ) from error
 
     def release(self, fingerprint: str, names: Iterable[str]) -> None:
-        """Drop files of a done stage that nothing reads any more; the others stay as they are.
-
-        Raises:
-            StoreError: The stage is not done, or the store's folder may not be written.
-        """
+        """Drop files of a done stage that nothing reads any more; the others stay as they are."""
         kept = self.manifest(fingerprint)["files"]
         dropped = sorted(self.released(fingerprint) | (set(names) & kept.keys()))
         with (
@@ -393,11 +341,7 @@ class Store:
         return self.root / "failures" / f"{fingerprint}.json"
 
     def _entries(self) -> Iterator[str]:
-        """Yield the names of all entries' folders, the fingerprints, in order.
-
-        Raises:
-            StoreError: Something lies among them that is no entry.
-        """
+        """Yield the names of all entries' folders, the fingerprints, in order."""
         with explained("reading the store", self.root):
             stages = f"{self.root}/stages"
             for start in sorted(os.listdir(stages)) if os.path.isdir(stages) else ():
@@ -410,11 +354,7 @@ class Store:
                     yield name
 
     def find(self, fingerprint: str) -> Manifest | None:
-        """Return an entry's manifest, None where there is no entry; read once per change.
-
-        Raises:
-            StoreError: There is an entry, and its manifest is broken.
-        """
+        """Return an entry's manifest, None where there is no entry; read once per change."""
         # Asked of every stage of a plan, several times: the path is a text while it can be one.
         entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
         known = self._manifests.get(fingerprint)

@@ -174,7 +174,7 @@ scoring included), optimiser steps, calls of the creator."""
 
 
 class StreamSource:
-    """Prompts from the stream, rewards from the reward models (a `PromptSource`).
+    """Prompts from the stream, rewards from the reward models (`StepPrompts`).
 
     `trained` has what was trained on in this segment, one row a prompt, and `costs` what the run
     has cost since it began, by the names in `COSTS`.
