@@ -23,14 +23,12 @@ from harness.extensions import load_plugins
 from harness.project import PACKAGE, declaration_dirs, project_root
 from harness.registry.claims import claim_problems
 from harness.registry.documents import (
-    MOST_PROBLEMS,
     Document,
     Loc,
     Problem,
     RegistryError,
     at_least_one,
     explain,
-    few,
     find,
     nearest,
     read_declared,
@@ -71,7 +69,7 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
             *_repeated(document, "rows", [row.id for row in table.rows]),
         ]
         # Where a name means two things, whatever else could be said follows from that.
-        problems += few(repeated or _references(document, table))
+        problems += repeated or _references(document, table)
         if not repeated:
             declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
@@ -166,8 +164,6 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
                 recipe = table.recipe_of(row, column)
             except ValidationError as error:
                 problems += explain(error, Recipe, document, places)
-                if len(problems) > MOST_PROBLEMS:
-                    return cells
                 whole = False
                 continue
             if row.kind == "prompts" and (recipe.is_base or recipe.is_online):
@@ -182,7 +178,7 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
             used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]
                      for leaf in matters}  # fmt: skip
     if whole:
-        problems += few(_unused(document, table, used))
+        problems += _unused(document, table, used)
     return cells
 
 
@@ -308,7 +304,7 @@ class Deviations(Strict):
 
 def deviations(path: Path | None = None) -> Deviations:
     found, document = read_declared(path or project_root() / FILE, Deviations, "deviations")
-    problems = few(_problems(document, found))
+    problems = list(_problems(document, found))
     if problems:
         raise RegistryError(problems)
     return found

@@ -9,13 +9,11 @@ over all files and raised together, as a `RegistryError`.
 from __future__ import annotations
 
 import difflib
-import itertools
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -90,12 +88,6 @@ def parse_yaml(text: str) -> Any:
 def read_text(path: Path) -> str:
     try:
         raw = read_plain(path, MOST_BYTES + 1)
-    except IsADirectoryError as error:
-        raise YamlFault(1, "cannot be read: it is a folder") from error
-    except FileNotFoundError as error:
-        link = path.is_symlink()
-        why = "it is a link that leads nowhere" if link else "there is no such file"
-        raise YamlFault(1, f"cannot be read: {why}") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise YamlFault(1, f"cannot be read: {why}") from error
@@ -218,9 +210,6 @@ def as_yaml(data: Any) -> str:
 Declared = TypeVar("Declared", bound=BaseModel)
 Found = TypeVar("Found")
 
-MOST_PROBLEMS = 50
-"""Problems that one check of one file explains; it looks for no more of them."""
-
 
 @dataclass(frozen=True, order=True)
 class Problem:
@@ -294,21 +283,11 @@ def yaml_files(folder: Path) -> list[Path]:
     """Return what is named as a YAML file under a folder, at any depth, in order of the paths.
 
     What is no file (a folder, a link that leads nowhere) is among them: reading it is a problem,
-    passing over it would be a silence. Only the links by which Emacs marks what it has open
-    (`.#name`) are left out.
+    passing over it would be a silence. Only hidden ones are left out, such as Emacs' marks.
     """
-
-    def refuse(error: OSError) -> NoReturn:
-        place = display_path(Path(error.filename))
-        raise RegistryError([Problem(place, 1, f"cannot be read: {error.strerror}")]) from error
-
-    found = [
-        Path(parent, name)
-        for parent, folders, files in os.walk(folder, onerror=refuse)
-        for name in folders + files
-        if name.lower().endswith((".yaml", ".yml")) and not name.startswith(".#")
-    ]
-    return sorted(found)
+    found = folder.rglob("*.[yY]*")
+    endings = (".yaml", ".yml")
+    return sorted(p for p in found if p.suffix.lower() in endings and not p.name.startswith("."))
 
 
 def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[Path]:
@@ -417,25 +396,14 @@ def explain(
     its own place was written.
     """
     problems = []
-    for item in error.errors(include_url=False)[: MOST_PROBLEMS + 1]:
+    for item in error.errors(include_url=False):
         loc = tuple(item["loc"])
         places = [(*prefix, *loc) for prefix in prefixes]
         # A check on the whole, or a missing key, was written nowhere: it belongs to the first.
         written = [p for p in places if p in document.lines] if loc else []
         place = written[0] if written else places[0]
         problems.append(document.wrong(place, _message(item, model, loc)))
-    return few(problems)
-
-
-def few(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the first problems that a check finds, and that there are more where there are.
-
-    Looking for the nearest right name takes time; a file with a thousand mistakes has one mistake.
-    """
-    found = list(itertools.islice(problems, MOST_PROBLEMS + 1))
-    if len(found) > MOST_PROBLEMS:
-        found[-1] = Problem(found[-1].file, found[-1].line, "here and below are more problems")
-    return found
+    return problems
 
 
 _FORMS: Final[Mapping[tuple[str, ...], str]] = {

@@ -280,7 +280,7 @@ def load_figures(
         figures.append(figure)
         problems += documents.misnamed(document, "id", figure)
         if tables is not None:
-            problems += documents.few(reference_problems(document, figure, tables))
+            problems += reference_problems(document, figure, tables)
     if problems:
         raise documents.RegistryError(problems)
     return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}

@@ -376,35 +376,6 @@ class Recipe(Strict):
         """Return whether the chosen answers of an iteration, counted from 1, are rewritten."""
         return self.rewriter and self.chain[iteration - 1] == "eva"
 
-    def prefix(self, iterations: int) -> Recipe:
-        """Return the recipe of the first iterations of an offline chain.
-
-        There are from 0 (the base model) to all of them.
-
-        Raises:
-            ValueError: The recipe is online, or its chain is shorter.
-        """
-        if self.is_online or not 0 <= iterations <= len(self.chain):
-            raise ValueError(f"there are no first {iterations} iterations in {self.canonical()}")
-        if iterations == 0:
-            return Recipe()
-        if iterations == len(self.chain):
-            return self
-        chain = self.chain[:iterations]
-        late = self.reward_model_from <= iterations
-        return Recipe.model_validate(
-            self.model_dump()
-            | {
-                "chain": chain,
-                # Only the last iteration of a recipe is trained from scratch.
-                "train": "incremental",
-                "rewriter": self.rewriter and "eva" in chain,
-                "step_matched": self.step_matched and "select" in chain,
-                "reward_model": self.reward_model_at(iterations),
-                "reward_model_from": self.reward_model_from if late else 1,
-            }
-        )
-
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter, as JSON data; equal exactly for the same run."""
         if self.algorithm is None:
@@ -491,10 +462,6 @@ def merge(defaults: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str,
     return merged
 
 
-def asks_for_base(settings: Mapping[str, Any]) -> bool:
-    return "algorithm" in settings and settings["algorithm"] is None
-
-
 def layered(
     defaults: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -503,7 +470,7 @@ def layered(
     A row with `algorithm: null` is the base model; it takes nothing from table or column, since
     there is nothing left to set.
     """
-    if asks_for_base(row):
+    if row.get("algorithm", "") is None:
         return dict(row)
     return merge(merge(defaults, row), column)
 

@@ -21,7 +21,6 @@ from harness.registry.documents import (
     RegistryError,
     at_least_one,
     explain,
-    few,
     find,
     nearest,
     read_declared,
@@ -335,7 +334,7 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
     searched = FOLDER if folder is None else folder
     files = at_least_one(yaml_files(searched), [searched], "sweep")
     for document, sweep in read_files(files, Sweep, problems, "a sweep"):
-        problems += few(_wrong(sweep, document))
+        problems += _wrong(sweep, document)
         sweeps[sweep.name] = sweep
     if problems:
         raise RegistryError(problems)
@@ -353,7 +352,7 @@ def named_sweep(name: str) -> Sweep:
     if path is None:
         return find("sweep", load_sweeps(), name)
     sweep, document = read_declared(path, Sweep, "a sweep")
-    if problems := few(_wrong(sweep, document)):
+    if problems := list(_wrong(sweep, document)):
         raise RegistryError(problems)
     return sweep
 

@@ -200,19 +200,6 @@ def test_paper_gain_is_taken_at_the_printed_precision(tables: dict[str, Table]) 
     assert table.paper_gain(table.row("dpo-1"), table.column("ah_wr")) is None
 
 
-def test_rows_with_another_reward_model_start_from_the_first_row(tables: dict[str, Table]) -> None:
-    for name, row, first in (
-        ("table10", "eva-skywork27b", "dpo-1"),
-        ("table11", "eva-pairrm8b", "sppo-1"),
-        ("table16", "eva-rewriter", "dpo-1"),
-        ("table6", "eva-scratch", "dpo-1"),
-    ):
-        table = tables[name]
-        column = table.columns[0]
-        start = table.recipe_of(table.row(row), column).prefix(1)
-        assert start.canonical() == table.recipe_of(table.row(first), column).canonical()
-
-
 def test_online_children_are_independent_and_table13_is_plain_dpo(tables: dict[str, Table]) -> None:
     for name in ("table1", "table8"):
         for row in tables[name].rows:

@@ -65,17 +65,6 @@ def test_a_chain_of_human_prompts_is_the_same_run_whatever_the_creator(
     assert Recipe.model_validate(human).canonical() == Recipe.model_validate(other).canonical()
 
 
-@given(offline, st.data())
-def test_prefixes_compose(settings: dict[str, Any], data: st.DataObject) -> None:
-    recipe = Recipe.model_validate(settings)
-    longer = data.draw(st.integers(0, len(recipe.chain)))
-    shorter = data.draw(st.integers(0, longer))
-    direct, in_steps = recipe.prefix(shorter), recipe.prefix(longer).prefix(shorter)
-    assert direct.canonical() == in_steps.canonical()
-    assert direct.chain == recipe.chain[:shorter]
-    assert recipe.prefix(0) == Recipe()
-
-
 def test_selecting_ignores_how_prompts_would_evolve() -> None:
     base = {"algorithm": "dpo", "chain": ["human", "select"]}
     evolving = {"method": "self_instruct", "evolutions": 9, "evolved_share": 0.1}
@@ -129,13 +118,6 @@ def test_online_the_oracle_is_named_only_where_it_chooses(online: dict[str, Any]
     assert other == plain | {"online": plain["online"] | online}
 
 
-def test_the_first_iterations_of_a_step_matched_recipe_are_plain() -> None:
-    matched = Recipe.model_validate(
-        {"algorithm": "dpo", "chain": ["human", "select"], "step_matched": True}
-    )
-    assert matched.prefix(1) == Recipe.model_validate({"algorithm": "dpo", "chain": ["human"]})
-
-
 def test_an_iteration_on_the_same_prompts_scores_none_of_them() -> None:
     recipe = Recipe.model_validate({"algorithm": "dpo", "chain": ["human", "same", "eva"]})
     assert recipe.canonical()["informativeness_reward_model"] == ["pointwise"]
@@ -173,8 +155,6 @@ def test_a_large_reward_model_can_start_with_the_second_iteration() -> None:
     roles = [recipe.reward_model_at(i) for i in (1, 2, 3)]
     assert roles == ["pointwise", "pointwise_large", "pointwise_large"]
     assert recipe.informativeness_reward_model_at(2) == "pointwise_large"
-    assert recipe.prefix(1).reward_model == "pointwise"
-    assert recipe.prefix(2).reward_model == "pointwise_large"
 
 
 def test_sppo_weights_prompts_by_the_pointwise_rewards() -> None:
@@ -184,12 +164,11 @@ def test_sppo_weights_prompts_by_the_pointwise_rewards() -> None:
     assert recipe.informativeness_reward_model_at(2) == "pointwise"
 
 
-def test_only_eva_iterations_are_rewritten_and_only_the_last_starts_over() -> None:
+def test_only_eva_iterations_are_rewritten() -> None:
     recipe = Recipe.model_validate(
         {"algorithm": "dpo", "chain": ["human", "eva"], "rewriter": True, "train": "scratch"}
     )
     assert [recipe.rewriter_at(i) for i in (1, 2)] == [False, True]
-    assert recipe.prefix(1) == Recipe.model_validate({"algorithm": "dpo", "chain": ["human"]})
 
 
 def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:

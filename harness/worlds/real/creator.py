@@ -190,9 +190,7 @@ def read_templates(path: Path) -> dict[str, Scheme]:
         RegistryError: Anything is wrong in it; it carries every problem found.
     """
     file, document = documents.read_declared(path, _File, "`version` and `schemes`")
-    problems = documents.few(
-        p for name, s in file.schemes.items() for p in _problems(document, name, s)
-    )
+    problems = [p for name, s in file.schemes.items() for p in _problems(document, name, s)]
     if problems:
         raise documents.RegistryError(problems)
     return {name: scheme.composed(name) for name, scheme in file.schemes.items()}
