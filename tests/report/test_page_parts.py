@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from copy import deepcopy
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_page import RUN, write_judgments, write_lineage, write_training
+from page_reader import Page
+from toy_page import RUN, contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
 
 from harness.project import results_dir
@@ -20,8 +22,8 @@ from harness.report.answer import finding
 from harness.report.model import Cell
 from harness.report.page.contents import from_results, published_pictures
 from harness.report.page.drawing import Axis, axis_of, budget, draw
-from harness.report.page.examples import judged_answers, offline_lineages
-from harness.report.page.page import margins, ticked_parts, visible
+from harness.report.page.examples import Examples, judged_answers, offline_lineages
+from harness.report.page.page import as_html, margins, ticked_parts, visible
 from harness.report.rows import Reader, creator_stages, row_costs
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
@@ -429,3 +431,24 @@ def test_a_table_without_online_rows_has_no_such_plot() -> None:
         [load_tables()["table4"]], load_profiles()["micro"], results_dir()
     ).reports
     assert budget(report) is None
+
+
+def test_a_page_of_one_table_browses_every_row_and_seed(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1])
+    contents = contents_of(runs, store)
+    for seed in runs.seeds:
+        write_lineage(store, runs, seed=seed)
+    for seed in runs.seeds:
+        write_training(store, runs, seed=seed)
+    found = Examples(tuple(offline_lineages(runs, store, every=True)))
+    html = as_html(replace(contents, examples=found))
+    page = Page(html)
+    articles = [named for named in page.all("article") if named.get("class") == "lineage"]
+    assert {(named["data-row"], named["data-seed"]) for named in articles} == {
+        ("eva-a_min", "0"), ("eva-a_min", "1"),
+    }  # fmt: skip
+    browser = html.partition('id="browse"')[2].partition("</fieldset>")[0]
+    assert browser.count("<option>eva-a_min</option>") == 2
+    assert "<option>0</option><option>1</option>" in browser
+    first = offline_lineages(runs, store)
+    assert {lineage.seed for lineage in first} == {"0"}

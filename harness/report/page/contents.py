@@ -157,9 +157,11 @@ def from_store(
         ]
         trace_store(runs, store, traces)
     drawn = _drawn_figures(figures, shown, profile, store)
+    # A page of one table, made by itself, has room for what every row and seed did.
+    every = len(planned) == 1 and known is None
     found = Examples(
-        _first(samples.offline_lineages(runs, store) for runs in planned),
-        _first(samples.online_lineage(runs, store) for runs in planned),
+        _first(samples.offline_lineages(runs, store, every=every) for runs in planned),
+        _first(samples.online_lineages(runs, store, every=every) for runs in planned),
         _first(samples.judged_answers(runs, store, online=False) for runs in planned)
         or _first(samples.judged_answers(runs, store, online=True) for runs in planned),
     )

@@ -2,14 +2,16 @@
 
 Which prompts are shown is fixed before anything is looked at, so that none is picked for what it
 says. The run is the left row of a table's primary claim, or else the table's first row that
-evolves prompts, at the first seed; only runs of which every stage needed is done are considered.
+evolves prompts, at the first seed; a page of one table from a store has those of every such row and
+seed. Only runs of which every stage needed is done are considered.
 The rules below say which of its prompts and answers are shown; they are printed beside them.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,12 +31,10 @@ FILE = "examples.json"
 Rows = list[dict[str, Any]]
 
 OFFLINE_RULE = (
-    "The first, the middle and the last prompt in the order in which the creator drew them, from "
-    "the first seed."
+    "The first, the middle and the last prompt in the order in which the creator drew them."
 )
 ONLINE_RULE = (
-    "The last evolved prompt that the run was trained on, from the first seed, followed back to "
-    "its human prompt."
+    "The last evolved prompt that the run was trained on, followed back to its human prompt."
 )
 
 JUDGED_RULE = (
@@ -77,6 +77,11 @@ class Lineage:
     reward_model: str
     steps: tuple[Step, ...]
     stages: tuple[str, ...]
+
+    @property
+    def seed(self) -> str:
+        """The seed of its run."""
+        return self.run.rpartition("/seed")[2]
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ def examples_of(table_runs: TableRuns, store: Store) -> Examples:
     judged = judged_answers(table_runs, store, online=False)
     return Examples(
         tuple(offline_lineages(table_runs, store)),
-        tuple(online_lineage(table_runs, store)),
+        tuple(online_lineages(table_runs, store)),
         tuple(judged or judged_answers(table_runs, store, online=True)),
     )
 
@@ -162,20 +167,29 @@ def read_examples(path: Path) -> Examples | None:
         raise HarnessError(f"{path} has another form; publish the table again") from error
 
 
-def _shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
-    """Return the row and the run of a table that examples are taken from.
+def _shown_runs(
+    table_runs: TableRuns, store: Store, *, online: bool, every: bool = False
+) -> Iterator[tuple[str, Run]]:
+    """Yield the rows and the runs of a table that examples are taken from, each run once.
 
-    None where no row that evolves prompts is whole.
+    They are of the first seed, or of all; no row that evolves prompts may be whole.
     """
     left, _ = table_runs.table.main_place
-    for row in sorted(table_runs.rows, key=lambda row: row.id != left):
-        for column in table_runs.table.columns:
-            run = table_runs.runs[row.run_id(column), table_runs.seeds[0]]
-            if run.recipe.is_online != online or not _evolves(run):
+    rows, shown = sorted(table_runs.rows, key=lambda row: row.id != left), set()
+    for seed in table_runs.seeds if every else table_runs.seeds[:1]:
+        for row, column in itertools.product(rows, table_runs.table.columns):
+            run = table_runs.runs[row.run_id(column), seed]
+            known = (run.run_id, seed) in shown
+            if known or run.recipe.is_online != online or not _evolves(run):
                 continue
-            if all(store.status(s.fingerprint) == "done" for s in made_by(run)):
-                return row.id, run
-    return None
+            if all(store.status(stage.fingerprint) == "done" for stage in made_by(run)):
+                shown.add((run.run_id, seed))
+                yield row.id, run
+
+
+def _shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
+    """Return the first of them, None where there is none."""
+    return next(_shown_runs(table_runs, store, online=online), None)
 
 
 def _evolves(run: Run) -> bool:
@@ -198,11 +212,13 @@ def _lineage(
     return Lineage(table_runs.table.id, row, name, rule, model, tuple(steps), tuple(behind_it))
 
 
-def offline_lineages(table_runs: TableRuns, store: Store) -> list[Lineage]:
-    """Return the examples of a table's offline run; none where there is none."""
-    found = _shown_run(table_runs, store, online=False)
-    if found is None:
-        return []
+def offline_lineages(table_runs: TableRuns, store: Store, *, every: bool = False) -> list[Lineage]:
+    """Return the examples of a table's offline run, or of `every` one; none where there is none."""
+    runs = _shown_runs(table_runs, store, online=False, every=every)
+    return [lineage for found in runs for lineage in _offline(table_runs, found, store)]
+
+
+def _offline(table_runs: TableRuns, found: tuple[str, Run], store: Store) -> list[Lineage]:
     run = found[1]
     stages = creator_stages(run)
     drawn = _read(store, stages["select"], "selected.parquet")
@@ -257,11 +273,13 @@ def _step(
     return Step(prompt["prompt_id"], prompt["prompt"], how, facts, answers)
 
 
-def online_lineage(table_runs: TableRuns, store: Store) -> list[Lineage]:
-    """Return the example of a table's online run; none where there is none."""
-    found = _shown_run(table_runs, store, online=True)
-    if found is None:
-        return []
+def online_lineages(table_runs: TableRuns, store: Store, *, every: bool = False) -> list[Lineage]:
+    """Return the example of a table's online run, or of `every` one; none where there is none."""
+    runs = _shown_runs(table_runs, store, online=True, every=every)
+    return [lineage for found in runs for lineage in _online(table_runs, found, store)]
+
+
+def _online(table_runs: TableRuns, found: tuple[str, Run], store: Store) -> list[Lineage]:
     training = found[1].training
     trained = [row for stage in training for row in _read(store, stage, "trained.parquet")]
     prompt = next((prompt for prompt in reversed(trained) if prompt["generation"] > 0), None)

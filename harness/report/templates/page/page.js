@@ -44,7 +44,7 @@
 
   // Tables and pictures to take along: as text between tabs, CSV, LaTeX and SVG.
   const words = (cell) => [...cell.childNodes].filter((it) => it.nodeName !== "svg")
-    .map((it) => (it.nodeName === "BR" ? " " : it.textContent)).join(" ").replace(/\s+/g, " ").trim();
+    .map((it) => (it.nodeName === "BR" ? " " : it.className === "printed" ? `(${it.textContent})` : it.textContent)).join(" ").replace(/[▲▼]/g, "").replace(/\s+/g, " ").trim();
   const rows = (table) => [...table.rows].filter((row) => row.checkVisibility()).map((row) => [...row.cells]
     .filter((cell) => !cell.classList.contains("draw"))
     .flatMap((cell) => [words(cell), ...Array(cell.colSpan - 1).fill("")]));
@@ -52,8 +52,8 @@
   const forms = {
     csv: (table) => rows(table).map((row) => row.map((it) => `"${inert(it).replaceAll('"', '""')}"`).join(",")).join("\r\n") + "\r\n",
     tex: (table) => {
-      const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "–": "--", "−": "$-$", "→": "$\\to$", "θ": "$\\theta$", "ρ": "$\\rho$", "▲": "", "▼": "" };
-      const safe = (text) => text.replace(/[\\~^±–−→θρ▲▼]|[{}$&#%_]/g, (it) => special[it] ?? "\\" + it).trim();
+      const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "–": "--", "−": "$-$", "→": "$\\to$", "θ": "$\\theta$", "ρ": "$\\rho$" };
+      const safe = (text) => text.replace(/[\\~^±–−→θρ]|[{}$&#%_]/g, (it) => special[it] ?? "\\" + it).replace(/(.)\u0304/g, "$$\\bar{$1}$$");
       const lines = rows(table).map((row) => row.map(safe).join(" & ") + " \\\\");
       const head = table.tHead ? table.tHead.rows.length : 0;
       const width = Math.max(...rows(table).map((row) => row.length));
@@ -158,6 +158,26 @@
       tables.forEach((it) => document.querySelector(`nav a[href="#${CSS.escape(it.id)}"]`)?.parentElement.classList.toggle("out", !places.has(it.id)));
       counts.forEach((it) => { it.textContent = it.dataset.count ? said.filter((claim) => claim.classList.contains(it.dataset.count)).length : said.length; });
       document.getElementById("nothing").hidden = places.size + said.length > 0;
+    });
+  }
+
+  // What happened to prompts: by row and seed, by words, and of two rows side by side.
+  const browse = document.getElementById("browse");
+  if (browse) {
+    const [row, beside, seed, said] = ["row", "beside", "seed", "words"].map((name) => document.getElementById(`browse-${name}`));
+    const every = all(".lineage");
+    browse.hidden = every.length < 2;
+    browse.addEventListener("input", () => {
+      const asked = said.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const found = every.filter((it) => {
+        const side = beside.value && it.dataset.row === beside.value ? 2 : !row.value || it.dataset.row === row.value ? 1 : 0;
+        const seen = side && (!seed.value || it.dataset.seed === seed.value) && asked.every((word) => it.textContent.toLowerCase().includes(word));
+        it.dataset.side = side;
+        it.classList.toggle("out", !seen);
+        return seen;
+      });
+      document.getElementById("lineages").classList.toggle("two", Boolean(beside.value));
+      document.getElementById("browse-found").textContent = found.length ? `${found.length} of ${every.length}` : "nothing found";
     });
   }
 
