@@ -23,7 +23,7 @@ from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.eva.stream import StreamSettings
 from harness.evaluation.benchmark import Benchmark
-from harness.registry.profile import Profile, benchmark_named
+from harness.registry.profile import REWARD_JUDGE, Profile, benchmark_named
 from harness.runtime.stage import Stage
 from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 from harness.worlds.real.models import Role, price_of
@@ -367,6 +367,10 @@ def _judge(c: Costing, stage: Stage) -> StageCost:
     if are_tasks(s["benchmark"]):
         return StageCost()  # the answers were scored by the package that asked for them
     kind, items, lengths = _judged(c, s["benchmark"])
+    if s["judge"].startswith(REWARD_JUDGE):
+        each, count = lengths.question, 2.0 * items * kind.turns
+        model = s["judge"].removeprefix(REWARD_JUDGE)
+        return StageCost((_rewarding(model, count, 0, each, lengths.answer),))
     requests = items * kind.verdicts
     prompt = lengths.instructions + lengths.question + lengths.answer + lengths.reference
     asked = calls("JUDGE", s["judge"], requests, prompt, lengths.reply)

@@ -30,6 +30,7 @@ from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client, Done, Outcome
+    from harness.models.reward_model import Rewards
 
 
 NOT_INSTALLED = "not-installed"
@@ -68,6 +69,10 @@ class Item:
     shown: str = ""
 
 
+Better = Mapping[tuple[str, int], float | None]
+"""By question and turn, from 1: 1 where an answer is better than what it is compared with, 0 where
+it is worse, 1/2 where neither; None where one of them could not be read."""
+
 Replied = Sequence[tuple[Item, "Outcome[list[Reply]]"]]
 """What was to be judged, each with the judge's replies or why there are none."""
 
@@ -89,6 +94,8 @@ class Benchmark(ABC):
         against: Whose answers it compares with; None where answers are rated alone.
         columns: The registry's column of each of its scores.
         package: A package that some of its scores need, beside the project's own.
+        package_judges: Whether the package has what the judge is told.
+        anchor: The answers that a reward model compares with; None where there are none.
         compared: The score by which a judge is calibrated, and how far off it may be.
         turns: The turns of a conversation, for the estimate.
         verdicts: How often a judge is asked about a conversation, likewise.
@@ -104,6 +111,7 @@ class Benchmark(ABC):
     against: ClassVar[str | None] = None
     columns: ClassVar[Mapping[str, str]] = {}
     package: ClassVar[str | None] = None
+    package_judges: ClassVar[bool] = False
     compared: ClassVar[tuple[str, float]]
     turns: ClassVar[int] = 1
     verdicts: ClassVar[int] = 1
@@ -112,6 +120,7 @@ class Benchmark(ABC):
     leaderboard: ClassVar[Sequence[str]] = ()
     ranked_by: ClassVar[Sequence[str]] = ("win_rate",)
     inputs: Any
+    anchor: files.Answers | None = None
 
     @classmethod
     def load(cls, data: Path) -> Self:
@@ -228,6 +237,47 @@ class Benchmark(ABC):
         self, answers: files.Answers, judge: Judge, replied: Replied
     ) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form, unread ones among them."""
+
+    def compare_with(self, anchor: files.Answers) -> None:
+        """Compare with these answers from now on, where the benchmark compares with published ones.
+
+        A benchmark whose answers are rated alone is given something to compare with.
+        """
+        self.anchor = anchor
+
+    def comparison_records(
+        self, answers: files.Answers, judge: str, better: Better
+    ) -> list[dict[str, Any]]:
+        """Return judgments in the benchmark's own form from comparisons of each turn's answers.
+
+        Raises:
+            UserError: It has no such form.
+        """
+        raise UserError(f"{self.name} has a judge read answers, which no reward model can")
+
+    def judge_by_reward(self, answers: files.Answers, judge: str, rewards: Rewards) -> Judged:
+        """Have a reward model compare answers with the anchor's, turn by turn, and score that.
+
+        A reward is worth nothing beside that of another answer, so that only which is higher
+        counts: no scale of rewards has to be known.
+        """
+        if self.anchor is None:
+            raise UserError(f"{self.name} has nothing to compare answers with; name an anchor")
+        ours, theirs = answers.to(self.questions), self.anchor.to(self.questions)
+        asked, given, places = [], [], []
+        for question, *both in zip(self.questions, ours, theirs, strict=True):
+            for turn in range(len(question.turns)):
+                for answer in both:
+                    asked.append(files.conversation(question, answer.turns[:turn]))
+                    given.append([answer.turns[turn]])
+                places.append((question.prompt_id, turn + 1))
+        values = rewards.score(asked, given).values[:, 0].reshape(-1, 2)
+        better = {
+            place: None if np.isnan(own + other) else 0.5 + 0.5 * float(np.sign(own - other))
+            for place, (own, other) in zip(places, values.tolist(), strict=True)
+        }
+        records = self.comparison_records(answers, judge, better)
+        return Judged(self.score(records, answers), records)
 
     def judgments(self, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, str, object]]:
         """Return question, turn or game, the judge's reply and what it says, of each judgment."""

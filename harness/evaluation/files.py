@@ -70,6 +70,14 @@ class Answers:
         return [self.by_prompt[question.prompt_id] for question in questions]
 
 
+def conversation(question: Question, said: Sequence[str]) -> list[dict[str, str]]:
+    """Return the turns of a question up to the next one, with what was answered before it."""
+    found = []
+    for user, assistant in zip(question.turns, said, strict=False):
+        found += [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
+    return [*found, {"role": "user", "content": question.turns[len(said)]}]
+
+
 @dataclass(frozen=True)
 class HomeFile:
     """A file of a benchmark: its name here, its public home at a fixed revision, and its digest."""

@@ -27,7 +27,14 @@ from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.evaluation import scores
 from harness.evaluation.benchmark import Benchmark, Judge, benchmark_class
-from harness.evaluation.files import Answer, Answers, Question, write_whole, writing
+from harness.evaluation.files import (
+    Answer,
+    Answers,
+    Question,
+    conversation,
+    write_whole,
+    writing,
+)
 from harness.evaluation.options import MODEL_KEY, EvaluateOptions, JudgeOptions
 from harness.extensions import JUDGES, benchmark_place
 from harness.foreign import READ_BY_LOADERS
@@ -93,7 +100,7 @@ class ServedModel:
         return ChatRequest(
             label=f"question {question.prompt_id}, turn {len(said) + 1}",
             model=self.model,
-            messages=tuple(Message(**m) for m in _conversation(question, said)),
+            messages=tuple(Message(**m) for m in conversation(question, said)),
             settings=benchmark.sampling(question),
         )
 
@@ -146,7 +153,7 @@ class LocalModel:
             for settings, questions in _by_settings(benchmark, turn):
                 completions = generate(
                     policy,
-                    [_conversation(question, said[question.prompt_id]) for question in questions],
+                    [conversation(question, said[question.prompt_id]) for question in questions],
                     n=1,
                     temperature=float(settings["temperature"]),
                     top_p=float(settings.get("top_p", 1.0)),
@@ -176,13 +183,6 @@ def _by_settings(
             key = json.dumps(settings, sort_keys=True)
             groups.setdefault(key, (settings, []))[1].append(question)
     return groups.values()
-
-
-def _conversation(question: Question, said: Sequence[str]) -> list[dict[str, str]]:
-    found = []
-    for user, assistant in zip(question.turns, said, strict=False):
-        found += [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
-    return [*found, {"role": "user", "content": question.turns[len(said)]}]
 
 
 def _digest(checkpoint: Path) -> str:

@@ -119,6 +119,13 @@ class Generation(Strict):
     """Answers generated at a time; other sizes round differently, no more."""
 
 
+REWARD_JUDGE = "reward:"
+"""How a judge begins that is a reward model."""
+
+BASE = "base"
+"""What a benchmark names in place of the answers it compares with, for the untrained policy's."""
+
+
 class BenchmarkSettings(Strict):
     """How a benchmark is answered and judged, or what judges the prompts of an iteration."""
 
@@ -129,9 +136,11 @@ class BenchmarkSettings(Strict):
     files: str | None = Field(default=None, pattern="^[\\w-][\\w.-]*(/[\\w-][\\w.-]*)*$")
     """Where a real benchmark's files lie, below the folder of benchmarks; null for its own name."""
     judge: str
-    """What judges the answers, or the prompts; part of every result's key."""
+    """What judges the answers, or the prompts; part of every result's key. `reward:` and a model of
+    the hub, or a plug-in's reward, is a reward model that compares answers on this machine."""
     against: str | None = None
-    """Whose answers it compares with; null where answers are rated alone."""
+    """Whose answers it compares with, `base` for the untrained policy's; null where answers are
+    rated alone."""
     temperature: float | dict[str, float] | None = None
     """Sampling temperature of the answers, one or by category; null where nothing is sampled."""
     top_p: Share | None = None
@@ -234,6 +243,18 @@ class Profile(Strict):
         twice = sorted({score for score in yields if yields.count(score) > 1})
         if twice:
             raise ValueError(f"`{twice[0]}` comes from two benchmarks; two judges share no column")
+        training = {model.partition("@")[0] for model in self.reward_models.values()}
+        for name, benchmark in self.benchmarks.items():
+            judge = benchmark.judge.removeprefix(REWARD_JUDGE)
+            if benchmark.judge != judge and judge.partition("@")[0] in training:
+                raise ValueError(
+                    f"`benchmarks.{name}.judge` is the reward model `{judge}` that the policy is "
+                    "trained on, which would judge its own work; name one of another lineage"
+                )
+            if benchmark.against == BASE and self.policy == WORLD:
+                raise ValueError(
+                    f"`benchmarks.{name}.against` is `{BASE}`, which the world has not"
+                )
         both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
         if both:
             raise ValueError(f"the reward model `{both[0]}` is named and trained; do one of them")

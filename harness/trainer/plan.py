@@ -52,7 +52,7 @@ from functools import cached_property
 from harness.errors import UserError
 from harness.eva.stream import StreamSettings
 from harness.extensions import CREATORS, LOSSES, METRICS
-from harness.registry.profile import Profile
+from harness.registry.profile import BASE, Profile
 from harness.registry.recipe import FIRST_ARMS, Arm, Online, Recipe, RewardRole
 from harness.registry.schema import RowKind
 from harness.registry.training import OnlineTraining
@@ -383,8 +383,12 @@ def judges_of_prompts(planner: StageFactory, label: str, prompts: Stage) -> dict
 def _judged(planner: StageFactory, label: str, name: str, policy: Stage | None, seed: int) -> Stage:
     settings = planner.world.answering(name, seed)
     inputs = planner.with_policy(settings, policy)
-    answers = planner.stage("answer", settings, inputs, label)
-    return planner.stage("judge", planner.world.judging(name), {"answers": answers}, label)
+    asked = {"answers": planner.stage("answer", settings, inputs, label)}
+    if planner.profile.benchmarks[name].against == BASE:
+        settings = planner.world.answering(name, seed)
+        base = planner.with_policy(settings, None)
+        asked["anchor"] = planner.stage("answer", settings, base, f"seed {seed} · base · {name}")
+    return planner.stage("judge", planner.world.judging(name), asked, label)
 
 
 # Online runs.

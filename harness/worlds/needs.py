@@ -16,7 +16,7 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import read_prices
 from harness.errors import HarnessError
 from harness.extensions import BENCHMARKS, benchmark_place
-from harness.registry.profile import WORLD, Profile, benchmark_named
+from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, benchmark_named
 from harness.runtime.stage import Json, Stage
 from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
@@ -94,9 +94,15 @@ class Demand:
     @classmethod
     def of_profile(cls, profile: Profile) -> Demand:
         """Return all that a profile could need."""
+        by_reward = [
+            declared.judge.removeprefix(REWARD_JUDGE)
+            for declared in profile.benchmarks.values()
+            if declared.judge.startswith(REWARD_JUDGE)
+        ]
         named = [
             profile.policy,
             *(m for name in profile.reward_models.values() for m in models_behind(name)),
+            *(m for name in by_reward for m in models_behind(name)),
         ]
         source, creator = profile.prompts.source, profile.creator.source
         own = [n for n in profile.benchmarks if profile.policy != WORLD or BENCHMARKS.added(n)]
@@ -105,7 +111,7 @@ class Demand:
             asked["CREATOR", creator] = True
         for name in own:
             declared = profile.benchmarks[name]
-            if name != DOWNSTREAM:
+            if name != DOWNSTREAM and not declared.judge.startswith(REWARD_JUDGE):
                 asked["SCORER" if declared.of_prompts else "JUDGE", declared.judge] = True
         if profile.engine == "endpoint" and profile.policy != WORLD:
             asked["SOLVER", profile.policy.partition("@")[0]] = True
@@ -136,7 +142,10 @@ class Demand:
             s = stage.settings
             kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
             embedded = embedded or any(isinstance(v, str) and files.has(v) for v in s.values())
-            found = (s.get(setting) for setting in MODELS)
+            found = [s.get(setting) for setting in MODELS]
+            judge = str(s.get("judge", ""))
+            if judge.startswith(REWARD_JUDGE):
+                found.append(judge.removeprefix(REWARD_JUDGE))
             named = (m for m in found if isinstance(m, str) and not files.has(m))
             models_ |= dict.fromkeys(model for name in named for model in models_behind(name))
             if "pool" in s:

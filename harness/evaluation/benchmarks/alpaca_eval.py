@@ -18,13 +18,21 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation import files
-from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Replied
+from harness.evaluation.benchmark import (
+    NOT_INSTALLED,
+    Benchmark,
+    Better,
+    Item,
+    Judge,
+    Judged,
+    Replied,
+)
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.scores import (
     BenchmarkScore,
@@ -39,6 +47,9 @@ from harness.extensions import benchmark_place
 from harness.project import benchmarks_dir
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
+
+if TYPE_CHECKING:
+    from harness.models.reward_model import Rewards
 
 BENCHMARK = "alpaca_eval"
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
@@ -93,6 +104,7 @@ class AlpacaEval(Benchmark):
     against = "gpt-4-1106-preview"
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ae_wr", LENGTH_CONTROLLED: "ae_lc"}
     package = "alpaca-eval"
+    package_judges = True
     compared = ("win_rate", 5.0)
     reply_tokens = 40  # a ranking of two, as JSON
     ranked_by = (LENGTH_CONTROLLED, "win_rate")
@@ -219,6 +231,41 @@ class AlpacaEval(Benchmark):
         return [
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
         ]
+
+    def compare_with(self, anchor: files.Answers) -> None:
+        """Put other outputs in the reference model's place."""
+        outputs = anchor.to(self.questions)
+        records = (
+            {**record, "output": answer.turns[0], "generator": anchor.model}
+            for record, answer in zip(self.inputs.references, outputs, strict=True)
+        )
+        self.inputs = replace(self.inputs, references=tuple(records))
+
+    @property
+    def anchor(self) -> files.Answers:  # type: ignore[override]
+        """The reference model's outputs, or those in their place."""
+        said = {prompt: files.Answer((text,)) for prompt, text in self.references.items()}
+        return files.Answers(self.inputs.reference, said)
+
+    def comparison_records(
+        self, answers: files.Answers, judge: str, better: Better
+    ) -> list[dict[str, Any]]:
+        """Return annotations of which the preference is 1, 1.5 or 2."""
+        return [
+            {**row, "annotator": judge, "preference": None if share is None else 1.0 + share}
+            for row, share in zip(self._rows(answers), better.values(), strict=True)
+        ]
+
+    def judge_by_reward(self, answers: files.Answers, judge: str, rewards: Rewards) -> Judged:
+        """Score comparisons; at equal lengths by this project's own regression.
+
+        AlpacaEval's has the difficulty of each instruction for its own judge and reference.
+        """
+        judged = super().judge_by_reward(answers, judge, rewards)
+        preferences = preferences_from_annotations(judged.records)[answers.model]
+        score = score_preferences(preferences, answers.model, length_control=True)
+        found = replace(judged.evaluation, score=score, intervals=intervals_of(score))
+        return Judged(found, judged.records)
 
     def judgments(self, records: Sequence[files.Record]) -> list[tuple[str, int, str, object]]:
         """Return the preferences; there is no reply to keep, because the judge calls a function."""

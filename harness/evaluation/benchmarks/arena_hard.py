@@ -24,7 +24,15 @@ import numpy as np
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
 from harness.evaluation import files
-from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Judged, Replied
+from harness.evaluation.benchmark import (
+    NOT_INSTALLED,
+    Benchmark,
+    Better,
+    Item,
+    Judge,
+    Judged,
+    Replied,
+)
 from harness.evaluation.scores import (
     BenchmarkScore,
     Evaluation,
@@ -240,6 +248,38 @@ class ArenaHard(Benchmark):
         return [
             {"question_id": prompt, "model": answers.model, "judge": judge.model, "games": played}
             for prompt, played in games.items()
+        ]
+
+    def compare_with(self, anchor: files.Answers) -> None:
+        """Put other answers in the baseline's place, under its name."""
+        baseline = files.Answers(BASELINE, anchor.by_prompt)
+        self.inputs = replace(self.inputs, baseline=baseline)
+
+    @property
+    def anchor(self) -> files.Answers:  # type: ignore[override]
+        """The baseline's answers, or those in their place."""
+        return self.inputs.baseline
+
+    def comparison_records(
+        self, answers: files.Answers, judge: str, better: Better
+    ) -> list[dict[str, Any]]:
+        """Return one verdict as both games: a reward model reads one answer, so none is first."""
+        labels: dict[float | None, list[str | None]] = {
+            1.0: ["B>A", "A>B"],
+            0.5: ["A=B", "A=B"],
+            0.0: ["A>B", "B>A"],
+            None: [None, None],
+        }
+        return [
+            {
+                "question_id": prompt_id,
+                "model": answers.model,
+                "judge": judge,
+                "games": [
+                    {"user_prompt": "", "judgment": "", "score": label} for label in labels[share]
+                ],
+            }
+            for (prompt_id, _), share in better.items()
         ]
 
     def judgments(self, records: Sequence[files.Record]) -> list[tuple[str, int, str, object]]:

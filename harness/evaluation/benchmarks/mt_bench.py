@@ -23,7 +23,7 @@ import numpy as np
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
 from harness.evaluation import files, scores
-from harness.evaluation.benchmark import Benchmark, Item, Judge, Replied
+from harness.evaluation.benchmark import Benchmark, Better, Item, Judge, Replied
 from harness.runtime.stage import Json
 
 BENCHMARK = "mt_bench"
@@ -191,6 +191,23 @@ class MtBench(Benchmark):
             }
             records.append(record | ({"error": outcome.failure} if outcome.failure else {}))
         return records
+
+    def comparison_records(
+        self, answers: files.Answers, judge: str, better: Better
+    ) -> list[dict[str, Any]]:
+        """Return 10 for a turn that is better than the anchor's, 1 for a worse one, 5.5 else."""
+        low, high = SCALE
+        return [
+            {
+                "question_id": prompt_id,
+                "model": answers.model,
+                "judge": [judge, "comparison"],
+                "judgment": "",
+                "score": UNRATED if share is None else low + (high - low) * share,
+                "turn": turn,
+            }
+            for (prompt_id, turn), share in better.items()
+        ]
 
     def score(self, records: Sequence[files.Record], answers: files.Answers) -> scores.Evaluation:
         """Score ratings of a model's answers."""

@@ -32,10 +32,11 @@ from harness.evaluation.benchmark import Benchmark, benchmark_class
 from harness.evaluation.scores import cost_of
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
+from harness.registry.profile import BASE, REWARD_JUDGE, Profile, benchmark_named
 from harness.registry.profile import BenchmarkSettings as Declared
-from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.stage import Json, StageContext
 from harness.worlds import Item, stage_io
+from harness.worlds.real import rewards
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED, access_to
 from harness.worlds.stage_io import Rows
 
@@ -103,7 +104,19 @@ def benchmark_identity(name: str, declared: Declared) -> str:
             f"{folder_of(place)} has {there} questions and the profile says {said}; give the "
             f"whole benchmark, or correct `{setting}.items`"
         )
-    if declared.files is None and declared.against != kind.against:
+    by_reward = declared.judge.startswith(REWARD_JUDGE)
+    if by_reward and declared.against is None:
+        raise UserError(
+            f"a reward model compares answers, and `{setting}.against` names none to compare "
+            f"with; write `against: {BASE}`, the untrained policy's"
+        )
+    if declared.against == BASE:
+        if kind.against is None and not by_reward:
+            raise UserError(
+                f"{known} has a judge rate answers alone; leave out `{setting}.against`, or let a "
+                f"reward model judge (`{REWARD_JUDGE}owner/name`)"
+            )
+    elif declared.files is None and declared.against != kind.against:
         raise UserError(
             f"{known} compares with {kind.against or 'nobody'} and the profile says "
             f"{declared.against or 'nobody'}; correct `{setting}.against`"
@@ -214,12 +227,16 @@ def judging_settings(identity: str, judge: str) -> dict[str, Json]:
     if are_tasks(identity):
         version = identity.partition("@")[2]
         return {"benchmark": identity, "judge": f"lm-evaluation-harness {version}"}
+    if judge.startswith(REWARD_JUDGE) and class_of(identity).package_judges:
+        return {"benchmark": identity, "judge": judge}
     more = class_of(identity).scored_with(folder_of(identity)) if is_benchmark(identity) else {}
     return {"benchmark": identity, "judge": judge, **JUDGES.identity(judge), **more}
 
 
 def is_asked(identity: str, settings: Mapping[str, Json]) -> bool:
     """Return whether a judge is asked in a stage that scores answers with these settings."""
+    if str(settings.get("judge")).startswith(REWARD_JUDGE):
+        return False
     return is_benchmark(identity) and class_of(identity).why_unscored(settings) is None
 
 
@@ -249,18 +266,27 @@ def judge_answers(ctx: StageContext) -> None:
     benchmark = benchmark_of_identity(identity)
     columns = benchmark.columns
     said: dict[str, Any] = {"benchmark": identity, "judge": model}
-    if (reason := benchmark.why_unscored(ctx.settings)) is not None:
-        _write_nothing(ctx.output, said, dict.fromkeys(columns.values(), reason))
+    unscored = None if model.startswith(REWARD_JUDGE) else benchmark.why_unscored(ctx.settings)
+    if unscored is not None:
+        _write_nothing(ctx.output, said, dict.fromkeys(columns.values(), unscored))
         return
-    JUDGES.check(model, ctx.settings.get("plugin"))
-    access = access_to("JUDGE", model)
-    client = access.client()
-    judged = benchmark.judge(
-        _answers(ctx, benchmark),
-        Judge(client, model),
-        access.concurrency,
-        stage_io.progress_callback(ctx, "judged"),
-    )
+    answers, clients = _answers(ctx, benchmark), []
+    if "anchor" in ctx.inputs:
+        benchmark.compare_with(_answers(ctx, benchmark, "anchor"))
+    if model.startswith(REWARD_JUDGE):
+        dtype = str(ctx.settings.get("dtype", "float32"))
+        reward = rewards.load(model.removeprefix(REWARD_JUDGE), "one answer", dtype)
+        judged = benchmark.judge_by_reward(answers, model, reward)
+    else:
+        JUDGES.check(model, ctx.settings.get("plugin"))
+        access = access_to("JUDGE", model)
+        clients.append(access.client())
+        judged = benchmark.judge(
+            answers,
+            Judge(clients[0], model),
+            access.concurrency,
+            stage_io.progress_callback(ctx, "judged"),
+        )
     categories = {q.prompt_id: q.category for q in benchmark.questions}
     judgments: Rows = [
         {
@@ -276,19 +302,19 @@ def judge_answers(ctx: StageContext) -> None:
     scores = _scores(benchmark, judged.evaluation)
     stage_io.write_rows(ctx.output / "scores.parquet", scores, stage_io.SCORE_SCHEMA)
     said |= _summary(judged.evaluation, columns)
-    stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of([client])})
+    stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of(clients)})
 
 
-def _answers(ctx: StageContext, benchmark: Benchmark) -> Answers:
+def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> Answers:
     """Return the answers of the stage before, turns in order."""
     from harness.evaluation.files import Answer, Answers
 
     turns: dict[str, dict[int, str]] = {}
-    for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet"):
+    for row in stage_io.read_rows(ctx.inputs[of] / "answers.parquet"):
         turns.setdefault(row["prompt_id"], {})[row["turn"]] = row["completion"]
     # The stage's `n_tokens` count the policy's tokens; a benchmark has a tokenizer of its own.
     said = {p: Answer(tuple(texts[turn] for turn in sorted(texts))) for p, texts in turns.items()}
-    answers = Answers(MODEL, said)
+    answers = Answers(MODEL if of == "answers" else BASE, said)
     answers.to(benchmark.questions)
     return answers
 

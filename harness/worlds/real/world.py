@@ -21,7 +21,7 @@ from harness import worlds
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
-from harness.registry.profile import WORLD, Profile, PromptSettings
+from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, PromptSettings
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity as engine_identity
@@ -134,7 +134,9 @@ class RealWorld(worlds.World):
     def reward_model(self, role: str) -> str:
         """Return the identity of the reward model of a role."""
         models = {str(known): model for known, model in self.profile.reward_models.items()}
-        named = models[role]
+        return self._reward(models[role])
+
+    def _reward(self, named: str) -> str:
         return rewards.identity_of(named) if named in REWARDS else self._model(named)
 
     def engine(self) -> dict[str, Json]:
@@ -153,8 +155,10 @@ class RealWorld(worlds.World):
         return self._benchmarks[name]
 
     def judge(self, name: str) -> str:
-        """Return a judge's name at its endpoint."""
-        return name
+        """Return a judge's name at its endpoint, or the identity of a reward model."""
+        if not name.startswith(REWARD_JUDGE):
+            return name
+        return f"{REWARD_JUDGE}{self._reward(name.removeprefix(REWARD_JUDGE))}"
 
     def answering(self, name: str, seed: int) -> dict[str, Json]:
         """Return how a benchmark is answered; how table 9's tasks sample is their package's."""
@@ -166,7 +170,9 @@ class RealWorld(worlds.World):
     def judging(self, name: str) -> dict[str, Json]:
         """Return who judges, and what else decides which scores there are."""
         judge = self.judge(self.profile.benchmarks[name].judge)
-        return benchmarks.judging_settings(self.benchmark(name), judge)
+        settings = benchmarks.judging_settings(self.benchmark(name), judge)
+        by_reward = judge.startswith(REWARD_JUDGE) and self.profile.dtype != "float32"
+        return {**settings, "dtype": self.profile.dtype} if by_reward else settings
 
     def rating(self, name: str) -> dict[str, Json]:
         """Return who rates prompts, and what it is asked."""
