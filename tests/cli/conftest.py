@@ -64,18 +64,23 @@ def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world_folder: Path) -> Iterator[Path]:
-    """Let everything be read and written in folders of the test; yield the work folder."""
+def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world_folder: Path) -> Path:
+    """Let everything be read and written in folders of the test; return the work folder."""
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
     monkeypatch.setenv("HARNESS_WORLD", str(world_folder))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    declared.all_tables.cache_clear()
-    declared.all_figures.cache_clear()
-    declared.all_profiles.cache_clear()
-    yield tmp_path / "work"
-    declared.all_tables.cache_clear()
-    declared.all_figures.cache_clear()
-    declared.all_profiles.cache_clear()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def declared_anew() -> Iterator[None]:
+    """Let tables, figures and profiles be read in the test, and again after it."""
+    every = (declared.all_tables, declared.all_figures, declared.all_profiles)
+    for cached in every:
+        cached.cache_clear()
+    yield
+    for cached in every:
+        cached.cache_clear()
 
 
 @pytest.fixture

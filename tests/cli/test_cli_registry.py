@@ -17,6 +17,8 @@ from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import unsupported
 from harness.registry.recipe import in_short
 
+pytestmark = pytest.mark.usefixtures("declared_anew")
+
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:
     listed = says("list", "list")["tables"]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import functools
 import gc
 import importlib
 import os
@@ -260,6 +261,10 @@ class Trial:
             took[item.nodeid] = time.process_time() - began
         cover.stop()
         live = {path: functions(path) for path in self.paths}
+        every = {path: list(mutants(path)) for path in self.paths}
+        for it in gc.get_objects():  # what was computed without a change says nothing of it
+            if isinstance(it, functools._lru_cache_wrapper):
+                it.cache_clear()
         gc.freeze(), gc.disable()
         nothing = Mutant(self.paths[0], "nothing", set(), holder=[None], slot=0)
         if killer := self.killer(nothing, session.items, []):
@@ -267,7 +272,7 @@ class Trial:
         kills: Counter[str] = Counter()
         for path in self.paths:
             runs = cover.get_data().contexts_by_lineno(str(path))
-            all_of = [it for it in mutants(path) if self.asked.match in it.before]
+            all_of = [it for it in every[path] if self.asked.match in it.before]
             random.Random(0).shuffle(all_of)
             for mutant in sorted(all_of[: self.asked.sample], key=lambda m: min(m.lines)):
                 near = {test for line in mutant.lines for test in runs.get(line, [])} & {*items}

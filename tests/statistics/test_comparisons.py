@@ -27,9 +27,11 @@ def test_holm_of_nothing_is_nothing() -> None:
     assert holm([]) == []
 
 
-def test_holm_rejects_what_is_not_a_p_value() -> None:
-    with pytest.raises(HarnessError):
-        holm([0.5, float("nan")])
+@pytest.mark.parametrize("wrong", [-0.5, 1.5, float("nan")])
+def test_holm_rejects_what_is_not_a_p_value(wrong: float) -> None:
+    assert holm([0.0, 1.0]) == [0.0, 1.0]
+    with pytest.raises(HarnessError, match="not between 0 and 1"):
+        holm([0.5, wrong])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
@@ -41,6 +43,15 @@ def test_holm_lies_between_the_p_value_and_bonferroni(p_values: list[float]) -> 
 def test_spearman_by_hand() -> None:
     """Derivation: ranks 1 2 3 4 and 2 1 3 4: 1 - 6 (1 + 1) / (4 x 15) = 0.8."""
     assert spearman([10.0, 20.0, 30.0, 40.0], [5.0, 1.0, 7.0, 9.0]) == pytest.approx(0.8)
+
+
+def test_spearman_of_three_rows_by_hand() -> None:
+    """Ranks 1, 2, 3 and 1, 3, 2: 1 - 6 (0 + 1 + 1) / (3 (9 - 1)) = 1/2."""
+    assert spearman([1.0, 2.0, 3.0], [10.0, 30.0, 20.0]) == pytest.approx(0.5)
+
+
+def test_a_printed_gain_of_one_is_a_gain() -> None:
+    assert sign_agreement([1.0, -1.0, 2.0], [1.0, 1.0, 0.0]) == (1, 2)
 
 
 @pytest.mark.parametrize(

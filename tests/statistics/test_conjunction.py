@@ -47,6 +47,12 @@ def test_one_statement_is_the_usual_two_sided_test() -> None:
     assert result == conjunction([usual])
 
 
+def test_a_mean_of_zero_leans_neither_way() -> None:
+    result = conjunction([additive(0.0)])
+    assert (result.p_for, result.p_against) == pytest.approx((0.5, 0.5))
+    assert not result.favoured
+
+
 def test_a_conjunction_is_as_strong_as_its_weakest_statement() -> None:
     """Means 3 and 1: for it, the p-value of 1; against it, twice that of the more refuted, 1."""
     result = conjunction([additive(3.0), additive(1.0)])
@@ -96,7 +102,7 @@ def test_a_weighted_sum_is_paired_by_seed_and_prompt() -> None:
 
 def test_what_cannot_be_tested_is_said() -> None:
     with pytest.raises(HarnessError, match="One seed"):
-        conjunction([mean_interval([[1.0, 2.0]])])
+        conjunction([mean_interval([[1.0, 2.0]]), additive(1.0)])
     with pytest.raises(HarnessError, match="at least one statement"):
         conjunction([])
     with pytest.raises(HarnessError, match="at least one set of scores"):

@@ -59,6 +59,33 @@ def test_a_row_between_two_doses_has_a_number_and_an_interval_around_it() -> Non
     assert found.beyond is None
 
 
+def test_in_the_first_stretch_of_the_curve_the_interval_lies_there_as_well() -> None:
+    found = worth(scores(0.5, 0.1, 4), CURVE)
+    assert found.times == pytest.approx(2.0**0.5, rel=0.05)
+    assert found.low is not None
+    assert found.high is not None
+    assert 1.2 < found.low < found.times < found.high < 1.7  # type: ignore[operator]
+
+
+def flat(mean: float) -> ScoreMatrix:
+    """Return scores of two seeds without any spread."""
+    return ScoreMatrix.of(np.full((2, 3), mean))
+
+
+def test_the_ends_of_the_curve_belong_to_it() -> None:
+    curve = {1.0: 0.0, 2.0: 1.0, 4.0: 2.0}
+    assert [on_curve(score, curve) for score in (0.0, 2.0)] == pytest.approx([1.0, 4.0])
+    found = worth(flat(0.0), {dose: flat(score) for dose, score in curve.items()})
+    assert (found.times, found.low, found.high, found.beyond) == (1.0, None, 1.0, None)
+
+
+def test_a_score_without_spread_between_two_points_of_the_curve_has_open_ends() -> None:
+    """0.3 of the way from 1 to 2 is none of the 400 doses that a row is compared at."""
+    found = worth(flat(0.3), {1.0: flat(0.0), 2.0: flat(1.0), 4.0: flat(2.0)})
+    assert found.times == pytest.approx(2.0**0.3)
+    assert (found.low, found.high, found.beyond) == (None, None, None)
+
+
 def test_outside_the_curve_there_is_no_number() -> None:
     above, below = worth(scores(3.0, 0.1, 5), CURVE), worth(scores(-1.0, 0.1, 6), CURVE)
     assert (above.times, above.low, above.high, above.beyond) == (None, 4.0, None, "above")

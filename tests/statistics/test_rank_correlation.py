@@ -87,6 +87,18 @@ def test_means_that_are_one_number_are_a_tie_however_they_are_rounded() -> None:
     assert correlated(1e-13) == correlated(0.0)
 
 
+def test_means_are_ranked_to_nine_decimals() -> None:
+    """1 and 1 + 4e-10 are a tie: ranks 1.5, 1.5, 3, 4 beside 2, 1, 3, 4.
+
+    By hand, from their means of 2.5: products 0.5 + 1.5 + 0.25 + 2.25, squares 4.5 and 5.
+    """
+    given = [2.0, 1.0, 3.0, 4.0]
+    result = rank_agreement(things([1.0, 1.0 + 4e-10, 2.0, 3.0]), given)
+    assert result == pytest.approx((4.5 / 22.5**0.5,) * 3)
+    correlated = found([1.0, 1.0 + 4e-10, 2.0, 3.0], given)
+    assert (correlated.rho, correlated.low) == pytest.approx((4.5 / 22.5**0.5,) * 2)
+
+
 def test_the_same_data_give_the_same_numbers() -> None:
     left, right = things([1.0, 2.0, 3.0, 4.0], 3.0), things([2.0, 1.0, 3.0, 4.0], 3.0, draw=1)
     assert rank_correlation(left, right) == rank_correlation(left, right)
