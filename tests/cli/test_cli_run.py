@@ -222,7 +222,7 @@ def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
 
 
 @pytest.fixture
-def every_role(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_role(monkeypatch: pytest.MonkeyPatch, declared_anew: None) -> None:
     """Let `micro` offer the paper's four reward models as well as the graded ones."""
     known = dict(declared.all_profiles())
     files = dict.fromkeys(("pointwise_large", "pairwise", "pairwise_large"), "world")

@@ -15,6 +15,8 @@ from harness.registry import declared
 from harness.registry.declared import all_profiles, all_tables, members, trains_online
 from harness.runtime import Plan
 
+pytestmark = pytest.mark.usefixtures("declared_anew")
+
 FEW = ("table4", "table5", "components")
 """Tables that need no online training, for a group that is quick to run."""
 

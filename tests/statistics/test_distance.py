@@ -45,6 +45,13 @@ def test_bigrams_do_not_cross_prompts_and_sets_without_any_are_refused() -> None
         prompt_distance(["sort"], ["sort it"])
 
 
+def test_what_a_bag_counts_as_none_is_not_in_it() -> None:
+    one, same = {"a": 1}, {"a": 2, "b": 0}
+    assert jensen_shannon(one, same) == jensen_shannon(same, one) == 0.0
+    with pytest.raises(HarnessError, match="no two neighbouring words"):
+        jensen_shannon(one, {"a": 0})
+
+
 @given(BAGS, BAGS, BAGS)
 def test_it_is_a_metric_between_zero_and_one(
     a: dict[str, int], b: dict[str, int], c: dict[str, int]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from harness.statistics import Interval, conjunction, mean_interval, paired_difference
-from harness.statistics.scores import crossed_moments
+from harness.statistics.scores import CrossedMoments, crossed_moments
 
 MATRICES = arrays(
     np.float64,
@@ -48,6 +48,17 @@ def test_prompts_never_take_away_from_the_variance_of_the_seeds() -> None:
     assert interval.standard_error == pytest.approx(0.5)
     assert interval.widest.df == pytest.approx(1.0)
     assert interval.high == pytest.approx(1.0 + 0.5 * math.tan(0.475 * math.pi))
+
+
+def test_degrees_of_freedom_by_hand() -> None:
+    """Three seeds, 41 prompts, mean squares 4, 6 and 2: the prompts' own part is 6 - 2 = 4 of 8.
+
+    Its freedom is 4^2 / ((6^2 + 2^2 / 2) / 40) = 16 / 0.95, the seeds' 2, and each has half.
+    """
+    squares = [np.asarray(square) for square in (4.0, 6.0, 2.0)]
+    found = CrossedMoments.of(np.asarray(0.0), squares, (3, 41))
+    assert float(found.variance) == pytest.approx(8.0 / (3 * 41))
+    assert float(found.df) == pytest.approx(1.0 / (0.5 / 2.0 + 0.5 * 0.95 / 16.0))
 
 
 def test_one_seed_is_over_prompts_only() -> None:

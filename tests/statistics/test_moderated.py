@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from harness.statistics import Prior, ScoreMatrix, paired_difference, seed_prior
+from harness.statistics import NestedScores, Prior, ScoreMatrix, paired_difference, seed_prior
 from harness.statistics.intervals import fit_prior, inverse_trigamma
 from harness.statistics.scores import FloatArray, crossed_moments
 
 PROMPTS = 12
+EULER, PI_6 = 0.5772156649, np.pi**2 / 6
 
 
 def table(
@@ -30,14 +31,20 @@ def table(
     ]  # fmt: skip
 
 
-def test_the_prior_is_where_the_logarithms_of_the_mean_squares_say() -> None:
-    """By hand, for df = 2: digamma(1) = -0.5772 and trigamma(1) = pi^2 / 6 = 1.6449.
+@pytest.mark.parametrize(
+    ("df", "digamma", "trigamma"), [(2.0, -EULER, PI_6), (4.0, 1.0 - EULER, PI_6 - 1.0)]
+)
+@pytest.mark.parametrize("step", [1.5, 2.0])
+def test_the_prior_is_where_the_logarithms_of_the_mean_squares_say(
+    df: float, digamma: float, trigamma: float, step: float
+) -> None:
+    """By hand: digamma(1) = -0.5772, trigamma(1) = pi^2 / 6; of 2, 1 / 1 more and 1 / 1 less.
 
-    The logarithms 0, 2 and 4 have the variance 4, so trigamma(d0 / 2) = 4 - 1.6449.
+    The logarithms 0, s and 2 s have the variance s^2, so trigamma(d0 / 2) = s^2 - trigamma(df / 2).
     """
-    d0, mean_square = fit_prior(np.exp([0.0, 2.0, 4.0]), 2.0)
-    assert special.polygamma(1, d0 / 2) == pytest.approx(4.0 - np.pi**2 / 6)
-    by_hand = 2.0 + 0.57721566 + special.digamma(d0 / 2) - np.log(d0 / 2)
+    d0, mean_square = fit_prior(np.exp([0.0, step, 2.0 * step]), df)
+    assert special.polygamma(1, d0 / 2) == pytest.approx(step**2 - trigamma)
+    by_hand = step - digamma + np.log(df / 2) + special.digamma(d0 / 2) - np.log(d0 / 2)
     assert np.log(mean_square) == pytest.approx(by_hand)
 
 
@@ -66,6 +73,12 @@ def test_fewer_than_three_gains_borrow_nothing(rows: int) -> None:
     assert seed_prior(others, baseline) is None
 
 
+def test_prompts_of_each_seeds_own_borrow_nothing() -> None:
+    own = {seed: {"p": float(seed), "q": 1.0} for seed in range(3)}
+    rows = [NestedScores.from_seeds(own)] * 4
+    assert seed_prior(rows, rows[0]) is None
+
+
 def test_one_seed_and_gains_without_spread_borrow_nothing() -> None:
     baseline, *others = table(np.random.default_rng(1), 1, np.ones(5))
     assert seed_prior(others, baseline) is None
@@ -85,10 +98,10 @@ def test_no_gain_borrows_more_than_correlated_gains_are_worth(rows: int, seeds: 
         assert 0.0 <= prior.df <= (seeds - 1) * (worth - 1.0)
 
 
-def gains_of(*directions: tuple[float, float, float]) -> tuple[list[ScoreMatrix], ScoreMatrix]:
-    """Return rows whose gains over a row of zeros have these means in three seeds."""
+def gains_of(*directions: tuple[float, ...]) -> tuple[list[ScoreMatrix], ScoreMatrix]:
+    """Return rows whose gains over a row of zeros have these means in each seed."""
     rows = [ScoreMatrix.of(np.tile(np.array(own)[:, None], PROMPTS)) for own in directions]
-    return rows, ScoreMatrix.of(np.zeros((3, PROMPTS)))
+    return rows, ScoreMatrix.of(np.zeros((len(directions[0]), PROMPTS)))
 
 
 A = (1 / 2**0.5, -1 / 2**0.5, 0.0)
@@ -102,10 +115,34 @@ def test_what_four_gains_that_spread_alike_are_worth_by_hand() -> None:
     The mean square is 12 / 2. Taken as correlated by 0.6, four gains are worth 4 / (1 + 3 0.36) =
     1.923, and add 2 (1.923 - 1) = 1.846 degrees of freedom to two; (4 - 2) / 4 of them count.
     """
-    prior = seed_prior(*gains_of(A, B, MINUS_A, MINUS_B))  # type: ignore[arg-type]
+    prior = seed_prior(*gains_of(A, B, MINUS_A, MINUS_B))
     assert prior is not None
     assert prior.mean_square == pytest.approx(PROMPTS / 2)
     assert prior.df == pytest.approx(2.0 * (4.0 / 2.08 - 1.0) * 2.0 / 4.0)
+
+
+def test_what_gains_that_vary_together_are_worth_by_hand() -> None:
+    """Five times A (squares 1, products 1) and once B (square 1, products with A 0); levels differ.
+
+    All products are |5 A + B|^2 = 26, so that r = (26 - 6) / (6 - 1) / 6 = 2/3, and the six are
+    worth 6 / (1 + 5 (2/3)^2) = 54/29.
+    """
+    raised = tuple(7.0 + x for x in A)
+    prior = seed_prior(*gains_of(A, A, A, raised, raised, B))
+    assert prior is not None
+    assert prior.mean_square == pytest.approx(PROMPTS / 2)
+    assert prior.df == pytest.approx(2.0 * (54 / 29 - 1.0) * 4.0 / 6.0)
+
+
+def test_two_seeds_borrow_as_well() -> None:
+    """Three gains of r below 0.6 are worth 3 / (1 + 2 0.36); a third of what is over 1 counts."""
+    prior = seed_prior(*gains_of((1.0, -1.0), (-1.0, 1.0), (1.0, -1.0)))
+    assert prior is not None
+    assert (prior.mean_square, prior.df) == pytest.approx((2 * PROMPTS, (3 / 1.72 - 1.0) / 3.0))
+
+
+def test_one_gain_without_spread_among_others_leaves_nothing_to_fit() -> None:
+    assert seed_prior(*gains_of(A, B, MINUS_A, (0.0, 0.0, 0.0))) is None
 
 
 def test_gains_that_are_one_gain_are_worth_nothing_more() -> None:

@@ -106,6 +106,29 @@ def test_prompts_without_any_spread_are_a_point() -> None:
     assert (interval.low, interval.high) == (3.0, 3.0)
 
 
+@pytest.mark.parametrize(
+    ("sets", "level"),
+    [
+        ([[2.0, 2.0], [2.0, 2.0]], 2.0),
+        ([[2.0, 2.0 + 4e-10], [2.0, 2.0 + 4e-10]], 2.0),
+        ([[2.0 - 1e-6, 2.0 + 1e-6], [2.0, 2.0]], None),
+        ([[2.0, 2.0], [3.0, 3.0]], None),
+    ],
+)
+def test_scores_that_are_one_number_have_a_level(
+    sets: list[list[float]], level: float | None
+) -> None:
+    found = nested(sets).level
+    assert found == (None if level is None else pytest.approx(level))
+
+
+def test_small_scores_have_the_freedom_of_their_prompts() -> None:
+    """One seed of three prompts: two degrees, in any unit."""
+    (spread,) = nested([[0.0, 0.01, 0.02]]).spreads()
+    assert spread.df == pytest.approx(2.0)
+    assert spread.standard_error == pytest.approx(0.01 / 3**0.5)
+
+
 def test_a_weighted_sum_weighs_means_and_adds_variances() -> None:
     """Derivation for seed 0: 2 x 2 - 1 = 3; variance 4 x 1 + 1 x 1 = 5, of 16 / 1 + 1 / 2 squares.
 

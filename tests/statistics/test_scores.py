@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.errors import HarnessError
-from harness.statistics import ScoreMatrix, paired_difference
+from harness.statistics import NestedScores, ScoreMatrix, paired_difference
 
 
 def test_rows_are_seeds_in_order_and_columns_are_prompts() -> None:
@@ -48,6 +48,35 @@ def test_incomplete_data_is_an_error(values: object) -> None:
 def test_a_repeated_id_is_an_error() -> None:
     with pytest.raises(HarnessError, match="prompt appears twice"):
         ScoreMatrix(np.ones((1, 2)), (0,), ("p", "p"))
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 2), (3, 2)])
+def test_values_have_a_row_for_each_seed_and_a_column_for_each_prompt(
+    shape: tuple[int, int],
+) -> None:
+    assert ScoreMatrix(np.zeros((2, 3)), (0, 1), ("p", "q", "r")).mean == 0.0
+    with pytest.raises(HarnessError, match="one row per seed"):
+        ScoreMatrix(np.zeros(shape), (0, 1), ("p", "q", "r"))
+
+
+@pytest.mark.parametrize(("apart", "level"), [(0.0, 2.0), (5e-10, 2.0), (2e-9, None)])
+def test_values_that_are_one_number_are_a_level(apart: float, level: float | None) -> None:
+    assert ScoreMatrix.of([[2.0, 2.0], [2.0, 2.0 + apart]]).level == level
+
+
+def test_a_number_in_the_place_of_scores_has_their_seeds_and_prompts() -> None:
+    matrix = ScoreMatrix(np.array([[1.0, 2.0], [3.0, 4.0]]), (5, 7), ("p", "q"))
+    same = matrix.constant(2.5)
+    assert (same.level, same.seeds, same.prompts) == (2.5, (5, 7), ("p", "q"))
+    assert matrix.minus(same).values.tolist() == [[-1.5, -0.5], [0.5, 1.5]]
+
+
+def test_scores_of_answers_and_of_prompts_are_of_two_kinds() -> None:
+    matrix = ScoreMatrix.of([[1.0, 2.0], [3.0, 4.0]])
+    own = NestedScores.from_seeds({0: {"p": 1.0, "q": 2.0}, 1: {"r": 1.0, "s": 2.0}})
+    for one, other in ((matrix, own), (own, matrix)):
+        with pytest.raises(HarnessError, match="two columns of one kind"):
+            one.plus(other)
 
 
 def test_no_seed_at_all_is_an_error() -> None:
