@@ -148,6 +148,7 @@ def _print_price(out: Console, price: Price) -> None:
     for line in (_hours(price), _dollars(price), _disk(price)):
         out.print(line, soft_wrap=True)
     _print_kinds(out, price)
+    _print_servers(out, price)
     _print_calls(out, price)
     _print_assumptions(out, price)
 
@@ -227,6 +228,15 @@ def _print_kinds(out: Console, price: Price) -> None:
     ]
     out.print()
     out.print(Grid(("stages left", "number", "GPU hours", "GB kept"), rows, right="123"))
+
+
+def _print_servers(out: Console, price: Price) -> None:
+    """Print how often the servers that take turns on the GPU are started."""
+    if not price.servers:
+        return
+    rows = [(each.role, str(each.starts), f"{each.gpu_hours:,.1f}") for each in price.servers]
+    out.print()
+    out.print(Grid(("servers started here", "times", "GPU hours"), rows, right="12"))
 
 
 def _print_calls(out: Console, price: Price) -> None:

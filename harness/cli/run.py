@@ -30,7 +30,7 @@ from harness.words import counted, duration
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from harness.runtime import Event, Tally
+    from harness.runtime import Awaited, Event, Tally
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports
 
@@ -223,10 +223,15 @@ def headline(tally: Tally) -> str:
     words += [f"{tally.skipped} skipped"] if tally.skipped else []
     words += [f"{len(tally.running)} running"] if tally.running else []
     words += [f"{len(tally.elsewhere)} in another run"] if tally.elsewhere else []
+    words += [f"waiting for {_awaited(tally.awaited)}"] if tally.awaited else []
     if tally.done + tally.failed + tally.skipped < tally.total:
         left, gone = duration(tally.remaining_s()), duration(tally.elapsed_s)
         words.append(f"about {left} left after {gone}")
     return ", ".join(words)
+
+
+def _awaited(event: Awaited) -> str:
+    return f"{event.what} ({duration(event.seconds)})"
 
 
 def _running(tally: Tally) -> list[str]:
@@ -304,6 +309,9 @@ def rendered(tally: Tally) -> RenderableType:
     bar.add_row(
         ProgressBar(total=1.0, completed=tally.share, width=40), f"{100 * tally.share:.0f}%"
     )
+    if tally.awaited is not None:
+        waits = ProgressBar(total=None, pulse=True, width=40)
+        bar.add_row(waits, f"starting {_awaited(tally.awaited)}")
     running = (f"  {line}" for line in _running(tally))
     return Group(
         bar,

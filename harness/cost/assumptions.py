@@ -96,6 +96,7 @@ class Assumptions(Strict):
     benchmarks: Benchmarks
     creator: Creator
     start_s: float
+    server_start_s: float
     disk: Disk
     uncertainty: Uncertainty
 

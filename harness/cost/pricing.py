@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.cost.assumptions import (
@@ -15,14 +15,15 @@ from harness.cost.assumptions import (
     listed,
     parameters_of,
 )
-from harness.cost.work import Calls, Costing, StageCost, parameters, stage_cost
+from harness.cost.work import Calls, Costing, Load, StageCost, parameters, stage_cost
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
-from harness.registry.profile import Profile
+from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
 from harness.trainer.factory import needs_of
-from harness.worlds.needs import MODELS
+from harness.trainer.turns import Turns
+from harness.worlds.needs import MODELS, asked_by, served_here
 from harness.worlds.real.models import Role, price_of
 
 HOUR = 3600.0
@@ -107,6 +108,14 @@ class DiskGb(Strict):
     """Each model; null where its size is not known."""
 
 
+class ServerStarts(Strict):
+    """How often the harness starts the server of a role, one after the other on a GPU."""
+
+    role: str
+    starts: int
+    gpu_hours: float
+
+
 class Assumed(Strict):
     """One assumption."""
 
@@ -121,6 +130,8 @@ class Price(Strict):
     gpu_hours: GpuHours
     usd: Dollars
     disk_gb: DiskGb
+    servers: list[ServerStarts]
+    """Servers of our own; their starts are among the GPU hours, what they answer costs nothing."""
     uncertainty: Uncertainty
     assumptions: dict[str, Assumed]
 
@@ -132,6 +143,7 @@ class Speeds:
         self._profile = profile
         self._hardware = hardware
         self._needs = needs_of(profile)
+        self._turns = Turns(profile, hardware.count if hardware else 1)
         self._took: dict[str, tuple[float, float]] = {}
 
     def gpus_of(self, kind: str) -> int:
@@ -148,6 +160,15 @@ class Speeds:
         tokens += sum(load.tokens for load in cost.loads)
         self._took[stage.kind] = tokens, seconds + wall_s * self.gpus_of(stage.kind)
 
+    def starts(self, stages: Sequence[Stage]) -> list[ServerStarts]:
+        """Return how often servers of our own are started for some stages, inputs first."""
+        each = 0.0 if self._hardware is None else assumptions().server_start_s / HOUR
+        found = self._turns.starts(stages)
+        return [
+            ServerStarts(role=role, starts=number, gpu_hours=number * each)
+            for role, number in found.items()
+        ]
+
     def measured(self, kind: str) -> bool:
         """Return whether stages of a kind were timed."""
         return all(self._took.get(kind, (0.0,)))
@@ -160,7 +181,8 @@ class Speeds:
             tokens, seconds = self._took[stage.kind]
             return seconds * sum(load.tokens for load in cost.loads) / tokens
         gpu, held = self._hardware.gpu, self.gpus_of(stage.kind)
-        total = assumptions().start_s * held
+        # A server that several stages share is started for all of them.
+        total = 0.0 if self._turns.roles(stage) else assumptions().start_s * held
         for load in cost.loads:
             name, size = load.model.partition("@")[0], parameters_of(load.model)
             speed = getattr(gpu, load.verb)
@@ -197,25 +219,27 @@ def price(
     for name, wall_s in finished.items():
         stage = distinct.get(name)
         if stage is not None and wall_s is not None and stage.kind in waiting:
-            speeds.learn(stage, stage_cost(costing, stage), wall_s)
+            speeds.learn(stage, _ours(stage_cost(costing, stage), profile), wall_s)
     costs: dict[str, list[tuple[StageCost, float | str]]] = {}
     ends: dict[str, float] = {}
     for stage in left:
-        cost = stage_cost(costing, stage)
+        cost = _ours(stage_cost(costing, stage), profile)
         seconds = speeds.gpu_s(stage, cost)
         costs.setdefault(stage.kind, []).append((cost, seconds))
         begins = max((ends.get(s.fingerprint, 0.0) for s in stage.inputs.values()), default=0.0)
         took = 0.0 if isinstance(seconds, str) else seconds / max(1, speeds.gpus_of(stage.kind))
         ends[stage.fingerprint] = begins + took
     every = [cost for of_kind in costs.values() for cost, _ in of_kind]
-    hours = _gpu_hours(costs, speeds, hardware, max(ends.values(), default=0.0))
+    servers = speeds.starts(left)
+    hours = _gpu_hours(costs, speeds, hardware, max(ends.values(), default=0.0), servers)
     return Price(
         hardware=None
         if hardware is None
         else PricedHardware(gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()),
         gpu_hours=hours,
         usd=_dollars(call for cost in every for call in cost.calls),
-        disk_gb=_disk(every, _spent(left, assumed), _models(left, assumed)),
+        disk_gb=_disk(every, _spent(left, assumed), _models(left, profile, assumed)),
+        servers=servers,
         uncertainty=assumed.uncertainty,
         assumptions={
             name: Assumed(value=value, source=source) for name, (value, source) in listed().items()
@@ -228,6 +252,7 @@ def _gpu_hours(
     speeds: Speeds,
     hardware: Hardware | None,
     chain_s: float,
+    servers: Iterable[ServerStarts],
 ) -> GpuHours:
     """Return the GPU hours of stages by their kind; their longest chain takes so many seconds."""
     by_kind, unknown = {}, dict[str, None]()
@@ -242,6 +267,7 @@ def _gpu_hours(
             gb=sum(cost.kept for cost, _ in of_kind) / GB,
         )
     total = sum(kind.gpu_hours for kind in by_kind.values())
+    total += sum(each.gpu_hours for each in servers)
     return GpuHours(
         known=total,
         complete=not unknown,
@@ -304,17 +330,38 @@ def _disk(costs: Sequence[StageCost], spent: float, models: dict[str, float | No
     )
 
 
-def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | None]:
-    """Return the GB of each model that the stages load from outside the store."""
+def _models(
+    stages: Iterable[Stage], profile: Profile, assumed: Assumptions
+) -> dict[str, float | None]:
+    """Return the GB of each model that the stages load from outside the store, or have served."""
     found: dict[str, float | None] = {}
     for stage in stages:
-        for setting in MODELS:
-            identity = stage.settings.get(setting)
+        named = [stage.settings.get(setting) for setting in MODELS]
+        judge = str(stage.settings.get("judge", ""))
+        named += [judge.removeprefix(REWARD_JUDGE)] if judge.startswith(REWARD_JUDGE) else []
+        for role, model in asked_by(stage):
+            served = served_here(profile, role, model)
+            named += [] if served is None else [served.model]
+        for identity in named:
             if isinstance(identity, str):
                 size = parameters_of(identity)
                 gb = None if size is None else size * assumed.disk.parameter / GB
                 found[identity.partition("@")[0]] = gb
     return found
+
+
+def _ours(cost: StageCost, profile: Profile) -> StageCost:
+    """Return what a stage takes, with requests to servers of our own as work of their GPU."""
+    loads, asked = list(cost.loads), []
+    for call in cost.calls:
+        served = served_here(profile, call.role, call.model)
+        if served is None:
+            asked.append(call)
+        else:
+            model = str(served.model)
+            loads.append(Load("reading", model, call.prompt_tokens))
+            loads.append(Load("generating", model, call.completion_tokens))
+    return replace(cost, loads=tuple(loads), calls=tuple(asked))
 
 
 @dataclass(frozen=True)

@@ -209,6 +209,8 @@ class Server(Protocol):
     """What answers requests: an endpoint, or a function in its place."""
 
     address: str
+    """What it is called."""
+    kept_as: str
     """Under which replies are kept, among other things."""
 
     def send(self, request: ChatRequest) -> dict[str, Any]:
@@ -262,7 +264,7 @@ class Client:
 
     def address(self, request: ChatRequest) -> str:
         """Return the address under which the reply to a request is kept."""
-        return self.worded(request).address(self.endpoint.address)
+        return self.worded(request).address(self.endpoint.kept_as)
 
     def known(self, request: ChatRequest) -> Reply | None:
         """Return the kept reply to a request, or None; nothing is sent or counted."""
@@ -284,7 +286,7 @@ class Client:
             HarnessError: The endpoint answers nothing: a wrong key, model or address.
         """
         request = self.worded(request)
-        address = request.address(self.endpoint.address)
+        address = request.address(self.endpoint.kept_as)
         with self._lock_of(address):
             reply = self.cache.get(address)
             if reply is None:
@@ -337,7 +339,7 @@ class Client:
             raise
         reply = Reply(raw)
         self.ledger.settle(most, request, reply, self.price)
-        self.cache.put(address, self.endpoint.address, request, raw)
+        self.cache.put(address, self.endpoint.kept_as, request, raw)
         return reply
 
     def _wait(self, seconds: float) -> None:

@@ -164,7 +164,20 @@ class Connection:
 
 
 class Endpoint(Connection):
-    """A server that is asked chats, each once; who asks tries again."""
+    """A server that is asked chats, each once; who asks tries again.
+
+    `kept_as` is what replies are kept under where the address is another each time.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        key_variable: str | None,
+        timeout_s: float = TIMEOUT_S,
+        kept_as: str | None = None,
+    ) -> None:
+        super().__init__(base_url, key_variable, timeout_s)
+        self.kept_as = kept_as or self.address
 
     def send(self, request: ChatRequest) -> dict[str, Any]:
         """Send a request once and return the JSON body of the reply.
@@ -287,7 +300,7 @@ class FunctionEndpoint:
         found = JUDGES.added(name)
         if found is None:
             raise UserError(f"no plug-in adds a judge `{name}`; name its file with --plugin")
-        self.address = f"plugin:{found.plugin}/{name}@{found.version}"
+        self.address = self.kept_as = f"plugin:{found.plugin}/{name}@{found.version}"
         self._function = found.thing
 
     def check_key(self) -> None:

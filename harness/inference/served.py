@@ -9,7 +9,7 @@ with what it was sent: a second BOS would be seen there. Servers of our own are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +22,7 @@ from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.runtime.processes import Program
-from harness.serving.engines import Installed, Model
+from harness.serving.engines import NO_CUT, Installed, Model
 from harness.serving.server import serving
 
 if TYPE_CHECKING:
@@ -271,7 +271,3 @@ def served_engine(
         )
         engine.check_model(f"the engine {installed.identity}")
         yield engine
-
-
-NO_CUT: Mapping[str, int] = {"vllm": 0, "sglang": -1}
-"""What `top_k` means all tokens."""

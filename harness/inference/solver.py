@@ -30,7 +30,7 @@ from harness.errors import HarnessError, UserError
 from harness.inference.request import Answered, Engine, Renderer, Request, Sample, Sampling
 from harness.models.loading import Conversation
 from harness.registry.serving import Served
-from harness.serving.engines import DISTRIBUTIONS, Model, needed
+from harness.serving.engines import DISTRIBUTIONS, NO_CUT, Model, needed
 
 Opened: TypeAlias = Callable[[Renderer], AbstractContextManager[Engine]]
 """Starts an engine on the policy of a renderer; the engine ends with the context."""
@@ -214,15 +214,15 @@ def opening(
 ) -> Opened:
     """Return what starts the engine of an identity on a policy.
 
-    An endpoint needs the place where it is; what a server prints goes to `log`. Servers of our own
-    spread the policy over all GPUs that there are for it, or that many copies of it; a profile may
-    declare how it is `served` besides.
+    Where there is a place, a server of the engine runs there already; an endpoint needs one. What a
+    server prints goes to `log`. Servers of our own spread the policy over all GPUs that there are
+    for it, or that many copies of it; a profile may declare how it is `served` besides.
     """
     engine = engine_of(identity)
+    if place is not None:
+        return partial(_endpoint, place, NO_CUT.get(engine, -1))
     if engine == "endpoint":
-        if place is None:
-            raise HarnessError("an engine `endpoint` needs the place where it is")
-        return partial(_endpoint, place)
+        raise HarnessError("an engine `endpoint` needs the place where it is")
     if engine not in DISTRIBUTIONS:
         raise HarnessError(f"there is no engine `{engine}`: use {', '.join(DISTRIBUTIONS)}")
     found = needed(engine, identity)
@@ -252,7 +252,7 @@ def opening(
 
 
 @contextmanager
-def _endpoint(place: Place, renderer: Renderer) -> Iterator[Engine]:
+def _endpoint(place: Place, no_cut: int, renderer: Renderer) -> Iterator[Engine]:
     from harness.inference.served import CompletionsEngine
 
     engine = CompletionsEngine(
@@ -260,7 +260,7 @@ def _endpoint(place: Place, renderer: Renderer) -> Iterator[Engine]:
         place.model,
         renderer,
         concurrency=place.concurrency,
-        no_cut=-1,
+        no_cut=no_cut,
         key_variable=place.key_variable,
     )
     engine.check_model("the endpoint")

@@ -27,7 +27,7 @@ from harness.registry.recipe import (
     leaves,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
-from harness.registry.serving import Serving
+from harness.registry.serving import Role, Served, Serving
 from harness.registry.training import Count, Hardware, Positive, Share, Training
 from harness.strict import Strict
 
@@ -258,7 +258,26 @@ class Profile(Strict):
         both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
         if both:
             raise ValueError(f"the reward model `{both[0]}` is named and trained; do one of them")
+        for role, served in self.serving.roles.items() if self.serving is not None else ():
+            self._check_served(role, served)
         return self
+
+    def _check_served(self, role: Role, served: Served) -> None:
+        if served.model is None:
+            if self.engine != served.engine or self.dtype != served.dtype:
+                raise ValueError("`serving.policy` must have the profile's `engine` and `dtype`")
+            return
+        answers, prompts = (
+            [b.judge for b in self.benchmarks.values() if b.of_prompts is of]
+            for of in (False, True)
+        )
+        asked: dict[Role, list[str | None]] = {
+            "creator": [self.creator.source],
+            "scorer": [self.creator.scorer, *prompts],
+            "judge": [*answers],
+        }
+        if served.name not in asked[role]:
+            raise ValueError(f"`serving.{role}` serves {served.name}, and nobody asks it")
 
     _file: Path | None = PrivateAttr(default=None)
 

@@ -55,6 +55,11 @@ class Served(Strict):
             raise ValueError("`sampling` is vLLM's; SGLang's chats take no defaults of ours")
         return self
 
+    @property
+    def name(self) -> str | None:
+        """What requests call the model: its name on the hub; None for the policy."""
+        return None if self.model is None else self.model.partition("@")[0]
+
     def numerics(self) -> dict[str, Any]:
         """Return what changes replies, for the settings of a stage that asks."""
         names = {"engine", "model", "dtype", "max_length", "template", "sampling"}

@@ -13,6 +13,7 @@ from harness.runtime.manifest import (
     collect_provenance,
 )
 from harness.runtime.plan import (
+    Awaited,
     Event,
     Interrupted,
     Plan,
@@ -40,6 +41,7 @@ from harness.runtime.store import STATES, State, Store
 __all__ = [
     "STATES",
     "HERE",
+    "Awaited",
     "Engine",
     "EngineOptions",
     "Event",

@@ -280,8 +280,23 @@ _FEW_S = 5.0
 _LONGER = 0.2
 """Share of its time so far that a stage at least takes more."""
 
+
+@dataclass(frozen=True)
+class Awaited:
+    """Something that stages need is awaited, such as a server that starts, for some seconds now."""
+
+    what: str
+    seconds: float
+
+
 Event: TypeAlias = (
-    StageStarted | StageElsewhere | StageProgress | StageFinished | StageFailed | StageSkipped
+    StageStarted
+    | StageElsewhere
+    | StageProgress
+    | StageFinished
+    | StageFailed
+    | StageSkipped
+    | Awaited
 )
 
 
@@ -314,7 +329,8 @@ class Tally:
     The store it runs into is looked at once, before the run. Time is the clock's, so that what
     stands between a stage's start and its end counts. `failed` and `skipped` are those of this run;
     `running` has the clock's time of each start, `elsewhere` what another run computes
-    while this one waits, `latest` the last point each running stage reported, by fingerprint.
+    while this one waits, `latest` the last point each running stage reported, by fingerprint, and
+    `awaited` what was waited for last, if nothing has happened since.
     """
 
     def __init__(
@@ -339,10 +355,14 @@ class Tally:
         self.running: dict[Stage, float] = {}
         self.elsewhere: set[Stage] = set()
         self.latest: dict[str, StageProgress] = {}
+        self.awaited: Awaited | None = None
         self._reached: dict[str, list[tuple[int, float]]] = {}
 
     def observe(self, event: Event) -> None:
+        self.awaited = event if isinstance(event, Awaited) else None
         match event:
+            case Awaited():
+                return
             case StageStarted(stage):
                 self.elsewhere.discard(stage)
                 self.running[stage] = self._clock()

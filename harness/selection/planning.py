@@ -16,10 +16,12 @@ from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.declared import own_file
 from harness.registry.profile import Profile
+from harness.runtime.pool import visible_gpus
 from harness.selection.names import DEFAULT_PROFILE, again, ignore
 from harness.strict import Output, Strict
 from harness.trainer import factory
 from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
+from harness.trainer.turns import Turns
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
@@ -402,7 +404,7 @@ class RunPlan:
         from harness.preflight import refuse_to_start
 
         left = self.stages.pending(self.store)
-        for advice in refuse_to_start(self.work.profile, left, here=here):
+        for advice in refuse_to_start(self.work.profile, left, self.name, here=here):
             on_note(advice)
 
     def _own_files(self) -> dict[str, str]:
@@ -427,6 +429,8 @@ class RunPlan:
                     observe(event)
                     tracker.observe(event)
 
+                if self.work.profile.serving is not None and engine.engine == "local":
+                    return self._by_turns(engine, fail_fast, on_event)
                 made = self._engine(engine, fail_fast=fail_fast, on_event=on_event)
                 return made.run(self.stages)
         except BaseException:
@@ -434,11 +438,37 @@ class RunPlan:
             tracker.close(timeout_s=2.0)
             raise
 
+    def _by_turns(
+        self,
+        engine: runtime.EngineOptions,
+        fail_fast: bool,
+        on_event: Callable[[runtime.Event], None],
+    ) -> RunOutcome:
+        """Compute with servers of our own, which take turns on the GPU."""
+        from harness.project import work_dir
+        from harness.selection.turning import Turning
+
+        def compute(
+            stages: Sequence[runtime.Stage], observe: Callable[[runtime.Event], None]
+        ) -> RunOutcome:
+            made = self._engine(engine, stages, fail_fast=fail_fast, on_event=observe)
+            return made.run(runtime.Plan(stages))
+
+        turns = Turns(self.work.profile, max(1, len(visible_gpus())))
+        logs = work_dir() / "logs" / "servers" / f"{os.getpid()}"
+        turning = Turning(turns, self.store, logs, compute, on_event, fail_fast)
+        return turning.run(self.stages.pending(self.store))
+
     def batch_scripts(self, engine: runtime.EngineOptions) -> list[str]:
         """Return the batch scripts of what could start now; none where it is not for Slurm."""
         return self._engine(engine).batch_scripts(self.stages)
 
-    def _engine(self, asked: runtime.EngineOptions, **more: Any) -> runtime.Engine:
+    def _engine(
+        self,
+        asked: runtime.EngineOptions,
+        stages: Iterable[runtime.Stage] | None = None,
+        **more: Any,
+    ) -> runtime.Engine:
         from harness.project import work_dir
         from harness.trainer import steps
 
@@ -448,7 +478,9 @@ class RunPlan:
             dict(steps.FUNCTIONS),
             work_dir() / "logs",
             jobs=self.asked_jobs,
-            preload=factory.needed_modules(self.stages.pending(self.store)),
+            preload=factory.needed_modules(
+                self.stages.pending(self.store) if stages is None else stages
+            ),
             fallback=factory.EXPECTED_S,
             threads=profile.threads,
             hardware=factory.hardware_of(profile),

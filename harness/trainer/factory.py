@@ -132,9 +132,9 @@ def needs_of(profile: Profile) -> Needs:
 
 def hardware_of(profile: Profile) -> dict[str, Any]:
     """Return how stages are to use this machine: what a profile says, and no part of a number."""
-    if profile.hardware is None:
-        return {}
-    return {"training": profile.hardware.model_dump(mode="json")}
+    policy = None if profile.serving is None else profile.serving.policy
+    said = {"training": profile.hardware, "served": policy}
+    return {name: it.model_dump(mode="json") for name, it in said.items() if it is not None}
 
 
 class StageFactory:

@@ -4,13 +4,15 @@ A stage says which policy answers (its input `policy`, or the identity in its se
 answers are sampled (`temperature`, `top_p`, `max_new_tokens`, `batch_size`) and, outside the
 embedded world, by which engine (`engine`, `dtype`). The embedded policies answer in this process.
 
-An endpoint is reached as the variables `HARNESS_SOLVER_URL`, `HARNESS_SOLVER_KEY` and
-`HARNESS_SOLVER_CONCURRENCY` say. It serves the base policy under its name on the hub, and a policy
-that a stage trained as `policy-` and the first twelve digits of that stage's fingerprint.
+An endpoint, or a server of the engine that runs already, is reached as `HARNESS_SOLVER_URL`,
+`HARNESS_SOLVER_KEY` and `HARNESS_SOLVER_CONCURRENCY` say. It serves the base policy under its name
+on the hub, and a policy that a stage trained as `policy-` and the first twelve digits of that
+stage's fingerprint.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,13 +23,15 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
 from harness.registry.profile import WORLD, Profile
+from harness.registry.serving import Served
 from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import Json, StageContext
+from harness.serving.engines import SERVED
 from harness.worlds import Runtime, World
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
-from harness.worlds.real.models import access_to
+from harness.worlds.real.models import access_to, policy_name
 from harness.worlds.real.world import RealRuntime, RealWorld
 from harness.worlds.stage_io import progress_callback, write_json
 
@@ -150,12 +154,14 @@ def policy_folder(ctx: StageContext) -> Path:
 
 
 def _solver(ctx: StageContext, keep: Path) -> Solver:
-    from harness.inference.solver import Solver, opening
+    from harness.inference.solver import Solver, engine_of, opening
 
     policy, s = policy_folder(ctx), ctx.settings
-    served_as = str(s.get("policy")).partition("@")[0]
-    if "policy" in ctx.inputs:
-        served_as = f"policy-{ctx.inputs['policy'].name[:12]}"
+    trained = ctx.inputs["policy"].name if "policy" in ctx.inputs else ""
+    served_as = policy_name(None if trained else str(s["policy"]), trained)
+    engine = engine_of(str(s["engine"]))
+    runs = engine == "endpoint" or (engine in SERVED and "HARNESS_SOLVER_URL" in os.environ)
+    declared = ctx.hardware.get("served")
     gpus, profile = cast(int, ctx.hardware.get("gpus", 1)), ctx.hardware.get("training")
     copies = Hardware.model_validate(profile).copies(ctx.kind, gpus) if profile else 1
     opened = opening(
@@ -164,11 +170,12 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
         dtype=str(s["dtype"]),
         batch_size=cast(int, s["batch_size"]),
         log=keep / "engine.log",
-        place=place_of(served_as) if s["engine"] == "endpoint" else None,
+        place=place_of(served_as) if runs else None,
         gpus=gpus,
         copies=copies,
+        served=None if declared is None else Served.model_validate(declared),
     )
-    return Solver(policy, opened, keep)
+    return Solver(policy, opened, keep, cast("int | None", s.get("max_length")))
 
 
 def place_of(model: str) -> Place:

@@ -17,6 +17,8 @@ from harness.endpoint.prices import read_prices
 from harness.errors import HarnessError
 from harness.extensions import BENCHMARKS, benchmark_place
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, benchmark_named
+from harness.registry.serving import Role as ServedRole
+from harness.registry.serving import Served
 from harness.runtime.stage import Json, Stage
 from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
@@ -79,6 +81,7 @@ class Demand:
         pools: Settings of stages that cut prompts from a pool.
         benchmarks: Benchmarks from outside the embedded world, by their names in the profile.
         endpoints: Role and model of everybody who is asked, and whether all else rests on it.
+        servers: What the harness serves itself of those who are asked.
         served: Whether the profile's engine answers.
     """
 
@@ -89,6 +92,7 @@ class Demand:
     pools: tuple[Settings, ...]
     benchmarks: tuple[str, ...]
     endpoints: tuple[tuple[Role, str, bool], ...]
+    servers: tuple[Served, ...]
     served: bool
 
     @classmethod
@@ -118,6 +122,8 @@ class Demand:
         if profile.creator.scorer is not None:
             # It sorts prompts by topic for figures, and reads the candidates of best-of-n trees.
             asked.setdefault(("SCORER", profile.creator.scorer), False)
+        here = [it for role, model in asked if (it := served_here(profile, role, model))]
+        named += [str(it.model) for it in here]
         count: Settings = {"seed": 0, "first": 0, "count": profile.x * profile.prompts.available}
         return cls(
             profile=profile,
@@ -126,13 +132,18 @@ class Demand:
             models=tuple(dict.fromkeys(model for model in named if model != WORLD)),
             pools=() if source == WORLD else (count,),
             benchmarks=tuple(own),
-            endpoints=tuple((role, model, must) for (role, model), must in asked.items()),
+            endpoints=tuple(
+                (role, model, must)
+                for (role, model), must in asked.items()
+                if served_here(profile, role, model) is None
+            ),
+            servers=tuple(here),
             served=True,
         )
 
     @classmethod
-    def of_stages(cls, profile: Profile, stages: Iterable[Stage]) -> Demand:
-        """Return what stages need that are still to be computed."""
+    def of_stages(cls, profile: Profile, stages: Iterable[Stage], *, serves: bool = True) -> Demand:
+        """Return what stages need that are still to be computed; `serves` what a profile may."""
         names = {_place(profile, name): name for name in profile.benchmarks}
         kinds: dict[str, int] = {}
         models_, benchmarks_ = dict[str, None](), dict[str, None]()
@@ -152,8 +163,11 @@ class Demand:
                 pools[f"{s['source']} {s['first']} {s['count']}"] = s
             name = names.get(str(s.get("benchmark", "")).partition("@")[0])
             benchmarks_ |= {} if name is None else {name: None}
-            asked |= dict.fromkeys(_asked_by(stage))
+            asked |= dict.fromkeys(asked_by(stage))
             served = served or ("engine" in s and name != DOWNSTREAM)
+        here = {it: served_here(profile, *it) for it in asked} if serves else {}
+        servers = tuple(it for it in here.values() if it is not None)
+        models_ |= dict.fromkeys(str(it.model) for it in servers)
         return cls(
             profile=profile,
             stages=kinds,
@@ -161,7 +175,8 @@ class Demand:
             models=tuple(models_),
             pools=tuple(pools.values()),
             benchmarks=tuple(benchmarks_),
-            endpoints=tuple((role, model, True) for role, model in asked),
+            endpoints=tuple((*it, True) for it in asked if here.get(it) is None),
+            servers=servers,
             served=served,
         )
 
@@ -239,7 +254,15 @@ def _place(profile: Profile, name: str) -> str:
     return profile.benchmarks[name].files or benchmark_place(known)
 
 
-def _asked_by(stage: Stage) -> Iterator[tuple[Role, str]]:
+def served_here(profile: Profile, role: Role, model: str) -> Served | None:
+    """Return how a run serves a role's model itself; None where an endpoint has it."""
+    name = "policy" if role == "SOLVER" else role.lower()
+    serving, elsewhere = profile.serving, os.environ.get(f"HARNESS_{role}_URL")
+    found = None if serving is None or elsewhere else serving.roles.get(cast(ServedRole, name))
+    return found if found is not None and found.name == model else None
+
+
+def asked_by(stage: Stage) -> Iterator[tuple[Role, str]]:
     """Yield role and model of everybody whom a stage asks."""
     s = stage.settings
     for setting, role in (("rewriting", "CREATOR"), ("scorer", "SCORER")):
@@ -249,12 +272,19 @@ def _asked_by(stage: Stage) -> Iterator[tuple[Role, str]]:
     if stage.kind in ("rate", "topics") and not files.has(judge):
         yield "SCORER", judge
     identity = str(s.get("benchmark", ""))
-    if stage.kind == "judge" and not files.has(identity) and benchmarks.is_asked(identity, s):
+    elsewhere = stage.kind == "judge" and not files.has(identity)
+    if elsewhere and not judge.startswith(REWARD_JUDGE) and benchmarks.is_asked(identity, s):
         yield "JUDGE", judge
     if s.get("engine") == "endpoint":
-        before = stage.inputs.get("policy")
-        served = str(s.get("policy")).partition("@")[0]
-        yield "SOLVER", served if before is None else f"policy-{before.fingerprint[:12]}"
+        yield "SOLVER", policy_of(stage)
+
+
+def policy_of(stage: Stage) -> str:
+    """Return what requests call the policy that answers in a stage."""
+    before = stage.inputs.get("policy")
+    if before is None:
+        return models.policy_name(str(stage.settings["policy"]), "")
+    return models.policy_name(None, before.fingerprint)
 
 
 def _embedded() -> Requirement:
@@ -266,6 +296,7 @@ def _embedded() -> Requirement:
 
 
 def _model(model: str) -> Requirement:
+    model = models.without_arguments(model)[0]
     name, at, commit = model.partition("@")
     if commit.startswith((models.NOT_DOWNLOADED, models.LOCAL)):  # of a model that is not pinned
         model, at = name, ""

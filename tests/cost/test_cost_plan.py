@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -188,7 +189,10 @@ def test_what_a_gpu_cannot_hold_or_nobody_timed_is_unknown(
         "Skywork/Skywork-Reward-Gemma-2-27B does not fit on 1 l40s-48gb"
     ]
     plan = [stage for stage in stages(planner) if stage.kind == "train"]
-    found = price(plan, paper, hardware_of(paper, "rtx4090-24gb")).gpu_hours
+    known = hardware_of(paper, "rtx4090-24gb")
+    assert known is not None
+    untimed = replace(known, gpu=known.gpu.model_copy(update={"training": None}))
+    found = price(plan, paper, untimed).gpu_hours
     assert found.unknown == ["the speed of a rtx4090-24gb in training is not known"]
 
 

@@ -1,8 +1,6 @@
 """A profile's servers on the real vLLM: minutes, and only where it is installed.
 
-    HARNESS_VLLM_PYTHON=.../bin/python \
-        HARNESS_VLLM_ARGS="--enforce-eager --no-enable-chunked-prefill" \
-        VLLM_CPU_OMP_THREADS_BIND=1 \
+    HARNESS_VLLM_PYTHON=.../bin/python VLLM_CPU_OMP_THREADS_BIND=1 \
         python -m pytest -m slow tests/serving/test_real_vllm.py
 
 `harness/serving/environments/vllm-cpu.txt` says how it is installed without a GPU. The model is a

@@ -2,7 +2,8 @@
 
     HARNESS_WORK=work python tests/stand_in/command.py run table4 --profile PROFILE
 
-With `STAND_IN_RATINGS` the endpoint stops knowing its judge after so many ratings.
+With `STAND_IN_RATINGS` the endpoint stops knowing its judge after so many ratings, and with
+`STAND_IN_SERVED` there is none: the profile has the harness serve.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ def main() -> None:
                 super().respond(request, body)
 
     build.build()
+    if "STAND_IN_SERVED" in os.environ:  # by the harness itself
+        harness_main()
+        return
     with server.endpoints(Hostile if "STAND_IN_RATINGS" in os.environ else server.MockEndpoint):
         harness_main()
 

@@ -5,14 +5,17 @@
 (`HARNESS_MODELS`), whose revision is a digest of the files that a loader reads, and in the hub's
 cache, where `hf download` puts models and the revision is the commit. A pinned one is looked for
 in the cache alone. What is in neither has the revision `not-downloaded`: a run can be planned with
-it, and nothing can be computed.
+it, and nothing can be computed. Where a chat template is given arguments of its own, they follow,
+as in `owner/name@REVISION?enable_thinking=false`.
 
 *Behind endpoints.* Which model rewrites is what a run *is*; where it is served, with which key, how
 many requests at once and for how much money is not, and stands in no declaration. For each role
 (`CREATOR` rewrites prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers, `SOLVER` is
 the policy where an endpoint serves it) the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`,
 `_PRICE` and `_BUDGET_USD` are read. Without an address it is the seller's own, which takes the
-seller's key, sent nowhere else. A judge that a plug-in adds is a function here, and free.
+seller's key, sent nowhere else. A judge that a plug-in adds is a function here, and free. For a
+role that the harness serves itself it sets these variables for the processes that ask, and
+`_KEPT_AS`, under which replies are kept: the address is another with each start.
 """
 
 from __future__ import annotations
@@ -47,6 +50,12 @@ LOCAL = "files-"
 DIGITS = 16
 """Digits of a folder's digest in its revision."""
 
+FILES: Mapping[str, Any] = {
+    "allow_patterns": [f"*{ending}" for ending in READ_BY_LOADERS],
+    "ignore_patterns": ["*/*"],
+}
+"""What is fetched of a model: what loaders read, at the top of its repository."""
+
 _NAME = re.compile(r"(?!\.)[\w.-]+/(?!\.)[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -71,9 +80,27 @@ def identity_of(model: str) -> str:
     return f"{name}@{NOT_DOWNLOADED if snapshot is None else snapshot.name}"
 
 
+def with_arguments(identity: str, arguments: Mapping[str, bool | int | float | str]) -> str:
+    """Return the identity of a model whose chat template has arguments of its own."""
+    said = "&".join(f"{name}={json.dumps(value)}" for name, value in sorted(arguments.items()))
+    return f"{identity}?{said}" if said else identity
+
+
+def without_arguments(identity: str) -> tuple[str, dict[str, Any]]:
+    """Return the identity of a model's files, and the arguments of its chat template."""
+    plain, _, said = identity.partition("?")
+    pairs = (pair.partition("=") for pair in said.split("&") if pair)
+    return plain, {name: json.loads(value) for name, _, value in pairs}
+
+
+def policy_name(identity: str | None, trained: str) -> str:
+    """Return what requests call a policy: its name on the hub, or by the stage that trained it."""
+    return f"policy-{trained[:12]}" if identity is None else identity.partition("@")[0]
+
+
 def is_missing(identity: str) -> bool:
     """Return whether a model is not on this machine."""
-    name, _, revision = identity.partition("@")
+    name, _, revision = without_arguments(identity)[0].partition("@")
     if _COMMIT.fullmatch(revision):
         return _snapshot(name, revision) is None
     return revision == NOT_DOWNLOADED
@@ -186,7 +213,7 @@ def _snapshot(name: str, commit: str | None) -> Path | None:
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = Path(snapshot_download(name, revision=commit, local_files_only=True))
+        found = Path(snapshot_download(name, revision=commit, local_files_only=True, **FILES))
     except (LocalEntryNotFoundError, HFValidationError):
         return None
     return found if _complete(found) else None
@@ -282,7 +309,8 @@ def access_to(role: Role, model: str, timeout_s: float = TIMEOUT_S) -> Access:
             f"{MOST_CONCURRENCY}"
         )
     parameters = chat_parameters_of(model, f"HARNESS_{role}")
-    server = Endpoint(url, key_variable, timeout_s)
+    kept_as = os.environ.get(f"HARNESS_{role}_KEPT_AS")
+    server = Endpoint(url, key_variable, timeout_s, kept_as)
     return Access(server, int(concurrency), price, budget, role, parameters)
 
 
@@ -299,8 +327,8 @@ def _place(role: Role, model: str) -> tuple[str, str]:
                 )
             return url, key_variable
     raise UserError(
-        f"Nothing says where the model {model} is served; start a server for it and name its "
-        f"address in HARNESS_{role}_URL, as in http://127.0.0.1:8000/v1"
+        f"Nothing says where the model {model} is served; declare it in the profile's `serving`, "
+        f"or name the address of an endpoint that has it in HARNESS_{role}_URL"
     )
 
 

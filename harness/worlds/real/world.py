@@ -21,13 +21,22 @@ from harness import worlds
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
+from harness.project import work_dir
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, PromptSettings
 from harness.registry.recipe import Online
-from harness.runtime.stage import Json, StageContext
+from harness.registry.serving import Role, Served
+from harness.runtime.stage import Json, StageContext, canonical_json, digest
 from harness.serving.engines import identity as engine_identity
 from harness.worlds import Evolver, HumanPrompts, Item, Topics
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
-from harness.worlds.real.models import DIGITS, access_to, folder_of, identity_of
+from harness.worlds.real.models import (
+    DIGITS,
+    access_to,
+    folder_of,
+    identity_of,
+    with_arguments,
+    without_arguments,
+)
 from harness.worlds.real.unusable import RULES_VERSION, why_unusable
 
 if TYPE_CHECKING:
@@ -68,7 +77,11 @@ class RealPrompts(worlds.PromptSource):
         scorer = self.profile.creator.scorer
         if scorer is None:
             return None
-        return Topics(tuple(scoring.TOPICS), scoring.topic_settings(scorer), _read_topics)
+        settings = {
+            **scoring.topic_settings(scorer),
+            **_served_as(self.profile, "scorer", scorer),
+        }
+        return Topics(tuple(scoring.TOPICS), settings, _read_topics)
 
     def pool(self) -> tuple[list[str], str]:
         """Return every human prompt, and what identifies them."""
@@ -91,6 +104,7 @@ class RealCreator(worlds.CreatorSource):
             "model": model.source,
             "sampling": scoring.sampling_of(model),
             "rules": RULES_VERSION,
+            **_served_as(self.profile, "creator", model.source),
         }
         if own is not None:
             said = {"creator": f"{model.source}/{scheme}", "rewriting": rewriting}
@@ -114,7 +128,17 @@ class RealCreator(worlds.CreatorSource):
                 "best-of-n trees grow; name one in `creator.scorer`"
             )
         asked: Json = [question.identity(model) for question in scoring.SCORES.values()]
-        return {"scorer": {"model": model, "asked": asked}}
+        return {
+            "scorer": {"model": model, "asked": asked, **_served_as(self.profile, "scorer", model)}
+        }
+
+
+def _served_as(profile: Profile, role: Role, model: str) -> dict[str, Json]:
+    """Return what a stage says of a role's model that the profile serves itself."""
+    served = None if profile.serving is None else profile.serving.roles.get(role)
+    if served is None or served.model is None or served.name != model:
+        return {}
+    return {"served": {**served.numerics(), "model": identity_of(served.model)}}
 
 
 class RealWorld(worlds.World):
@@ -129,7 +153,9 @@ class RealWorld(worlds.World):
 
     def policy(self) -> str:
         """Return the base policy's identity."""
-        return self._model(self.profile.policy)
+        served = self._served("policy")
+        told = {} if served is None else served.template
+        return with_arguments(self._model(self.profile.policy), told)
 
     def reward_model(self, role: str) -> str:
         """Return the identity of the reward model of a role."""
@@ -141,7 +167,12 @@ class RealWorld(worlds.World):
 
     def engine(self) -> dict[str, Json]:
         """Return the engine that answers, and its number format."""
-        return {"engine": engine_identity(self.profile.engine), "dtype": self.profile.dtype}
+        said: dict[str, Json] = {
+            "engine": engine_identity(self.profile.engine),
+            "dtype": self.profile.dtype,
+        }
+        served = self._served("policy")
+        return said if served is None else {**said, "max_length": served.max_length}
 
     def rewriter(self) -> dict[str, Json]:
         """Return the instruction."""
@@ -172,11 +203,21 @@ class RealWorld(worlds.World):
         judge = self.judge(self.profile.benchmarks[name].judge)
         settings = benchmarks.judging_settings(self.benchmark(name), judge)
         by_reward = judge.startswith(REWARD_JUDGE) and self.profile.dtype != "float32"
-        return {**settings, "dtype": self.profile.dtype} if by_reward else settings
+        more: dict[str, Json] = {"dtype": self.profile.dtype} if by_reward else {}
+        return {**settings, **more, **_served_as(self.profile, "judge", judge)}
 
     def rating(self, name: str) -> dict[str, Json]:
         """Return who rates prompts, and what it is asked."""
-        return {**super().rating(name), **scoring.rating_settings(self.profile.benchmarks[name])}
+        benchmark = self.profile.benchmarks[name]
+        return {
+            **super().rating(name),
+            **scoring.rating_settings(benchmark),
+            **_served_as(self.profile, "scorer", benchmark.judge),
+        }
+
+    def _served(self, role: Role) -> Served | None:
+        serving = self.profile.serving
+        return None if serving is None else serving.roles.get(role)
 
     def _model(self, model: str) -> str:
         _refuse_embedded(self.profile, "reward_models", model)
@@ -204,8 +245,18 @@ class RealRuntime(worlds.Runtime):
     """Loads models, and asks those behind endpoints."""
 
     def resolve(self, identity: str) -> Path:
-        """Return where the files of a model lie, after checking that they are those it means."""
-        return folder_of(identity)
+        """Return where the files of a model lie, after checking that they are those it means.
+
+        Those of one whose chat template is given arguments are linked to, beside that template.
+        """
+        plain, told = without_arguments(identity)
+        if not told:
+            return folder_of(plain)
+        from harness.models.loading import with_template_arguments
+
+        out = work_dir() / "templates" / digest(canonical_json(identity))[:DIGITS]
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return with_template_arguments(folder_of(plain), told, out)
 
     def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
         """Return a function, or a model on the GPU if there is one."""

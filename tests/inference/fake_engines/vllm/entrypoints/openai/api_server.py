@@ -1,7 +1,7 @@
 """A server that stands in for vLLM's: the same module, arguments, addresses and fields.
 
 An answer's tokens are a digest of the prompt, the seed and the temperature, so equal requests have
-equal answers. Environment variables make it misbehave:
+equal answers; chats are answered as the stand-ins do. Environment variables make it misbehave:
 
 - `FAKE_LOG`: file that every request's body is appended to;
 - `FAKE_NOT_READY`: questions after its health that it answers with 503 first;
@@ -83,7 +83,12 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(500, {"error": {"message": "see above"}})
             threading.Timer(0.2, os._exit, [0]).start()
             return
-        self.reply(200, completion(body))
+        if self.path.endswith("/chat/completions"):
+            from stand_in.server import answer
+
+            self.reply(200, answer(body))
+        else:
+            self.reply(200, completion(body))
 
     def reply(self, status: int, content: dict) -> None:
         data = json.dumps(content).encode()

@@ -1,0 +1,219 @@
+"""A run whose models the harness serves itself: turn by turn, each turn with its servers.
+
+Workers find servers as they find endpoints, by variables of their environment, which are set as
+long as a turn lasts. A turn whose server died is taken once more, with another one: what it had is
+kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.errors import HarnessError
+from harness.registry.profile import Profile
+from harness.registry.serving import Role
+from harness.runtime import (
+    Awaited,
+    Event,
+    Interrupted,
+    RunOutcome,
+    Stage,
+    StageFailed,
+    StageFinished,
+    StageSkipped,
+    Store,
+    canonical_json,
+)
+from harness.runtime.stage import digest
+from harness.serving import At, Policy, Servers, Turn
+from harness.serving.engines import identity
+from harness.serving.servers import VARIABLES
+from harness.trainer.turns import Turns
+from harness.worlds import lookup
+from harness.worlds.needs import policy_of
+from harness.worlds.real.models import MOST_CONCURRENCY, identity_of
+
+_ATTEMPTS = 2
+"""Times that a turn is taken whose server dies."""
+
+Compute = Callable[[Sequence[Stage], Callable[[Event], None]], RunOutcome]
+"""Computes stages whose inputs are there, and tells what happens."""
+
+
+class _FailedError(HarnessError):
+    """Stages failed while their servers ran."""
+
+
+@dataclass
+class Turning:
+    """Computes stages turn by turn.
+
+    Attributes:
+        turns: What stages want loaded.
+        store: Where they are.
+        logs: Folder of the servers' logs; it is made.
+        compute: Computes the stages of a turn.
+        on_event: Takes what happens.
+        fail_fast: Stop at the first failure.
+    """
+
+    turns: Turns
+    store: Store
+    logs: Path
+    compute: Compute
+    on_event: Callable[[Event], None]
+    fail_fast: bool = False
+    finished: list[Stage] = field(default_factory=list)
+    failed: dict[Stage, str] = field(default_factory=dict)
+    skipped: dict[Stage, str] = field(default_factory=dict)
+
+    def run(self, stages: Sequence[Stage]) -> RunOutcome:
+        """Compute stages, each given after its inputs.
+
+        Raises:
+            Interrupted: Ctrl-C; the servers are ended.
+        """
+        serving = self.turns.profile.serving
+        assert serving is not None
+        self.logs.mkdir(parents=True, exist_ok=True)
+        tell = self.on_event
+        try:
+            with Servers(
+                serving, self.logs, _folder, lambda what, s: tell(Awaited(what, s))
+            ) as servers:
+                for turn in self.turns.order(stages):
+                    self._take(turn, servers)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"stopped with {len(self.finished)} of {len(stages)} stages computed: "
+                "run the same command again to go on from there"
+            ) from None
+        return RunOutcome(tuple(self.finished), self.failed, self.skipped)
+
+    def _take(self, turn: Turn[Stage], servers: Servers) -> None:
+        """Compute the stages of a turn; what needs a stage that failed is skipped."""
+        ready: list[Stage] = []
+        for stage in turn.stages:
+            if (why := self._kept_from(stage)) is None:
+                ready.append(stage)
+            else:
+                self.skipped[stage] = why
+                self.on_event(StageSkipped(stage, why))
+        for attempt in range(1, _ATTEMPTS + 1):
+            if not ready:
+                return
+            events: list[Event] = []
+            outcome = RunOutcome((), {}, {})
+            try:
+                with self._served(turn, servers), self._counting(events) as observe:
+                    outcome = self.compute(ready, observe)
+                    if outcome.failed:
+                        raise _FailedError
+            except _FailedError:
+                pass
+            except Interrupted:
+                raise KeyboardInterrupt from None
+            except HarnessError as error:
+                ready = [stage for stage in ready if stage not in outcome.finished]
+                if attempt < _ATTEMPTS:
+                    continue
+                events = [StageFailed(stage, str(error)) for stage in ready]
+                for stage in ready:
+                    self.store.record_failure(stage, str(error), "")
+            for event in events:
+                self._settle(event)
+            return
+
+    def _kept_from(self, stage: Stage) -> str | None:
+        """Return why a stage is not computed, None if it is."""
+        if self.fail_fast and self.failed:
+            return f"stopped when {next(iter(self.failed)).title} failed"
+        lost = (s for s in stage.inputs.values() if s in self.failed or s in self.skipped)
+        found = next(lost, None)
+        return None if found is None else f"needs {found.title}"
+
+    @contextmanager
+    def _counting(self, kept_back: list[Event]) -> Iterator[Callable[[Event], None]]:
+        """Yield what passes events on, but for failures: their turn may be taken once more."""
+
+        def observe(event: Event) -> None:
+            if isinstance(event, StageFailed | StageSkipped):
+                kept_back.append(event)
+                return
+            if isinstance(event, StageFinished):
+                self.finished.append(event.stage)
+            self.on_event(event)
+
+        yield observe
+
+    def _settle(self, event: Event) -> None:
+        if isinstance(event, StageFailed):
+            self.failed[event.stage] = event.reason
+        elif isinstance(event, StageSkipped):
+            self.skipped[event.stage] = event.because
+        self.on_event(event)
+
+    @contextmanager
+    def _served(self, turn: Turn[Stage], servers: Servers) -> Iterator[None]:
+        """Have what a turn wants loaded, and nothing else, as long as the block lasts."""
+        if turn.role is None:
+            yield
+            return
+        first = turn.stages[0]
+        roles = self.turns.roles(first)
+        if not roles:
+            with servers.alone():
+                yield
+            return
+        policy = self._policy(first) if "policy" in roles else None
+        with (
+            servers.hold(*roles, policy=policy) as at,
+            environment(variables(self.turns.profile, at)),
+        ):
+            yield
+
+    def _policy(self, stage: Stage) -> Policy:
+        """Return the policy that answers in a stage."""
+        before = stage.inputs.get("policy")
+        if before is None:
+            return Policy(policy_of(stage), lookup.resolve(str(stage.settings["policy"])))
+        return Policy(policy_of(stage), self.store.open(before.fingerprint) / "model")
+
+
+def _folder(model: str) -> Path:
+    return lookup.resolve(identity_of(model))
+
+
+def variables(profile: Profile, at: Mapping[Role, At]) -> dict[str, str]:
+    """Return the variables by which processes find the servers that were started for them."""
+    found: dict[str, str] = {}
+    for role, place in at.items():
+        if os.environ.get(VARIABLES[role]) or profile.serving is None:
+            continue  # somebody else's, as the user says
+        served, name = profile.serving.roles[role], VARIABLES[role].removesuffix("_URL")
+        model = None if served.model is None else identity_of(served.model)
+        told = [identity(served.engine), served.numerics(), model]
+        usual = {"CONCURRENCY": str(min(served.at_once, MOST_CONCURRENCY)), "PRICE": "0,0"}
+        found |= {f"{name}_{k}": os.environ.get(f"{name}_{k}", v) for k, v in usual.items()}
+        found[f"{name}_URL"] = place.url
+        found[f"{name}_KEPT_AS"] = f"served/{digest(canonical_json(told))}"
+    return found
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment while the block lasts, for processes started in it."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,104 @@
+"""A run by turns: workers find their servers, and a turn whose server died is taken once more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+from toy_servers import served
+
+from harness.errors import HarnessError
+from harness.registry.profile import Profile, load_profiles
+from harness.runtime import Event, RunOutcome, Stage, StageFailed, StageFinished, Store
+from harness.selection import turning
+from harness.selection.turning import Turning
+from harness.trainer.turns import Turns
+
+pytestmark = pytest.mark.usefixtures("starts")
+
+EVOLVES = Stage("evolve", 1, {"rewriting": {"model": "owner/creator"}}, {}, "evolve")
+AFTER = Stage("pair", 1, {}, {"of": EVOLVES}, "pair")
+
+
+@pytest.fixture
+def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Profile:
+    """Return a profile with a creator of its own, whose weights need not be read."""
+    monkeypatch.setattr(turning, "_folder", lambda model: tmp_path)
+    said = load_profiles()["paper"]
+    creator = said.creator.model_copy(update={"source": "owner/creator"})
+    serving = {"creator": served(at_once=32)}
+    return Profile.model_validate(
+        said.model_dump(by_alias=True) | {"creator": creator.model_dump(), "serving": serving}
+    )
+
+
+def turning_of(
+    profile: Profile, tmp_path: Path, compute: Callable[..., RunOutcome], told: list[Event]
+) -> Turning:
+    return Turning(
+        Turns(profile), Store(tmp_path / "store"), tmp_path / "logs", compute, told.append
+    )
+
+
+def test_workers_find_the_server_as_they_find_an_endpoint(profile: Profile, tmp_path: Path) -> None:
+    seen: list[dict[str, str]] = []
+
+    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
+        seen.append({k: v for k, v in os.environ.items() if k.startswith("HARNESS_CREATOR_")})
+        for stage in stages:
+            observe(StageFinished(stage, 1.0))
+        return RunOutcome(tuple(stages), {}, {})
+
+    outcome = turning_of(profile, tmp_path, compute, []).run([EVOLVES, AFTER])
+    assert outcome.finished == (EVOLVES, AFTER)
+    asking, after = seen
+    assert asking["HARNESS_CREATOR_URL"].startswith("http://127.0.0.1:")
+    assert (asking["HARNESS_CREATOR_CONCURRENCY"], asking["HARNESS_CREATOR_PRICE"]) == ("32", "0,0")
+    assert asking["HARNESS_CREATOR_KEPT_AS"].startswith("served/")
+    assert after == {}
+    assert not psutil.Process().children(recursive=True)
+
+
+@pytest.mark.parametrize(("deaths", "ends"), [(1, "finished"), (2, "failed")])
+def test_a_turn_whose_server_dies_is_taken_once_more(
+    profile: Profile, tmp_path: Path, deaths: int, ends: str
+) -> None:
+    told: list[Event] = []
+    times = 0
+
+    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
+        nonlocal times
+        times += 1
+        if times <= deaths:
+            for process in psutil.Process().children(recursive=True):
+                if "api_server" in " ".join(process.cmdline()):
+                    process.kill()
+            observe(StageFailed(stages[0], "it did not answer"))
+            return RunOutcome((), {stages[0]: "it did not answer"}, {})
+        for stage in stages:
+            observe(StageFinished(stage, 1.0))
+        return RunOutcome(tuple(stages), {}, {})
+
+    outcome = turning_of(profile, tmp_path, compute, told).run([EVOLVES, AFTER])
+    failed = [event for event in told if isinstance(event, StageFailed)]
+    if ends == "finished":
+        assert (outcome.ok, failed, times) == (True, [], 3)
+    else:
+        assert [event.stage for event in failed] == [EVOLVES]
+        assert "died in the middle" in outcome.failed[EVOLVES]
+        assert list(outcome.skipped) == [AFTER]
+
+
+def test_a_server_that_does_not_start_fails_the_turn_and_says_why(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DIES_AT_START", "1")
+
+    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
+        raise HarnessError("nothing is to be computed")
+
+    outcome = turning_of(profile, tmp_path, compute, []).run([EVOLVES])
+    assert "died before it was ready" in outcome.failed[EVOLVES]
