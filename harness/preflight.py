@@ -23,6 +23,7 @@ from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, table_unsupported
 from harness.runtime import available_cores
 from harness.runtime.stage import Stage
+from harness.serving.engines import SERVED
 from harness.strict import Output, Strict
 from harness.trainer import factory
 from harness.words import counted
@@ -163,6 +164,8 @@ class Readiness(Output):
     """Everything that a profile needs, or what is left of a table at it; met or not."""
 
     profile: str
+    asked_as: str
+    """What `--profile` takes for it."""
     scale: str
     table: str | None = None
     """What is to be run; null for all that the profile could need."""
@@ -228,10 +231,19 @@ def readiness(
     needs += demand.asked_online() if online else ()
     ready = all(need.state != "missing" for need in needs)
     scale = profile.scale
-    return Readiness(profile=profile.name, scale=scale, table=table, ready=ready, needs=needs)
+    return Readiness(
+        profile=profile.name,
+        asked_as=profile.asked_as,
+        scale=scale,
+        table=table,
+        ready=ready,
+        needs=needs,
+    )
 
 
-def refuse_to_start(profile: Profile, stages: Sequence[Stage], *, here: bool) -> list[str]:
+def refuse_to_start(
+    profile: Profile, stages: Sequence[Stage], name: str | None = None, *, here: bool
+) -> list[str]:
     """Look for all that stages need, before any is computed; return what else should be known.
 
     Stages that other machines compute are not held against this one's packages, GPUs and disk.
@@ -245,13 +257,25 @@ def refuse_to_start(profile: Profile, stages: Sequence[Stage], *, here: bool) ->
         raise UserError(
             f"nothing was started, because {counted(len(missing), 'thing')} that this run needs "
             f"{'is' if len(missing) == 1 else 'are'} missing:{''.join(missing)}"
+            f"{to_download(needs, profile.asked_as, name)}"
         )
     return [need.line for need in needs if need.state == "advised"]
 
 
-def demand_of(profile: Profile, stages: Sequence[Stage] | None) -> Demand:
+def to_download(needs: Iterable[Requirement], profile: str, name: str | None) -> str:
+    """Return a line with the command that fetches what is missing; empty where nothing can be."""
+    lacking = (need.what.partition(" ")[0] for need in needs if need.state == "missing")
+    if not {"model", "prompts", "benchmark"} & set(lacking):
+        return ""
+    asked = f"{name or ''} --profile {profile}".lstrip()
+    return f"\nModels, prompts and benchmarks: harness download {asked}"
+
+
+def demand_of(profile: Profile, stages: Sequence[Stage] | None, *, here: bool = True) -> Demand:
     """Return what stages take from outside, or else all that their profile could."""
-    return Demand.of_profile(profile) if stages is None else Demand.of_stages(profile, stages)
+    if stages is None:
+        return Demand.of_profile(profile)
+    return Demand.of_stages(profile, stages, serves=here)
 
 
 def requirements(
@@ -261,16 +285,13 @@ def requirements(
 
     Nobody is asked. What other machines would need as well is left out unless it is computed here.
     """
-    demand = demand_of(profile, stages)
+    demand = demand_of(profile, stages, here=here)
     outside = list(demand.requirements())
     if not here or demand.stages == {}:
         return outside
     needs = [*_gpus_for(profile, demand.stages), *_packages(demand), *outside]
-    lacking = demand.lacking_models
-    if lacking and hub_offline():
-        do = "unset it while you download"
-        needs.append(Requirement("hub", "advised", "HF_HUB_OFFLINE is set", do))
-    return [*needs, _disk(demand, lacking)]
+    needs += _too_large(demand)
+    return [*needs, _disk(demand, demand.lacking_models)]
 
 
 Kinds = Mapping[str, int] | None
@@ -287,8 +308,10 @@ def _packages(demand: Demand) -> Iterator[Requirement]:
     if training:
         yield package("trl", "to train")
     profile = demand.profile
-    if demand.served and profile.engine not in ("transformers", "endpoint"):
-        yield _engine(profile.engine)
+    engines = [profile.engine] if demand.served else []
+    for engine in dict.fromkeys([*engines, *(it.engine for it in demand.servers)]):
+        if engine in SERVED:
+            yield _engine(engine)
     hardware = profile.hardware
     if hardware is None or not training:
         return
@@ -351,6 +374,27 @@ def _gpus_for(profile: Profile, kinds: Kinds) -> Iterator[Requirement]:
             "GPU", "missing", found,
             "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile",
         )  # fmt: skip
+
+
+def _too_large(demand: Demand) -> Iterator[Requirement]:
+    """Yield the servers whose share of the GPU's memory lacks room for their weights."""
+    from harness.cost.assumptions import parameters_of
+
+    largest = max((gpu.memory_gb for gpu in _gpus()), default=None)
+    policy = demand.profile.serving.policy if demand.profile.serving and demand.served else None
+    served = [(str(it.model), it) for it in demand.servers]
+    served += [] if policy is None else [(demand.profile.policy, policy)]
+    for model, it in served:
+        size = parameters_of(model)
+        if size is None or largest is None:
+            continue
+        lacks = it.lacking_gb(largest, size * (4 if it.dtype == "float32" else 2) / GB)
+        if lacks:
+            yield Requirement(
+                f"memory to serve {model.partition('@')[0]}", "missing",
+                f"{lacks:.1f} GB more than its share of {largest} GB",
+                "raise its `gpu_memory` in the profile's `serving`, or lower `cache_gb`",
+            )  # fmt: skip
 
 
 def _disk(demand: Demand, lacking: list[str]) -> Requirement:

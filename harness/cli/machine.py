@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.preflight import Doctor, ProfileState, PromptPool, Readiness
-    from harness.runtime import Event
+    from harness.runtime import Event, Stage
     from harness.worlds.embedded.files import Card
 
 TableArgument = Annotated[
@@ -106,14 +108,12 @@ def doctor(
 def _readiness(table: str | None, profile: str, online: bool) -> Readiness:
     from harness import preflight
     from harness.registry.declared import named_profile
-    from harness.selection.selection import select
 
     asked = named_profile(profile)
     if table is None:
         return preflight.readiness(asked, online=online)
     try:
-        planned = select(table, profile).plan()
-        left = planned.stages.pending(planned.store)
+        left = _left(table, profile)
     except UserError:
         # What keeps it from being planned may be on the list of all that the profile needs.
         every = preflight.readiness(asked, table=table, online=online)
@@ -123,8 +123,53 @@ def _readiness(table: str | None, profile: str, online: bool) -> Readiness:
     return preflight.readiness(asked, left, table, online=online)
 
 
+def _left(table: str, profile: str) -> Sequence[Stage]:
+    """Return the stages of a table, or group, that are to be computed."""
+    from harness.selection.selection import select
+
+    planned = select(table, profile).plan()
+    return planned.stages.pending(planned.store)
+
+
+class Downloaded(Output):
+    """What was downloaded."""
+
+    fetched: list[str]
+
+
+@app.command("download", epilog="Example: harness download table4 --profile consumer-gpu")
+def download(
+    table: TableArgument = None,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Fetch the models, prompts and benchmarks that a profile needs and this machine lacks.
+
+    Models are those that the profile pins, at their commits; what is here is not fetched again.
+    Runs themselves download nothing.
+    """
+    # Before the hub's library is imported, which reads it once.
+    os.environ["HF_HUB_OFFLINE"] = "0"
+    from harness.preflight import demand_of
+    from harness.registry.declared import named_profile
+    from harness.worlds.downloading import download as fetch
+
+    left = None if table is None else _left(table, profile)
+    out = console(stderr=as_json)
+
+    def say(line: str) -> None:
+        out.print(line, soft_wrap=True)
+        out.file.flush()
+
+    found = fetch(demand_of(named_profile(profile), left), say)
+    if as_json:
+        print_json(Downloaded(fetched=found))
+
+
 def _print_readiness(found: Readiness) -> None:
     """Print a line for each need, those that are missing last."""
+    from harness.preflight import to_download
+
     out = console()
     for state in ("met", "advised", "missing"):
         for need in found.needs:
@@ -132,10 +177,12 @@ def _print_readiness(found: Readiness) -> None:
                 out.print(f"{state:8} {need.line}", soft_wrap=True)
     missing = sum(need.state == "missing" for need in found.needs)
     of = found.profile if found.table is None else f"{found.table} on {found.profile}"
+    more = to_download(found.needs, found.asked_as, found.table)
     out.print(
-        f"\n{of} cannot run here: {counted(missing, 'thing')} missing."
+        f"\n{of} cannot run here: {counted(missing, 'thing')} missing.{more}"
         if missing
-        else f"\n{of} can run here."
+        else f"\n{of} can run here.",
+        soft_wrap=True,
     )
 
 

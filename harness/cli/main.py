@@ -35,6 +35,7 @@ COMMANDS = {
     "store": ("store", "Show what the store holds, check it, prune it."),
     "ui": ("store", "Serve MLflow's pages on this machine."),
     "doctor": ("machine", "Say what this machine lacks for a profile."),
+    "download": ("machine", "Fetch what a profile reads and this machine lacks."),
     "claims": ("report", "Judge the paper's claims by the runs."),
     "verify": ("report", "Compute all published numbers again."),
     "prompts": ("machine", "Count human prompts, and those left out."),

@@ -34,6 +34,7 @@ OUTPUTS = {
     "micro build": ("harness.cli.machine:Built",),
     "micro freeze": ("harness.cli.machine:Frozen",),
     "micro over-optimise": ("harness.cli.machine:Pushed",),
+    "download": ("harness.cli.machine:Downloaded",),
     "why": ("harness.selection.why:Explanation",),
     "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
     "claims": ("harness.report.model:Verdicts",),

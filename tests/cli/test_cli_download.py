@@ -1,0 +1,116 @@
+"""`harness download` against a hub on loopback, and where no hub can be reached."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMIT = "1" * 40
+FILES = {
+    "config.json": b'{"architectures": ["LlamaForCausalLM"]}',
+    "model.safetensors": b"weights",
+    "pytorch_model.bin": b"what could run code",
+    "tokenizer.json": b"{}",
+}
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Hands out one model at one commit, as the hub's library asks for it."""
+
+    protocol_version = "HTTP/1.1"
+    asked: list[str]
+
+    def do_GET(self, body: bool = True) -> None:
+        type(self).asked.append(self.path)
+        if self.path.startswith(f"/api/models/owner/policy/revision/{COMMIT}"):
+            files = [{"rfilename": name} for name in FILES]
+            self.reply(
+                json.dumps({"id": "owner/policy", "sha": COMMIT, "siblings": files}).encode()
+            )
+        elif self.path.startswith(f"/api/models/owner/policy/tree/{COMMIT}"):
+            tree = [
+                {"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
+                for name, content in FILES.items()
+            ]
+            self.reply(json.dumps(tree).encode())
+        elif (name := self.path.removeprefix(f"/owner/policy/resolve/{COMMIT}/")) in FILES:
+            self.reply(FILES[name], body)
+        else:
+            self.reply(b"{}", body, 404)
+
+    def do_HEAD(self) -> None:
+        self.do_GET(body=False)
+
+    def reply(self, content: bytes, body: bool = True, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Type", "application/json")
+        self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    Hub.asked = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def download(tmp_path: Path, hub: str) -> subprocess.CompletedProcess[str]:
+    """Run the verb in a process of its own, as the hub's library reads variables once."""
+    code = (
+        "import os; os.environ['HF_HUB_OFFLINE'] = '0'\n"
+        "from types import SimpleNamespace\n"
+        "from harness.errors import HarnessError\n"
+        "from harness.worlds.downloading import download\n"
+        "one = SimpleNamespace(pools=(), benchmarks=())\n"
+        f"one.lacking_models = ['owner/policy@{COMMIT}']\n"
+        "try:\n    download(one, print)\nexcept HarnessError as error:\n    exit(str(error))\n"
+        "from harness.worlds.real.models import place_of\n"
+        f"print(*sorted(p.name for p in place_of('owner/policy@{COMMIT}').iterdir()))\n"
+    )
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HARNESS_"))}
+    bare |= {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub, "HARNESS_WORK": str(tmp_path / "work")}
+    bare |= {"PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_XET": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=bare
+    )
+
+
+def test_a_pinned_model_is_fetched_without_what_could_run_code(tmp_path: Path, hub: str) -> None:
+    done = download(tmp_path, hub)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"owner/policy at {COMMIT} ...",
+        "config.json model.safetensors tokenizer.json",
+    ]
+    assert not any("pytorch_model.bin" in path for path in Hub.asked)
+
+
+def test_without_a_network_one_sentence_says_so(tmp_path: Path) -> None:
+    done = download(tmp_path, "http://127.0.0.1:9")
+    assert done.returncode == 1
+    said = done.stderr.strip().splitlines()[-1]
+    assert said.startswith("owner/policy cannot be downloaded (")
+    assert said.endswith("run the same command again, or bring the model in HARNESS_MODELS")
