@@ -145,7 +145,7 @@ def test_verify_fails_with_the_difference(
     assert "index.json is not as publishing writes it" in found["difference"]
 
 
-@pytest.mark.parametrize("profile", ["single-gpu", "paper"])
+@pytest.mark.parametrize("profile", ["laptop", "single-gpu", "paper"])
 def test_every_profile_has_a_ledger(says: Callable[..., Any], profile: str) -> None:
     """None of these has an oracle, so that the study of reward models is not run on them."""
     ledger = says("claims", "--profile", profile)

@@ -98,7 +98,8 @@ def test_people_read_a_line_for_each(call: Callable[..., Any]) -> None:
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     missing = [line for line in lines if line.startswith("missing ")]
-    assert lines[-1] == f"paper cannot run here: {len(missing)} things missing."
+    assert lines[-2] == f"paper cannot run here: {len(missing)} things missing."
+    assert lines[-1].endswith("harness download --profile paper")
     assert any("engine vllm" in line and "HARNESS_VLLM_PYTHON" in line for line in missing)
 
 
@@ -346,7 +347,8 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
 ) -> None:
     refused = call("run", "table4", "--profile", "paper")
     assert refused.exit_code == 2
-    first, *lines = refused.stderr.strip().splitlines()
+    first, *lines, last = refused.stderr.strip().splitlines()
+    assert last == ("Models, prompts and benchmarks: harness download table4 --profile paper")
     assert f"nothing was started, because {len(MISSING_OF_TABLE4)} things" in first
     assert {line.strip().partition(": ")[0] for line in lines} == MISSING_OF_TABLE4
     assert not (folders / "store" / "stages").exists()
@@ -354,6 +356,27 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
     assert (found["table"], found["profile"]) == ("table4", "paper")
     missing = [need for need in found["needs"] if need["state"] == "missing"]
     assert [f"  {n['what']}: {n['found']}; {n['do']}".removesuffix("; ") for n in missing] == lines
+
+
+@pytest.mark.parametrize("rung", ["laptop", "consumer-gpu", "single-gpu"])
+def test_a_rung_costs_nothing_and_says_at_once_what_is_missing(
+    says: Callable[..., Any], call: Callable[..., Any], folders: Path, rung: str
+) -> None:
+    """Its creator is no endpoint: the weights are missing, and with a GPU so is the engine."""
+    price = says("plan", "plan", "table4", "--profile", rung, "--seeds", "0")["price"]
+    assert (price["usd"]["known"], price["usd"]["complete"]) == (0, True)
+    assert {each["role"]: each["starts"] for each in price["servers"]}["creator"] == 1
+    refused = call("run", "table4", "--profile", rung, "--seeds", "0")
+    assert refused.exit_code == 2
+    needed = {line.strip().partition(": ")[0] for line in refused.stderr.splitlines()}
+    profile = load_profiles()[rung]
+    assert profile.serving is not None
+    assert profile.serving.creator is not None
+    assert {f"model {profile.serving.creator.name}", "engine vllm", "prompts"} <= needed
+    assert not [what for what in needed if what.startswith(("creator", "judge"))]
+    assert f"model {profile.policy.partition('@')[0]}" in needed
+    assert f"harness download table4 --profile {rung}" in refused.stderr
+    assert not (folders / "store" / "stages").exists()
 
 
 @pytest.mark.usefixtures("little_disk")

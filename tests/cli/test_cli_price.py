@@ -110,7 +110,8 @@ def test_a_run_over_its_budget_starts_nothing(
 def test_a_budget_needs_every_price(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`single-gpu` has its rewrites from a model that the user serves: only he knows its price."""
+    """Where the user names who rewrites, only he knows the price."""
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
     asked = ("plan", "table4", "--profile", "single-gpu", "--seeds", "0", "--budget-usd", "1e6")
     result = call(*asked)
     assert result.exit_code == 1

@@ -57,8 +57,10 @@ def test_no_declaration_is_missing() -> None:
     assert len(PAPER_TABLES) == 15
     assert {path.stem for path in TABLE_FILES} == PAPER_TABLES | OUR_TABLES
     assert len(TABLE_FILES) == len(PAPER_TABLES | OUR_TABLES)
-    assert len(PROFILE_FILES) == 3
-    assert {path.stem for path in PROFILE_FILES} == {"micro", "single-gpu", "paper"}
+    assert len(PROFILE_FILES) == 5
+    assert {path.stem for path in PROFILE_FILES} == {
+        "micro", "laptop", "consumer-gpu", "single-gpu", "paper"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("path", [*TABLE_FILES, *PROFILE_FILES, *FIGURE_FILES], ids=_stem)

@@ -30,7 +30,7 @@ from harness.trainer.runs import plan_figure, plan_table
 
 RECORD = Path(__file__).with_name("fingerprints.json")
 SEEDS = (0, 1)
-PROFILES = ("micro", "paper", "single-gpu")
+PROFILES = ("micro", "laptop", "consumer-gpu", "single-gpu", "paper")
 
 
 def test_every_profile_is_recorded() -> None:
