@@ -1,8 +1,8 @@
 """What the site has beside the pages in this folder, and what no page may have.
 
-Added are the findings, from `results/README.md`, and one page of reference for each package of
-`harness/`, so that a package that is added or renamed has its page. A page that would ask another
-server for anything fails the build.
+Added are the findings, from `results/README.md`, whose answer and picture stand on the home page as
+well, and one page of reference for each module of `harness/`, so that a module that is added or
+renamed has its page. A page that would ask another server for anything fails the build.
 """
 
 from __future__ import annotations
@@ -27,36 +27,69 @@ FETCHED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?
 """What a browser would fetch from another server when it shows a page."""
 
 
-def packages() -> dict[str, str]:
-    """Return the dotted names of the packages and modules right below `harness`, by their page."""
-    below = sorted((ROOT / "harness").iterdir())
-    modules = [p.stem for p in below if p.suffix == ".py" and not p.stem.startswith("_")]
-    folders = [p.name for p in below if (p / "__init__.py").exists()]
-    return {f"reference/{name}.md": f"harness.{name}" for name in sorted([*modules, *folders])}
+ANSWER = "<!-- answer -->"
+"""Where the answer stands on a page."""
+
+PICTURE = Path("images", "report.png")
+"""The picture of the page, below the results."""
+
+
+def modules() -> dict[str, str]:
+    """Return the dotted names of the packages and modules of `harness`, by their page."""
+    found = {}
+    for path in sorted((ROOT / "harness").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if name != "harness" and "._" not in name and (path.parent / "__init__.py").exists():
+            found[f"reference/{name.removeprefix('harness.')}.md"] = name
+    return found
 
 
 def on_config(config: Any) -> Any:
-    """Give the reference its pages in the navigation."""
+    """Give the reference its pages in the navigation, those of a package under its name."""
+    pages: dict[str, list[dict[str, str]]] = {}
+    for page, name in modules().items():
+        package, _, rest = name.removeprefix("harness.").partition(".")
+        pages.setdefault(package, []).append({rest or package: page})
     for part in config.nav:
         for entries in part.values():
             for entry in entries if isinstance(entries, list) else ():
                 if REFERENCE in entry:
-                    entry[REFERENCE] = [{name: page} for page, name in packages().items()]
+                    entry[REFERENCE] = [
+                        {package: own} if len(own) > 1 else own[0] for package, own in pages.items()
+                    ]
     return config
 
 
+def findings() -> str:
+    """Return the findings without links to what the site has not."""
+    text = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    return RELATIVE_LINK.sub(r"\1", text)
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that are made here."""
-    findings = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
-    made = {page: f"::: {name}\n" for page, name in packages().items()}
-    made["findings.md"] = RELATIVE_LINK.sub(r"\1", findings)
-    for page, text in made.items():
-        files.append(File.generated(config, page, content=text))
+    """Add the pages and the picture that are made here."""
+    made: dict[str, str | bytes] = {page: f"::: {name}\n" for page, name in modules().items()}
+    made["findings.md"] = findings()
+    made[PICTURE.as_posix()] = (ROOT / "results" / PICTURE).read_bytes()
+    for page, content in made.items():
+        files.append(File.generated(config, page, content=content))
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Put the answer, the first lines of the findings, where a page asks for it."""
+    lines = re.findall(r"^- \*\*\w+:\*\* .*$", findings(), re.MULTILINE)[:4]
+    return markdown.replace(ANSWER, "\n".join(lines))
+
+
+SHIM = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
+"""What Material's plug-in for pages that are read as files would have browsers fetch."""
+
+
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Refuse a page that is not complete in itself."""
+    """Let pages be searched as files without asking a server, and refuse one that asks any."""
+    worker = (ROOT / "docs" / "worker.js").read_text(encoding="utf-8")
+    output = output.replace(SHIM, f"<script>{worker}</script>")
     found = FETCHED.search(output)
     if found:
         raise PluginError(f"{page.file.src_uri} asks another server: {found[0]}")
