@@ -156,16 +156,9 @@ class ShownFigure(Output):
 
 def show_table(table: Table) -> ShownTable:
     """Return what a table asks, with the recipe of every run behind it."""
+    named = ShownColumn.model_fields.keys() - {"score"}
     columns = [
-        ShownColumn(
-            id=column.id,
-            benchmark=column.benchmark,
-            metric=column.metric,
-            printed=column.printed,
-            unit=column.unit,
-            direction=column.direction,
-            score=column.reads,
-        )
+        ShownColumn(score=column.reads, **column.model_dump(include=named))
         for column in table.columns
     ]
     return ShownTable(

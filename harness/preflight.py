@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, table_unsupported
 from harness.runtime import available_cores
+from harness.runtime.manifest import installed_version
 from harness.runtime.stage import Stage
 from harness.serving.engines import SERVED
 from harness.strict import Output, Strict
@@ -58,8 +57,8 @@ class Machine(Strict):
     platform: str
     cores: int
     memory_gb: float
-    memory_free_gb: float | None
-    """Memory free for new work; null where the system does not say."""
+    memory_free_gb: float
+    """Memory free for new work."""
     work_dir: str
     disk_free_gb: float
     gpus: list[VisibleGpu]
@@ -75,34 +74,26 @@ class Machine(Strict):
 
 def inspect_machine() -> Machine:
     """Return what this machine has."""
+    import psutil
+
     from harness.tracking.connection import chosen_uri, shown
 
-    total, free = _memory()
-    work = work_dir()
+    memory, work = psutil.virtual_memory(), work_dir()
     return Machine(
         python=platform.python_version(),
         platform=platform.platform(),
         cores=available_cores(),
-        memory_gb=total,
-        memory_free_gb=free,
+        memory_gb=round(memory.total / GB, 1),
+        memory_free_gb=round(memory.available / GB, 1),
         work_dir=str(work),
         disk_free_gb=free_gb(),
         gpus=_gpus(),
-        engines={name: _version(name) for name in ENGINES},
+        engines={name: installed_version(name) for name in ENGINES},
         keys={name: bool(os.environ.get(name)) for name in KEYS},
         hub_offline=hub_offline(),
         world=_world(),
         mlflow_uri=shown(chosen_uri(work)),
     )
-
-
-def _memory() -> tuple[float, float | None]:
-    """Return all memory and the memory free for new work; None where the system does not say."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    info = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable:\s+(\d+) kB", info.read_text()) if info.is_file() else None
-    free = None if found is None else round(int(found[1]) * 1024 / GB, 1)
-    return round(total / GB, 1), free
 
 
 def hub_offline() -> bool:
@@ -118,13 +109,6 @@ def free_gb() -> float:
 def _existing(path: Path) -> Path:
     """Return the nearest folder above a path that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _gpus() -> list[VisibleGpu]:

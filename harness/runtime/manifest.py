@@ -70,7 +70,7 @@ def collect_provenance(threads: int = 1, root: Path | None = None) -> Provenance
         "cpu": cpu_model(),
         "cores": available_cores(),
         "threads": threads,
-        "versions": {name: _version(name) for name in LIBRARIES},
+        "versions": {name: installed_version(name) for name in LIBRARIES},
     }
 
 
@@ -130,7 +130,7 @@ def _git(root: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _version(library: str) -> str | None:
+def installed_version(library: str) -> str | None:
     """Return an installed library's version without importing it."""
     try:
         return metadata.version(library)
