@@ -96,7 +96,8 @@ def run(
 
     What is done is kept: after Ctrl-C, a kill or with more trials, the same command goes on.
     """
-    from harness.sweep.conduct import order_of, run_sweep, shared_stages
+    from harness.sweep.conduct import run_sweep, shared_stages
+    from harness.sweep.work import order_of
 
     sweep, scale = _found(name, profile, settings)
     _check_numbers(trials, jobs)
@@ -131,8 +132,9 @@ def show(
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
-    from harness.sweep.conduct import order_of, stored_report
-    from harness.sweep.plots import pictures
+    from harness.sweep.conduct import stored_report
+    from harness.sweep.results import pictures
+    from harness.sweep.work import order_of
     from harness.tracking.published import published_sweep
 
     sweep, scale = _found(name, profile, settings)
@@ -168,7 +170,8 @@ def ui(
     """
     import os
 
-    from harness.sweep.conduct import dashboard_command, order_of
+    from harness.sweep.conduct import dashboard_command
+    from harness.sweep.work import order_of
 
     command = dashboard_command(order_of(*_found(name, profile, settings)), port)
     common.check_port(port)

@@ -1,4 +1,4 @@
-"""A sweep as it is declared: search space, objectives, sampler, pruner, trials and budget.
+"""A sweep as it is declared: search space, objectives, sampler, pruner and trials.
 
 A sweep starts from a base recipe and names the settings it varies by their paths,
 `recipe.online.ratio_evol` or `profile.training.dpo.beta`. Everything that would only show while
@@ -180,13 +180,6 @@ class Limit(Strict):
     """Most of it."""
 
 
-class Budget(Strict):
-    """Where a command ends though trials are left."""
-
-    hours: float = Field(gt=0)
-    """Hours of a command after which no trial is begun."""
-
-
 class Result(Strict):
     """How the winner is measured."""
 
@@ -219,8 +212,6 @@ class Sweep(Strict):
     """What a trial may spend at most."""
     trials: int = Field(ge=1)
     """Trials of the whole study, however many commands they take."""
-    budget: Budget | None = None
-    """Where a command ends though trials are left."""
     result: Result
     """How the winner is measured."""
 

@@ -1,4 +1,4 @@
-"""What a sweep has found: its trials, and the winner on the benchmarks beside the base recipe.
+"""What a sweep has found: its trials, the winner beside the base recipe, and Optuna's pictures.
 
 The best of many trials owes part of its score to luck, and the more trials the more of it. With
 fresh seeds and other prompts that part is gone. The base recipe is run with the same seeds, so
@@ -11,14 +11,16 @@ trials, or when all came out the same, there is nothing to divide and they are n
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile
+from harness.report.plots import Picture, Target
 from harness.report.scores import Key, Measured, grouped, read_rows
 from harness.report.sweep import (
     SweepObjective,
@@ -31,7 +33,7 @@ from harness.report.sweep import (
 from harness.runtime import Plan, RunOutcome, Store
 from harness.sweep.declaration import Point, Pruner, Sweep
 from harness.sweep.space import base_candidate, candidate
-from harness.sweep.study import Note, point_of, retry_of, standing, trials_of
+from harness.sweep.study import Note, point_of, retry_of, standing, study_of, trials_of
 from harness.trainer.plan import Planner, Run
 from harness.worlds.lookup import world_of
 
@@ -48,7 +50,6 @@ def report_of(
 ) -> SweepReport:
     """Return what a sweep has found so far; no study is one that has not begun."""
     trials = trials_of(study)
-    front = pareto_front(sweep, trials)
     counted = {trial.number for trial in standing(trials)}
     return SweepReport(
         name=sweep.name,
@@ -73,7 +74,7 @@ def report_of(
             if trial.state != TrialState.WAITING
         ),
         winner=winner_of(sweep, trials),
-        pareto=front if len(sweep.objectives) > 1 else None,
+        pareto=pareto_front(sweep, study) if len(sweep.objectives) > 1 else None,
         importances=importances(sweep, study),
         benchmarks=winner_scores(
             measured or {}, sweep.name, sweep.result.seeds, tuple(profile.scores)
@@ -137,25 +138,15 @@ def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:
     return best.number
 
 
-def pareto_front(sweep: Sweep, trials: Sequence[FrozenTrial]) -> tuple[int, ...]:
-    """Return the numbers of the complete trials that no other is better than, best first.
+def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
+    """Return the numbers of the trials that Optuna finds no other better than, best first.
 
-    Better is: no worse in any objective and better in one. Of trials that are equal in all, the
-    earliest stands for the others.
+    Of trials that are equal in all, the earliest stands for the others.
     """
-    losses: dict[tuple[float, ...], int] = {}
-    for trial in trials:
-        if trial.state == TrialState.COMPLETE:
-            losses.setdefault(_losses(sweep, trial), trial.number)
-    front = [
-        (loss, number)
-        for loss, number in losses.items()
-        if not any(
-            other != loss and all(a <= b for a, b in zip(other, loss, strict=True))
-            for other in losses
-        )
-    ]
-    return tuple(number for _, number in sorted(front))
+    found: dict[tuple[float, ...], int] = {}
+    for trial in [] if study is None else study.best_trials:
+        found.setdefault(_losses(sweep, trial), trial.number)
+    return tuple(number for _, number in sorted(found.items()))
 
 
 def importances(sweep: Sweep, study: optuna.Study | None) -> dict[str, dict[str, float]] | None:
@@ -189,19 +180,7 @@ def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
     )
 
 
-@dataclass(frozen=True)
-class Final:
-    """The runs that decide what the winner is worth, with those of another base recipe."""
-
-    profiles: Mapping[str, Profile]
-    runs: tuple[Run, ...]
-
-    def plan(self) -> Plan:
-        """Return the plan of all its runs."""
-        return Plan(stage for run in self.runs for stage in run.targets)
-
-
-def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
+def final_runs(sweep: Sweep, profile: Profile, point: Point) -> tuple[Run, ...]:
     """Return the runs of a point and of the base recipe with the fresh seeds.
 
     Raises:
@@ -211,17 +190,19 @@ def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
     named = {winner_run(sweep.name): best}
     if (best.recipe.canonical(), best.profile) != (base.recipe.canonical(), base.profile):
         named[base_run(sweep.name)] = base
-    runs = [
+    return tuple(
         Planner(world_of(found.profile)).run(run_id, found.recipe, seed)
         for run_id, found in named.items()
         for seed in sweep.result.seeds
-    ]
-    profiles = {run_id: found.profile for run_id, found in named.items()}
-    return Final(profiles, tuple(runs))
+    )
+
+
+def _plan(runs: Sequence[Run]) -> Plan:
+    return Plan(stage for run in runs for stage in run.targets)
 
 
 def run_final(
-    final: Final,
+    runs: Sequence[Run],
     compute: Callable[[Plan], RunOutcome],
     store: Store,
     say: Callable[[str], None],
@@ -232,7 +213,7 @@ def run_final(
         HarnessError: A stage failed.
         Interrupted: Ctrl-C.
     """
-    plan = final.plan()
+    plan = _plan(runs)
     missing = len(plan.pending(store))
     say(
         f"winner and base recipe on the benchmarks with fresh seeds: {len(plan) - missing} of "
@@ -247,18 +228,61 @@ def run_final(
         )
 
 
-def final_scores(final: Final, store: Store) -> Measured:
+def final_scores(runs: Sequence[Run], store: Store) -> Measured:
     """Return the per-prompt scores of the winner's and the base's runs; empty while one lacks.
 
     Raises:
         StoreError: A stored file is not what was written.
     """
-    if final.plan().pending(store):
+    if _plan(runs).pending(store):
         return {}
     rows: list[tuple[Key, str, float]] = []
-    for run in final.runs:
+    for run in runs:
         for stage in run.judged.values():
             path = store.open(stage.fingerprint) / "scores.parquet"
             for score, prompt, value in read_rows(path, "column", "prompt_id", "value"):
                 rows.append(((run.run_id, run.seed, score), prompt, value))
     return grouped(rows)
+
+
+def pictures(report: SweepReport) -> list[Picture]:
+    """Return the plots that have anything to show."""
+    if not report.complete:
+        return []
+    from optuna.visualization import matplotlib as plots
+
+    study, first = study_of(report), report.objectives[0].label
+    both = [objective.label for objective in report.objectives[:2]]
+    of_first: dict[str, Any] = {"target": lambda t: t.values[0], "target_name": first}
+    wanted: list[tuple[str, str, Callable[[], Any]]] = [
+        ("history", f"{first} by trial, and the best so far",
+         partial(plots.plot_optimization_history, study, **of_first)),
+        ("slice", f"{first} at each setting", partial(plots.plot_slice, study, **of_first)),
+    ]  # fmt: skip
+    if report.importances:
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+        draw = partial(plots.plot_param_importances, study, evaluator, **of_first)
+        wanted.append(("importances", f"Importances of the settings for {first}", draw))
+    if report.pareto:
+        both_of: Any = {"targets": lambda t: t.values[:2], "target_names": both}
+        draw = partial(plots.plot_pareto_front, study, **both_of)
+        wanted.append(("pareto", "Pareto front of the first two objectives", draw))
+    return [
+        Picture(title, f"{name}.svg", title, partial(_draw, name, draw))
+        for name, title, draw in wanted
+    ]
+
+
+def _draw(name: str, draw: Callable[[], Any], target: Target) -> None:
+    import matplotlib
+    import numpy as np
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    settings: dict[Any, Any] = {"svg.hashsalt": name}
+    with warnings.catch_warnings(), matplotlib.rc_context(settings):
+        warnings.simplefilter("ignore")
+        axes = np.asarray(draw(), dtype=object).flat[0]
+        axes.figure.savefig(target, format="svg", metadata={"Date": None}, bbox_inches="tight")
+        pyplot.close(axes.figure)

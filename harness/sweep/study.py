@@ -211,11 +211,10 @@ def check_sampler(sampler: Sampler) -> None:
     Raises:
         UserError: It is not.
     """
-    needed = {"cmaes": "cmaes"}.get(sampler.kind)
-    if needed and importlib.util.find_spec(needed) is None:
+    if sampler.kind == "cmaes" and importlib.util.find_spec("cmaes") is None:
         raise UserError(
-            f"the sampler `{sampler.kind}` needs the package `{needed}`: install the extra "
-            "`sweeps`, `pip install 'eva-harness[sweeps]'`"
+            "the sampler `cmaes` needs the package `cmaes`: install the extra `sweeps`, "
+            "`pip install 'eva-harness[sweeps]'`"
         )
 
 

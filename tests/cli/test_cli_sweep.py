@@ -10,9 +10,10 @@ import optuna
 import pytest
 
 from harness.registry.declared import named_profile
-from harness.sweep.conduct import dashboard_command, order_of
+from harness.sweep.conduct import dashboard_command
 from harness.sweep.declaration import FOLDER, named_sweep
 from harness.sweep.study import open_journal
+from harness.sweep.work import order_of
 
 MISTAKES = {
     "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",

@@ -83,16 +83,16 @@ def test_a_sweep_whose_command_was_killed_ends_with_the_numbers_of_one_left_alon
 
 
 def test_the_winner_s_runs_have_seeds_that_no_trial_has_seen() -> None:
-    final = final_runs(SWEEP, micro(), {SHARE: 0.8})
-    assert {run.seed for run in final.runs} == {10, 11}
-    assert {run.run_id for run in final.runs} == {"toy-winner", "toy-base"}
+    runs = final_runs(SWEEP, micro(), {SHARE: 0.8})
+    assert {run.seed for run in runs} == {10, 11}
+    assert {run.run_id for run in runs} == {"toy-winner", "toy-base"}
     answered = {name for name, b in micro().benchmarks.items() if not b.of_prompts}
-    assert all(set(run.asked) == answered for run in final.runs)
+    assert all(set(run.asked) == answered for run in runs)
 
 
 def test_a_winner_that_is_the_base_recipe_is_compared_with_nothing() -> None:
-    final = final_runs(SWEEP, micro(), {SHARE: 0.6})
-    assert {run.run_id for run in final.runs} == {"toy-winner"}
+    runs = final_runs(SWEEP, micro(), {SHARE: 0.6})
+    assert {run.run_id for run in runs} == {"toy-winner"}
 
 
 def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(

@@ -30,6 +30,12 @@ def trials(values: Sequence[tuple[float, ...]]) -> list[FrozenTrial]:
     return found
 
 
+def study_with(values: Sequence[tuple[float, float]]) -> optuna.Study:
+    study = optuna.create_study(directions=["maximize", "minimize"])
+    study.add_trials(trials(values))
+    return study
+
+
 def test_the_first_objective_decides_and_the_second_breaks_ties() -> None:
     assert winner_of(TWO, trials([(1, 5), (3, 9), (3, 7), (3, 7)])) == 2
     assert winner_of(TWO, []) is None
@@ -45,14 +51,14 @@ def test_the_front_by_hand() -> None:
 
     (2, 2) is worse than (3, 2), and the second (3, 2) is the first one again.
     """
-    assert pareto_front(TWO, trials([(1, 1), (2, 2), (3, 2), (3, 2)])) == (2, 0)
+    assert pareto_front(TWO, study_with([(1, 1), (2, 2), (3, 2), (3, 2)])) == (2, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
 def test_every_trial_is_on_the_front_or_worse_than_one_on_it(
     values: list[tuple[int, int]],
 ) -> None:
-    front = pareto_front(TWO, trials([(float(a), float(b)) for a, b in values]))
+    front = pareto_front(TWO, study_with([(float(a), float(b)) for a, b in values]))
     assert winner_of(TWO, trials([(float(a), float(b)) for a, b in values])) == front[0]
     best = [values[number] for number in front]
     assert len(set(best)) == len(best)

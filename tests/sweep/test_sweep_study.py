@@ -13,7 +13,6 @@ from toy_sweep import SHARE, order_of, toy
 from harness.errors import UserError
 from harness.project import results_dir
 from harness.report.sweep import SWEEP
-from harness.sweep.conduct import Order
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import (
     cut_off_unfinished,
@@ -29,6 +28,7 @@ from harness.sweep.study import (
     tidy,
     trials_of,
 )
+from harness.sweep.work import Order
 
 
 def opened(order: Order) -> optuna.Study:

@@ -10,9 +10,10 @@ from toy_sweep import SHARE, InlineEngine, order_of, toy
 
 from harness.report.sweep import SweepTrial
 from harness.runtime import Store
-from harness.sweep.conduct import Worker, track_rest
+from harness.sweep.conduct import track_rest
 from harness.sweep.results import trial_line
 from harness.sweep.study import open_study, trials_of
+from harness.sweep.work import Worker
 from harness.tracking import Source, StudyName, TrialTracker
 from harness.tracking.connection import default_uri
 from harness.tracking.projection import trial_record

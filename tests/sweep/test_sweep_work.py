@@ -10,9 +10,10 @@ from toy_sweep import SHARE, InlineEngine, QuietTracker, order_of, toy
 
 from harness.report.sweep import SweepReport
 from harness.runtime import Interrupted, Store
-from harness.sweep.conduct import Worker, stored_report
+from harness.sweep.conduct import stored_report
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import open_study, requeue
+from harness.sweep.work import Worker
 
 SHARES = {SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.6, 0.8]}}
 GRID = {"kind": "grid", "seed": 0}
@@ -150,11 +151,6 @@ def test_a_stopped_trial_is_tried_again(work_dir: Path) -> None:
     assert report.trials[1].retry_of == 0
     assert (report.counted, len(report.complete), report.failed) == (4, 4, [])
     assert {trial.params[SHARE] for trial in report.complete} == {0.2, 0.4, 0.6, 0.8}
-
-
-def test_no_trial_begins_when_the_time_is_up(work_dir: Path) -> None:
-    sweep = toy(space=SHARES)
-    assert worked(sweep, work_dir, until=0.0)[0] == []
 
 
 def test_other_settings_make_another_study(work_dir: Path) -> None:

@@ -22,9 +22,9 @@ from harness.errors import HarnessError
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan, RunOutcome, Stage, StageContext, Store
 from harness.runtime.stage import ProgressWriter
-from harness.sweep.conduct import Order
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
+from harness.sweep.work import Order
 from harness.trainer.factory import KINDS
 from harness.worlds.embedded import files
 
