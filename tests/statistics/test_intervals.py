@@ -50,6 +50,15 @@ def test_prompts_never_take_away_from_the_variance_of_the_seeds() -> None:
     assert interval.high == pytest.approx(1.0 + 0.5 * math.tan(0.475 * math.pi))
 
 
+def test_mean_squares_of_a_matrix_with_error_by_hand() -> None:
+    """The mean is 1.5, seeds are 1.5 from it, prompts 1.5, 0 and 1.5; four residuals are 1.5.
+
+    3 (2 x 2.25) / 1 = 13.5, 2 (2 x 2.25) / 2 = 4.5, and 4 x 2.25 / (1 x 2) = 4.5.
+    """
+    found = crossed_moments(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 6.0]]))
+    assert (found.ms_seed, found.ms_prompt, found.ms_error) == pytest.approx((13.5, 4.5, 4.5))
+
+
 def test_degrees_of_freedom_by_hand() -> None:
     """Three seeds, 41 prompts, mean squares 4, 6 and 2: the prompts' own part is 6 - 2 = 4 of 8.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from harness.errors import HarnessError
 from harness.statistics import NestedScores, ScoreMatrix, mean_interval
@@ -116,6 +116,21 @@ def test_seeds_needed_by_hand() -> None:
     assert seeds_needed(ScoreMatrix.of(values), 2.0, 0.05, 0.8) == 7
 
 
+def test_what_prompts_add_stays_as_it_was_with_more_seeds() -> None:
+    """Two seeds 0.1 to either side, 100 prompts 1 to either side, no error.
+
+    Their mean squares are 2 and 200/99; with n seeds the variance is 2 / (100 n) + 1/99. To find
+    0.3 at 2.8 to 2.9 standard errors it has to be 0.0107 to 0.0115, which 12 to 34 seeds give. If
+    the prompts' part were twice as large, no number would.
+    """
+    prompts = np.tile([1.0, -1.0], 50)
+    margin = ScoreMatrix.of(np.stack([prompts + 0.1, prompts - 0.1]))
+    found = seeds_needed(margin, 0.3, 0.05, 0.8)
+    assert found is not None
+    assert 12 <= found <= 34
+    assert seeds_needed(margin, 0.27, 0.05, 0.8) is None
+
+
 def test_what_prompts_add_no_seed_takes_away() -> None:
     margin = matrix(4, prompt_sd=5.0)
     assert seeds_needed(margin, 1.0, 0.05, 0.8) is None
@@ -131,3 +146,29 @@ def test_prompts_of_each_seeds_own_are_fewer_with_fewer_seeds() -> None:
     more = seeds_needed(margin, found / 2.0, 0.05, 0.8)
     assert more is not None
     assert more > 3
+
+
+def test_seeds_with_prompts_of_their_own_shrink_the_spread_by_the_root_of_their_number() -> None:
+    """Seed means 1 and -1, prompts without spread: a standard error of sqrt(2 / n)."""
+    margin = NestedScores.from_seeds({0: {"p": 1.0, "q": 1.0}, 1: {"r": -1.0, "s": -1.0}})
+
+    def detectable(n: int) -> float:
+        return float(stats.t.ppf([0.975, 0.8], n - 1).sum()) * (2.0 / n) ** 0.5
+
+    by_hand = next(n for n in range(2, 200) if detectable(n) <= 1.0)
+    assert seeds_needed(margin, 1.0, 0.05, 0.8) == by_hand
+
+
+def test_two_looks_err_together_as_often_as_is_allowed() -> None:
+    """By integration: the first look errs by itself, the second where the first did not.
+
+    Halfway, the second statistic is the first over sqrt 2 and an increment of variance 1/2.
+    """
+    bounds = stats.norm.isf(np.array(levels_of_looks([5, 10], 10, 0.05)) / 2.0)
+
+    def second(first: float) -> float:
+        ends = (np.array([-1.0, 1.0]) * bounds[1] - first * 0.5**0.5) / 0.5**0.5
+        return float(stats.norm.pdf(first) * (stats.norm.cdf(ends[0]) + stats.norm.sf(ends[1])))
+
+    later, _ = integrate.quad(second, -bounds[0], bounds[0], epsabs=1e-10)
+    assert 2.0 * stats.norm.sf(bounds[0]) + later == pytest.approx(0.05, abs=5e-7)
