@@ -226,7 +226,12 @@ def readiness(
 
 
 def refuse_to_start(
-    profile: Profile, stages: Sequence[Stage], name: str | None = None, *, here: bool
+    profile: Profile,
+    stages: Sequence[Stage],
+    name: str | None = None,
+    *,
+    here: bool,
+    serves: bool = True,
 ) -> list[str]:
     """Look for all that stages need, before any is computed; return what else should be known.
 
@@ -235,7 +240,7 @@ def refuse_to_start(
     Raises:
         UserError: Something is missing; the message names everything that is, with what to type.
     """
-    needs = requirements(profile, stages, here=here)
+    needs = requirements(profile, stages, here=here, serves=here and serves)
     missing = [f"\n  {need.line}" for need in needs if need.state == "missing"]
     if missing:
         raise UserError(
@@ -255,21 +260,25 @@ def to_download(needs: Iterable[Requirement], profile: str, name: str | None) ->
     return f"\nModels, prompts and benchmarks: harness download {asked}"
 
 
-def demand_of(profile: Profile, stages: Sequence[Stage] | None, *, here: bool = True) -> Demand:
+def demand_of(profile: Profile, stages: Sequence[Stage] | None, *, serves: bool = True) -> Demand:
     """Return what stages take from outside, or else all that their profile could."""
     if stages is None:
         return Demand.of_profile(profile)
-    return Demand.of_stages(profile, stages, serves=here)
+    return Demand.of_stages(profile, stages, serves=serves)
 
 
 def requirements(
-    profile: Profile, stages: Sequence[Stage] | None = None, *, here: bool = True
+    profile: Profile,
+    stages: Sequence[Stage] | None = None,
+    *,
+    here: bool = True,
+    serves: bool | None = None,
 ) -> list[Requirement]:
     """Return everything that stages need which are to be computed, or else their profile.
 
     Nobody is asked. What other machines would need as well is left out unless it is computed here.
     """
-    demand = demand_of(profile, stages, here=here)
+    demand = demand_of(profile, stages, serves=here if serves is None else serves)
     outside = list(demand.requirements())
     if not here or demand.stages == {}:
         return outside
@@ -450,6 +459,7 @@ def check_engine(
         batch_size=profile.generation.batch_size,
         log=work_dir() / "engine-check.log",
         place=lookup.place_of(base.partition("@")[0]) if engine == "endpoint" else None,
+        served=None if profile.serving is None else profile.serving.policy,
     )
     found = measure(folder, opened, dtype=profile.dtype, tolerance=tolerance)
     return EngineCheck(engine=engine, dtype=profile.dtype, **asdict(found), agrees=found.agrees)

@@ -463,6 +463,17 @@ class RunPlan:
         """Return the batch scripts of what could start now; none where it is not for Slurm."""
         return self._engine(engine).batch_scripts(self.stages)
 
+    @property
+    def _at_once(self) -> int | None:
+        """Most stages at once; None for what the engine chooses.
+
+        Where large models run on the processor, each wants the threads that the profile says.
+        """
+        profile = self.work.profile
+        if self.asked_jobs or profile.serving is None or profile.priced_for is not None:
+            return self.asked_jobs
+        return max(1, runtime.available_cores() // profile.threads)
+
     def _engine(
         self,
         asked: runtime.EngineOptions,
@@ -477,7 +488,7 @@ class RunPlan:
             self.store,
             dict(steps.FUNCTIONS),
             work_dir() / "logs",
-            jobs=self.asked_jobs,
+            jobs=self._at_once,
             preload=factory.needed_modules(
                 self.stages.pending(self.store) if stages is None else stages
             ),

@@ -101,7 +101,7 @@ def run_sweep(
         Interrupted: Ctrl-C.
     """
     pending, here = Plan(shared).pending(Store(order.store_dir)), order.where.engine == "local"
-    for advice in refuse_to_start(order.profile, pending, here=here):
+    for advice in refuse_to_start(order.profile, pending, here=here, serves=False):
         warn(advice)
     with order.alone():
         cut_off_unfinished(order.journal)
