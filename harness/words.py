@@ -1,6 +1,11 @@
-"""Numbers and times in words."""
+"""Numbers and times in words, and the colours of words on a terminal."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def duration(seconds: float) -> str:
@@ -15,3 +20,23 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 stage`, `2 stages`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+VERDICT_STYLES = {
+    "supported": "bold green",
+    "contradicted": "bold red",
+    "inconclusive": "yellow",
+    "underpowered": "yellow",
+    "inadmissible": "magenta",
+}
+"""The colour of a verdict where there is a terminal with colours."""
+
+
+def coloured(text: str, style: str = "") -> Text:
+    """Return a text whose verdicts have their colours."""
+    from rich.text import Text
+
+    shown = Text(text, style=style)
+    for word, colour in VERDICT_STYLES.items():
+        shown.highlight_words([word, word.capitalize()], colour)
+    return shown

@@ -406,7 +406,7 @@ class Grid:
         from rich.table import Table
         from rich.text import Text
 
-        from harness.report.render import coloured
+        from harness.words import coloured
 
         rows = [list(row) for row in self.rows]
         texts = [list(column) for column in zip(self.headings, *rows, strict=True)]

@@ -280,8 +280,8 @@ def _print_counts(found: Judged, out: Console) -> None:
 def _print_all_claims(found: Judged, out: Console) -> None:
     from rich.padding import Padding
 
-    from harness.report.render import coloured
     from harness.report.view import seeds_text
+    from harness.words import coloured
 
     of = {report.table_id: report.seeds for report in found.reports if report.seeds}
     for table in dict.fromkeys(verdict.table for verdict in found.verdicts):

@@ -24,11 +24,11 @@ from harness.report.plots import Picture, curves_picture
 from harness.report.publication import dumps
 from harness.report.reward_study import study_blocks
 from harness.report.view_details import detail_blocks
+from harness.words import coloured
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from rich.console import Console, RenderableType
-    from rich.text import Text
 
 
 WIDTH = 80
@@ -93,26 +93,6 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
     yield names_and_texts(shown, style="dim")
     if full:
         yield from _assumptions(report)
-
-
-VERDICT_STYLES = {
-    "supported": "bold green",
-    "contradicted": "bold red",
-    "inconclusive": "yellow",
-    "underpowered": "yellow",
-    "inadmissible": "magenta",
-}
-"""The colour of a verdict where there is a terminal with colours."""
-
-
-def coloured(text: str, style: str = "") -> Text:
-    """Return a text whose verdicts have their colours."""
-    from rich.text import Text
-
-    shown = Text(text, style=style)
-    for word, colour in VERDICT_STYLES.items():
-        shown.highlight_words([word, word.capitalize()], colour)
-    return shown
 
 
 def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> RenderableType:

@@ -1,4 +1,4 @@
-"""The registry is light: reading declarations loads no heavy library."""
+"""The registry is light: reading and listing declarations loads no heavy library."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sys
 
 CODE = """
 import sys
-import harness.overview
-import harness.registry.declared
-import harness.registry.profile
-harness.registry.declared.load_tables()
-harness.registry.profile.load_profiles()
+from harness.cli.main import main
+sys.argv = ["harness", "list"]
+try:
+    main()
+except SystemExit:
+    pass
 heavy = {"torch", "transformers", "trl", "mlflow", "pandas", "numpy", "optuna"} & set(sys.modules)
 sys.exit(f"imported {sorted(heavy)}" if heavy else 0)
 """
