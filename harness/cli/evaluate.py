@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from harness.cli import common
 from harness.cli.common import Grid, console, note, print_json, warn
 from harness.errors import HarnessError, UserError
-from harness.evaluation.options import CalibrateOptions, EvaluateOptions, LmEvalOptions
+from harness.evaluation.options import EvaluateOptions, LmEvalOptions
 from harness.extensions import BENCHMARKS, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir, calibrations_dir, work_dir
 from harness.selection.names import parse_names
@@ -60,11 +60,6 @@ FetchedFiles = list[FetchedFile]
 
 BenchmarksArgument = Annotated[
     list[str] | None, common.argument("BENCHMARK...", "Benchmarks.", default="all")
-]
-
-
-BenchmarkOption = Annotated[
-    str | None, common.option("--benchmark", "NAME", "A benchmark of the profile.")
 ]
 
 
@@ -307,40 +302,57 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
         warn(str(error))
 
 
-@app.command(
-    "calibrate",
-    epilog="Example: harness calibrate --profile paper --benchmark mt_bench --data mt_bench "
-    "--answers answers.jsonl --published judgments.jsonl",
-)
-@common.takes(CalibrateOptions)
+JudgeArgument = Annotated[
+    str | None,
+    common.argument(
+        "JUDGE", "A judge: `reward:owner/name`, a model at HARNESS_JUDGE_URL, or a plug-in's.",
+        default="list those of the profile",
+    ),
+]  # fmt: skip
+
+PublishedOption = Annotated[
+    Path | None,
+    common.option(
+        "--published", "FILE", "Published judgments in AlpacaEval's form.", default="those fetched"
+    ),
+]
+
+ComparisonsOption = Annotated[
+    int | None, common.option("--limit", "N", "Only so many comparisons, to try.", min=2)
+]
+
+
+@app.command("calibrate", epilog="Example: harness calibrate reward:RLHFlow/ArmoRM-Llama3-8B-v0.1")
 def calibrate(
-    options: CalibrateOptions,
+    judge: JudgeArgument = None,
     profile: common.ProfileOption = "paper",
-    benchmark: BenchmarkOption = None,
+    published: PublishedOption = None,
+    limit: ComparisonsOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Judge a released checkpoint's outputs, and compare with their published judgments.
+    """Measure a judge: its agreement with published judgments, and its leanings.
 
-    Without --benchmark, say which judges of the profile have passed.
+    Without a judge, say which judges of a profile are calibrated.
     """
     from harness.evaluation import calibration
     from harness.registry.declared import named_profile
 
-    scale = named_profile(profile)
-    if not calibration.judged_benchmarks(scale):
-        raise UserError(
-            f"The profile `{profile}` is judged by the embedded world, which needs no calibration"
-        )
-    if benchmark is None:
+    if judge is None:
+        scale = named_profile(profile)
+        if not calibration.judged_benchmarks(scale):
+            raise UserError(
+                f"The profile `{profile}` is judged by the embedded world, which needs no "
+                "calibration"
+            )
         _show_candidates(calibration.candidates(scale, calibrations_dir()), as_json)
         return
-    name = benchmark.replace("-", "_") if benchmark not in scale.benchmarks else benchmark
-    found = calibration.calibrate(scale, name, options, voice(as_json=as_json))
-    if found is None:
-        return
-    _show_candidates([calibration.candidate_of(scale, found, calibrations_dir())], as_json)
-    if not found.passed:
-        raise typer.Exit(1)
+    from harness.worlds.real.calibrating import calibrate as measured
+
+    found = measured(judge, published, limit, partial(_progress(), "verdicts"))
+    if as_json:
+        print_json(found)
+    else:
+        console().print(f"{found.judge}: {found.text}", soft_wrap=True)
 
 
 def _show_candidates(found: Sequence[Candidate], as_json: bool) -> None:

@@ -39,7 +39,7 @@ COMMANDS = {
     "claims": ("report", "Judge the paper's claims by the runs."),
     "verify": ("report", "Compute all published numbers again."),
     "prompts": ("machine", "Count human prompts, and those left out."),
-    "calibrate": ("evaluate", "Check a judge against published numbers."),
+    "calibrate": ("evaluate", "Measure a judge against published judgments."),
     "export": ("store", "Write a trained policy for transformers."),
     "engine": ("machine", "Check what answers for a policy."),
     "micro": ("machine", "The embedded world of the profile `micro`."),

@@ -214,14 +214,14 @@ def claims(
 
 
 def _note_judges(profile: Profile) -> None:
-    """Say which real judges of a profile have not passed a calibration."""
+    """Say which real judges of a profile are not calibrated."""
     from harness.evaluation.calibration import states
 
     found = states(profile, project.calibrations_dir())
-    lacking = [name for name, held in found.items() if held is None or not held.passed]
+    lacking = [name for name, held in found.items() if held is None]
     if lacking:
         note(
-            f"no passed calibration of the judge of {', '.join(lacking)}: their verdicts rest on "
+            f"the judge of {', '.join(lacking)} is not calibrated: their verdicts rest on "
             f"judges held against nothing (harness calibrate --profile {profile.asked_as})"
         )
 

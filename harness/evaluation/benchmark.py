@@ -13,7 +13,7 @@ import hashlib
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -96,7 +96,6 @@ class Benchmark(ABC):
         package: A package that some of its scores need, beside the project's own.
         package_judges: Whether the package has what the judge is told.
         anchor: The answers that a reward model compares with; None where there are none.
-        compared: The score by which a judge is calibrated, and how far off it may be.
         turns: The turns of a conversation, for the estimate.
         verdicts: How often a judge is asked about a conversation, likewise.
         reply_tokens: Tokens of a judge's reply on average, likewise.
@@ -112,7 +111,6 @@ class Benchmark(ABC):
     columns: ClassVar[Mapping[str, str]] = {}
     package: ClassVar[str | None] = None
     package_judges: ClassVar[bool] = False
-    compared: ClassVar[tuple[str, float]]
     turns: ClassVar[int] = 1
     verdicts: ClassVar[int] = 1
     reply_tokens: ClassVar[int] = 200
@@ -186,20 +184,6 @@ class Benchmark(ABC):
     def references(self) -> dict[str, str]:
         """The answers that a model's are compared with, by question; none where none are."""
         return {}
-
-    def restrict(self, prompts: Collection[str]) -> None:
-        """Ask no other questions than these from now on.
-
-        Raises:
-            UserError: One of them is not the benchmark's.
-        """
-        kept = tuple(q for q in self.questions if q.prompt_id in prompts)
-        if len(kept) < len(set(prompts)):
-            raise UserError(
-                f"{len(set(prompts)) - len(kept)} of {len(set(prompts))} judged questions are not "
-                f"those of {self.name} in --data; give the files they were judged with"
-            )
-        self.inputs = replace(self.inputs, questions=kept)
 
     @abstractmethod
     def sampling(self, question: files.Question) -> dict[str, Json]:
@@ -390,7 +374,6 @@ class RatedBenchmark(Benchmark):
     A reply without a rating on the `scale` (lowest and highest) is counted and left out.
     """
 
-    compared = ("rating", 0.5)
     scale: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
     answer_tokens: ClassVar[int] = 1024
     judge_settings: ClassVar[Mapping[str, Json]] = {"temperature": 0, "max_tokens": 1024}

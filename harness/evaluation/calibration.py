@@ -1,94 +1,124 @@
-"""Calibration: does the judge at hand give a released checkpoint its published score?
+"""Calibration: how far a judge agrees with published judgments, and where it leans.
 
-It judges answers that others published with their judgments. Both have judged the same answers, so
-the difference is paired, and what is left of it is the judge. It passes where the whole 95%
-interval lies within the tolerance (`Benchmark.compared`, ours: room for a judge's own noise, none
-for another judge; gpt-4o-mini gives the paper's base 54.6 on Arena-Hard instead of 41.3). That a
-difference is not significant would not do: ten questions would let every judge pass. The last
-calibration of a profile, a benchmark and a judge counts, and reports say whether it passed.
+A judge is shown pairs of answers that others judged, each pair in both orders. What is kept is its
+agreement with them, beside what always naming one side would have; how often it says the same in
+both orders and prefers the answer shown first; and how often it prefers the longer answer, beside
+how often they do. The last calibration of a judge counts, and reports print it with its scores. No
+threshold is drawn: what agreement is enough depends on the difference that a table wants to see.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import computed_field
 
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import HarnessError, UserError
+from harness.evaluation import files
 from harness.extensions import BENCHMARKS, JUDGES
 from harness.foreign import read_json
-from harness.project import calibrations_dir
+from harness.project import benchmarks_dir
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.files import sha256_of
 from harness.runtime.manifest import utc_now
 from harness.strict import Output, Strict
 
-if TYPE_CHECKING:
-    from harness.evaluation.options import CalibrateOptions
-    from harness.evaluation.run import Voice
-    from harness.evaluation.scores import Evaluation
+PUBLISHED = files.HomeFile(
+    "annotations_FuseChat-Gemma-2-9B-Instruct.json",
+    "https://raw.githubusercontent.com/tatsu-lab/alpaca_eval/"
+    "8d731d8dbeee2900acbc5b685cd71dd2d48eeff2/results/FuseChat-Gemma-2-9B-Instruct/"
+    "weighted_alpaca_eval_gpt4_turbo/annotations.json",
+    "72945b6a549eadcd18940fee835343d62985fced144e5b7a2b69c79e120d3cab",
+)
+"""805 comparisons by AlpacaEval's judge, which its owners license for non-commercial use (CC BY-NC
+4.0): so they are fetched, and not shipped. The digest is that of the published copy."""
 
-State = Literal["passed", "failed", "not_calibrated"]
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two answers to a prompt, and the published share, 0 to 1, for the second."""
+
+    prompt: str
+    first: str
+    second: str
+    share: float
 
 
 class Calibration(Strict):
-    """One judge held against published judgments of the same answers."""
+    """One judge held against published judgments of the same answers; shares are in percent."""
 
-    profile: str
-    """The profile it was done for."""
-    benchmark: str
-    """The profile's name of the benchmark."""
     judge: str
-    """The judge that was tested, as its scores are filed."""
-    published_judge: str | None
-    """Who gave the published judgments; null where the file does not say."""
-    model: str
-    """The checkpoint whose published outputs were judged."""
-    column: str
-    """The score that was compared."""
-    ours: float
-    """That score under the judge, in the column's unit."""
-    published: float
-    """That score under the published judgments."""
-    prompts: int
-    """Questions that both judged."""
-    difference: float
-    """Ours less the published, paired over the questions."""
+    """The judge, as profiles name it."""
+    identity: str
+    """What judged: the model's revision, or the plug-in and its version, where it is here."""
+    published_judge: str
+    """Who gave the published judgments."""
+    comparisons: int
+    """Pairs that both judged, published ties left out."""
+    missing: int
+    """Pairs that the judge gave no verdict on."""
+    agreement: float
+    """Verdicts that are the published ones; a tie is half of one."""
     low: float
     high: float
-    """Lower and upper end of its 95% interval."""
-    tolerance: float
-    """How far from zero the whole interval may reach."""
-    passed: bool
-    """Whether it does not reach further."""
+    """Ends of its 95% interval over pairs."""
+    one_side: float
+    """What always naming the side that is preferred more often would agree in."""
+    consistent: float
+    """Pairs with the same verdict in both orders."""
+    first: float
+    """Verdicts for the answer shown first; 50 without a leaning."""
+    longer: float
+    """Verdicts for the longer answer."""
+    longer_published: float
+    """Published verdicts for it."""
     finished: str
     """When, ISO 8601 in UTC."""
-    digests: dict[str, str]
-    """The sha256 of the published judgments, the answers and the benchmark's files."""
+    digest: str
+    """The sha256 of the published judgments."""
 
     @property
-    def state(self) -> State:
-        """Whether the judge passed."""
-        return "passed" if self.passed else "failed"
+    def short(self) -> str:
+        """The agreement alone, to stand beside a score."""
+        return f"agrees with {self.published_judge} in {self.agreement:.0f}%"
 
     @property
     def text(self) -> str:
         """What came out, in a line."""
         return (
-            f"{self.state} on {self.finished[:10]} with {self.model}: {self.ours:.2f} against "
-            f"{self.published:.2f} published, {self.difference:+.2f} ({self.low:+.2f} to "
-            f"{self.high:+.2f}) over {self.prompts} questions, tolerance {self.tolerance:g}"
+            f"agrees with {self.published_judge} in {self.agreement:.1f}% ({self.low:.1f} to "
+            f"{self.high:.1f}) of {self.comparisons} comparisons, where one side always would in "
+            f"{self.one_side:.1f}%; same verdict in both orders {self.consistent:.1f}%, for the "
+            f"first shown {self.first:.1f}%; for the longer {self.longer:.1f}%, published "
+            f"{self.longer_published:.1f}%; {self.finished[:10]}"
         )
 
 
-def judged_benchmarks(profile: Profile) -> list[str]:
-    """Return a profile's benchmarks with a judge that published judgments can be held against.
+class Candidate(Output):
+    """A judge of a profile's benchmark, with its calibration."""
 
-    The embedded world's own judges need no calibration.
+    benchmark: str
+    """The profile's name of the benchmark."""
+    judge: str
+    """The judge."""
+    retirement: Retirement | None
+    """Since when its seller has retired it; null where it is served."""
+    successor_of: str | None
+    """The profile's own judge whose place it takes; null for that judge itself."""
+    calibration: Calibration | None
+    """Its last calibration; null where there is none."""
+
+
+Candidates = list[Candidate]
+"""What `harness calibrate` prints without a judge."""
+
+
+def judged_benchmarks(profile: Profile) -> list[str]:
+    """Return a profile's benchmarks whose judge can be held against published judgments.
+
+    The embedded world's own judges, and functions of plug-ins, need no calibration.
     """
     return [
         name
@@ -99,33 +129,6 @@ def judged_benchmarks(profile: Profile) -> list[str]:
     ]
 
 
-class Candidate(Output):
-    """A judge whose word counts for a profile's benchmark once it is calibrated."""
-
-    benchmark: str
-    """The profile's name of the benchmark."""
-    model: str
-    """The model that judges."""
-    judge: str
-    """Its name as its scores are filed."""
-    retirement: Retirement | None
-    """Since when its seller has retired it; null where it is served."""
-    successor_of: str | None
-    """The profile's own judge whose place it takes; null for that judge itself."""
-    calibration: Calibration | None
-    """Its last calibration; null where there is none."""
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def state(self) -> State:
-        """Whether it passed."""
-        return "not_calibrated" if self.calibration is None else self.calibration.state
-
-
-Candidates = list[Candidate]
-"""What `harness calibrate` prints."""
-
-
 def candidates(profile: Profile, folder: Path) -> list[Candidate]:
     """Return the judges of each benchmark of a profile: its own, and its successor if it ends."""
     known, found = read_prices().retirements, []
@@ -133,46 +136,28 @@ def candidates(profile: Profile, folder: Path) -> list[Candidate]:
         own = profile.benchmarks[name].judge
         end = known.get(own)
         after = [] if end is None or end.successor is None else [(end.successor, own)]
-        for model, successor_of in [(own, None), *after]:
-            judge = filed_judge(name, model)
-            held = find(folder, profile.name, name, judge)
+        for judge, successor_of in [(own, None), *after]:
             found.append(
                 Candidate(
                     benchmark=name,
-                    model=model,
                     judge=judge,
-                    retirement=known.get(model),
+                    retirement=known.get(judge),
                     successor_of=successor_of,
-                    calibration=held,
+                    calibration=find(folder, judge),
                 )
             )
     return found
 
 
-def expected_judge(profile: Profile, benchmark: str) -> str:
-    """Return the judge of a profile's benchmark, as its scores are filed."""
-    return filed_judge(benchmark, profile.benchmarks[benchmark].judge)
-
-
-def filed_judge(benchmark: str, model: str) -> str:
-    """Return the name under which a model's scores of a benchmark are filed."""
-    # Reports import this module, and the scorers' libraries are slow to load.
-    from harness.evaluation.benchmark import benchmark_class
-
-    if benchmark != "alpaca_eval":
-        return model
-    return benchmark_class("alpaca_eval").filed_judge(model)
-
-
-def record_path(folder: Path, profile: str, benchmark: str, judge: str) -> Path:
-    """Return where a calibration is kept, below the folder of all calibrations."""
+def record_path(folder: Path, judge: str) -> Path:
+    """Return where a judge's calibration is kept, below the folder of all calibrations."""
     name = re.sub(r"[^\w.@+-]+", "_", judge)
-    return folder / profile / benchmark / f"{name}.json"
+    return folder / f"{name}.json"
 
 
-def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration | None:
+def find(folder: Path, judge: str) -> Calibration | None:
     """Return the last calibration of a judge, None where there is none."""
-    path = record_path(folder, profile, benchmark, judge)
+    path = record_path(folder, judge)
     if not path.is_file():
         return None
     try:
@@ -182,129 +167,94 @@ def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration 
 
 
 def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
-    """Return the last calibration of each benchmark of a profile that has a judge."""
+    """Return the last calibration of the judge of each benchmark of a profile that has one."""
     return {
-        name: find(folder, profile.name, name, expected_judge(profile, name))
-        for name in judged_benchmarks(profile)
+        name: find(folder, profile.benchmarks[name].judge) for name in judged_benchmarks(profile)
     }
 
 
-def choose(published: list[Evaluation], model: str) -> Evaluation:
-    """Return the published evaluation of a model; a file of one model is that model's."""
-    found = [e for e in published if e.score.model == model] if len(published) > 1 else published
-    if len(found) != 1:
-        names = ", ".join(dict.fromkeys(e.score.model for e in published))
-        raise UserError(
-            f"The published judgments are of {names}, and {len(found)} of them are {model}'s; name "
-            "one with --model"
-        )
-    return found[0]
+def published_file(given: Path | None) -> Path:
+    """Return the file of published judgments: the one given, else the one fetched.
 
-
-def calibrate(
-    profile: Profile, name: str, options: CalibrateOptions, voice: Voice
-) -> Calibration | None:
-    """Judge outputs as options say, compare with published judgments, and keep the record.
-
-    It is None where only the price was asked for.
+    Raises:
+        UserError: It is not there.
     """
-    from harness.endpoint.budget import Ledger
-    from harness.evaluation import run
-    from harness.evaluation.benchmark import benchmark_class
-    from harness.evaluation.scores import write_json
-
-    known, named = judged_benchmarks(profile), benchmark_named(name)
-    if name not in known or named is None:
-        raise UserError(
-            f"The profile `{profile.asked_as}` has no benchmark `{name}` with a judge that "
-            f"published judgments can be held against; it has {', '.join(known)}"
-        )
-    if options.published is None or options.answers is None:
-        raise UserError(
-            "A calibration needs a released checkpoint's outputs with --answers, and their "
-            "published judgments with --published"
-        )
-    options.check()
-    kind = benchmark_class(named)
-    data = options.data_folder(kind.name)
-    benchmark = kind.load(data)
-    expected = kind.score_file(options.published, None)
-    answers = benchmark.read_answers(options.answers, options.model)
-    theirs = choose(expected, answers.model)
-    benchmark.restrict(theirs.score.prompts)
-    asked = options.judge or profile.benchmarks[name].judge
-    judge = run.judge_of(options, benchmark, asked, Ledger(options.budget_usd))
-    folder = calibrations_dir()
-    ours = run.judged(benchmark, options, judge, answers, folder / "evaluations", voice)
-    if ours is None:
-        return None
-    digests = {
-        "published": sha256_of(options.published),
-        "answers": sha256_of(options.answers),
-        "data": benchmark.digest,
-    }
-    found = compare(profile.name, name, ours, theirs, digests, options.tolerance)
-    path = record_path(folder, profile.name, name, found.judge)
-    write_json(path, found.model_dump(mode="json"))
-    return found
-
-
-def candidate_of(profile: Profile, done: Calibration, folder: Path) -> Candidate:
-    """Return the judge that was calibrated: one of the profile's candidates, or another."""
-    for one in candidates(profile, folder):
-        if (one.benchmark, one.judge) == (done.benchmark, done.judge):
-            return one
-    return Candidate(
-        benchmark=done.benchmark,
-        model=done.judge,
-        judge=done.judge,
-        retirement=None,
-        successor_of=None,
-        calibration=done,
+    path = given or benchmarks_dir() / "alpaca-eval" / PUBLISHED.name
+    if path.is_file():
+        return path
+    raise UserError(
+        f"there are no published judgments at {path}; type `harness evaluate fetch alpaca_eval`, "
+        "or give annotations in AlpacaEval's form with --published"
     )
 
 
-def compare(
-    profile: str,
-    name: str,
-    ours: Evaluation,
-    published: Evaluation,
-    digests: Mapping[str, str],
-    tolerance: float | None = None,
-) -> Calibration:
-    """Hold our evaluation of a checkpoint's outputs against the published one."""
-    from harness.evaluation.benchmark import benchmark_class
-
-    column, usual = benchmark_class(ours.score.benchmark).compared
-    left, right = ours.score.by_prompt(column), published.score.by_prompt(column)
-    if left.keys() != right.keys():
-        raise UserError(
-            f"The judge has judged {len(left)} questions and the published judgments have "
-            f"{len(right)}, of which {len(left.keys() & right.keys())} are the same; give the "
-            "published judgments of these answers"
+def read_comparisons(path: Path) -> tuple[str, list[Comparison]]:
+    """Return who judged, and the comparisons in a file of AlpacaEval's form, ties left out."""
+    records, found, judges = files.read_records(path), [], dict[str, None]()
+    for index, record in enumerate(records):
+        texts = (
+            str(files.field_of(record, index, name))
+            for name in ("instruction", "output_1", "output_2")
         )
-    if len(left) < 2:
-        raise UserError("One question calibrates no judge; give published judgments of more")
-    from harness.statistics.intervals import paired_difference
+        value = files.number_of(files.field_of(record, index, "preference"), index, "preference")
+        judges[str(record.get("annotator") or "not said")] = None
+        if value is not None and 1.0 <= value <= 2.0 and value != 1.5:
+            found.append(Comparison(*texts, value - 1.0))
+    return ", ".join(judges), found
 
-    order = list(left)
-    found = paired_difference([[left[p] for p in order]], [[right[p] for p in order]])
-    bound = usual if tolerance is None else tolerance
+
+def measure(
+    judge: str,
+    identity: str,
+    comparisons: Sequence[Comparison],
+    verdicts: Sequence[tuple[float | None, float | None]],
+    published: tuple[str, Path],
+) -> Calibration:
+    """Return what a judge's verdicts say of it.
+
+    Args:
+        judge: The judge, as profiles name it.
+        identity: What judged.
+        comparisons: What was judged.
+        verdicts: Of each, 1 for the second answer, 0 for the first, 1/2 for a tie, None for none:
+            with the first shown first, and with the second shown first.
+        published: Who gave the published judgments, and their file.
+    """
+    import numpy as np
+
+    from harness.statistics.intervals import mean_interval
+
+    read = [i for i, both in enumerate(verdicts) if None not in both]
+    if len(read) < 2:
+        raise UserError(
+            f"{judge} gave a verdict on {len(read)} of {len(verdicts)} comparisons; two are the "
+            "least that says anything"
+        )
+    ours = np.array([verdicts[i] for i in read], dtype=np.float64)
+    theirs = np.array([comparisons[i].share > 0.5 for i in read], dtype=np.float64)
+    agrees = 100.0 * (1.0 - np.abs(ours - theirs[:, None])).mean(axis=1)
+    lengths = [len(comparisons[i].second) - len(comparisons[i].first) for i in read]
+    sides, second = np.sign(lengths), ours.mean(axis=1)
+
+    def for_longer(shares: np.ndarray) -> float:
+        unequal = np.where(sides > 0, shares, 1.0 - shares)[sides != 0]
+        return float(100.0 * unequal.mean()) if len(unequal) else 50.0
+
+    interval = mean_interval(agrees[None, :])
     return Calibration(
-        profile=profile,
-        benchmark=name,
-        judge=str(ours.judge),
-        published_judge=published.judge,
-        model=published.score.model,
-        column=column,
-        ours=float(ours.score.scores[column] or 0.0),
-        published=float(published.score.scores[column] or 0.0),
-        prompts=len(order),
-        difference=found.mean,
-        low=found.low,
-        high=found.high,
-        tolerance=bound,
-        passed=-bound <= found.low and found.high <= bound,
+        judge=judge,
+        identity=identity,
+        published_judge=published[0],
+        comparisons=len(read),
+        missing=len(verdicts) - len(read),
+        agreement=float(agrees.mean()),
+        low=interval.low,
+        high=interval.high,
+        one_side=float(100.0 * max(theirs.mean(), 1.0 - theirs.mean())),
+        consistent=float(100.0 * (ours[:, 0] == ours[:, 1]).mean()),
+        first=float(50.0 * (1.0 - ours[:, 0] + ours[:, 1]).mean()),
+        longer=for_longer(second),
+        longer_published=for_longer(theirs),
         finished=utc_now(),
-        digests=dict(digests),
+        digest=sha256_of(published[1]),
     )

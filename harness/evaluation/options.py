@@ -1,6 +1,6 @@
 """How a benchmark is answered and judged: by whom, from which files, and within which limits.
 
-These models are the options of `harness evaluate` and `harness calibrate` and the keywords of
+These models are the options of `harness evaluate` and the keywords of
 `harness.evaluate`: a field's text is the option's help, and `Shown` the rest of what help says.
 Nothing is imported here that `--help` would have to wait for.
 """
@@ -114,15 +114,6 @@ class JudgeOptions(BaseModel):
                 f"`--data {self.data}` is no folder; name that of the benchmark's files"
             )
         return self.data
-
-
-class CalibrateOptions(JudgeOptions):
-    """The same, of a judge that is held against published judgments."""
-
-    published: Annotated[Path | None, Shown("FILE")] = None
-    """Published judgments of --answers."""
-    tolerance: Annotated[float | None, Shown("X", "the benchmark's")] = None
-    """How far the difference may lie from zero."""
 
 
 class EvaluateOptions(JudgeOptions):

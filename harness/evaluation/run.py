@@ -39,6 +39,7 @@ from harness.evaluation.options import MODEL_KEY, EvaluateOptions, JudgeOptions
 from harness.extensions import JUDGES, benchmark_place
 from harness.foreign import READ_BY_LOADERS
 from harness.project import evaluations_dir, work_dir
+from harness.registry.profile import REWARD_JUDGE
 from harness.runtime.files import sha256_of
 from harness.runtime.leases import hold
 from harness.strict import Output
@@ -374,6 +375,11 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
 
 def judge_of(options: JudgeOptions, benchmark: Benchmark, name: str, ledger: Ledger) -> Judge:
     """Return the judge of a name: a plug-in's function, or a model where the options say."""
+    if name.startswith(REWARD_JUDGE):
+        raise UserError(
+            f"the reward model {name} judges in a profile (`judge: {name}`), and is "
+            f"measured by `harness calibrate {name}`; name a judge here that writes"
+        )
     if name in JUDGES:
         return Judge(_client(FunctionEndpoint(name), ledger, Price(0.0, 0.0), PLAIN), name)
     model = benchmark.asked_model(name)

@@ -29,7 +29,7 @@ ONE_SEED = "95%, over prompts only: one seed says nothing about the recipe"
 CROSSED = "95%, over seeds and prompts, which are crossed; gains are paired by both"
 """What intervals are over."""
 
-NOT_CALIBRATED = "none: this judge was held against no published judgments (harness calibrate)"
+NOT_CALIBRATED = "not calibrated (harness calibrate)"
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
@@ -297,7 +297,11 @@ def _caption(report: Report, column: Column) -> str:
         )
     benchmark = profile.benchmarks[name]
     counted = "prompts a seed" if benchmark.of_prompts else "items"
-    how = f"({benchmark.items_of(column.reads)} {counted}, judge {report.origin.judges[name]})"
+    judge = report.origin.judges[name]
+    if name in report.calibrations:
+        held = report.calibrations[name]
+        judge += ", not calibrated" if held is None else f", which {held.short}"
+    how = f"({benchmark.items_of(column.reads)} {counted}, judge {judge})"
     known = profile.by_construction(column.reads)
     direction += "" if known is None else f"; by construction here: {known}"
     stand_in = profile.in_embedded_world

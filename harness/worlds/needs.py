@@ -213,18 +213,15 @@ class Demand:
         for one in candidates(self.profile, calibrations_dir()):
             if one.benchmark not in self.benchmarks:
                 continue
-            what, of = f"calibration of {one.benchmark}", ""
+            what = f"calibration of {one.benchmark}"
             if one.successor_of is not None:
-                what, of = f"{what} by {one.model}", f" --judge {one.model}"
-            if one.calibration is not None and one.calibration.passed:
+                what = f"{what} by {one.judge}"
+            if one.calibration is not None:
                 yield Requirement(what, "met", one.calibration.text)
                 continue
             yield Requirement(
-                what, "advised",
-                "not done, so that scores are reported as not calibrated"
-                if one.calibration is None else one.calibration.text,
-                f"type `harness calibrate --profile {self.profile.asked_as} --benchmark "
-                f"{one.benchmark}{of}` with --data, --answers and --published",
+                what, "advised", "not done, so that scores are reported as not calibrated",
+                f"type `harness calibrate {one.judge}`",
             )  # fmt: skip
 
     def _retirements(self) -> Iterator[Requirement]:

@@ -47,7 +47,10 @@ OUTPUTS = {
         "harness.evaluation.run:EvaluationPlan",
         "harness.evaluation.benchmarks.lm_eval:TaskPlan",
     ),
-    "calibrate": ("harness.evaluation.calibration:Candidates",),
+    "calibrate": (
+        "harness.evaluation.calibration:Candidates",
+        "harness.evaluation.calibration:Calibration",
+    ),
     "engine check": ("harness.preflight:EngineCheck",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }

@@ -90,7 +90,7 @@ def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[
     assert "hf auth login" in gemma
     assert needs["GPU"]["found"] == "none here, 8 with 80 GB needed"
     assert needs["calibration of mt_bench"]["state"] == "advised"
-    assert "harness calibrate --profile paper" in needs["calibration of mt_bench"]["do"]
+    assert "harness calibrate gpt-4" in needs["calibration of mt_bench"]["do"]
 
 
 def test_people_read_a_line_for_each(call: Callable[..., Any]) -> None:
@@ -176,7 +176,7 @@ def test_a_retired_judge_is_named_with_its_successor_and_the_ways_out(
     assert needs["retirement of the judge gpt-4"]["state"] == "advised"
     successor = needs["calibration of mt_bench by gpt-6-sol"]
     assert successor["state"] == "advised"
-    assert "--benchmark mt_bench --judge gpt-6-sol" in successor["do"]
+    assert successor["do"] == "type `harness calibrate gpt-6-sol`"
 
 
 def test_a_benchmark_that_a_run_would_refuse_is_missing(
@@ -223,13 +223,13 @@ def test_a_policy_behind_an_endpoint_is_looked_for_there(monkeypatch: pytest.Mon
     assert found["solver a/b"].state == "met"
 
 
-def test_a_passed_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:
+def test_a_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:
     done = Calibration(
-        profile="paper", benchmark="mt_bench", judge="gpt-4", published_judge=None, model="a-model",
-        column="mt_avg", ours=8.5, published=8.5, prompts=80, difference=0.0, low=-0.1, high=0.1,
-        tolerance=0.2, passed=True, finished="2026-01-01T00:00:00Z", digests={},
+        judge="gpt-4", identity="m@1", published_judge="people", comparisons=80, missing=0,
+        agreement=67.5, low=60.0, high=75.0, one_side=55.0, consistent=90.0, first=52.0,
+        longer=66.0, longer_published=61.0, finished="2026-01-02T03:04:05.000+00:00", digest="d",
     )  # fmt: skip
-    path = record_path(folders / "calibrations", "paper", "mt_bench", "gpt-4")
+    path = record_path(folders / "calibrations", "gpt-4")
     path.parent.mkdir(parents=True)
     path.write_text(done.model_dump_json())
     needs = by_what(says("doctor", *PAPER, code=1))

@@ -91,7 +91,7 @@ def test_every_home_is_pinned_to_a_revision() -> None:
         assert len(revisions) == 1, file.url
         assert file.url.startswith("https://")
         assert len(file.sha256) == 64
-    assert len(HOMES) == 8
+    assert len(HOMES) == 9
 
 
 def test_the_digests_are_those_of_the_published_copies(shared_dir: Path) -> None:

@@ -1,76 +1,104 @@
-"""Calibration: the interval of the paired difference must lie within the tolerance."""
+"""Calibration: agreement, position and length, derived by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from pathlib import Path
 
 import pytest
 
 from harness.errors import UserError
-from harness.evaluation.benchmarks.mt_bench import evaluate_ratings
-from harness.evaluation.calibration import choose, compare
-from harness.evaluation.scores import Evaluation
+from harness.evaluation.calibration import (
+    PUBLISHED,
+    Calibration,
+    Comparison,
+    find,
+    measure,
+    published_file,
+    read_comparisons,
+    record_path,
+)
+from harness.worlds.real.calibrating import read
+
+PAIRS = [
+    Comparison("a", "x", "xx", 0.9),  # the second, longer
+    Comparison("b", "xxx", "xx", 0.6),  # the second, shorter
+    Comparison("c", "x", "x", 0.8),  # the second, equally long
+    Comparison("d", "xx", "x", 0.1),  # the first, longer
+]
 
 
-def rated(scores: Sequence[float], judge: str = "gpt-4", model: str = "m") -> Evaluation:
-    """Return an evaluation in which both turns of question i have rating i."""
-    records = [
-        {"question_id": i, "model": model, "judge": [judge], "turn": turn, "score": score}
-        for i, score in enumerate(scores)
-        for turn in (1, 2)
-    ]
-    (found,) = evaluate_ratings(records)
-    return found
+def measured(*verdicts: tuple[float | None, float | None]) -> Calibration:
+    return measure("judge", "judge@1", PAIRS, verdicts, ("people", Path(__file__)))
 
 
-def test_the_difference_is_paired_over_questions() -> None:
-    """Derivation: differences 0, 0, 1, 1 have mean 0.5 and a standard error of sqrt(1/12).
+def test_a_judge_that_says_what_was_published_agrees_in_everything() -> None:
+    """It leans as they do: of three unequal pairs the longer answer was preferred in two."""
+    found = measured((1, 1), (1, 1), (1, 1), (0, 0))
+    assert (found.agreement, found.consistent, found.first) == (100.0, 100.0, 50.0)
+    assert found.longer == found.longer_published == pytest.approx(200 / 3)
+    assert (found.one_side, found.comparisons, found.missing) == (75.0, 4, 0)
+    assert (found.low, found.high) == (100.0, 100.0)
 
-    That is 0.288675; t with 3 degrees of freedom is 3.182446 at 97.5%, so ± 0.918693.
-    """
-    found = compare("p", "mt_bench", rated([5, 6, 8, 9]), rated([5, 6, 7, 8]), {}, 1.5)
-    assert (found.ours, found.published, found.prompts) == (7.0, 6.5, 4)
-    assert found.difference == pytest.approx(0.5)
-    assert found.low == pytest.approx(0.5 - 0.918693, abs=1e-5)
-    assert found.high == pytest.approx(0.5 + 0.918693, abs=1e-5)
-    assert found.passed
+
+def test_a_judge_that_prefers_what_is_shown_first_is_told_by_its_position() -> None:
+    """First in order AB is a verdict 0, first in order BA a verdict 1: right in one order each."""
+    found = measured((0, 1), (0, 1), (0, 1), (0, 1))
+    assert (found.agreement, found.consistent, found.first) == (50.0, 0.0, 100.0)
+    assert found.longer == 50.0
+
+
+def test_a_judge_that_prefers_the_longer_one_is_told_by_length() -> None:
+    """Right on a and d, wrong on b, half on the tie c: 2.5 of 4."""
+    found = measured((1, 1), (0, 0), (0.5, 0.5), (0, 0))
+    assert (found.agreement, found.longer) == (62.5, 100.0)
+    assert found.low < 62.5 < found.high
+
+
+def test_what_has_no_verdict_is_missing_and_one_comparison_is_none() -> None:
+    found = measured((1, 1), (None, 1), (1, 1), (0, 0))
+    assert (found.comparisons, found.missing, found.agreement) == (3, 1, 100.0)
+    with pytest.raises(UserError, match="a verdict on 1 of 4 comparisons"):
+        measured((1, 1), (None, 1), (None, None), (0, None))
+
+
+def test_a_record_is_found_by_its_judge(tmp_path: Path) -> None:
+    done = measured((1, 1), (1, 1), (1, 1), (0, 0))
+    record_path(tmp_path, "reward:me/judge").write_text(done.model_dump_json())
+    assert find(tmp_path, "reward:me/judge") == done
+    assert find(tmp_path, "reward:me/other") is None
 
 
 @pytest.mark.parametrize(
-    ("ours", "tolerance", "passed"),
-    [
-        ([5, 6, 8, 9], 1.4, False),  # the interval ends at 1.42
-        ([5, 6, 7, 8], 0.0, True),  # the same judgments differ by nothing
-        ([6, 7, 8, 9], 0.9, False),  # one point more everywhere, without any noise
-        ([6, 7, 8, 9], 1.0, True),
-        ([4, 5, 6, 7], 0.9, False),  # and one point less
-        ([9, 2, 9, 6], 0.3, False),  # no difference on average, and no certainty
-    ],
+    ("reply", "share"),
+    [("[[A]] or rather [[B]]", 1.0), ("[[A]]", 0.0), ("[[C]]", 0.5), ("A", None)],
 )
-def test_a_judge_passes_where_the_whole_interval_lies_within_the_tolerance(
-    ours: list[float], tolerance: float, passed: bool
-) -> None:
-    found = compare("p", "mt_bench", rated(ours), rated([5, 6, 7, 8]), {}, tolerance)
-    assert found.passed is passed
+def test_the_last_label_of_a_reply_counts(reply: str, share: float | None) -> None:
+    assert read(reply) == share
 
 
-def test_the_record_says_who_was_held_against_whom() -> None:
-    ours, published = rated([5, 6], "gpt-4o"), rated([5, 6], "gpt-4", "checkpoint")
-    found = compare("paper", "mt_bench", ours, published, {"answers": "a"})
-    assert (found.judge, found.published_judge, found.model) == ("gpt-4o", "gpt-4", "checkpoint")
-    assert (found.column, found.tolerance, found.digests) == ("average", 0.3, {"answers": "a"})
+def test_ties_and_broken_preferences_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        {"instruction": "i", "output_1": "a", "output_2": "b", "preference": p, "annotator": "who"}
+        for p in (1.0, 1.5, 2.0, None, 3.0)
+    ]
+    (tmp_path / "file.json").write_text(json.dumps(rows))
+    judge, found = read_comparisons(tmp_path / "file.json")
+    assert judge == "who"
+    assert [one.share for one in found] == [0.0, 1.0]
+    with pytest.raises(UserError, match="type `harness evaluate fetch alpaca_eval`"):
+        published_file(tmp_path / "absent.json")
 
 
-def test_other_questions_or_one_alone_calibrate_nothing() -> None:
-    with pytest.raises(UserError, match="3 questions and the published judgments have 2, of whi"):
-        compare("p", "mt_bench", rated([5, 6, 7]), rated([5, 6]), {})
-    with pytest.raises(UserError, match="One question"):
-        compare("p", "mt_bench", rated([5]), rated([5]), {})
+def test_the_published_comparisons_hold_themselves_in_full(shared_dir: Path) -> None:
+    """The judge that gave them agrees in all 805, and likes the longer answer."""
+    import hashlib
 
-
-def test_a_file_of_several_models_needs_the_name_of_one() -> None:
-    both = [rated([5, 6], model="m"), rated([7, 8], model="n")]
-    assert choose(both, "n") is both[1]
-    assert choose(both[:1], "whatever the answers call it") is both[0]
-    with pytest.raises(UserError, match="of m, n, and 0 of them are other's"):
-        choose(both, "other")
+    path = shared_dir / "benchmarks/alpaca_eval/FuseChat-Gemma-2-9B-Instruct/annotations.json"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == PUBLISHED.sha256
+    judge, pairs = read_comparisons(path)
+    verdicts = [(float(one.share > 0.5), float(one.share > 0.5)) for one in pairs]
+    found = measure("itself", "itself", pairs, verdicts, (judge, path))
+    assert (found.published_judge, found.agreement) == ("weighted_alpaca_eval_gpt4_turbo", 100.0)
+    assert found.comparisons == len(pairs) > 800
+    assert found.longer == found.longer_published > 50.0

@@ -41,7 +41,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "claims": ("table4",),
     "verify": ("",),
     "prompts": ("--profile micro",),
-    "calibrate": ("", "--benchmark mt_bench --data folder --answers jsonl --published jsonl"),
+    "calibrate": ("judge", "--published jsonl --limit 3"),
     "export": ("dpo-1 --output exported",),
     "engine check": ("",),
     "micro build": ("--output built",),

@@ -24,7 +24,7 @@ from toy_tables import (
     write_scores,
 )
 
-from harness.evaluation.calibration import Calibration, expected_judge, record_path
+from harness.evaluation.calibration import Calibration, record_path
 from harness.report import view
 from harness.report.model import Report
 from harness.report.render import as_json, as_markdown, as_text, escape
@@ -152,21 +152,23 @@ def test_a_report_of_real_judges_says_whether_they_are_calibrated(
     found = dict(facts(report_of(real, store)))
     assert found["Calibration of arena_hard"] == view.NOT_CALIBRATED
     assert "Calibration of alpaca_eval" not in found
-    judge = expected_judge(real.profile, "mt_bench")
+    judge = real.profile.benchmarks["mt_bench"].judge
     record = Calibration(
-        profile="micro", benchmark="mt_bench", judge=judge, published_judge="gpt-4", model="m",
-        column="average", ours=8.5, published=8.625, prompts=80, difference=-0.125, low=-0.25,
-        high=0.0, tolerance=0.3, passed=True, finished="2026-01-02T03:04:05.000+00:00", digests={},
+        judge=judge, identity="m@1", published_judge="people", comparisons=80, missing=0,
+        agreement=67.5, low=60.0, high=75.0, one_side=55.0, consistent=90.0, first=52.0,
+        longer=66.0, longer_published=61.0, finished="2026-01-02T03:04:05.000+00:00", digest="d",
     )  # fmt: skip
-    path = record_path(tmp_path / "calibrations", "micro", "mt_bench", judge)
+    path = record_path(tmp_path / "calibrations", judge)
     path.parent.mkdir(parents=True)
     path.write_text(record.model_dump_json())
     found = dict(facts(report_of(real, store)))
     assert found["Calibration of mt_bench"] == (
-        "passed on 2026-01-02 with m: 8.50 against 8.62 published, -0.12 (-0.25 to +0.00) over 80 "
-        "questions, tolerance 0.3"
+        "agrees with people in 67.5% (60.0 to 75.0) of 80 comparisons, where one side always would "
+        "in 55.0%; same verdict in both orders 90.0%, for the first shown 52.0%; for the longer "
+        "66.0%, published 61.0%; 2026-01-02"
     )
-    assert "none: this judge" in as_text(report_of(real, store))
+    text = " ".join(as_text(report_of(real, store)).split())
+    assert "which agrees with people in 67%" in text or "agrees with people in 68%" in text
 
 
 def test_assumptions_are_grouped_by_who_makes_them_and_leave_out_what_is_not_used(

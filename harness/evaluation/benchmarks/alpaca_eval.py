@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -34,6 +34,7 @@ from harness.evaluation.benchmark import (
     Replied,
 )
 from harness.evaluation.benchmarks import alpaca_package
+from harness.evaluation.calibration import PUBLISHED
 from harness.evaluation.scores import (
     BenchmarkScore,
     Evaluation,
@@ -105,7 +106,6 @@ class AlpacaEval(Benchmark):
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ae_wr", LENGTH_CONTROLLED: "ae_lc"}
     package = "alpaca-eval"
     package_judges = True
-    compared = ("win_rate", 5.0)
     reply_tokens = 40  # a ranking of two, as JSON
     ranked_by = (LENGTH_CONTROLLED, "win_rate")
     leaderboard = (
@@ -125,6 +125,7 @@ class AlpacaEval(Benchmark):
             f"{_ALPACA}/df_gamed.csv",
             "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d",
         ),
+        PUBLISHED,
     )
     inputs: Inputs
     length_control = alpaca_package.LengthControl()
@@ -177,9 +178,6 @@ class AlpacaEval(Benchmark):
     def asked_model(cls, judge: str) -> str:
         """Return the model that answers for an annotator."""
         return _annotator_and_model(judge)[1]
-
-    def restrict(self, prompts: Collection[str]) -> None:
-        """Do nothing: there is no score without all instructions."""
 
     @property
     def references(self) -> dict[str, str]:

@@ -127,7 +127,6 @@ class ArenaHard(Benchmark):
     own_judge = OWN_JUDGE
     against = BASELINE
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ah_wr", "answer_tokens": "ah_len"}
-    compared = ("win_rate", 5.0)
     package = "tiktoken"
     verdicts = GAMES_PER_PROMPT
     leaderboard = ("model", "score", "rating_q025", "rating_q975", "CI", "avg_tokens")

@@ -98,7 +98,6 @@ class MtBench(Benchmark):
         "turn_1": "mt_t1",
         "turn_2": "mt_t2",
     }
-    compared = ("average", 0.3)
     turns = verdicts = len(TURNS)
     reply_tokens = 200  # about what gpt-4's replies have
     homes = (
