@@ -16,10 +16,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.runtime import Event, Plan, Stage, StageFailed, StageFinished, StageProgress, Store
+from harness.runtime import Event, Plan, StageFailed, StageFinished, StageProgress, Store
 from harness.tracking.connection import Connection, Marks
 from harness.tracking.runs import run_identity, run_record, trained_in
 from harness.trainer.runs import asked_together
@@ -33,17 +33,8 @@ if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
 
 
-@dataclass(frozen=True)
-class LivePoint:
-    """One point that the running stage of a fingerprint has reported."""
-
-    stage: str
-    step: int
-    metrics: Mapping[str, float]
-
-
-Message: TypeAlias = "LivePoint | str"
-"""A point, or the fingerprint of a stage that has finished or failed."""
+Message: TypeAlias = "StageProgress | str"
+"""A point of a curve, or the fingerprint of a stage that has finished or failed."""
 
 
 class LiveRuns:
@@ -77,21 +68,24 @@ class LiveRuns:
         """The benchmarks asked for of each run, by its identity."""
         return {identity: run.asked for identity, (run, _) in self._runs.items()}
 
-    def has_curves(self, stage: Stage) -> bool:
-        """Return whether a stage's points are shown: it trains one of the runs."""
-        return stage.fingerprint in self._trained
+    def message(self, event: Event) -> Message | None:
+        """Return what an event changes in MLflow; None where that is nothing.
 
-    def is_shown(self, stage: Stage) -> bool:
-        """Return whether a stage's end shows in MLflow: it trains or judges one of the runs."""
-        return stage.fingerprint in self._shown
-
-    def is_needed(self, stage: Stage) -> bool:
-        """Return whether one of the runs cannot do without a stage."""
-        return stage.fingerprint in self._needed
+        That is a point of what trains one of the runs, the end of what trains or judges one, or a
+        failure of what one cannot do without.
+        """
+        match event:
+            case StageProgress(stage) if stage.fingerprint in self._trained:
+                return event
+            case StageFinished(stage) if stage.fingerprint in self._shown:
+                return stage.fingerprint
+            case StageFailed(stage) if stage.fingerprint in self._needed:
+                return stage.fingerprint
+        return None
 
     def write(self, server: Server, batch: Sequence[Message]) -> None:
         """Add points to all runs they belong to, then write the runs whose stages have ended."""
-        points = (message for message in batch if isinstance(message, LivePoint))
+        points = (message for message in batch if isinstance(message, StageProgress))
         for identity, metrics in self._points(server, points).items():
             server.add_points(self._written[identity][0], metrics)
         settled = (message for message in batch if isinstance(message, str))
@@ -103,17 +97,17 @@ class LiveRuns:
         for identity in sorted(self._running):
             self._write(server, identity)
 
-    def _points(self, server: Server, points: Iterable[LivePoint]) -> dict[str, list[Metric]]:
+    def _points(self, server: Server, points: Iterable[StageProgress]) -> dict[str, list[Metric]]:
         """Return the points of each run; its record is written before its first."""
         from harness.tracking.server import point_metrics
 
         metrics: dict[str, list[Metric]] = {}
         for point in points:
-            if self._store.status(point.stage) == "done":
+            if self._store.status(point.stage.fingerprint) == "done":
                 continue  # the runs' records have the whole curve
             # A store keeps no infinities, so live points have none either.
             values = {n: v if math.isfinite(v) else math.nan for n, v in point.metrics.items()}
-            for identity, prefix in self._trained[point.stage].items():
+            for identity, prefix in self._trained[point.stage.fingerprint].items():
                 if identity in self._written or self._write(server, identity):
                     start_ms = self._written[identity][1]
                     new = point_metrics(prefix, start_ms, point.step, values)
@@ -165,13 +159,8 @@ class Live:
 
     def observe(self, event: Event) -> None:
         """Take an event of the engine; returns at once."""
-        match event:
-            case StageProgress(stage, step, metrics) if self._runs.has_curves(stage):
-                self._put(LivePoint(stage.fingerprint, step, dict(metrics)))
-            case StageFinished(stage) if self._runs.is_shown(stage):
-                self._put(stage.fingerprint)
-            case StageFailed(stage) if self._runs.is_needed(stage):
-                self._put(stage.fingerprint)
+        if (message := self._runs.message(event)) is not None:
+            self._put(message)
 
     def close(self, timeout_s: float) -> None:
         """Write what is left and stop; what needs longer ends with the process."""

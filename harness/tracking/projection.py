@@ -52,7 +52,6 @@ _EVALUATIONS_NOTE = (
 
 _TRIAL_STATUS: Mapping[str, Status] = {
     "running": "RUNNING",
-    "waiting": "KILLED",
     "complete": "FINISHED",
     "pruned": "FINISHED",
     "fail": "FAILED",
@@ -192,6 +191,7 @@ def evaluation_record(path: Path) -> Record:
     source, finished = found.source, milliseconds(found.finished)
     metrics = _evaluation_metrics(found)
     benchmark, judge = found.benchmark, found.judge or "not said"
+    replies = path.parent / REPLIES
     identity = ["evaluation", benchmark, found.model, judge, *sorted(source.items())]
     return Record(
         experiment=f"evaluations/{benchmark}",
@@ -207,11 +207,15 @@ def evaluation_record(path: Path) -> Record:
             "model": found.model,
             "judge": judge,
             **{f"source.{name}": join([value]) for name, value in source.items()},
-            **_task_params(found.tasks),
+            **{
+                f"task.{column}.{name}": join([value])
+                for column, facts in found.tasks.items()
+                for name, value in facts.items()
+            },
         },
         tags={
             "folder": str(path.parent),
-            "replies": _replies(path.parent),
+            "replies": str(replies) if replies.is_file() else "none",
             "n": str(found.n),
             "n_missing": str(found.n_missing),
             **{f"note.{name}": text[:LONGEST_TAG] for name, text in found.notes.items()},
@@ -231,17 +235,3 @@ def _evaluation_metrics(found: Kept) -> dict[str, float]:
     numbers |= {f"category/{name}": value for name, value in found.per_category.items()}
     numbers |= {f"cost/{name}": value for name, value in (found.cost or {}).items()}
     return {metric_name(n): float(value) for n, value in numbers.items() if value is not None}
-
-
-def _task_params(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    return {
-        f"task.{column}.{name}": join([value])
-        for column, facts in tasks.items()
-        for name, value in facts.items()
-    }
-
-
-def _replies(folder: Path) -> str:
-    """Return the file that says where the raw replies are; `none` where nobody was asked."""
-    path = folder / REPLIES
-    return str(path) if path.is_file() else "none"

@@ -225,11 +225,6 @@ def _yaml_of(recipes: str) -> str:
     return as_yaml(json.loads(recipes))
 
 
-def both(first: Files, second: Files) -> Files:
-    """Return the artifacts of both."""
-    return Files(sha256([first.digest, second.digest]), lambda: {**first.make(), **second.make()})
-
-
 def join(values: Iterable[object]) -> str:
     """Return the distinct values as one text in their order; `none` where there is none."""
     return ", ".join(dict.fromkeys(_text(value) for value in values)) or "none"

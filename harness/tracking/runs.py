@@ -31,7 +31,6 @@ from harness.tracking.record import (
     Model,
     Record,
     Status,
-    both,
     curve_prefix,
     flatten,
     join,
@@ -321,7 +320,8 @@ class _RunState:
                     made[path] = _as_table(prompts)
             return made
 
-        return both(recipe, Files(sha256(sorted(behind)), make))
+        digest = sha256([recipe.digest, sha256(sorted(behind))])
+        return Files(digest, lambda: {**recipe.make(), **make()})
 
     def _judgments(self, stage: Stage) -> Columns:
         """Return each prompt with its answer and its scores, as far as the stages have them."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
 
 _Item = TypeVar("_Item")
-_OURS = ("harness.", "state.", "stage.", "version.", "failure")
+_OURS = ("harness.", "stage.", "version.", "failure")
 _FEW = 4
 """Most runs that are searched for by their identities."""
 

@@ -36,7 +36,7 @@ from harness.tracking.record import (
 from harness.tracking.view import KIND_TAG, Bars, Parallel, View
 
 if TYPE_CHECKING:
-    from harness.report.model import Cell, HumanPrompts, Report, Verdict
+    from harness.report.model import Cell, Report, Verdict
 
 _INHERITED = ("policy", "reward_model", "creator", "judge", "benchmarks", "commit", "dirty")
 """Tags that a row has from the runs behind it."""
@@ -133,7 +133,7 @@ class TableContent:
             "order": f"{number:02}",
             NOTE_TAG: f"Row {row.id} of {self.table.heading} on the profile {self.profile.name} "
             f"({self.profile.scale}). `harness why {self.table.id}/{row.id}` names its stages.",
-            **_states(cells),
+            "state": states.pop() if len(states) == 1 else "mixed",
             **{f"interval/{metric_name(cell.column)}": _interval(cell) for cell in cells},
             **{f"verdict/{metric_name(cell.column)}": _verdict(cell) for cell in cells},
             **_failures(behind),
@@ -251,18 +251,8 @@ def _metrics(cell: Cell) -> dict[str, float]:
             f"gain/{column}": cell.gain,
             f"gain/{column}.low": cell.gain_ci_low,
             f"gain/{column}.high": cell.gain_ci_high,
-            f"gain/{column}.detectable": cell.gain_detectable,
-            **_worth(f"ours/{column}.worth", cell.worth),
-            **_worth(f"paper/{column}.worth", cell.paper_worth),
         }
     return {name: shown(number) for name, number in numbers.items() if number is not None}
-
-
-def _worth(name: str, found: HumanPrompts | None) -> dict[str, float | None]:
-    """Return a worth in human prompts; what lies outside the curve has no number."""
-    if found is None:
-        return {}
-    return {name: found.times, f"{name}.low": found.low, f"{name}.high": found.high}
 
 
 def _interval(cell: Cell) -> str:
@@ -310,14 +300,6 @@ def _times(behind: Sequence[Record]) -> tuple[int, int]:
     start_ms = min(record.start_ms for record in behind)
     ends = [record.end_ms for record in behind if record.end_ms is not None]
     return start_ms, max(ends, default=start_ms)
-
-
-def _states(cells: Sequence[Cell]) -> dict[str, str]:
-    states = {cell.state for cell in cells}
-    return {
-        "state": states.pop() if len(states) == 1 else "mixed",
-        **{f"state.{metric_name(cell.column)}": cell.state for cell in cells},
-    }
 
 
 def _failures(behind: Sequence[Record]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
 
-from harness.runtime import Store
+from harness.runtime import StageFailed, StageFinished, Store
 from harness.tracking import TableState, Tracker
 from harness.tracking.connection import Marks
 from harness.tracking.live import LiveRuns
@@ -88,5 +88,5 @@ def test_live_news_of_any_tables_benchmark_finds_its_run(store: Store, tmp_path:
     writer = LiveRuns(store, Marks(tmp_path), SERVED, [asking(*HARD), asking(*RATED)])
     for name in (*HARD, *RATED):
         judge = asking(name).runs["dpo-h1", 0].judged[name]
-        assert writer.is_shown(judge)
-        assert writer.is_needed(judge)
+        assert writer.message(StageFinished(judge, 1.0)) == judge.fingerprint
+        assert writer.message(StageFailed(judge, "broken")) == judge.fingerprint

@@ -185,7 +185,7 @@ def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
     }
     assert row["params"]["recipe.creator.metric"] == "a_min"
     assert row["params"]["run"] == "dpo-eva-a_min"
-    states = {"state.ah_wr": "ok", "state.mt_avg": "partial", "seeds": "0", "state": "mixed"}
+    states = {"interval/mt_avg": "partial", "seeds": "0", "state": "mixed"}
     assert states.items() <= row["tags"].items()
     assert row["info"][0] == "KILLED"
 
