@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
-from harness.evaluation.statistics import control_length
+from harness.errors import HarnessError
+from harness.evaluation.statistics import control_length, fit_logistic
 
 
 def array(*values: float) -> np.ndarray:
@@ -28,6 +29,22 @@ def test_two_lengths_are_fitted_exactly() -> None:
     assert result.state == "fitted"
     assert result.slope == pytest.approx(slope)
     assert result.rate == pytest.approx(expit(logit(0.8) - slope * high))
+
+
+def test_lengths_that_differ_little_are_carried_to_zero_as_well() -> None:
+    """As above, for 0.8 at d = 1 and 0.4 at d = 2: sd(d) = 1 / sqrt(3), tanh 0.939 and 0.998."""
+    result = control_length(array(0.8, 0.8, 0.4, 0.4), array(1, 1, 2, 2))
+    near, far = np.tanh(3**0.5), np.tanh(2 * 3**0.5)
+    slope = (logit(0.4) - logit(0.8)) / (far - near)
+    assert result.state == "fitted"
+    assert result.rate == pytest.approx(expit(logit(0.8) - slope * near))
+
+
+def test_what_has_no_maximum_is_one_sentence() -> None:
+    """Every loss is at a smaller x than every win, so that no slope is steep enough."""
+    x = array(-2, -1, 1, 2)
+    with pytest.raises(HarnessError, match="did not converge"):
+        fit_logistic(x[:, None], array(0, 0, 1, 1), np.ones(4))
 
 
 def test_a_win_rate_owed_to_length_alone_is_one_half_at_equal_lengths() -> None:
@@ -113,6 +130,7 @@ def test_a_prompt_pulls_the_rate_towards_its_own_preference() -> None:
     """
     won = array(1, 0, 1, 0, 1, 0)
     result = control_length(won, array(-1, -1, 0, 0, 1, 1))
+    assert result.state == "fitted"
     assert result.rate == pytest.approx(0.5)
     assert result.values == pytest.approx(won)
 
