@@ -23,6 +23,7 @@ from harness.report.publish import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import Evidence, judge, judge_without
 from harness.runtime import Store
+from harness.statistics import ScoreMatrix, paired_difference, seed_prior
 
 ROWS = ("a", "b", "c", "d")
 CHANCE = {"a": 1, "b": 2, "c": 4, "d": 8}
@@ -587,6 +588,62 @@ def test_the_paper_s_margin_is_a_share_of_its_gain_and_sought_of_ours() -> None:
     assert share_tested([verdict, powered, powered]) == (
         "2 of 3 claims (67%) were tested with 80% power for the paper's effect; 1 more with less"
     )
+
+
+def test_a_gain_of_less_than_a_point_is_a_unit_as_well() -> None:
+    verdict = judged_in_units(44.0, 44.0, 43.5, 1.0)
+    assert "as much of ours (+0.5) is 0.125" in (verdict.reason or "")
+
+
+def test_without_the_baseline_s_score_there_is_no_unit_and_the_reason_is_said() -> None:
+    table = measured_by(PAPER)
+    cells = [cell_of(table, row, (0, 1, 2)) for row in "ab"]
+    cells.append(cell_of(table, "c", (0, 1, 2), state="not_run"))
+    (verdict,) = judge(Evidence.of(table, cells, around(44.0, 44.0, 1.0)))
+    assert verdict.verdict == "underpowered"
+    assert "a share of the gain of `a` over `c`: " in (verdict.reason or "")
+
+
+def test_a_margin_of_its_own_that_would_not_be_found_is_underpowered() -> None:
+    test = compare("a", "within", "b", margin={"points": 2.0})
+    verdict = verdict_of(test, scores_of({"a": 10.0, "b": 10.0}, scatter=30.0))
+    assert verdict.verdict == "underpowered"
+    assert "the margin is 2" in (verdict.reason or "")
+
+
+def test_one_seed_of_a_claim_that_is_inadmissible_is_inadmissible() -> None:
+    table = table_of(claim("it", compare("a", ">", "b"), primary=True))
+    cells = [cell_of(table, row, (0,)) for row in ROWS]
+    scores = scores_of({"a": 10.0, "b": 9.0}, seeds=1)
+    (verdict,) = judge(Evidence.of(table, cells, scores, inadmissible={"it": "no controls"}))
+    assert verdict.verdict == "inadmissible"
+    assert verdict.reason == "no controls; one seed: how much seeds differ is unknown"
+
+
+def test_a_gain_borrows_what_the_table_s_other_gains_say_of_the_seeds() -> None:
+    """Three rows over one baseline, which spread alike: the interval is that of the cells."""
+    rng = np.random.default_rng(3)
+    rows = [
+        {"id": row, "label": row, "run": f"run-{row}", "baseline": None if row == "c" else "c"}
+        for row in ROWS
+    ]
+    it = claim("it", compare("a", ">", "c"), primary=True)
+    columns = [DECLARATION["columns"][0]]
+    table = Table.model_validate(DECLARATION | {"columns": columns, "rows": rows, "claims": [it]})
+    matrices = {row: ScoreMatrix.of(50.0 + rng.normal(size=(3, 1)) + rng.normal(size=(3, 20)))
+                for row in ROWS}  # fmt: skip
+    scores: Measured = {
+        (f"run-{row}", seed, "ah_wr"): {f"p{p}": float(v) for p, v in enumerate(values)}
+        for row, matrix in matrices.items()
+        for seed, values in enumerate(matrix.values)
+    }
+    cells = [cell_of(table, row, (0, 1, 2)) for row in ROWS]
+    (verdict,) = judge(Evidence.of(table, cells, scores))
+    prior = seed_prior([matrices[row] for row in "abd"], matrices["c"])
+    shown = paired_difference(matrices["a"], matrices["c"], prior=prior)
+    alone = paired_difference(matrices["a"], matrices["c"])
+    assert (verdict.ci_low, verdict.ci_high) == pytest.approx((shown.low, shown.high))
+    assert abs(shown.high - alone.high) > 1e-3
 
 
 @pytest.mark.parametrize(
