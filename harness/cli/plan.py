@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.cost.pricing import Price
+    from harness.report.power import ClaimPower
     from harness.selection.planning import GroupSummary, RunPlan, Summary
     from harness.selection.why import Cause, ExplainedStage, Explanation
 
@@ -68,7 +69,7 @@ def plan(
 
 def _show_power(asked: common.Asked, as_json: bool) -> None:
     """Print the seeds that each claim of a table still needs."""
-    from harness.report.power import HEAD, power_of
+    from harness.report.power import power_of
 
     chosen = asked.selection
     found = [power for evidence in chosen.evidence() for power in power_of(evidence)]
@@ -76,12 +77,24 @@ def _show_power(asked: common.Asked, as_json: bool) -> None:
         print_json(found)
         return
     out = console()
-    out.print(Grid(HEAD, [power.line for power in found], right="2345"))
+    head = ("claim", "verdict", "seeds", "detectable", "sought", "seeds needed")
+    out.print(Grid(head, map(power_line, found), right="2345"))
     known = [power.needed for power in found if power.primary and power.needed is not None]
     if known:
         last = max(known) - 1
         again = f"harness plan {chosen.again} --seeds 0-{last}"
         out.print(f"\nWhat the primary claims' seeds cost: {again}", soft_wrap=True)
+
+
+def power_line(power: ClaimPower) -> tuple[str, ...]:
+    """Return what a claim needs, as text."""
+    from harness.statistics.sequential import MOST_SEEDS
+
+    numbers = ("-" if it is None else f"{it:.2f}" for it in (power.detectable, power.sought))
+    none = "-" if power.sought is None else f"more than {MOST_SEEDS}"
+    needed = none if power.needed is None else str(power.needed)
+    star = " *" if power.primary else ""
+    return (f"{power.claim}{star}", power.verdict, str(power.seeds), *numbers, needed)
 
 
 def show(planned: RunPlan, as_json: bool) -> None:

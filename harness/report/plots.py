@@ -38,6 +38,9 @@ OURS, PAPERS = "#0072B2", "#7a5200"
 GRID = "#dddddd"
 """Colour of the lines behind what is drawn."""
 
+SIZE = 8
+"""Points of every text in a picture; its title stands beside it."""
+
 Dashes = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
 
 STYLES: tuple[tuple[str, str, Dashes], ...] = (
@@ -84,7 +87,6 @@ def canvas(
     rows: int = 1,
     columns: int = 1,
     *,
-    heading: str = "",
     below: str = "",
     described: tuple[str, str] | None = None,
     **options: Any,
@@ -102,8 +104,12 @@ def canvas(
 
     settings: dict[Any, Any] = {
         "svg.hashsalt": salt,
-        "font.size": 9,
-        "axes.titlesize": 9,
+        "font.size": SIZE,
+        "axes.titlesize": SIZE,
+        "axes.labelsize": SIZE,
+        "xtick.labelsize": SIZE,
+        "ytick.labelsize": SIZE,
+        "legend.fontsize": SIZE,
         "axes.edgecolor": MUTED,
         "axes.labelcolor": INK,
         "text.color": INK,
@@ -114,11 +120,9 @@ def canvas(
     with matplotlib.rc_context(settings):
         sheet = Figure(figsize=size, layout="constrained", facecolor="white")
         panels = sheet.subplots(rows, columns, squeeze=False, **options)
-        if heading:
-            sheet.suptitle(heading, fontsize=10.5, fontweight="bold", x=0.01, ha="left")
         yield sheet, panels
         if below:
-            sheet.supxlabel(below, fontsize=7.5, color=MUTED, x=0.01, ha="left")
+            sheet.supxlabel(below, fontsize=SIZE, color=MUTED, x=0.01, ha="left")
         metadata: dict[str, Any] = {"Date": None}
         if described is not None:
             metadata |= {"Title": described[0], "Description": described[1]}
@@ -264,6 +268,6 @@ def draw_curves(curves: Curves, target: Target) -> None:
             place.set_xlabel("step")
         for place in panels.flat[len(names) :]:
             place.set_visible(False)
-        sheet.suptitle(f"Mean over seeds, running mean over {WINDOW} steps", fontsize=9)
+        sheet.suptitle(f"Mean over seeds, running mean over {WINDOW} steps", fontsize=SIZE)
         lines = [Line2D([], [], color=f"C{i}", label=run) for i, run in enumerate(curves)]
         sheet.legend(handles=lines, loc="outside lower center", ncols=min(4, len(lines)))

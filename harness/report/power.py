@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.report.model import Verdict
 from harness.report.verdicts import Evidence, Tested, judge_with_tests
-from harness.statistics.sequential import MOST_SEEDS, seeds_needed
+from harness.statistics.sequential import seeds_needed
 from harness.strict import Strict
 
 STEP = 2
@@ -36,27 +36,12 @@ class ClaimPower(Strict):
     needed: int | None = None
     """Seeds that would find it; null where none is sought, or no number of seeds would."""
 
-    @property
-    def line(self) -> tuple[str, ...]:
-        """It as text."""
-        numbers = ("-" if it is None else f"{it:.2f}" for it in (self.detectable, self.sought))
-        needed = "-" if self.sought is None else f"more than {MOST_SEEDS}"
-        star = " *" if self.primary else ""
-        return (
-            f"{self.claim}{star}", self.verdict, str(self.seeds), *numbers,
-            needed if self.needed is None else str(self.needed),
-        )  # fmt: skip
-
 
 class ClaimPowers(Strict):
     """What `harness plan --power --json` prints."""
 
     items: tuple[ClaimPower, ...]
     """One for each claim."""
-
-
-HEAD = ("claim", "verdict", "seeds", "detectable", "sought", "seeds needed")
-"""Headings of the lines."""
 
 
 def power_of(evidence: Evidence) -> list[ClaimPower]:

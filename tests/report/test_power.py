@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from test_claims import PAPER, ROWS, around, cell_of, measured_by
 
+from harness.cli.plan import power_line
 from harness.registry.schema import Table
 from harness.report.model import Verdict, VerdictWord
 from harness.report.power import looks_until, power_of, undecided
@@ -32,7 +33,7 @@ def test_a_claim_needs_the_seeds_that_find_its_share_of_our_gain() -> None:
     (found,) = power_of(evidence(44.0, 44.0, 40.0, 1.0))
     assert found.sought == pytest.approx(1.0)
     assert (found.claim, found.primary, found.seeds, found.needed) == ("it", True, 3, 10)
-    assert found.line == ("it *", "underpowered (toy)", "3", "3.10", "1.00", "10")
+    assert power_line(found) == ("it *", "underpowered (toy)", "3", "3.10", "1.00", "10")
 
 
 def test_a_decided_claim_needs_no_more_and_one_without_a_unit_has_no_number() -> None:
@@ -40,9 +41,9 @@ def test_a_decided_claim_needs_no_more_and_one_without_a_unit_has_no_number() ->
     assert (decided.verdict, decided.needed) == ("supported (toy)", 3)
     (none,) = power_of(evidence(44.0, 44.0, 45.0, 1.0))
     assert (none.sought, none.needed) == (None, None)
-    assert none.line[-1] == "-"
+    assert power_line(none)[-1] == "-"
     (never,) = power_of(evidence(44.0, 44.0, 43.9, 5.0))
-    assert never.line[-1] == "more than 200"
+    assert power_line(never)[-1] == "more than 200"
 
 
 def test_a_run_looks_every_two_seeds_and_at_the_most() -> None:

@@ -49,10 +49,10 @@ def _canvas(
     columns: int = 1,
     **options: Any,
 ) -> AbstractContextManager[tuple[Figure, Any]]:
-    """Return a canvas with what stands above and below every figure."""
+    """Return a canvas with what stands below every figure."""
     below = f"{report.profile} · scale: {report.scale} · {report.seed_count} · intervals: 95%"
     return plots.canvas(
-        target, report.figure.id, size, rows, columns, heading=report.heading, below=below,
+        target, report.figure.id, size, rows, columns, below=below,
         described=(report.figure.title, report.alt), **options,
     )  # fmt: skip
 
@@ -89,8 +89,15 @@ def _aside(
     axes: Axes, text: str, place: tuple[float, float], *, color: str = MUTED, style: str = "italic"
 ) -> None:
     """Write a little to the right of a place, as why there is no bar."""
-    axes.annotate(text, place, xytext=(3, 0), textcoords="offset points", va="center",
-                  fontsize=7.5, color=color, style=style)  # fmt: skip
+    axes.annotate(
+        text,
+        place,
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center",
+        color=color,
+        style=style,
+    )
 
 
 def _draw_gains(report: FigureReport, target: Target) -> None:
@@ -110,13 +117,11 @@ def _draw_gains(report: FigureReport, target: Target) -> None:
                     unit = next((p.unit for p in points if p.unit), "")
                     # The parts of a heading stand below one another, in lines that fit a panel.
                     title = "\n".join(textwrap.fill(part, 28) for part in column.split(" · "))
-                    ours.set_title(
-                        f"{title}\n{_ours(report)}", color=OURS, loc="left", fontsize=8.5
-                    )
-                    paper.set_title("the paper's", color=PAPERS, loc="left", fontsize=8.5)
+                    ours.set_title(f"{title}\n{_ours(report)}", color=OURS, loc="left")
+                    paper.set_title("the paper's", color=PAPERS, loc="left")
                     for axes in (panels[-1][2 * j], panels[-1][2 * j + 1]):
-                        axes.set_xlabel(_GAINS.get(unit, "gain"), fontsize=8)
-            panels[i][0].set_ylabel(group.replace(": ", ":\n").replace(" (", "\n("), fontsize=8)
+                        axes.set_xlabel(_GAINS.get(unit, "gain"))
+            panels[i][0].set_ylabel(group.replace(": ", ":\n").replace(" (", "\n("))
 
 
 _GAINS = {"%": "gain (percentage points)", "1-10": "gain (points of 1 to 10)"}
@@ -207,7 +212,7 @@ def _draw_iterations(report: FigureReport, target: Target) -> None:
             Line2D([], [], **_style(i), label=name, markersize=4.5) for i, name in enumerate(series)
         ]
         # The paper's last panel has room at its lower right, whatever ours show.
-        panels[1][-1].legend(handles=handles, loc="lower right", frameon=False, fontsize=8)
+        panels[1][-1].legend(handles=handles, loc="lower right", frameon=False)
 
 
 def _draw_shares(report: FigureReport, target: Target) -> None:
@@ -223,9 +228,17 @@ def _draw_shares(report: FigureReport, target: Target) -> None:
             _line(axes, points, 0, 1)
             for point in points:
                 if point.value is None:
-                    axes.text(int(point.at), 0.5, report.why_missing(point), rotation=90,
-                              ha="center", va="center", transform=axes.get_xaxis_transform(),
-                              fontsize=7.5, color=MUTED, style="italic")  # fmt: skip
+                    axes.text(
+                        int(point.at),
+                        0.5,
+                        report.why_missing(point),
+                        rotation=90,
+                        ha="center",
+                        va="center",
+                        transform=axes.get_xaxis_transform(),
+                        color=MUTED,
+                        style="italic",
+                    )
         _line_frame(panels, report.points)
         for axes in panels.flat[len(topics) :]:
             axes.set_visible(False)
@@ -263,8 +276,16 @@ def _list_gaps(
         if getattr(point, number) is None:
             gaps.setdefault((point.series, why(point)), []).append(point.at)
     lines = [f"{name}, {', '.join(places)}: {reason}" for (name, reason), places in gaps.items()]
-    axes.text(0.98, 0.02, "\n".join(lines), transform=axes.transAxes, ha="right", va="bottom",
-              fontsize=7, color=MUTED, style="italic")  # fmt: skip
+    axes.text(
+        0.98,
+        0.02,
+        "\n".join(lines),
+        transform=axes.transAxes,
+        ha="right",
+        va="bottom",
+        color=MUTED,
+        style="italic",
+    )
 
 
 def _line_frame(panels: Any, points: Sequence[Point]) -> None:
@@ -294,7 +315,7 @@ def _draw_ratings(report: FigureReport, target: Target) -> None:
             axes.set_ylim(low, high)
             axes.set_yticks(range(low + 1, high + 1))
         axes.set_rlabel_position(180 / len(categories))
-        axes.tick_params(axis="y", labelsize=7.5, labelcolor=MUTED)
+        axes.tick_params(axis="y", labelcolor=MUTED)
         axes.grid(color=GRID, linewidth=0.6)
         for i, name in enumerate(series):
             points = _at(report, series=name)
@@ -310,7 +331,7 @@ def _draw_ratings(report: FigureReport, target: Target) -> None:
             aside = angles + 0.02 * (i - (len(series) - 1) / 2)
             axes.errorbar(aside, radii, yerr=_half_widths(points), fmt="none",
                           ecolor=style["color"], elinewidth=0.8, alpha=0.6)  # fmt: skip
-        sheet.legend(loc="outside right center", frameon=False, fontsize=8.5)
+        sheet.legend(loc="outside right center", frameon=False)
 
 
 def _draw_densities(report: FigureReport, target: Target) -> None:
@@ -346,7 +367,7 @@ def _histogram(axes: Axes, bins: Sequence[Point], top: float) -> None:
     axes.errorbar(middles, shares, yerr=errors, fmt="none", ecolor=INK, elinewidth=0.8)
     for middle, share in zip(middles, shares, strict=True):
         if share > top:
-            axes.text(middle + width, 0.96 * top, f"{share:.0f}%: cut off", va="top", fontsize=7.5)
+            axes.text(middle + width, 0.96 * top, f"{share:.0f}%: cut off", va="top")
     axes.set_xlim(0.0, 1.0)
     axes.set_xticks([0.0, 0.5, 1.0])
     axes.set_ylim(0.0, top)
@@ -387,8 +408,8 @@ def _draw_correlation(report: FigureReport, target: Target) -> None:
             interval = f" (95%: {point.low:.3f} to {point.high:.3f})" if whole else ""
             if point.value is not None:
                 told.append(f"{RHO} = {point.value:.3f}{interval}, {point.series}")
-        axes.text(0.02, 0.98, "\n".join(told), transform=axes.transAxes, va="top", fontsize=8)
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False, fontsize=8)
+        axes.text(0.02, 0.98, "\n".join(told), transform=axes.transAxes, va="top")
+        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False)
 
 
 DRAW: Mapping[str, Callable[[FigureReport, Target], None]] = {

@@ -72,7 +72,6 @@ def as_html(contents: Contents) -> str:
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
             overview=overview(reports),
             tables=tables,
-            state=_state(tables),
             totals=_totals(contents, tables),
             commits=sorted({commit for origin in origins for commit in origin.commits}),
             finished=max(finished, default=None),
@@ -99,25 +98,6 @@ def links() -> list[tuple[str, str]]:
         return []
     found = [tuple(map(str.strip, line.split(",", 1))) for line in known]
     return [(name, address) for name, address in found if address != the_paper().address]
-
-
-def _state(tables: Sequence[Mapping[str, Any]]) -> str:
-    """Return in words which tables have numbers."""
-    what = ("numbers in every row and column", "numbers in some",
-            "none, for the reasons given with each")  # fmt: skip
-    named: tuple[list[str], ...] = ([], [], [])
-    for table in tables:
-        without = any(cell.mean is None for cell in table["report"].cells)
-        name = table["id"] if table["name"] == "Ours" else table["name"].removeprefix("Table ")
-        named[int(without) if table["has_numbers"] else 2].append(name)
-    said = [
-        f"table {names[0]} has {words}"
-        if len(names) == 1
-        else f"tables {', '.join(names[:-1])} and {names[-1]} have {words}"
-        for names, words in zip(named, what, strict=True)
-        if names
-    ]
-    return f"{view.capital('; '.join(said))}." if said else "No table is on this page."
 
 
 def _totals(contents: Contents, tables: Sequence[Mapping[str, Any]]) -> dict[str, int]:
