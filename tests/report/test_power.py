@@ -76,7 +76,7 @@ def test_a_look_decides_at_its_own_level() -> None:
     (found,) = judge(early)
     assert found.verdict in ("inconclusive", "underpowered")
     assert found.reason is not None
-    assert f"is not below {judged.p:.2g}" in found.reason
+    assert f"level {judged.p:.2g}" in found.reason
     assert found.detectable is not None
     assert judged.detectable is not None
     assert found.detectable > judged.detectable
