@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from harness.registry.profile import Profile
 from harness.registry.schema import Column, Row, Table
+from harness.report.view import plain
 from harness.tracking.record import (
     LONGEST_TAG,
     NOTE_TAG,
@@ -131,8 +132,10 @@ class TableContent:
         start_ms, end_ms = _times(behind)
         tags = {
             "order": f"{number:02}",
-            NOTE_TAG: f"Row {row.id} of {self.table.heading} on the profile {self.profile.name} "
-            f"({self.profile.scale}). `harness why {self.table.id}/{row.id}` names its stages.",
+            NOTE_TAG: plain(
+                f"Row {row.id} of {self.table.heading} on the profile {self.profile.name} "
+                f"({self.profile.scale}). `harness why {self.table.id}/{row.id}` names its stages."
+            ),
             "state": states.pop() if len(states) == 1 else "mixed",
             **{f"interval/{metric_name(cell.column)}": _interval(cell) for cell in cells},
             **{f"verdict/{metric_name(cell.column)}": _verdict(cell) for cell in cells},
@@ -140,10 +143,12 @@ class TableContent:
         }
         return Record(
             experiment=experiment,
-            note=f"{self.table.heading}. {self.table.question} Scale: {self.profile.scale}.",
+            note=plain(
+                f"{self.table.heading}. {self.table.question} Scale: {self.profile.scale}."
+            ),
             view=self._view.tags,
             identity=sha256(["row", *experiment.split("/"), row.id]),
-            name=row.label,
+            name=plain(row.label),
             status=status,
             start_ms=start_ms,
             end_ms=end_ms,
@@ -172,7 +177,7 @@ class TableContent:
             "report, and how many of the paper's claims came out how.",
             view=KIND_TAG,
             identity=sha256(["table", self.table.id, self.profile.name, self.suffix]),
-            name=self.table.heading,
+            name=plain(self.table.heading),
             status="FINISHED" if states == {"FINISHED"} else "KILLED",
             start_ms=start_ms,
             end_ms=end_ms,
