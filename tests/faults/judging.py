@@ -68,12 +68,18 @@ class Asked:
         return self.scene.once(name, lambda scene: _calmly(scene, number))
 
     def kept(self) -> dict[int, str]:
-        """Return the replies that are kept, by the digest of their request."""
+        """Return the replies that are kept, by the digest of their request.
+
+        A line in which a bit was flipped may be no JSON any more, and is not kept.
+        """
         found = {}
         for path in (self.scene.work / "replies").glob("*.jsonl"):
             for line in path.read_bytes().split(b"\n"):
                 if line.startswith(b'{"address"') and line.endswith(b"}"):
-                    entry = json.loads(line)
+                    try:
+                        entry = json.loads(line)
+                    except ValueError:
+                        continue
                     found[digest(entry["request"])] = json.dumps(entry["reply"])
         return found
 
