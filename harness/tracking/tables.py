@@ -143,9 +143,7 @@ class TableContent:
         }
         return Record(
             experiment=experiment,
-            note=plain(
-                f"{self.table.heading}. {self.table.question} Scale: {self.profile.scale}."
-            ),
+            note=plain(f"{self.table.heading}. {self.table.question} Scale: {self.profile.scale}."),
             view=self._view.tags,
             identity=sha256(["row", *experiment.split("/"), row.id]),
             name=plain(row.label),
