@@ -192,14 +192,14 @@ def read_comparisons(path: Path) -> tuple[str, list[Comparison]]:
     """Return who judged, and the comparisons in a file of AlpacaEval's form, ties left out."""
     records, found, judges = files.read_records(path), [], dict[str, None]()
     for index, record in enumerate(records):
-        texts = (
+        prompt, first, second = (
             str(files.field_of(record, index, name))
             for name in ("instruction", "output_1", "output_2")
         )
         value = files.number_of(files.field_of(record, index, "preference"), index, "preference")
         judges[str(record.get("annotator") or "not said")] = None
         if value is not None and 1.0 <= value <= 2.0 and value != 1.5:
-            found.append(Comparison(*texts, value - 1.0))
+            found.append(Comparison(prompt, first, second, value - 1.0))
     return ", ".join(judges), found
 
 

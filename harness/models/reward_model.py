@@ -53,7 +53,7 @@ class Rewarded:
     @property
     def left_out(self) -> NDArray[np.bool_]:
         """Which prompts have no rewards: too long to be read, or nothing to check them by."""
-        return np.isnan(self.values).any(axis=1)
+        return np.asarray(np.isnan(self.values).any(axis=1))
 
 
 class Rewards(Protocol):
