@@ -46,7 +46,7 @@ _TRIALS_NOTE = (
     "Trials of the sweep {} on the profile {}, measured on validation prompts; no result."
 )
 _EVALUATIONS_NOTE = (
-    "One run for each model, judge and data that `harness evaluate` scored on {}. A score under "
+    "One run for each model, judge and data that harness evaluate scored on {}. A score under "
     "another judge than the benchmark's own has the judge in its name."
 )
 

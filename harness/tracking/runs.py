@@ -55,7 +55,7 @@ LONGEST_TABLE = 2000
 """Most rows of a table among the artifacts; the store has all."""
 
 NOTE = (
-    "One run for each recipe and seed at the profile `{}`. Curves are named by iteration; the time "
+    "One run for each recipe and seed at the profile {}. Curves are named by iteration; the time "
     "of a point is the run's start plus one second for each step."
 )
 

@@ -134,7 +134,7 @@ class TableContent:
             "order": f"{number:02}",
             NOTE_TAG: plain(
                 f"Row {row.id} of {self.table.heading} on the profile {self.profile.name} "
-                f"({self.profile.scale}). `harness why {self.table.id}/{row.id}` names its stages."
+                f"({self.profile.scale}). harness why {self.table.id}/{row.id} names its stages."
             ),
             "state": states.pop() if len(states) == 1 else "mixed",
             **{f"interval/{metric_name(cell.column)}": _interval(cell) for cell in cells},
