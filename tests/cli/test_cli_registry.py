@@ -104,7 +104,7 @@ def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
         "ok": True,
         "tables": 15,
         "figures": 8,
-        "profiles": 3,
+        "profiles": 5,
         "sweeps": 8,
         "figure_claims": 9,
         "deviations": 41,
