@@ -29,11 +29,11 @@ from trl import DPOConfig, DPOTrainer
 
 from harness import quiet
 from harness.eva.evolving import Prompt, evolve
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.steps import FUNCTIONS
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Engine, Plan, Store
-from harness.trainer.plan import Planner
-from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, GivenAnswer, judge_downstream
 from harness.worlds.embedded.texts import read_prompts

@@ -34,6 +34,8 @@ import yaml
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import READ_BY_LOADERS
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.runs import cells_served
 from harness.registry.declared import find_table
 from harness.registry.documents import YamlFault, nearest, parse_yaml
 from harness.registry.profile import Profile, roles_of, source_in_words, unsupported
@@ -45,8 +47,6 @@ from harness.runtime.files import FileEntry, explained, seal_files
 from harness.runtime.manifest import Manifest, git_state, write_json
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
-from harness.trainer.plan import Planner, Run
-from harness.trainer.runs import cells_served
 from harness.worlds import World
 from harness.worlds.lookup import resolve, world_of
 

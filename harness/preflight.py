@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline import factory
 from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, table_unsupported
@@ -24,7 +25,6 @@ from harness.runtime.manifest import installed_version
 from harness.runtime.stage import Stage
 from harness.serving.engines import SERVED
 from harness.strict import Output, Strict
-from harness.trainer import factory
 from harness.words import counted
 from harness.worlds import lookup
 from harness.worlds.needs import Demand, Requirement, package, two_parts

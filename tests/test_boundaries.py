@@ -28,7 +28,7 @@ LAYERS = (
     {"eva", "models"},
     {"evaluation", "inference"},  # have what `models` loads answer, for a judge or by any engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
-    {"trainer"},  # turns recipes into stages that call all of the above
+    {"pipeline"},  # turns recipes into stages that call all of the above
     {"report", "cost"},
     {"tracking"},  # shows in MLflow what the store and the reports hold
     {"preflight"},
@@ -83,8 +83,8 @@ LIGHT_MODULES = (
     "harness.extensions",
     "harness.preflight",
     "harness.tracking",
-    "harness.trainer.plan",
-    "harness.trainer.runs",
+    "harness.pipeline.algorithm",
+    "harness.pipeline.runs",
 )
 """Further modules of which the same holds."""
 

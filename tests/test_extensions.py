@@ -474,7 +474,7 @@ def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
         "import json, harness\n"
         "from pathlib import Path\n"
         "from harness.runtime import Engine, Plan, Store\n"
-        "from harness.trainer.steps import FUNCTIONS\n"
+        "from harness.pipeline.steps import FUNCTIONS\n"
         "from harness.worlds.stage_io import read_rows\n"
         f"plan = harness.load({str(own)!r}, {str(profile)!r}, seeds=[0]).plan()\n"
         "(evolve,) = [stage for stage in plan.stages if stage.kind == 'evolve']\n"

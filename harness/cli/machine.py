@@ -393,10 +393,10 @@ def over_optimise(
 
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
+    from harness.pipeline.over_optimise import push
     from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER
     from harness.report.measurements import Pushed as Measured
     from harness.runtime import Store
-    from harness.trainer.over_optimise import push
 
     to = publishing(True, allow_fewer, [PUSHED_FOLDER])
     assert to is not None

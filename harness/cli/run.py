@@ -175,8 +175,8 @@ def _run_once(
 
 def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Observe]:
     """Show how a run goes; yield what takes its events."""
+    from harness.pipeline.factory import EXPECTED_S
     from harness.runtime import Tally
-    from harness.trainer.factory import EXPECTED_S
 
     tally = Tally(planned.stages, planned.store, planned.jobs, EXPECTED_S)
     return progress(console(stderr=stderr), tally)
@@ -184,7 +184,7 @@ def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Obser
 
 def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool) -> None:
     """Print what was computed: a report, or of several tables a line for each."""
-    from harness.trainer.runs import GroupRuns
+    from harness.pipeline.runs import GroupRuns
 
     if as_json:
         sys.stdout.write(json_text(report.text(Format.json), report.answer))

@@ -18,11 +18,11 @@ from harness.cost.assumptions import (
 from harness.cost.work import Calls, Costing, Load, StageCost, parameters, stage_cost
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
+from harness.pipeline.factory import needs_of
+from harness.pipeline.turns import Turns
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
-from harness.trainer.factory import needs_of
-from harness.trainer.turns import Turns
 from harness.worlds.needs import MODELS, asked_by, served_here
 from harness.worlds.real.models import Role, price_of
 

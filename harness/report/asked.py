@@ -19,10 +19,10 @@ from harness.foreign import read_json
 from harness.runtime.files import explained, write_whole
 
 if TYPE_CHECKING:
+    from harness.pipeline.runs import FigureRuns, TableRuns
     from harness.registry.profile import Profile
     from harness.registry.schema import Table
     from harness.runtime import Store
-    from harness.trainer.runs import FigureRuns, TableRuns
 
 
 def remember(
@@ -134,8 +134,8 @@ def shown_seeds(
         UserError: There is no such row.
         StoreError: The store cannot be read.
     """
+    from harness.pipeline.runs import plan_table
     from harness.registry.profile import lacking_rows
-    from harness.trainer.runs import plan_table
 
     asked = ever_asked(work_dir, table.id, profile.name)
     if rows is None:

@@ -51,7 +51,7 @@ from harness.report.view import plain, state_words
 from harness.statistics import Scores, rank_agreement, sign_agreement
 
 if TYPE_CHECKING:
-    from harness.trainer.runs import TableRuns
+    from harness.pipeline.runs import TableRuns
 
 ScoresBehind = Callable[[Cell], Scores | None]
 """Returns the scores behind a cell, None where it has no numbers."""

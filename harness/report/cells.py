@@ -37,8 +37,8 @@ from harness.report.scores import (
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
-    from harness.trainer.plan import Run
-    from harness.trainer.runs import TableRuns
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
 
 
 def cells_of(

@@ -287,7 +287,7 @@ class KnownControls:
     @cached_property
     def stored(self) -> Controls | None:
         """Those of the store, None where they were never run."""
-        from harness.trainer.runs import plan_table
+        from harness.pipeline.runs import plan_table
 
         table, profile, store = self._table, self.profile, self._store
         if table is None or store is None:

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.pipeline.factory import reward_models_named
 from harness.report.model import Origin
 from harness.runtime import Manifest, Stage, Store
-from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:
-    from harness.trainer.plan import Run
-    from harness.trainer.runs import FigureRuns, TableRuns
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import FigureRuns, TableRuns
 
 
 def origin_of(

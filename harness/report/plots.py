@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from harness.trainer.plan import Run
-    from harness.trainer.runs import TableRuns
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
 
 INK, MUTED = "#1f1f1f", "#595959"
 """Colours of text, and of what is said aside."""

@@ -30,7 +30,7 @@ from harness.runtime import Stage, Store
 from harness.statistics import Scores
 
 if TYPE_CHECKING:
-    from harness.trainer.plan import Run
+    from harness.pipeline.algorithm import Run
 
 
 OF_STUDY = "study"

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from harness.pipeline.factory import SEED
 from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Failures
@@ -25,11 +26,10 @@ from harness.report.scores import Measured, grouped, read_rows, scores_of
 from harness.report.view import APPLIES_NOT, NO_COMPARISON, Block, signed
 from harness.runtime import Stage, Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
-from harness.trainer.factory import SEED
 from harness.worlds import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
-    from harness.trainer.runs import TableRuns
+    from harness.pipeline.runs import TableRuns
 
 MEASURES = ("accuracy", "best_of_n", "gain")
 CALLED = {"accuracy": "accuracy", "best_of_n": "best of {n}", "gain": "gain"}

@@ -25,8 +25,8 @@ from harness.runtime import Stage, Store
 from harness.statistics.distance import Bigrams, Mask, bigrams, jensen_shannon
 
 if TYPE_CHECKING:
-    from harness.trainer.plan import Run
-    from harness.trainer.runs import TableRuns
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
 
 Numbers = dict[str, float | None]
 """Numbers of one seed by name; None where a stage does not record one."""

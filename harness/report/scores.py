@@ -35,8 +35,8 @@ from harness.statistics import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from harness.trainer.plan import Run
-    from harness.trainer.runs import TableRuns
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
 
 
 Key = tuple[str, int, str]

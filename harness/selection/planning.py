@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from harness import runtime
 from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
+from harness.pipeline import factory
+from harness.pipeline.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
+from harness.pipeline.turns import Turns
 from harness.registry.declared import own_file
 from harness.registry.profile import Profile
 from harness.runtime.pool import visible_gpus
 from harness.selection.names import DEFAULT_PROFILE, again, ignore
 from harness.strict import Output, Strict
-from harness.trainer import factory
-from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
-from harness.trainer.turns import Turns
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
@@ -480,8 +480,8 @@ class RunPlan:
         stages: Iterable[runtime.Stage] | None = None,
         **more: Any,
     ) -> runtime.Engine:
+        from harness.pipeline import steps
         from harness.project import work_dir
-        from harness.trainer import steps
 
         profile = self.work.profile
         return asked.make(

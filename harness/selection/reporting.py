@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UserError
+from harness.pipeline.runs import FigureRuns, TableRuns, Work, plan_figure, plan_table
 from harness.project import results_dir, store_dir, work_dir
 from harness.registry.claims import Qualitative, figure_claims
 from harness.registry.declared import (
@@ -33,7 +34,6 @@ from harness.report.rows import Reader
 from harness.report.view import row_names, seeds_text
 from harness.runtime import Store
 from harness.selection.names import DEFAULT_SEEDS, Format, format_of, seeds_of
-from harness.trainer.runs import FigureRuns, TableRuns, Work, plan_figure, plan_table
 from harness.words import counted
 
 if TYPE_CHECKING:

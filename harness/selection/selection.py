@@ -36,13 +36,13 @@ from harness.selection.names import (
 )
 
 if TYPE_CHECKING:
+    from harness.pipeline.runs import FigureRuns, Work
     from harness.report.build import StoredTable
     from harness.report.verdicts import Evidence
     from harness.runtime import Event
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Reports
     from harness.selection.why import Explanation
-    from harness.trainer.runs import FigureRuns, Work
 
 Seeds = str | int | Iterable[int] | None
 """Seeds: a text such as `0-4`, numbers, or None for those that suit."""
@@ -243,8 +243,8 @@ class Selection:
 
     def _stored(self, table: Table, seeds: Seeds, note: Say) -> StoredTable:
         """Return what the store holds of a table."""
+        from harness.pipeline.runs import plan_table
         from harness.selection.reporting import stored_tables
-        from harness.trainer.runs import plan_table
 
         asked = self._shown(table, seeds, note)
         runs = plan_table(table, self.profile, asked, self.rows)
@@ -342,10 +342,10 @@ class Selection:
         self, results_dir: Path, fewer: Collection[str], seeds: Seeds, note: Say, warn: Say
     ) -> None:
         """Publish those tables of a group that were run; a refused one does not stop the others."""
+        from harness.pipeline.runs import sorted_out
         from harness.report.asked import recall
         from harness.report.publication import Refused
         from harness.report.publish import publish
-        from harness.trainer.runs import sorted_out
 
         runnable, left_out = sorted_out(self.name, self.tables, self.profile)
         refused = []
@@ -378,7 +378,7 @@ class Selection:
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
         """
-        from harness.trainer.runs import plan_group, plan_table
+        from harness.pipeline.runs import plan_group, plan_table
 
         if self.figure is not None:
             runs = self._figure_runs(self.figure, seeds)
@@ -394,7 +394,7 @@ class Selection:
         return plan_table(self.tables[0], self.profile, seeds, self.rows)
 
     def _figure_runs(self, figure: Figure, seeds: Sequence[int]) -> FigureRuns:
-        from harness.trainer.runs import plan_figure
+        from harness.pipeline.runs import plan_figure
 
         return plan_figure(figure, self.declared, self.profile, seeds)
 

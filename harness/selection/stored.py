@@ -14,6 +14,15 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline.runs import (
+    FigureRuns,
+    TableRuns,
+    Work,
+    cells_served,
+    parts_of,
+    plan_figure,
+    plan_table,
+)
 from harness.project import work_dir
 from harness.registry.declared import all_figures, all_tables
 from harness.registry.profile import lacking_rows, supported_rows
@@ -24,15 +33,6 @@ from harness.runtime import Plan, Stage, Store
 from harness.runtime.files import BrokenEntry, explained
 from harness.strict import Strict
 from harness.tracking import Details, TableState, Tracker
-from harness.trainer.runs import (
-    FigureRuns,
-    TableRuns,
-    Work,
-    cells_served,
-    parts_of,
-    plan_figure,
-    plan_table,
-)
 
 UNFINISHED = "unfinished"
 """The name, among the kinds, of checkpoints of stages that are not done."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.pipeline.turns import Turns
 from harness.registry.profile import Profile
 from harness.registry.serving import Role
 from harness.runtime import (
@@ -32,7 +33,6 @@ from harness.runtime.stage import digest
 from harness.serving import At, Policy, Servers, Turn
 from harness.serving.engines import identity
 from harness.serving.servers import VARIABLES
-from harness.trainer.turns import Turns
 from harness.worlds import lookup
 from harness.worlds.needs import policy_of
 from harness.worlds.real.models import MOST_CONCURRENCY, identity_of

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from harness.pipeline.algorithm import Run
+from harness.pipeline.runs import plan_table
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import Recipe, flattened, in_short
 from harness.registry.schema import Row, Table
 from harness.runtime import Plan, Stage, StageRecord, State, Store
 from harness.runtime.manifest import record_of
 from harness.strict import Output, Strict
-from harness.trainer.plan import Run
-from harness.trainer.runs import plan_table
 
 ABSENT = "(none)"
 """Stands for a setting or an input that one of the two stages does not have."""

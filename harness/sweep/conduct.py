@@ -13,6 +13,7 @@ from importlib.util import find_spec
 import optuna
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline.algorithm import Run
 from harness.preflight import refuse_to_start
 from harness.project import results_dir, work_dir
 from harness.registry.declared import all_profiles
@@ -54,7 +55,6 @@ from harness.sweep.study import (
 from harness.sweep.work import Order, Say, Worker, order_of, source_of
 from harness.tracking import TrialTracker
 from harness.tracking.published import published_sweep
-from harness.trainer.plan import Run
 
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:

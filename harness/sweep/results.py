@@ -19,6 +19,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from harness.errors import HarnessError
+from harness.pipeline.algorithm import Planner, Run
 from harness.registry.profile import Profile
 from harness.report.plots import Picture, Target
 from harness.report.scores import Key, Measured, grouped, read_rows
@@ -34,7 +35,6 @@ from harness.runtime import Plan, RunOutcome, Store
 from harness.sweep.declaration import Point, Pruner, Sweep
 from harness.sweep.space import base_candidate, candidate
 from harness.sweep.study import Note, point_of, retry_of, standing, study_of, trials_of
-from harness.trainer.plan import Planner, Run
 from harness.worlds.lookup import world_of
 
 FEWEST_TRIALS = 5

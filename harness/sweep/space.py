@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline.algorithm import Planner, Run
 from harness.registry.documents import nearest
 from harness.registry.overrides import first_fault, nested, overridden, settings_of
 from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
@@ -32,7 +33,6 @@ from harness.registry.recipe import Recipe, flattened, merge
 from harness.report.scores import read_rows
 from harness.runtime import Store
 from harness.sweep.declaration import COSTS, Measure, Point, Scalar, Sweep
-from harness.trainer.plan import Planner, Run
 from harness.worlds.lookup import world_of
 
 SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")

@@ -20,6 +20,8 @@ import optuna
 from optuna.trial import TrialState
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline import factory, steps
+from harness.pipeline.algorithm import Run
 from harness.project import store_dir, work_dir
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
@@ -52,8 +54,6 @@ from harness.sweep.space import (
 )
 from harness.sweep.study import Note, journal, point_of, standing, study_name, take, trials_of
 from harness.tracking import Source, StudyName, TrialTracker
-from harness.trainer import factory, steps
-from harness.trainer.plan import Run
 from harness.words import duration
 
 Say = Callable[[str], None]

@@ -19,18 +19,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from harness.pipeline.runs import asked_together
 from harness.runtime import Event, Plan, StageFailed, StageFinished, StageProgress, Store
 from harness.tracking.connection import Connection, Marks
 from harness.tracking.runs import run_identity, run_record, trained_in
-from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
 
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
     from harness.registry.profile import Profile
     from harness.tracking.server import Server
-    from harness.trainer.plan import Run
-    from harness.trainer.runs import TableRuns
 
 
 Message: TypeAlias = "StageProgress | str"

@@ -38,9 +38,9 @@ from harness.tracking.tables import Details, TableContent
 from harness.tracking.view import KIND_TAG, Parallel, View
 
 if TYPE_CHECKING:
+    from harness.pipeline.runs import TableRuns
     from harness.report.model import Cell
     from harness.report.sweep import SweepTrial
-    from harness.trainer.runs import TableRuns
 
 _TRIALS_NOTE = (
     "Trials of the sweep {} on the profile {}, measured on validation prompts; no result."

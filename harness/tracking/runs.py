@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.pipeline.factory import reward_models_named
 from harness.runtime import FailureRecord, Manifest, Plan, Stage, Store
 from harness.tracking.connection import Asked
 from harness.tracking.record import (
@@ -40,13 +41,12 @@ from harness.tracking.record import (
     sha256,
 )
 from harness.tracking.view import KIND_TAG
-from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:
     from pyarrow import Field
 
+    from harness.pipeline.algorithm import Iteration, Run
     from harness.registry.profile import Profile
-    from harness.trainer.plan import Iteration, Run
 
 SCORES = "scores.parquet"
 PROMPTS = "prompts.parquet"

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from harness.errors import UserError
 from harness.evaluation.scores import all_kept
+from harness.pipeline.runs import asked_together
 from harness.quiet import QUIET
 from harness.runtime import Event, Store
 from harness.tracking.connection import (
@@ -50,15 +51,14 @@ from harness.tracking.record import Record, join
 from harness.tracking.runs import commit_of, run_identity, run_record
 from harness.tracking.tables import Details
 from harness.tracking.view import address
-from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
     from harness.registry.profile import Profile
     from harness.report.model import Cell
     from harness.report.sweep import SweepTrial
     from harness.tracking.server import Change
-    from harness.trainer.plan import Run
-    from harness.trainer.runs import TableRuns
 
 _LOG = logging.getLogger(__name__)
 

@@ -87,8 +87,8 @@ def declared_anew() -> Iterator[None]:
 def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
     """Compute toy stages, and track them nowhere."""
     quiet = QuietTracker()
-    monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_world.FUNCTIONS)
-    monkeypatch.setattr("harness.trainer.factory.needed_modules", lambda stages: [])
+    monkeypatch.setattr("harness.pipeline.steps.FUNCTIONS", toy_world.FUNCTIONS)
+    monkeypatch.setattr("harness.pipeline.factory.needed_modules", lambda stages: [])
     monkeypatch.setattr("harness.selection.stored.tracker_of", lambda store, warn: quiet)
     return quiet
 

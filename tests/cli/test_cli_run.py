@@ -120,8 +120,8 @@ def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
 
     The first stages of the third row's run with that seed are there, but nobody asked for it.
     """
-    monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_world.FUNCTIONS)
-    monkeypatch.setattr("harness.trainer.factory.needed_modules", lambda stages: [])
+    monkeypatch.setattr("harness.pipeline.steps.FUNCTIONS", toy_world.FUNCTIONS)
+    monkeypatch.setattr("harness.pipeline.factory.needed_modules", lambda stages: [])
     folders.mkdir(parents=True)
     asked = ("run", "table4", "--jobs", "1", "--rows")
     first = call(*asked, "eva-a_min,eva-var", "--seeds", "0,1")

@@ -32,8 +32,8 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "sweep"))
     import toy_sweep
 
-    monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_sweep.FUNCTIONS)
-    monkeypatch.setattr("harness.trainer.factory.needed_modules", lambda stages: [])
+    monkeypatch.setattr("harness.pipeline.steps.FUNCTIONS", toy_sweep.FUNCTIONS)
+    monkeypatch.setattr("harness.pipeline.factory.needed_modules", lambda stages: [])
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
 
 

@@ -58,12 +58,12 @@ def main() -> None:
 
         client.FIRST_PAUSE_S, client.LONGEST_PAUSE_S = 0.001, 0.01
     if sys.argv[1:2] in (["run"], ["sweep"]):
+        import harness.pipeline.factory
+        import harness.pipeline.steps
         import harness.preflight
-        import harness.trainer.factory
-        import harness.trainer.steps
 
-        harness.trainer.steps.FUNCTIONS = toy_world.FUNCTIONS
-        harness.trainer.factory.needed_modules = lambda stages: []
+        harness.pipeline.steps.FUNCTIONS = toy_world.FUNCTIONS
+        harness.pipeline.factory.needed_modules = lambda stages: []
         harness.preflight.SMALL_STAGE_GB = 0.0  # disks fill up while toy stages work, not before
     if sys.argv[1:2] == ["sweep"]:
         from harness.sweep import declaration

@@ -6,8 +6,8 @@ import pytest
 
 from harness.cost.assumptions import Hardware, hardware_of
 from harness.cost.work import Costing
+from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile
-from harness.trainer.plan import Planner
 from harness.worlds.real.world import RealWorld
 
 

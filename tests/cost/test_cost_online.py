@@ -12,10 +12,10 @@ from harness.cost.pricing import price
 from harness.cost.work import Costing, count_steps, stage_cost
 from harness.eva.evolving import Prompt, Rewrite
 from harness.eva.stream import PromptStream, StreamSettings
+from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan
-from harness.trainer.plan import Planner
 
 SMALL: dict[str, Any] = {"x": 120, "buffer": 64 / 120}
 

@@ -11,13 +11,13 @@ from harness.cost.assumptions import Hardware, assumptions, hardware_of, listed,
 from harness.cost.pricing import Limits, Price, over_limits, price
 from harness.cost.work import Costing, stage_cost
 from harness.errors import UserError
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.runs import plan_table
 from harness.registry.declared import named_table
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan
 from harness.runtime.stage import Stage
-from harness.trainer.plan import Planner
-from harness.trainer.runs import plan_table
 
 EVA = {"algorithm": "dpo", "chain": ("human", "eva")}
 

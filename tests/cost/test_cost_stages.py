@@ -9,11 +9,11 @@ import pytest
 
 from harness.cost.assumptions import speeds
 from harness.cost.work import BY_KIND, Costing, stage_cost
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.factory import KINDS
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan
 from harness.runtime.stage import Stage
-from harness.trainer.factory import KINDS
-from harness.trainer.plan import Planner, Run
 from harness.worlds.real.scoring import topic_settings
 
 POLICY = "google/gemma-2-9b-it@not-downloaded"

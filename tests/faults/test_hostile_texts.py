@@ -17,6 +17,7 @@ from rounds import Player, Round
 from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs
 
+from harness.pipeline.runs import TableRuns
 from harness.report.build import StoredTable
 from harness.report.model import Report
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
@@ -25,7 +26,6 @@ from harness.report.rows import Reader
 from harness.runtime import Store
 from harness.tracking.connection import Asked
 from harness.tracking.projection import table_records
-from harness.trainer.runs import TableRuns
 
 PIECES = (
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(2)>", "</td></table></style></div>",

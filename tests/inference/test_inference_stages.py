@@ -15,12 +15,12 @@ import pytest
 
 from harness.errors import UserError
 from harness.models.policy import generate
+from harness.pipeline.runs import plan_table
+from harness.pipeline.steps import generate_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Json, Stage, StageContext, Store
 from harness.serving.engines import identity, installed, needed
-from harness.trainer.runs import plan_table
-from harness.trainer.steps import generate_stage
 from harness.worlds.lookup import answering, place_of, world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
 
@@ -103,7 +103,7 @@ def test_a_stage_killed_in_the_middle_goes_on_to_the_same_bytes(
         "from pathlib import Path\n"
         "os.environ['FAKE_KILLS'] = str(os.getpid())\n"
         "from test_inference_stages import ENGINE, context\n"
-        "from harness.trainer.steps import generate_stage\n"
+        "from harness.pipeline.steps import generate_stage\n"
         f"generate_stage(context(Path({str(tmp_path / 'killed')!r}), "
         f"Path({str(policy_path)!r}), **ENGINE))\n"
     )

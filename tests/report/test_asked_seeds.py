@@ -8,11 +8,11 @@ import pytest
 from toy_tables import write_scores
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline.runs import plan_table
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.asked import Shown, ever_asked, recall, remember, shown_seeds
 from harness.runtime import Store
-from harness.trainer.runs import plan_table
 
 
 def test_the_last_seeds_asked_for_are_recalled(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from toy_figures import (
 )
 from toy_tables import PROVENANCE, ToyWorld, stored
 
+from harness.pipeline.runs import plan_figure
 from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.figures.scores import Point, ScoreData
 from harness.report.scores import read_rows, read_scores
 from harness.runtime import Stage, Store, StoreError
-from harness.trainer.runs import plan_figure
 from harness.worlds import Topics
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
 from harness.worlds.lookup import world_of
@@ -38,7 +38,7 @@ class _ToyWorld(ToyWorld):
 
 @pytest.fixture(autouse=True)
 def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.runs.world_of", _ToyWorld)
+    monkeypatch.setattr("harness.pipeline.runs.world_of", _ToyWorld)
 
 
 def states(report: FigureReport) -> Counter[str]:

@@ -21,7 +21,7 @@ FIGURES = ("figure3", "figure4", "figure5", "figure6", "figure7", "figure9", "fi
 
 @pytest.fixture(autouse=True)
 def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.runs.world_of", ToyWorld)
+    monkeypatch.setattr("harness.pipeline.runs.world_of", ToyWorld)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
     store = Store(tmp_path_factory.mktemp("whole") / "store")
     reports = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.trainer.runs.world_of", ToyWorld)
+        patch.setattr("harness.pipeline.runs.world_of", ToyWorld)
         patch.setattr("os.fsync", lambda _: None)
         for name in FIGURES:
             runs = toy_figure(name)

@@ -40,7 +40,7 @@ NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "fig
 
 @pytest.fixture(autouse=True)
 def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.runs.world_of", ToyWorld)
+    monkeypatch.setattr("harness.pipeline.runs.world_of", ToyWorld)
 
 
 @pytest.fixture
@@ -300,9 +300,9 @@ def test_nothing_from_data_to_publishing_imports_a_model_library_or_pandas(
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import harness.trainer.runs
+import harness.pipeline.runs
 from toy_tables import ToyWorld
-harness.trainer.runs.world_of = ToyWorld
+harness.pipeline.runs.world_of = ToyWorld
 from toy_figures import toy_figure
 from harness.report.figures.drawing import FIGURE, publish_figure
 from harness.report.figures.report import assemble_figure

@@ -14,6 +14,7 @@ from page_reader import Page
 from toy_page import RUN, contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
 
+from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
 from harness.registry.claims import Claim
 from harness.registry.declared import load_tables
@@ -29,7 +30,6 @@ from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
 from harness.report.view_details import cost_block
 from harness.runtime import Store
-from harness.trainer.runs import TableRuns
 
 CLAIM: dict[str, Any] = {
     "id": "it",

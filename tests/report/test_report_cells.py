@@ -21,11 +21,11 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
+from harness.pipeline.runs import TableRuns
 from harness.report.model import Cell, Summary
 from harness.report.origin import behind, origin_of
 from harness.report.view import facts, summary_block
 from harness.runtime import Store, StoreError
-from harness.trainer.runs import TableRuns
 
 T_1 = math.tan(math.pi * 0.475)
 """97.5% quantile of t with one degree of freedom (a Cauchy distribution): 12.7062."""

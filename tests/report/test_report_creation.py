@@ -9,12 +9,12 @@ from copy import deepcopy
 import pytest
 from toy_tables import DECLARATION, PROVENANCE, stored, toy_runs
 
+from harness.pipeline.runs import TableRuns
 from harness.report.model import Creation, Report
 from harness.report.render import as_markdown, as_text
 from harness.report.rows import creations, creator_stages
 from harness.report.view_details import creation_block
 from harness.runtime import Store
-from harness.trainer.runs import TableRuns
 
 SELECT = {"selected": 4, "without_weight": 1, "without_spread": 0.25}
 EVOLVE = {"calls": 20, "dropped": 2, "unusable": {"leftover": 1, "unchanged": 4}}

@@ -26,6 +26,7 @@ from toy_tables import (
     write_scores,
 )
 
+from harness.pipeline.runs import TableRuns, plan_table
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.model import Cell, Report
@@ -40,7 +41,6 @@ from harness.report.view_details import detail_blocks
 from harness.runtime import Store
 from harness.tracking.connection import Asked
 from harness.tracking.projection import table_records
-from harness.trainer.runs import TableRuns, plan_table
 from harness.worlds.embedded.files import VERSION
 
 UNKNOWN = Asked({}, frozenset(), ())

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from toy_tables import PROVENANCE, stored, toy_runs, write_parquet
 
+from harness.pipeline.runs import TableRuns
 from harness.registry.recipe import Online
 from harness.report.build import online_settings
 from harness.report.page.examples import Examples, examples_of
@@ -20,7 +21,6 @@ from harness.report.rows import online_costs
 from harness.report.view_details import detail_blocks
 from harness.runtime import Stage, Store
 from harness.runtime.stage import ProgressWriter
-from harness.trainer.runs import TableRuns
 
 STEPS = 50
 DECLARATION: dict[str, Any] = {

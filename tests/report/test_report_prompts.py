@@ -14,6 +14,8 @@ from scipy import stats
 from toy_tables import ToyWorld, by_place, scores_file, stored, write_parquet
 
 from harness.errors import HarnessError
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.controls import KnownControls
@@ -24,8 +26,6 @@ from harness.report.verify import verify
 from harness.report.view import column_blocks, facts
 from harness.report.view_details import distance_block
 from harness.runtime import Store
-from harness.trainer.plan import Planner
-from harness.trainer.runs import TableRuns
 
 TABLE = load_tables()["table7"]
 MICRO = load_profiles()["micro"]

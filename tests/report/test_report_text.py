@@ -25,13 +25,13 @@ from toy_tables import (
 )
 
 from harness.evaluation.calibration import Calibration, record_path
+from harness.pipeline.runs import TableRuns
 from harness.report import view
 from harness.report.model import Report
 from harness.report.render import as_json, as_markdown, as_text, escape
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
 from harness.runtime import Store
-from harness.trainer.runs import TableRuns
 
 
 def full(store: Store, scale: str = "toy") -> Report:

@@ -20,6 +20,9 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.factory import plan_study
+from harness.pipeline.runs import TableRuns
 from harness.report.answer import finding
 from harness.report.model import Agreement, Report, Study
 from harness.report.publication import DIGESTS, REPORT
@@ -30,9 +33,6 @@ from harness.report.reward_study import study_blocks, study_of
 from harness.report.scores import read_scores
 from harness.runtime import Stage, Store
 from harness.runtime.files import sha256_of
-from harness.trainer.factory import plan_study
-from harness.trainer.plan import Planner
-from harness.trainer.runs import TableRuns
 
 ROLES = ("pointwise_brief_1", "pointwise_noisy_1", "pointwise", "pairwise", "pointwise_large")
 """The reward models; in this order their gains rise, and best of n with them."""

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from toy_tables import PROVENANCE
 
+from harness.pipeline.runs import FigureRuns, plan_figure
 from harness.registry.declared import load_tables
 from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.report.origin import behind
 from harness.runtime import Stage, Store
-from harness.trainer.runs import FigureRuns, plan_figure
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS, Task, render
 
 ITEMS = tuple("123abc")

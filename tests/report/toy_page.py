@@ -9,6 +9,7 @@ from typing import Any
 
 from toy_tables import PROVENANCE, judge_of, stored, write_parquet, write_prompts
 
+from harness.pipeline.runs import TableRuns
 from harness.registry.declared import deviations
 from harness.report.build import with_all_rows
 from harness.report.model import Verdict
@@ -17,7 +18,6 @@ from harness.report.page.examples import examples_of
 from harness.report.rows import creator_stages
 from harness.report.verdicts import Evidence, judge
 from harness.runtime import Stage, Store
-from harness.trainer.runs import TableRuns
 
 RUN = "dpo-eva-a_min"
 """The run whose prompts are shown: that of the only row with a creator whose stages are written."""

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.runs import TableRuns
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.build import StoredTable
@@ -17,8 +19,6 @@ from harness.report.model import Cell
 from harness.report.origin import behind
 from harness.report.rows import Reader
 from harness.runtime import Json, Provenance, Stage, Store
-from harness.trainer.plan import Planner, Run
-from harness.trainer.runs import TableRuns
 from harness.worlds.embedded.world import EmbeddedWorld
 
 PROVENANCE: Provenance = {

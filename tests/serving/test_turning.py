@@ -11,11 +11,11 @@ import pytest
 from toy_servers import served
 
 from harness.errors import HarnessError
+from harness.pipeline.turns import Turns
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Event, RunOutcome, Stage, StageFailed, StageFinished, Store
 from harness.selection import turning
 from harness.selection.turning import Turning
-from harness.trainer.turns import Turns
 
 pytestmark = pytest.mark.usefixtures("starts")
 

@@ -11,6 +11,7 @@ import pytest
 from toy_sweep import METRIC, SHARE, micro, toy
 
 from harness.errors import UserError
+from harness.pipeline.algorithm import Run
 from harness.registry.profile import load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Stage, Store
@@ -28,7 +29,6 @@ from harness.sweep.space import (
     shown,
     validation_runs,
 )
-from harness.trainer.plan import Run
 
 ONLINE = {"algorithm": "rloo", "online": {"prompts": "eva"}}
 RATIO = "recipe.online.ratio_evol"

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
+from harness.pipeline.factory import KINDS
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan, RunOutcome, Stage, StageContext, Store
 from harness.runtime.stage import ProgressWriter
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
 from harness.sweep.work import Order
-from harness.trainer.factory import KINDS
 from harness.worlds.embedded import files
 
 FUNCTIONS = dict.fromkeys(KINDS, "toy_sweep:stage") | {

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
 
+from harness.pipeline.runs import TableRuns
 from harness.runtime import StageFailed, StageFinished, Store
 from harness.tracking import TableState, Tracker
 from harness.tracking.connection import Marks
 from harness.tracking.live import LiveRuns
 from harness.tracking.runs import run_identity
-from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
 HARD, RATED = ("arena_hard",), ("mt_bench",)

@@ -8,13 +8,13 @@ from typing import Any
 
 from toy_table import PROVENANCE, ToyWorld, contents, mark
 
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Stage, StageFinished, StageProgress, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking import TableState, Tracker
-from harness.trainer.plan import Planner
-from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
 SERVED = {"rloo-eva-2x": ["table1/rloo-eva-2x"]}

@@ -16,11 +16,11 @@ import pytest
 from mlflow import MlflowClient
 from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_runs, write
 
+from harness.pipeline.runs import TableRuns
 from harness.runtime import StageProgress, Store
 from harness.tracking import TableState, Tracker, ui_command
 from harness.tracking.connection import Marks, default_uri
 from harness.tracking.record import ID
-from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.model import Cell
@@ -20,8 +22,6 @@ from harness.runtime.stage import ProgressWriter
 from harness.tracking.connection import Marks, default_uri
 from harness.tracking.record import MODEL
 from harness.tracking.runs import run_identity
-from harness.trainer.plan import Planner
-from harness.trainer.runs import TableRuns
 from harness.worlds.embedded.world import EmbeddedWorld
 
 ROWS = ("dpo-1", "eva-a_min")

@@ -34,7 +34,7 @@ from harness.statistics import spearman
 from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.trainer.runs import FigureRuns
+    from harness.pipeline.runs import FigureRuns
     from harness.worlds import Topics
 
 Floats = NDArray[np.float64]
@@ -182,7 +182,7 @@ class ShareData(Strict):
     @classmethod
     def stored(cls, runs: FigureRuns, store: Store) -> ShareData:
         """Return the topics of the training prompts of each iteration, as a store has them."""
-        from harness.trainer.runs import topics_stage
+        from harness.pipeline.runs import topics_stage
 
         figure = runs.figure
         assert isinstance(figure, SharesFigure)
@@ -238,7 +238,7 @@ def _names(topics: Topics, told: Any) -> tuple[str, ...]:
 
 def _last(rewards: Stage, topics: Topics | None, store: Store) -> Stage:
     """Return what a seed waits for: its rewards, or the topics, which a model may tell apart."""
-    from harness.trainer.runs import topics_stage
+    from harness.pipeline.runs import topics_stage
 
     if topics is None or store.status(rewards.fingerprint) != "done":
         return rewards
@@ -249,7 +249,7 @@ def _last(rewards: Stage, topics: Topics | None, store: Store) -> Stage:
 
 def _rewards(store: Store, stage: Stage, topics: Topics | None) -> PromptRewards:
     """Read one seed's rewards, and the topics of its prompts."""
-    from harness.trainer.runs import topics_stage
+    from harness.pipeline.runs import topics_stage
 
     path = store.file(stage.fingerprint, "rewards.parquet")
     found = PromptRewards.of(read_rows(path, "prompt_id", "sample", "reward"))

@@ -32,7 +32,7 @@ from harness.words import counted
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from harness.trainer.runs import FigureRuns
+    from harness.pipeline.runs import FigureRuns
 
 FILE = "figure.svg"
 """The drawing, beside a published report."""

@@ -37,7 +37,7 @@ from harness.statistics import mean_over_seeds
 from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.trainer.runs import FigureRuns
+    from harness.pipeline.runs import FigureRuns
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]
 

@@ -42,7 +42,7 @@ from harness.report.verify import kind_of
 from harness.runtime import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.runs import TableRuns
+    from harness.pipeline.runs import TableRuns
 
 Example = TypeVar("Example")
 
@@ -175,7 +175,7 @@ def _drawn_figures(
     store: Store,
 ) -> Iterator[Shown]:
     """Yield the figures that the store has any numbers of, drawn now."""
-    from harness.trainer.runs import plan_figure
+    from harness.pipeline.runs import plan_figure
 
     tables = {name: table for name, (table, _) in shown.items()}
     for figure in sorted(figures, key=lambda it: in_order(it.id)):
@@ -198,7 +198,7 @@ def runnable(
     Returns:
         Their runs, None where there is no such row; and why the other rows cannot run.
     """
-    from harness.trainer.runs import plan_table
+    from harness.pipeline.runs import plan_table
 
     lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]

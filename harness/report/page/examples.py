@@ -22,8 +22,8 @@ from harness.report.rows import creator_stages
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
-    from harness.trainer.plan import Run
-    from harness.trainer.runs import TableRuns
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
 
 FILE = "examples.json"
 """The file of a published table with its examples; older ones have none."""

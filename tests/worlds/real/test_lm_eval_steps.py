@@ -13,11 +13,11 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.evaluation.benchmarks import lm_eval
+from harness.pipeline.runs import plan_table
+from harness.pipeline.steps import answer_stage, judge_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, StageContext
-from harness.trainer.runs import plan_table
-from harness.trainer.steps import answer_stage, judge_stage
 from harness.worlds.stage_io import read_rows
 
 JUDGE = {"benchmark": "lm-eval@0.4.13", "judge": "lm-evaluation-harness 0.4.13"}

@@ -22,15 +22,15 @@ from judge_stand_in import judge as answer
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.alpaca_package import installed
 from harness.models.policy import Completion
+from harness.pipeline import steps
+from harness.pipeline.runs import plan_table
+from harness.pipeline.steps import rate_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import BenchmarkSettings, Profile
 from harness.report.build import StoredTable
 from harness.report.origin import origin_of
 from harness.report.rows import Reader
 from harness.runtime import Json, StageContext, Store, collect_provenance
-from harness.trainer import steps
-from harness.trainer.runs import plan_table
-from harness.trainer.steps import rate_stage
 from harness.worlds.lookup import runtime_of
 from harness.worlds.real.benchmarks import benchmark_identity, judging_settings
 from harness.worlds.real.scoring import rating_settings, topic_settings, topics_stage

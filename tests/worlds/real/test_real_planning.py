@@ -14,10 +14,10 @@ import pytest
 from full_size_data import write_data
 
 from harness.errors import UserError
+from harness.pipeline.runs import plan_table
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan
-from harness.trainer.runs import plan_table
 from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand
 from harness.worlds.real.benchmarks import benchmark_identity, gaps

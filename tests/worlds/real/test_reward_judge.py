@@ -17,11 +17,11 @@ from small_checkpoints import write_armo
 
 from harness.errors import UserError
 from harness.extensions import REWARDS, reward
+from harness.pipeline.runs import plan_table
+from harness.pipeline.steps import judge_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Plan, StageContext
-from harness.trainer.runs import plan_table
-from harness.trainer.steps import judge_stage
 from harness.worlds.lookup import world_of
 from harness.worlds.needs import Demand
 from harness.worlds.real.benchmarks import benchmark_identity

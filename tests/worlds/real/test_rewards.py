@@ -15,9 +15,9 @@ from small_checkpoints import write_armo
 
 from harness.errors import HarnessError, UserError
 from harness.extensions import REWARDS, reward
+from harness.pipeline.steps import annotate_stage
 from harness.registry.profile import Profile
 from harness.runtime import StageContext
-from harness.trainer.steps import annotate_stage
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.needs import Demand
 from harness.worlds.real import rewards

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.errors import UserError
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.factory import KINDS, RewardStudy, plan_study
 from harness.registry.figures import (
     Figure,
     RatingsFigure,
@@ -23,8 +25,6 @@ from harness.registry.profile import Profile, benchmark_of, supported_rows, tabl
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table
 from harness.runtime.stage import Stage
-from harness.trainer.factory import KINDS, RewardStudy, plan_study
-from harness.trainer.plan import Planner, Run
 from harness.worlds import Topics
 from harness.worlds.lookup import world_of
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.pipeline.turns import Turns
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan
 from harness.runtime.stage import Stage
-from harness.trainer.turns import Turns
 
 SERVED = {"engine": "vllm", "dtype": "bfloat16", "max_length": 4096, "gpu_memory": 0.9}
 

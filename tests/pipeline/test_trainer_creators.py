@@ -18,13 +18,13 @@ import pytest
 from judge_stand_in import StandIn, completion, digest
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.steps import FUNCTIONS, evolve_stage
 from harness.registry.documents import RegistryError
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import Engine, Plan, RunOutcome, Stage, Store
 from harness.runtime.stage import StageContext
-from harness.trainer.plan import Planner, Run
-from harness.trainer.steps import FUNCTIONS, evolve_stage
 from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts

@@ -10,11 +10,11 @@ from tiny_gemma import build_tiny_gemma
 
 from harness.models.loading import FIRST_IS_BETTER
 from harness.models.reward_model import win_probabilities
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.steps import annotate_stage, user
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import StageContext
-from harness.trainer.plan import Planner
-from harness.trainer.steps import annotate_stage, user
 from harness.worlds.real.world import RealWorld
 from harness.worlds.stage_io import read_rewards, write_rows
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import UserError
+from harness.pipeline.runs import plan_figure
 from harness.registry.figures import Figure, figure_unsupported
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.runtime import Plan
-from harness.trainer.runs import plan_figure
 from harness.worlds import NO_TOPIC
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import CATEGORIES

@@ -25,6 +25,9 @@ from harness.eva.pairs import evolved_count
 from harness.models.loading import from_folder, load_model, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score
+from harness.pipeline.algorithm import Iteration, Planner, Run
+from harness.pipeline.runs import TableRuns, plan_table
+from harness.pipeline.steps import FUNCTIONS, pair_stage, select_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
@@ -41,9 +44,6 @@ from harness.runtime import (
     StageProgress,
     Store,
 )
-from harness.trainer.plan import Iteration, Planner, Run
-from harness.trainer.runs import TableRuns, plan_table
-from harness.trainer.steps import FUNCTIONS, pair_stage, select_stage
 from harness.worlds.embedded import build, files
 from harness.worlds.embedded.creator import METHODS
 from harness.worlds.embedded.language import parse

@@ -58,7 +58,7 @@ KINDS: Mapping[str, StageKind] = {
     "rewrite": StageKind(3.0, "harness.models.policy"),
     "repeat": StageKind(0.1),
     "train": StageKind(12.0, "harness.training.dpo"),
-    "online": StageKind(90.0, "harness.trainer.online_steps"),
+    "online": StageKind(90.0, "harness.pipeline.online_steps"),
     "answer": StageKind(1.0, "harness.models.policy", version=2),
     "judge": StageKind(0.1),
     "rate": StageKind(0.1),

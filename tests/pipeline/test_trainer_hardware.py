@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.factory import KINDS, hardware_of, needs_of
+from harness.pipeline.online_steps import placed
+from harness.pipeline.steps import train_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware, StageNeed, configuration_file
 from harness.runtime import Need, Plan, StageContext
-from harness.trainer.factory import KINDS, hardware_of, needs_of
-from harness.trainer.online_steps import placed
-from harness.trainer.plan import Planner
-from harness.trainer.steps import train_stage
 from harness.training.placement import PLAIN, Placement
 from harness.worlds.embedded.world import EmbeddedWorld
 

@@ -11,12 +11,12 @@ import pytest
 
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
+from harness.pipeline.algorithm import Run
+from harness.pipeline.runs import TableRuns, plan_table
+from harness.pipeline.steps import FUNCTIONS, select_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Engine, Json, Plan, Stage, StageContext, Store
-from harness.trainer.plan import Run
-from harness.trainer.runs import TableRuns, plan_table
-from harness.trainer.steps import FUNCTIONS, select_stage
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rewards, read_rows, write_rows
 
 X = 16

@@ -15,15 +15,15 @@ import pytest
 
 from harness.errors import UserError
 from harness.eva.informativeness import selected_count
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.factory import KINDS
+from harness.pipeline.runs import TableRuns, cells_served, plan_table
+from harness.pipeline.steps import FUNCTIONS, prompts_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Online, Recipe
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, StageContext
-from harness.trainer.factory import KINDS
-from harness.trainer.plan import Planner, Run
-from harness.trainer.runs import TableRuns, cells_served, plan_table
-from harness.trainer.steps import FUNCTIONS, prompts_stage
 from harness.worlds.embedded import files
 from harness.worlds.embedded.texts import HUMAN, draw_prompts, write_prompts
 from harness.worlds.lookup import world_of

@@ -9,13 +9,13 @@ import pytest
 
 from harness.errors import UserError
 from harness.eva.informativeness import informativeness
+from harness.pipeline.algorithm import Run
+from harness.pipeline.runs import TableRuns, plan_table
+from harness.pipeline.steps import FUNCTIONS
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Engine, Plan, Stage, Store
-from harness.trainer.plan import Run
-from harness.trainer.runs import TableRuns, plan_table
-from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded import files
 from harness.worlds.embedded.choosing import names_of
 from harness.worlds.embedded.texts import TOPIC_OF, best_known_topics

@@ -13,8 +13,8 @@ from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 
 from harness.errors import UserError
 from harness.models.reward_model import load_reward_model, score, win_probabilities
+from harness.pipeline.steps import annotate_stage, assistant, pair_stage, user
 from harness.runtime import StageContext
-from harness.trainer.steps import annotate_stage, assistant, pair_stage, user
 from harness.worlds.embedded import files
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rewards, read_rows, write_rows
 

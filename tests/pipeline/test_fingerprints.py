@@ -4,7 +4,7 @@ A fingerprint is the address of a stored result: where one changes by accident, 
 computed is lost and all that is published can no longer be traced. Nothing but a decision may
 change what `fingerprints.json` records, and then it is written again with
 
-    python tests/trainer/test_fingerprints.py
+    python tests/pipeline/test_fingerprints.py
 
 Judging depends on the benchmarks' own packages, so it is recorded as if none were installed.
 """
@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 
 from harness.evaluation import benchmark
+from harness.pipeline.runs import plan_figure, plan_table
 from harness.registry.declared import load_tables
 from harness.registry.figures import load_figures
 from harness.registry.profile import Profile, load_profiles, table_unsupported
 from harness.runtime import Plan, Stage
 from harness.sweep.declaration import load_sweeps
 from harness.sweep.space import candidate, points, validation_runs
-from harness.trainer.runs import plan_figure, plan_table
 
 RECORD = Path(__file__).with_name("fingerprints.json")
 SEEDS = (0, 1)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from harness.pipeline import steps
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
 from harness.runtime import Engine, Plan, Stage, StageContext, Store
-from harness.trainer import steps
-from harness.trainer.plan import Planner, Run
-from harness.trainer.steps import FUNCTIONS
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows
 

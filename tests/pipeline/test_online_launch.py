@@ -14,14 +14,14 @@ import torch
 from safetensors.torch import load_file
 
 from harness.errors import HarnessError
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.factory import hardware_of
+from harness.pipeline.online_steps import online_stage, train_here
+from harness.pipeline.steps import prompts_stage
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware
 from harness.runtime import Stage, StageContext
-from harness.trainer.factory import hardware_of
-from harness.trainer.online_steps import online_stage, train_here
-from harness.trainer.plan import Planner
-from harness.trainer.steps import prompts_stage
 from harness.training.online import OPTIMIZER
 from harness.training.placement import Placement
 from harness.worlds.lookup import resolve, world_of

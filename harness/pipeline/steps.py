@@ -62,7 +62,7 @@ FUNCTIONS: Mapping[str, str] = {
             *("rewrite", "repeat", "train", "answer", "judge", "rate"),
         )
     },
-    "online": "harness.trainer.online_steps:online_stage",
+    "online": "harness.pipeline.online_steps:online_stage",
     **STAGES,
 }
 """The function of each kind of stage, by dotted name."""

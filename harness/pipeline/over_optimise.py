@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.runtime import Engine, Json, Plan, Stage, Store
 from harness.runtime.plan import Event
-from harness.trainer.plan import Planner
-from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.language import score as oracle_score
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_prompts

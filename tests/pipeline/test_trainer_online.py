@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
+from harness.pipeline.algorithm import Planner, Run, training_settings
+from harness.pipeline.runs import plan_table
+from harness.pipeline.steps import FUNCTIONS
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.runtime import Engine, Plan, Stage, Store
-from harness.trainer.plan import Planner, Run, training_settings
-from harness.trainer.runs import plan_table
-from harness.trainer.steps import FUNCTIONS
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import Rows, read_rows
 

@@ -13,13 +13,13 @@ import pytest
 from test_trainer_plan import distinct, fill
 
 from harness.errors import HarnessError
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.runs import plan_table
+from harness.pipeline.steps import answer_seed, answer_stage, judge_stage, rate_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 from harness.runtime import Json, Plan, Stage, StageContext
-from harness.trainer.plan import Planner
-from harness.trainer.runs import plan_table
-from harness.trainer.steps import answer_seed, answer_stage, judge_stage, rate_stage
 from harness.worlds.embedded import texts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows, write_rows

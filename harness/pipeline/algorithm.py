@@ -36,7 +36,7 @@ In the end the policy is judged, or the prompts are:
     prompts -> rate                 for each judge of prompts, where prompts are what is scored
 
 Every benchmark of the profile that fits the run is planned; which of them are wanted is up to the
-tables (`harness.trainer.runs`). Nothing here runs a model: the result is a graph, and equal
+tables (`harness.pipeline.runs`). Nothing here runs a model: the result is a graph, and equal
 steps of different rows are one node of it.
 
 Source: paper, Algorithm 1, section 3.2, table 1 and appendix A; the order of rollouts follows the
@@ -52,12 +52,12 @@ from functools import cached_property
 from harness.errors import UserError
 from harness.eva.stream import StreamSettings
 from harness.extensions import CREATORS, LOSSES, METRICS
+from harness.pipeline.factory import StageFactory
 from harness.registry.profile import BASE, Profile
 from harness.registry.recipe import FIRST_ARMS, Arm, Online, Recipe, RewardRole
 from harness.registry.schema import RowKind
 from harness.registry.training import OnlineTraining
 from harness.runtime.stage import Json, Stage
-from harness.trainer.factory import StageFactory
 
 INDEPENDENT = ("self_instruct",)
 """Shipped evolving methods whose rewrites of a prompt do not build on one another."""

@@ -13,16 +13,16 @@ import pytest
 from pydantic import ValidationError
 
 from harness.models.reward_model import score
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.factory import TRAINING, plan_study, reward_models_named
+from harness.pipeline.runs import plan_table
+from harness.pipeline.steps import annotate_stage, assistant, user
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.profile import unsupported as lacking
 from harness.registry.recipe import Online, Recipe
 from harness.report.build import assumptions_of
 from harness.runtime import Json, Plan, StageContext
-from harness.trainer.factory import TRAINING, plan_study, reward_models_named
-from harness.trainer.plan import Planner
-from harness.trainer.runs import plan_table
-from harness.trainer.steps import annotate_stage, assistant, user
 from harness.worlds.embedded import files
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,

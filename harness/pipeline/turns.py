@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.pipeline.factory import KINDS
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.serving import Role
 from harness.runtime.stage import Stage
 from harness.serving.servers import VARIABLES
 from harness.serving.turns import Turn, turns
-from harness.trainer.factory import KINDS
 from harness.worlds.needs import asked_by, policy_of, served_here
 
 

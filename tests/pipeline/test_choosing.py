@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Online, Recipe
 from harness.runtime import Engine, Plan, Stage, Store
-from harness.trainer.plan import Planner, Run
-from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.choosing import mean_taught, names_of, taught_by_name
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.texts import TOPIC_OF

@@ -32,15 +32,15 @@ from harness.eva.stream import Fed, MiniBatch, PromptStream, StreamSettings
 from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reward_model import Rewards
-from harness.registry.training import Hardware
-from harness.runtime.leases import held
-from harness.runtime.stage import StageContext
-from harness.trainer.steps import (
+from harness.pipeline.steps import (
     hardware_for_training,
     prompts_of,
     rewards_of,
     user,
 )
+from harness.registry.training import Hardware
+from harness.runtime.leases import held
+from harness.runtime.stage import StageContext
 from harness.training.distributed import SharedPolicy, is_first
 from harness.training.launch import Metrics, launch
 from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, train_segment
