@@ -140,7 +140,10 @@ def test_a_failed_stage_is_told_and_the_report_is_there(
 
 
 def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
-    says: Callable[..., Any], call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    says: Callable[..., Any],
+    call: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    declared_anew: None,
 ) -> None:
     bare = load_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
     monkeypatch.setattr("harness.registry.declared.load_profiles", lambda: {"micro": bare})

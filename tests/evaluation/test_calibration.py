@@ -91,7 +91,7 @@ def test_ties_and_broken_preferences_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_published_comparisons_hold_themselves_in_full(shared_dir: Path) -> None:
-    """The judge that gave them agrees in all 805, and likes the longer answer."""
+    """The judge that gave them agrees in all 805 but five ties, and likes the longer answer."""
     import hashlib
 
     path = shared_dir / "benchmarks/alpaca_eval/FuseChat-Gemma-2-9B-Instruct/annotations.json"
@@ -100,5 +100,5 @@ def test_the_published_comparisons_hold_themselves_in_full(shared_dir: Path) -> 
     verdicts = [(float(one.share > 0.5), float(one.share > 0.5)) for one in pairs]
     found = measure("itself", "itself", pairs, verdicts, (judge, path))
     assert (found.published_judge, found.agreement) == ("weighted_alpaca_eval_gpt4_turbo", 100.0)
-    assert found.comparisons == len(pairs) > 800
+    assert found.comparisons == len(pairs) == 800
     assert found.longer == found.longer_published > 50.0

@@ -38,6 +38,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store": ("", "--verify", "--prune"),
     "ui": ("",),
     "doctor": ("--profile micro",),
+    "download": ("--profile micro",),
     "claims": ("table4",),
     "verify": ("",),
     "prompts": ("--profile micro",),

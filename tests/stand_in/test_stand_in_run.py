@@ -97,7 +97,7 @@ def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
 
 def test_the_head_of_the_report_names_the_models(whole: Path) -> None:
     for form in ("terminal", "markdown"):
-        report = harness(whole, "report", "table4", *ON_STAND_INS, "--format", form)
+        report = harness(whole, "report", "table4", *ON_STAND_INS, "--format", form, "--full")
         assert report.returncode == 0, report.stderr
         head = " ".join(report.stdout.partition("Arena-Hard v0.1 ·")[0].split())
         assert "toy" in head

@@ -282,7 +282,7 @@ def test_the_paper_says_what_a_judge_costs_before_it_is_passed(
         steps.judge_stage(ctx)
     monkeypatch.delenv("HARNESS_JUDGE_URL")
     monkeypatch.delenv("HARNESS_JUDGE_BUDGET_USD")
-    with pytest.raises(UserError, match="address in HARNESS_JUDGE_URL"):
+    with pytest.raises(UserError, match="address of an endpoint that has it in HARNESS_JUDGE_URL"):
         steps.judge_stage(ctx)
 
 
