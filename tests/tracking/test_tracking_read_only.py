@@ -72,6 +72,9 @@ def test_a_folder_that_can_only_be_read_is_synced_to_another_place(
     mark(work, RUNS).close()
     place.chmod(0o777)
     (place / "mlflow.db").chmod(0o666)
+    uri = f"sqlite:///{place / 'mlflow.db'}"
+    # Opened once with all rights: MLflow reads its own folder, which may be closed to others.
+    MlflowClient(uri).search_experiments()
     before = files(work)
     read_only(work)
     assert tracker(work).sync([STATE]) == {"unchanged": 5}
@@ -81,7 +84,6 @@ def test_a_folder_that_can_only_be_read_is_synced_to_another_place(
         tracker(work).sync([TableState(RUNS, toy_cells(gain=2.5))])
     with pytest.raises(UserError, match=r"work cannot be written, where `--to tensorboard`"):
         write_to("tensorboard", tracker(work).records([STATE]), work)
-    uri = f"sqlite:///{place / 'mlflow.db'}"
     for change in ("created", "unchanged"):
         assert tracker(work, uri).sync([STATE]) == {change: 5}
     assert files(work) == before
