@@ -32,7 +32,7 @@ from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Reply
 from harness.errors import HarnessError
 from harness.runtime.files import explained, write_whole
-from harness.runtime.leases import hold
+from harness.runtime.locks import hold
 
 VARIABLE = "HARNESS_LEDGER"
 """The environment variable with the file that the workers of a run draw on."""

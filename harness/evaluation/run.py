@@ -41,7 +41,7 @@ from harness.foreign import READ_BY_LOADERS
 from harness.project import evaluations_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
 from harness.runtime.files import sha256_of
-from harness.runtime.leases import hold
+from harness.runtime.locks import hold
 from harness.strict import Output
 from harness.words import counted
 

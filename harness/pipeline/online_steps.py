@@ -39,7 +39,7 @@ from harness.pipeline.steps import (
     user,
 )
 from harness.registry.training import Hardware
-from harness.runtime.leases import held
+from harness.runtime.locks import held
 from harness.runtime.stage import StageContext
 from harness.training.distributed import SharedPolicy, is_first
 from harness.training.launch import Metrics, launch

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from harness.errors import UserError
 from harness.project import PACKAGE
 from harness.runtime.files import explained
-from harness.runtime.leases import hold
+from harness.runtime.locks import hold
 from harness.runtime.stage import Stage
 from harness.words import counted
 

@@ -203,7 +203,7 @@ class StageContext:
         seed: The one seed all of the stage's randomness derives from (31 bits).
         on_report: Receives the reported points.
         unfinished: A folder, not created, that survives when the stage fails or is killed, and
-            is removed when its output is whole (`harness.runtime.leases`).
+            is removed when its output is whole (`harness.runtime.locks`).
         hardware: How this machine is to be used, as the profile says; it changes no number.
         kind: The stage's kind, by which the hardware may differ.
         on_expected: Receives the last step that will be reported.

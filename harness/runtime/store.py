@@ -8,7 +8,7 @@
 
 An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
 none. Any number of processes, on any number of machines, may share a store: one of them claims a
-stage and computes it (`harness.runtime.leases`), the others wait for it. Should two finish the same
+stage and computes it (`harness.runtime.locks`), the others wait for it. Should two finish the same
 stage all the same, the first wins and the second throws its copy away, which is the same bytes
 anyway.
 """
@@ -34,7 +34,7 @@ from harness.runtime.files import (
     seal_files,
     write_whole,
 )
-from harness.runtime.leases import hold, is_held, lock_of, scratch, sweep
+from harness.runtime.locks import hold, is_held, lock_of, scratch, sweep
 from harness.runtime.manifest import (
     MANIFEST,
     FailureRecord,

@@ -38,7 +38,7 @@ from harness.runtime import (
     Store,
     Tally,
 )
-from harness.runtime.leases import hold
+from harness.runtime.locks import hold
 from harness.runtime.manifest import utc_now
 from harness.sweep.declaration import Sweep
 from harness.sweep.results import trial_line

@@ -38,7 +38,7 @@ from harness.errors import HarnessError
 from harness.foreign import read_json
 from harness.quiet import silence
 from harness.runtime.files import write_whole
-from harness.runtime.leases import hold
+from harness.runtime.locks import hold
 from harness.tracking.record import Record, sha256
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ from harness.registry.training import (
     shipped_configurations,
 )
 from harness.runtime.files import disk_full, write_whole
-from harness.runtime.leases import held
+from harness.runtime.locks import held
 from harness.runtime.processes import Program, running
 from harness.runtime.stage import CurvePoint, ProgressWriter, StageContext, line_of, point_of
 from harness.training.placement import FULL, PATIENCE_S, Placement, accumulation

@@ -6,8 +6,6 @@ one's own may be overwritten or torn.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shlex
 import subprocess
@@ -29,15 +27,6 @@ from pathlib import Path
 from harness.runtime.files import write_whole
 for number in range(int(sys.argv[3])):
     write_whole(Path(sys.argv[1]), sys.argv[2] * 10_000)
-"""
-
-LOOKER = """
-import sys
-from pathlib import Path
-from harness.runtime.leases import hold, is_held
-assert is_held(Path(sys.argv[1]))
-with hold(Path(sys.argv[1]), wait=False) as mine:
-    assert not mine
 """
 
 WAITER = """
@@ -86,28 +75,6 @@ def test_neighbours_that_leave_code(play: Player) -> None:
         assert (done.code, "can be written by everybody" in done.errors) == (2, True), done
 
     play(lured)
-
-
-def test_neighbours_that_leave_links_in_the_temporary_folder(play: Player) -> None:
-    """A command that looks at another machine's lease writes nothing where they lead."""
-
-    def linked(played: Round) -> None:
-        shared, own = played.folder / "shared", played.folder / "own"
-        for folder in (shared, own):
-            folder.mkdir()
-        lock = played.folder / "work"
-        lease = Path(f"{lock}.lease")
-        lease.write_text(json.dumps({"lock": "another:1:2"}))
-        precious = own / hashlib.sha256(str(lease).encode()).hexdigest()[:32]
-        precious.write_text("precious")
-        (shared / f"harness-leases-{os.getuid()}").symlink_to(own)
-        looker = python(LOOKER, lock, folder=played.folder, TMPDIR=str(shared))
-        _, errors = looker.communicate()
-        assert looker.returncode == 0, errors
-        assert precious.read_text() == "precious"
-        assert list(own.iterdir()) == [precious]
-
-    play(linked)
 
 
 def test_neighbours_that_leave_links_where_servers_take_turns(play: Player) -> None:

@@ -106,31 +106,6 @@ def test_what_killed_rivals_held_is_computed_by_the_others(
     assert not list((tmp_path / "store" / "tmp").iterdir())
 
 
-def test_rivals_on_several_hosts_compute_each_stage_once(start: Start, tmp_path: Path) -> None:
-    """Two processes on each of three hosts, whose locks the others do not see."""
-    log = tmp_path / "log"
-    runs = [start("overlapping", rival, log, TOY_HOST=f"node-{rival % 3}") for rival in range(6)]
-    assert all(whole(run) for run in runs)
-    assert list(computed(log).values()) == [1] * (3 * (5 + 6))
-    assert set(everything(tmp_path, 6, log)) == {"done"}
-
-
-def test_what_a_host_held_that_is_gone_is_computed_by_another(start: Start, tmp_path: Path) -> None:
-    """Its heartbeat has stopped; nobody on the other host can see its process."""
-    log = tmp_path / "log"
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    first = start("one_awaits", pipe, log, "first's own", TOY_HOST="node-0", TOY_BEAT_S="1")
-    until(first, "progress")
-    second = start("one_awaits", pipe, log, "second's own", TOY_HOST="node-1", TOY_BEAT_S="1")
-    assert until(second, "elsewhere") == "elsewhere awaits\n"
-    first.kill()
-    assert until(second, "started awaits")
-    pipe.write_text("")
-    assert whole(second)
-    assert computed(log) == {"0 0": 1}
-
-
 def test_a_run_that_waits_goes_on_with_what_is_not_taken(start: Start, tmp_path: Path) -> None:
     """The second has one worker, which is free for the stage apart while the first holds."""
     pipe, log = tmp_path / "pipe", tmp_path / "log"

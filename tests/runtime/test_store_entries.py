@@ -313,7 +313,7 @@ def test_a_sweep_removes_what_dead_processes_left(store: Store) -> None:
             (output / "half.txt").write_text("half")
             os._exit(0)
     os.waitpid(child, 0)
-    assert len(leftovers(store)) == 3  # the output, its lock and its lease
+    assert len(leftovers(store)) == 2  # the output and its lock
     assert store.sweep() == 1
     assert leftovers(store) == []
     assert store.status(FP) == "missing"

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from harness.runtime import Stage, Store, StoreError
-from harness.runtime.leases import held, hold, is_held, lock_of
+from harness.runtime.locks import held, hold, is_held, lock_of
 
 STAGE = Stage("train", 1, {"seed": 0}, {})
 FP = STAGE.fingerprint
 HOLD = (
-    "import sys; from pathlib import Path; from harness.runtime.leases import held\n"
+    "import sys; from pathlib import Path; from harness.runtime.locks import held\n"
     "with held(Path(sys.argv[1])) as folder:\n"
     "    (folder / 'half').write_text('done'); print('held', flush=True); sys.stdin.read()"
 )
@@ -168,4 +168,3 @@ def test_a_file_system_without_locks_is_one_sentence(
         held(tmp_path / "work"),
     ):
         pass
-    assert not is_held(tmp_path / "work")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.runtime import Stage, StageContext, leases
+from harness.runtime import Stage, StageContext
 
 FUNCTIONS = {
     kind: f"toy_stages:{kind}"
@@ -174,23 +174,3 @@ def one_awaits(pipe: str, log: str, own: str) -> list[Stage]:
     """Return a stage that awaits a pipe with one that needs it, and a stage apart."""
     awaited = toy("awaits", pipe=pipe, log=log, number=0, step=0)
     return [toy("total", awaited), toy("draw", number=own, label=own)]
-
-
-def be_on_a_host(name: str) -> None:
-    """Have locks of this process's own host, as where `flock` does not reach the others.
-
-    `TOY_BEAT_S` are the seconds between two heartbeats.
-    """
-    locked, lock = leases._locked, leases._lock
-
-    def own(path: Path) -> Path:
-        return path.with_name(f"{path.name}.{name}")
-
-    leases._locked = lambda path: locked(own(path))
-    leases._lock = lambda path: lock(own(path))
-    leases.this_host = lambda: name  # type: ignore[assignment]
-    leases.BEAT_S = float(os.environ.get("TOY_BEAT_S", leases.BEAT_S))
-
-
-if "TOY_HOST" in os.environ:
-    be_on_a_host(os.environ["TOY_HOST"])
