@@ -38,6 +38,7 @@ from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.runs import cells_served
 from harness.registry.declared import find_table
 from harness.registry.documents import YamlFault, nearest, parse_yaml
+from harness.registry.paper import the_paper
 from harness.registry.profile import Profile, roles_of, source_in_words, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
@@ -216,6 +217,7 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
     }
     return template("model_card.md.j2").render(
         head=_head(policy, scores),
+        paper=the_paper(),
         title=policy.title,
         facts=facts,
         recipe=json.dumps(run.recipe.canonical(), indent=2, ensure_ascii=False),
@@ -235,7 +237,11 @@ def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]]) -> str:
             head["license_link"] = licence.link
     if not policy.world.self_contained:
         head["base_model"] = policy.base.partition("@")[0]
-    head["tags"] = ["eva", str(policy.run.recipe.algorithm), f"scale:{policy.profile.scale}"]
+    head["tags"] = [
+        the_paper().method,
+        str(policy.run.recipe.algorithm),
+        f"scale:{policy.profile.scale}",
+    ]
     results = [
         {
             "task": {"type": "text-generation"},

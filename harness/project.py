@@ -19,8 +19,8 @@ PACKAGE = Path(__file__).resolve().parent
 SHIPPED = PACKAGE / "shipped"
 """Where a wheel has the declarations and the published results (see pyproject.toml)."""
 
-_MARKS = ("pyproject.toml", "harness/project.py", "experiments", "ablations")
-"""What a folder must hold to be a checkout; other projects have some of it too."""
+_MARK = "experiments/paper.yaml"
+"""What makes a folder a checkout: the declaration of the paper that it reproduces."""
 
 
 def checkout() -> Path | None:
@@ -118,7 +118,7 @@ def models_dir() -> Path:
 
 
 def _is_checkout(folder: Path) -> bool:
-    return all((folder / mark).exists() for mark in _MARKS)
+    return (folder / _MARK).is_file()
 
 
 @functools.cache

@@ -378,10 +378,9 @@ def test_list_and_show_load_no_plugin(here: Callable[..., Any], tmp_path: Path) 
 
 def a_checkout(folder: Path) -> Path:
     """Make a folder that looks like a checkout, with a plug-in that says that it ran."""
-    for name in ("experiments", "ablations", "harness", "plugins", "below"):
+    for name in ("experiments", "harness", "plugins", "below"):
         (folder / name).mkdir(parents=True)
-    for name in ("pyproject.toml", "harness/project.py"):
-        (folder / name).touch()
+    (folder / "experiments" / "paper.yaml").touch()
     plugin(folder / "plugins", "raise ValueError('it ran')", "ours")
     return folder
 

@@ -12,10 +12,8 @@ from harness.errors import UserError
 
 def make_checkout(folder: Path) -> Path:
     """Make what a checkout is known by."""
-    for name in ("experiments", "ablations", "harness"):
-        (folder / name).mkdir(parents=True)
-    (folder / "pyproject.toml").touch()
-    (folder / "harness" / "project.py").touch()
+    (folder / "experiments").mkdir(parents=True)
+    (folder / "experiments" / "paper.yaml").touch()
     return folder
 
 
@@ -68,14 +66,11 @@ def test_code_that_runs_from_a_checkout_reads_it_and_writes_to_the_current_folde
     assert project.work_dir() == outside / ".harness"
 
 
-@pytest.mark.parametrize(
-    "lacking", ["pyproject.toml", "harness/project.py", "experiments", "ablations"]
-)
-def test_somebody_else_s_folder_is_no_checkout(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacking: str
+def test_a_folder_of_experiments_that_names_no_paper_is_no_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     theirs = make_checkout(tmp_path / "theirs")
-    (theirs / lacking).rename(theirs / "other")
+    (theirs / "experiments" / "paper.yaml").rename(theirs / "paper.yaml")
     monkeypatch.chdir(theirs)
     assert project.checkout() is None
     assert project.work_dir() == theirs / ".harness"

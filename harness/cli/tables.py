@@ -50,8 +50,9 @@ def _print_list(listed: Listed) -> None:
     ]  # fmt: skip
     out = console()
     out.print(Grid(("table", "title", "rows × columns", "runs on"), tables, right="2"))
-    out.print()
-    out.print(Grid(("figure", "title", "kind", "runs on"), figures))
+    if figures:
+        out.print()
+        out.print(Grid(("figure", "title", "kind", "runs on"), figures))
     runnable = [item.runnable for item in listed.tables] + [f.runnable for f in listed.figures]
     if not all(runnable):
         out.print("\nnot yet: no profile can run it; `harness run TABLE` says what is missing.")
@@ -90,10 +91,12 @@ def show(name: common.TableArgument, as_json: common.JsonOption = False) -> None
 
 
 def _print_figure(figure: Figure) -> None:
+    from harness.registry.paper import the_paper
+
     out, source = console(), figure.source
     out.print(f"{figure.id} · {figure.title}", style="bold")
     out.print(figure.question)
-    out.print(f"Source: {source.paper}, section {source.section}, figure {source.figure}.\n")
+    out.print(f"Source: {the_paper().cited}, section {source.section}, figure {source.figure}.\n")
     out.print(Grid(("drawn from",), [(ref,) for ref in figure.rows]))
     for note in figure.notes:
         out.print(f"Note: {note}")

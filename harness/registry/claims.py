@@ -262,15 +262,17 @@ class FigurePlace(Strict):
 class FigureClaims(Strict):
     """The file of the claims that belong to no table."""
 
-    noise: dict[str, Noise]
+    noise: dict[str, Noise] = Field(default={})
     """Noise of the printed numbers, by the first part of a column's id."""
-    figures: tuple[FigurePlace, ...]
+    figures: tuple[FigurePlace, ...] = ()
     """The places, in the paper's order."""
 
 
 def figure_claims(path: Path | None = None) -> FigureClaims:
-    """Read the claims that belong to figures and to the text."""
+    """Read the claims that belong to figures and to the text; a paper may have none."""
     file = path or project_root() / "experiments" / "claims" / "figures.yaml"
+    if not file.exists():
+        return FigureClaims()
     return read_declared(file, FigureClaims, "claims")[0]
 
 

@@ -296,14 +296,18 @@ class Ambiguity(Choice):
 class Deviations(Strict):
     """All of them."""
 
-    discrepancies: tuple[Discrepancy, ...]
+    discrepancies: tuple[Discrepancy, ...] = ()
     """Between the paper and the code."""
-    ambiguities: tuple[Ambiguity, ...]
+    ambiguities: tuple[Ambiguity, ...] = ()
     """Of the paper on online training."""
 
 
 def deviations(path: Path | None = None) -> Deviations:
-    found, document = read_declared(path or project_root() / FILE, Deviations, "deviations")
+    """Read and check the deviations; a paper may have none."""
+    file = path or project_root() / FILE
+    if not file.exists():
+        return Deviations()
+    found, document = read_declared(file, Deviations, "deviations")
     problems = list(_problems(document, found))
     if problems:
         raise RegistryError(problems)

@@ -39,8 +39,6 @@ PLACEHOLDERS = ("profile", "scale", "seeds", "numbers")
 class FigureSource(Strict):
     """Where the paper shows a figure."""
 
-    paper: str = "arXiv 2411.00062"
-    """The paper."""
     section: str
     """Section, `4.2.4`, or appendix, `D`."""
     figure: int = Field(ge=1)
@@ -264,7 +262,7 @@ def load_figures(
 ) -> dict[str, Figure]:
     """Read and check every figure declared in a folder.
 
-    Without tables, each file is checked alone, not what it refers to.
+    Without tables, each file is checked alone, not what it refers to. A paper may have none.
 
     Returns:
         The figures by id, in order of their numbers.
@@ -272,7 +270,7 @@ def load_figures(
     problems: list[documents.Problem] = []
     figures: list[Figure] = []
     searched = figures_dir() if folder is None else folder
-    for path in documents.at_least_one(documents.yaml_files(searched), [searched], "figure"):
+    for path in documents.yaml_files(searched):
         document = documents.read_document(path)
         figure = _read(document, problems)
         if figure is None:

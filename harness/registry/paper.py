@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from harness.project import project_root
@@ -37,6 +38,8 @@ class Paper(Strict):
     """Its authors, in short."""
     address: str
     """Where it can be read."""
+    cited: str
+    """How it is named in a line: `arXiv 2411.00062`."""
     method: str
     """Name of what it proposes."""
     question: str
@@ -45,6 +48,7 @@ class Paper(Strict):
     """What answers it, the most important first."""
 
 
+@functools.cache
 def the_paper(path: Path | None = None) -> Paper:
     """Read and check what is declared of the paper."""
     return read_declared(path or project_root() / "experiments" / "paper.yaml", Paper, "a paper")[0]

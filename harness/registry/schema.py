@@ -19,6 +19,7 @@ from harness.errors import UserError
 from harness.extensions import BENCHMARKS
 from harness.registry.claims import Claim, Qualitative, places
 from harness.registry.documents import nearest
+from harness.registry.paper import the_paper
 from harness.registry.recipe import OneOf, Recipe, choice, chooses_prompts, layered
 from harness.strict import Strict
 
@@ -86,8 +87,6 @@ class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$"
 class PaperSource(Strict):
     """Where the paper prints a table."""
 
-    paper: str = "arXiv 2411.00062"
-    """The paper."""
     section: str
     """Section, `4.2.1`, or appendix, `H.1`."""
     table: int = Field(ge=1)
@@ -284,7 +283,7 @@ class Table(Strict):
         """Where the paper prints the table, in words; of one of ours, that it does not."""
         if self.source is None:
             return "ours, beyond the paper's tables"
-        return f"{self.source.paper}, section {self.source.section}, table {self.source.table}"
+        return f"{the_paper().cited}, section {self.source.section}, table {self.source.table}"
 
     @property
     def paper_values(self) -> int:

@@ -12,7 +12,7 @@ import pytest
 from harness.cli.tables import profiles_in_short
 from harness.cost import assumptions as cost
 from harness.project import PACKAGE, declaration_dirs, profiles_dir, project_root
-from harness.registry import documents
+from harness.registry import documents, paper
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import unsupported
 from harness.registry.recipe import in_short
@@ -123,7 +123,7 @@ def test_validate_reads_every_declaration_there_is(
     read: set[Path] = set()
     real = documents.read_text
     monkeypatch.setattr(documents, "read_text", lambda path: (read.add(path), real(path))[1])
-    for cached in (cost.speeds, cost.assumptions):
+    for cached in (cost.speeds, cost.assumptions, paper.the_paper):
         cached.cache_clear()
     assert says("validate", "validate")["ok"]
     places = [*declaration_dirs(), PACKAGE]

@@ -59,10 +59,9 @@ def test_neighbours_that_leave_code(play: Player) -> None:
     def lured(played: Round) -> None:
         scene = Scene(played)
         ran = played.folder / "ran"
-        for name in ("experiments", "ablations", "harness", "plugins"):
+        for name in ("experiments", "harness", "plugins"):
             (played.folder / name).mkdir()
-        for name in ("pyproject.toml", "harness/project.py"):
-            (played.folder / name).touch()
+        (played.folder / "experiments" / "paper.yaml").touch()
         code = f"open({str(ran)!r}, 'w')\n"
         mine = played.folder / "plugins" / "mine.py"
         mine.write_text(code)

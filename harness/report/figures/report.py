@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, computed_field, model_validator
 
 from harness.registry.figures import AnyFigure
+from harness.registry.paper import the_paper
 from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.figures import prompts
@@ -195,7 +196,7 @@ class FigureReport(Strict):
         benchmarks, stands = ", ".join(origin.judges), ": stand-ins for the paper's"
         found = [
             ("Question", self.figure.question),
-            ("Source", f"{source.paper}, section {source.section}, figure {source.figure}"),
+            ("Source", f"{the_paper().cited}, section {source.section}, figure {source.figure}"),
             ("Profile", self.profile),
             ("Scale", self.scale + ("" if self.scale == "paper" else _COMPARED)),
             ("Seeds", ", ".join(map(str, self.seeds))),
