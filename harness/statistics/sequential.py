@@ -51,8 +51,8 @@ from harness.statistics.scores import (
 MOST_SEEDS = 200
 """Beyond so many seeds a margin counts as out of reach."""
 
-_POINTS = 801
-"""Points of the grid on which the density of a statistic that has not crossed is kept."""
+_POINTS = 201
+"""Points at which the density of a statistic that has not crossed is kept."""
 
 
 def seeds_needed(
@@ -124,6 +124,7 @@ def levels_of_looks(looks: Sequence[int], most: int, level: float) -> list[float
             "to that; name other numbers of seeds"
         )
     shares = [look / most for look in looks]
+    nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
     bounds: list[float] = []
     points, density = np.zeros(1), np.ones(1)
     before, used = 0.0, 0.0
@@ -131,14 +132,12 @@ def levels_of_looks(looks: Sequence[int], most: int, level: float) -> list[float
         # The score statistic of what has not crossed: a sum of increments of variance `share`.
         step = (share - before) ** 0.5
         allowed = spent(share, level) - used
-        bound = _bound(points, density, step, allowed) / share**0.5
-        bounds.append(bound)
-        grid = np.linspace(-bound, bound, _POINTS) * share**0.5
+        bound = _bound(points, density, step, allowed)
+        bounds.append(bound / share**0.5)
+        grid = bound * nodes
         apart = (grid[:, None] - points[None, :]) / step
         kept = np.exp(-0.5 * apart**2) / (step * (2.0 * np.pi) ** 0.5) @ density
-        weights = np.full(_POINTS, grid[1] - grid[0])
-        weights[[0, -1]] /= 2.0
-        points, density = grid, kept * weights
+        points, density = grid, kept * (bound * weights)
         before, used = share, spent(share, level)
     return [float(2.0 * ndtr(-bound)) for bound in bounds]
 

@@ -257,11 +257,82 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
 
 
 def test_one_seed_decides_nothing() -> None:
-    measured = scores_of({"a": 10.0, "b": 1.0}, seeds=1)
+    """A less b is 7, 9, 7, 9: the interval is over prompts, 2 / sqrt(3) / sqrt(4) = 0.577 wide."""
+    measured = scores_of({"a": 10.0, "b": 1.0}, seeds=1, scatter=1.0)
     verdict = verdict_of(compare("a", ">", "b"), measured, seeds=1)
     assert verdict.verdict == "underpowered"
     assert verdict.reason == "one seed: how much seeds differ is unknown"
-    assert (verdict.margin, verdict.p, verdict.detectable) == (9.0, None, None)
+    half = stats.t.ppf(0.975, 3) / math.sqrt(3.0)
+    numbers = (verdict.margin, verdict.ci_low, verdict.ci_high)
+    assert numbers == pytest.approx((8.0, 8.0 - half, 8.0 + half), abs=1e-5)
+    assert (verdict.p, verdict.detectable) == (None, None)
+
+
+def test_a_claim_of_several_statements_needs_what_the_least_sure_of_them_needs() -> None:
+    """B less c is as sure as can be, b less a scatters as in the comparison by hand above."""
+    test = {"kind": "best_of", "row": "b", "among": ["a", "b", "c"], "column": "ah_wr"}
+    measured = scores_of({"a": 10.0, "b": 15.0}, seeds=2, scatter=1.0)
+    scores = {f"p{p}": value - 99.0 for p, value in enumerate((17.0, 15.0) * 2)}
+    for seed in (0, 1):
+        of_b = measured["run-b", seed, "ah_wr"]
+        measured["run-c", seed, "ah_wr"] = {p: v - 9.0 + 1e-6 * scores[p] for p, v in of_b.items()}
+    declared = claim("it", test, primary=True, paper_margin=("+1.0", "+1.0"))
+    verdict = verdicts_of([declared], measured, seeds=2)["it"]
+    quantiles = stats.t.ppf(0.975, 1.2) + stats.t.ppf(0.8, 1.2)
+    assert verdict.detectable == pytest.approx(quantiles * math.sqrt(4.0 / 3.0))
+    assert verdict.verdict == "underpowered"
+    assert (verdict.reason or "").startswith("the weakest of 2: `b` over `a`; detectable from ")
+
+
+def test_what_no_score_decides_says_why_or_where_it_is_measured() -> None:
+    claims = [
+        claim("drawn", {"kind": "qualitative", "reason": "A drawing."}),
+        claim("elsewhere", {"kind": "qualitative", "measured_by": ["other"]}),
+    ]
+    found = verdicts_of(claims, {})
+    assert [(it.verdict, it.reason) for it in found.values()] == [
+        ("not_testable", "A drawing."),
+        ("not_testable", "the claims that measure it belong to other tables"),
+    ]
+
+
+def test_a_row_that_was_not_asked_for_has_no_scores() -> None:
+    table = table_of(claim("it", compare("a", ">", "b"), primary=True))
+    evidence = Evidence.of(table, [cell_of(table, "a", (0,))], {})
+    (verdict,) = judge(evidence)
+    assert (verdict.verdict, verdict.reason) == ("not_run", "`b` was not asked for")
+    with pytest.raises(KeyError):
+        evidence.scores(("a", "ah_wr"))
+
+
+@pytest.mark.parametrize(
+    ("unit", "mean", "end"),
+    [
+        ("%", 1.0, "bottom"), ("%", 1.125, None), ("%", 98.875, None), ("%", 99.0, "top"),
+        ("1-10", 1.0625, "bottom"), ("1-10", 1.125, None),
+        ("1-10", 9.875, None), ("1-10", 9.9375, "top"), ("words", 0.0, None),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_scale_is_a_hundredth_of_it(unit: str, mean: float, end: str | None) -> None:
+    """Of 0 to 100 the ends are 0 to 1 and 99 to 100, of 1 to 10 they are 1 to 1.09 and 9.91 to 10.
+
+    Two rows swing about one mean, a the other way round than b.
+    """
+    columns = [DECLARATION["columns"][0] | {"unit": unit}]
+    it = claim("it", compare("a", ">", "b"), primary=True)
+    rows = [{"id": row, "label": row, "run": f"run-{row}"} for row in ROWS]
+    fields = {"columns": columns, "rows": rows, "claims": [it]}
+    table = Table.model_validate(DECLARATION | fields)
+    measured = {
+        (f"run-{row}", seed, "ah_wr"): {f"p{p}": mean + sign * (-1) ** p / 32 for p in range(4)}
+        for row, sign in (("a", 1), ("b", -1))
+        for seed in range(2)
+    }
+    cells = [cell_of(table, row, (0, 1)) for row in "ab"]
+    (verdict,) = judge(Evidence.of(table, cells, measured))
+    said = f"the rows compared all stand at the {end} of the scale"
+    assert (verdict.verdict == "not_testable") == (end is not None)
+    assert (verdict.reason == said) == (end is not None)
 
 
 @pytest.mark.parametrize(
@@ -270,6 +341,8 @@ def test_one_seed_decides_nothing() -> None:
         ({"state": "not_run"}, "`a` in `ah_wr` has not run"),
         ({"state": "partial", "runs": (RUN,)}, "`a` in `ah_wr` has 1 of 3 seeds"),
         ({"state": "failed", "reason": "no disk"}, "`a` in `ah_wr` failed: no disk"),
+        ({"state": "failed"}, "`a` in `ah_wr` failed"),
+        ({"state": "not_available", "reason": "no key"}, "`a` in `ah_wr` is not available: no key"),
         ({"state": "not_available"}, "the profile has no benchmark that yields `ah_wr`"),
     ],
 )
@@ -620,30 +693,47 @@ def test_one_seed_of_a_claim_that_is_inadmissible_is_inadmissible() -> None:
     assert verdict.reason == "no controls; one seed: how much seeds differ is unknown"
 
 
-def test_a_gain_borrows_what_the_table_s_other_gains_say_of_the_seeds() -> None:
-    """Three rows over one baseline, which spread alike: the interval is that of the cells."""
+@pytest.mark.parametrize(
+    ("test", "borrows"),
+    [
+        (compare("a", ">", "c"), True),
+        (compare("c", "<", "a"), True),
+        (compare("a", ">", "b"), False),  # neither is the other's baseline
+        (compare("d", ">", "c"), False),  # c is a baseline, but not of d
+        (compare("a", ">=", "c", margin={"share": 0.25, "of": ["a", "c"]}), False),
+    ],
+)
+def test_a_gain_borrows_what_the_table_s_other_gains_say_of_the_seeds(
+    test: dict[str, Any], borrows: bool
+) -> None:
+    """Three rows over one baseline, which spread alike: the interval is that of the cells.
+
+    A margin that is a share of a gain brings a second sum into the test, which borrows nothing.
+    """
     rng = np.random.default_rng(3)
     rows = [
-        {"id": row, "label": row, "run": f"run-{row}", "baseline": None if row == "c" else "c"}
-        for row in ROWS
+        {"id": row, "label": row, "run": f"run-{row}", "baseline": "c" if row in "abe" else None}
+        for row in "abcde"
     ]
-    it = claim("it", compare("a", ">", "c"), primary=True)
     columns = [DECLARATION["columns"][0]]
-    table = Table.model_validate(DECLARATION | {"columns": columns, "rows": rows, "claims": [it]})
+    fields = {"columns": columns, "rows": rows, "claims": [claim("it", test, primary=True)]}
+    table = Table.model_validate(DECLARATION | fields)
     matrices = {row: ScoreMatrix.of(50.0 + rng.normal(size=(3, 1)) + rng.normal(size=(3, 20)))
-                for row in ROWS}  # fmt: skip
+                for row in "abcde"}  # fmt: skip
     scores: Measured = {
         (f"run-{row}", seed, "ah_wr"): {f"p{p}": float(v) for p, v in enumerate(values)}
         for row, matrix in matrices.items()
         for seed, values in enumerate(matrix.values)
     }
-    cells = [cell_of(table, row, (0, 1, 2)) for row in ROWS]
+    cells = [cell_of(table, row, (0, 1, 2)) for row in "abcde"]
     (verdict,) = judge(Evidence.of(table, cells, scores))
-    prior = seed_prior([matrices[row] for row in "abd"], matrices["c"])
-    shown = paired_difference(matrices["a"], matrices["c"], prior=prior)
-    alone = paired_difference(matrices["a"], matrices["c"])
+    left, right = matrices[test["left"]], matrices[test["right"]]
+    prior = seed_prior([matrices[row] for row in "abe"], matrices["c"])
+    borrowed = paired_difference(left, right, prior=prior)
+    alone = paired_difference(left, right)
+    assert abs(borrowed.high - alone.high) > 1e-3
+    shown = borrowed if borrows else alone
     assert (verdict.ci_low, verdict.ci_high) == pytest.approx((shown.low, shown.high))
-    assert abs(shown.high - alone.high) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -669,12 +759,13 @@ def test_without_a_gain_to_take_a_share_of_nothing_is_powered(
     assert judged_in_units(44.0, 44.0, 4.0, 0.01, PAPER | {"a": "50.2"}).verdict == "inconclusive"
 
 
-def test_a_claim_about_a_gain_is_measured_by_another_gain() -> None:
+@pytest.mark.parametrize("of_d", [{"d": "51.0"}, {}])
+def test_a_claim_about_a_gain_is_measured_by_another_gain(of_d: dict[str, str]) -> None:
     """That a beats c, its baseline, is measured by the larger of the others' gains: b's 6, not d's.
 
-    A row that is a baseline itself has none either.
+    D's is 1, or the paper does not print it. A row that is a baseline itself has none either.
     """
-    table = measured_by(PAPER | {"d": "51.0"})
+    table = measured_by(PAPER | of_d)
     printed = [("a", ">", "c"), ("c", "<", "a"), ("c", ">", "a")]
     for left, op, right in printed:
         it = claim("it", compare(left, op, right), primary=True, paper_margin="+8.0")

@@ -171,4 +171,4 @@ def test_two_looks_err_together_as_often_as_is_allowed() -> None:
         return float(stats.norm.pdf(first) * (stats.norm.cdf(ends[0]) + stats.norm.sf(ends[1])))
 
     later, _ = integrate.quad(second, -bounds[0], bounds[0], epsabs=1e-10)
-    assert 2.0 * stats.norm.sf(bounds[0]) + later == pytest.approx(0.05, abs=5e-7)
+    assert 2.0 * stats.norm.sf(bounds[0]) + later == pytest.approx(0.05, abs=1e-9)
