@@ -72,13 +72,16 @@ def evaluate(
     with StandIn(killer, failing=FAILING if disturbed else 0.0) as server:
         command = [
             sys.executable, "-c", COMMAND, "evaluate", benchmark, *options, "--no-track",
-            "--judge-base-url", server.url, "--concurrency", str(concurrency), "--json",
+            "--json",
         ]  # fmt: skip
         codes: list[int] = []
         while not codes or (codes[-1] == -signal.SIGKILL and len(codes) < 3):
             killer.running = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env={**os.environ, "HARNESS_WORK": str(work), "PYTHONPATH": str(ROOT)},
+                env={
+                    **os.environ, "HARNESS_WORK": str(work), "PYTHONPATH": str(ROOT),
+                    "HARNESS_JUDGE_URL": server.url, "HARNESS_JUDGE_CONCURRENCY": str(concurrency),
+                },
             )  # fmt: skip
             out, errors = killer.running.communicate()
             codes.append(killer.running.returncode)

@@ -78,7 +78,7 @@ def evaluate(
         benchmark: `mt_bench`, `arena_hard`, `alpaca_eval`, or that of a plug-in.
         judgments: A file of published judgments to score; nothing is sent.
         options: Fields of `harness.evaluation.options.EvaluateOptions`: `answers`, `model`,
-            `judge`, `data`, `judge_base_url`, `budget_usd`, ...
+            `judge`, `data`, `budget_usd`, ... Where models are served the environment says.
 
     Returns:
         The evaluations; one, except of a file with the judgments of several models.
@@ -87,18 +87,18 @@ def evaluate(
         UserError: There is no such benchmark, or an option is wrong or missing.
         HarnessError: An endpoint failed, or the budget is used up.
     """
-    from harness.evaluation import run
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import EvaluateOptions
     from harness.extensions import benchmark_name
     from harness.tracking import EvaluationTracker
+    from harness.worlds.real import evaluating
 
     benchmark = benchmark_name(benchmark)
     benchmark_class(benchmark)
     asked = EvaluateOptions.of({**options, "judgments": judgments})
-    done = run.evaluate(benchmark, asked)
-    if done is None:
+    if asked.dry_run:
         return []
+    done = evaluating.evaluate(benchmark, asked)
     if asked.track:
         EvaluationTracker(project.work_dir(), lambda warning: None).write(done.kept())
     return done.found

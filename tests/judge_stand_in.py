@@ -22,7 +22,10 @@ from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message
-from harness.evaluation.benchmark import Judge
+from harness.evaluation.benchmark import Benchmark, Judge
+from harness.evaluation.files import Answers
+from harness.evaluation.scores import Evaluation
+from harness.worlds.real import evaluating
 
 judge = answer
 
@@ -50,6 +53,11 @@ def client_of(
     endpoint = Endpoint(url, "JUDGE_TEST_KEY", timeout_s)
     options = {"sleep": lambda seconds: None, **options}
     return Client(endpoint, ReplyCache(folder / "replies"), Ledger(budget), price, **options)
+
+
+def run(benchmark: Benchmark, answers: Answers, judge: Judge, output: Path) -> Evaluation:
+    """Judge answers, and keep all of it below a folder."""
+    return evaluating.Evaluation(benchmark, answers, judge).run(output)
 
 
 def named(model: str) -> Judge:

@@ -5,6 +5,7 @@ A judge is held against published judgments before its word counts for a profile
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,11 +24,10 @@ from harness.selection.names import parse_names
 from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.evaluation.benchmarks.lm_eval import TaskPlan
     from harness.evaluation.calibration import Candidate
     from harness.evaluation.files import HomeFile
-    from harness.evaluation.run import EvaluationPlan, Voice
     from harness.evaluation.scores import Evaluated, Evaluation
+    from harness.worlds.real.evaluating import EvaluationPlan
 
 HELP = {
     "mt_bench": (
@@ -60,17 +60,6 @@ FetchedFiles = list[FetchedFile]
 
 BenchmarksArgument = Annotated[
     list[str] | None, common.argument("BENCHMARK...", "Benchmarks.", default="all")
-]
-
-
-LeaderboardOption = Annotated[
-    Path | None,
-    common.option(
-        "--leaderboard",
-        "FILE",
-        "Also write the scores as CSV in the form of the benchmark's own leaderboard.",
-        default="none",
-    ),
 ]
 
 
@@ -110,17 +99,14 @@ def command_of(name: str) -> Callable[..., None]:
     """Return the command that judges answers to a benchmark, or scores a published file."""
 
     @common.takes(EvaluateOptions)
-    def evaluate(
-        options: EvaluateOptions,
-        leaderboard: LeaderboardOption = None,
-        as_json: common.JsonOption = False,
-    ) -> None:
-        from harness.evaluation import run
+    def evaluate(options: EvaluateOptions, as_json: common.JsonOption = False) -> None:
+        from harness.worlds.real import evaluating
 
-        done = run.evaluate(name, options, voice(as_json=as_json))
-        if done is not None:
-            _save_leaderboard(done.found, leaderboard)
-            _show_done(done, "judgments", track=options.track, as_json=as_json)
+        if options.dry_run and options.judgments is None:
+            _show_plan(evaluating.plan(name, options), as_json)
+            return
+        done = evaluating.evaluate(name, options, note, _progress())
+        _show_done(done, "judgments", track=options.track, as_json=as_json)
 
     return evaluate
 
@@ -169,41 +155,24 @@ def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
     from harness.evaluation.benchmarks import lm_eval as tasks
     from harness.evaluation.scores import Evaluated
 
-    asked = tasks.asked_for(options, parse_names(options.tasks))
-    if options.dry_run and options.results is None:
-        _show_tasks(tasks.plan(asked), as_json)
-        return
-    if options.results is None:
-        done = tasks.evaluate(asked)
-    else:
-        results = tasks.read_results(options.results)
-        found = tasks.evaluate_results(results, options.model, asked.tasks)
+    columns = parse_names(options.tasks)
+    asked = tasks.TASKS if columns is None else tasks.tasks_of(columns)
+    if options.results is not None:
+        found = tasks.evaluate_results(tasks.read_results(options.results), options.model, asked)
         done = Evaluated([found], options.results)
+    elif options.model is not None:
+        url = os.environ.get("HARNESS_SOLVER_URL")
+        done = tasks.evaluate(
+            tasks.Measurement(options.model, base_url=url, limit=options.limit, tasks=asked)
+        )
+    else:
+        raise UserError("There is nothing to evaluate; give --model, or --results to score a file")
     _show_done(done, "results and samples", track=options.track, as_json=as_json)
 
 
-def _show_tasks(planned: TaskPlan, as_json: bool) -> None:
-    """Print which tasks would be run, and by what they are scored."""
-    if as_json:
-        print_json(planned)
-        return
-    rows = [
-        (t.column, t.task, t.metric, str(t.documents), t.assumption or "") for t in planned.tasks
-    ]
-    headings = ("column", "task of lm-eval", "metric", "items", "what the paper leaves open")
-    console().print(Grid(headings, rows, right="3"))
-
-
-def voice(*, as_json: bool) -> Voice:
-    """Return what tells the terminal how a benchmark goes."""
-    from harness.evaluation.run import Voice
-
-    return Voice(note, warn, _progress(), partial(_show_plan, as_json=as_json))
-
-
-def _show_plan(planned: EvaluationPlan, *, as_json: bool) -> None:
-    """Print what a run would ask and cost, as JSON and nothing else where that is wanted."""
-    from harness.evaluation.run import dollars
+def _show_plan(planned: EvaluationPlan, as_json: bool) -> None:
+    """Print what a run would ask and cost."""
+    from harness.worlds.real.evaluating import dollars
 
     if as_json:
         print_json(planned)
@@ -273,15 +242,6 @@ def _cell(evaluation: Evaluation, name: str) -> str:
     interval = evaluation.intervals.get(name)
     text = f"{value:.2f}"
     return text if interval is None else f"{text} ({interval[0]:.2f} to {interval[1]:.2f})"
-
-
-def _save_leaderboard(found: Sequence[Evaluation], to: Path | None) -> None:
-    """Write scores in the form of a leaderboard, where one is asked for."""
-    if to is None:
-        return
-    from harness.evaluation.benchmark import leaderboard
-
-    common.save(leaderboard(found), to, "--leaderboard")
 
 
 def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> None:

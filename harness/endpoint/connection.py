@@ -19,6 +19,7 @@ import json
 import os
 import re
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -30,7 +31,12 @@ from harness.foreign import ForeignTextError, read_json, readable
 if TYPE_CHECKING:
     import openai
 
-OPENAI_URL = "https://api.openai.com/v1"
+SELLERS: Mapping[str, tuple[str, str]] = {
+    "gpt-": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "gemini-": ("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+}
+"""Address and key variable of those who sell a model, by how its name begins."""
+
 BLOT = "[key]"
 SHORTEST_SECRET = 8
 """Characters in a row of a key that are blotted out. Keys with fewer are placeholders (`EMPTY`),
@@ -237,12 +243,17 @@ class Endpoint(Connection):
                 f"{self.host} cannot be reached ({cause}); is the server running?"
             ) from None
 
+    @property
+    def is_sellers(self) -> bool:
+        """Whether it is that of somebody who sells models."""
+        return self.address in {url for url, _ in SELLERS.values()}
+
     def check_key(self) -> None:
-        """Read the key, and refuse to go on without one where it is known to be needed."""
-        if self.key is None and self.address == OPENAI_URL:
+        """Refuse to go on without a key where one is known to be needed."""
+        if self.key is None and self.is_sellers:
             raise UserError(
                 f"There is no key for {self.host}; set {self.key_variable}, or name another "
-                "endpoint with --judge-base-url or --model-base-url"
+                "endpoint in HARNESS_JUDGE_URL (or that of the role: CREATOR, SCORER, SOLVER)"
             )
 
     def _connection_failure(self, error: Exception, request: ChatRequest) -> HarnessError:
@@ -274,8 +285,8 @@ class Endpoint(Connection):
             )
         if status == 400 and error.param in _CHAT_PARAMETERS:
             return UserError(
-                f"{request.model} at {self.host} does not take {error.param} ({words}); a "
-                "judge is asked without it with `--judge-parameters thinking`"
+                f"{request.model} at {self.host} does not take {error.param} ({words}); name "
+                "a model that takes it"
             )
         if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
             return HarnessError(

@@ -26,7 +26,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.errors import UserError
 from harness.runtime.stage import Json, canonical_json, digest
 
 ADDRESS_VERSION = 1
@@ -184,12 +183,8 @@ _THINKING_MODELS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![^-.])(?!.*-chat)
 
 @dataclass(frozen=True)
 class ChatParameters:
-    """The settings of a model that thinks before it answers, or would and is `silenced`, or not.
+    """The settings of a model that thinks before it answers, or would and is `silenced`, or not."""
 
-    The name is that of the command line.
-    """
-
-    name: str
     thinks: bool
     silenced: bool = False
 
@@ -208,22 +203,17 @@ class ChatParameters:
         return found
 
 
-PLAIN = ChatParameters("plain", thinks=False)
-THINKING = ChatParameters("thinking", thinks=True)
-SILENCED = ChatParameters("silenced", thinks=False, silenced=True)
-CHAT_PARAMETERS = {one.name: one for one in (PLAIN, THINKING, SILENCED)}
+PLAIN = ChatParameters(thinks=False)
+THINKING = ChatParameters(thinks=True)
+SILENCED = ChatParameters(thinks=False, silenced=True)
 
 
-def chat_parameters_of(model: str, option: str, name: str | None = None) -> ChatParameters:
-    """Return how a model is asked, by its name or as an `option` says (`name`).
+def chat_parameters_of(model: str) -> ChatParameters:
+    """Return how a model is asked, by its name.
 
     OpenAI's o1 and later and gpt-5 and later think, their chat variants and all other models do
     not; gpt-6-sol and gpt-6-luna are told not to.
     """
-    if name is None:
-        if _SILENCED_MODELS.match(model):
-            return SILENCED
-        return THINKING if _THINKING_MODELS.match(model) else PLAIN
-    if name not in CHAT_PARAMETERS:
-        raise UserError(f"`{option} {name}` is unknown; give one of {', '.join(CHAT_PARAMETERS)}")
-    return CHAT_PARAMETERS[name]
+    if _SILENCED_MODELS.match(model):
+        return SILENCED
+    return THINKING if _THINKING_MODELS.match(model) else PLAIN

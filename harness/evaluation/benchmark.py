@@ -8,9 +8,7 @@ same.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,10 +44,30 @@ def version_of(package: str) -> str:
 
 @dataclass(frozen=True)
 class Judge:
-    """Who judges: the client of an endpoint, and the judge as a benchmark knows it by name."""
+    """A judge that writes: the client of an endpoint, and its name as a benchmark knows it."""
 
     client: Client
     model: str
+    concurrency: int = 8
+    """Most requests at once."""
+
+    @property
+    def clients(self) -> list[Client]:
+        """Those who ask."""
+        return [self.client]
+
+
+@dataclass(frozen=True)
+class RewardJudge:
+    """A reward model as judge."""
+
+    rewards: Rewards
+    model: str
+
+    @property
+    def clients(self) -> list[Client]:
+        """Nobody: it runs on this machine."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -100,8 +118,6 @@ class Benchmark(ABC):
         verdicts: How often a judge is asked about a conversation, likewise.
         reply_tokens: Tokens of a judge's reply on average, likewise.
         homes: Its files at their public homes.
-        leaderboard: The headings of its own leaderboard; none where it has none as CSV.
-        ranked_by: The scores that order that leaderboard, the first above the others.
         inputs: Its files as they were read: a dataclass, whose digest is the benchmark's.
     """
 
@@ -115,8 +131,6 @@ class Benchmark(ABC):
     verdicts: ClassVar[int] = 1
     reply_tokens: ClassVar[int] = 200
     homes: ClassVar[tuple[files.HomeFile, ...]] = ()
-    leaderboard: ClassVar[Sequence[str]] = ()
-    ranked_by: ClassVar[Sequence[str]] = ("win_rate",)
     inputs: Any
     anchor: files.Answers | None = None
 
@@ -239,14 +253,17 @@ class Benchmark(ABC):
         """
         raise UserError(f"{self.name} has a judge read answers, which no reward model can")
 
-    def judge_by_reward(self, answers: files.Answers, judge: str, rewards: Rewards) -> Judged:
+    def compared(self, answers: files.Answers, judge: RewardJudge) -> Judged:
         """Have a reward model compare answers with the anchor's, turn by turn, and score that.
 
         A reward is worth nothing beside that of another answer, so that only which is higher
         counts: no scale of rewards has to be known.
         """
         if self.anchor is None:
-            raise UserError(f"{self.name} has nothing to compare answers with; name an anchor")
+            raise UserError(
+                f"a reward model compares answers, and {self.name} has none to compare with; give "
+                "them with --against"
+            )
         ours, theirs = answers.to(self.questions), self.anchor.to(self.questions)
         asked, given, places = [], [], []
         for question, *both in zip(self.questions, ours, theirs, strict=True):
@@ -255,12 +272,12 @@ class Benchmark(ABC):
                     asked.append(files.conversation(question, answer.turns[:turn]))
                     given.append([answer.turns[turn]])
                 places.append((question.prompt_id, turn + 1))
-        values = rewards.score(asked, given).values[:, 0].reshape(-1, 2)
+        values = judge.rewards.score(asked, given).values[:, 0].reshape(-1, 2)
         better = {
             place: None if np.isnan(own + other) else 0.5 + 0.5 * float(np.sign(own - other))
             for place, (own, other) in zip(places, values.tolist(), strict=True)
         }
-        records = self.comparison_records(answers, judge, better)
+        records = self.comparison_records(answers, judge.model, better)
         return Judged(self.score(records, answers), records)
 
     def judgments(self, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, str, object]]:
@@ -280,32 +297,30 @@ class Benchmark(ABC):
             UserError: A file cannot be read or has another form.
         """
 
-    @classmethod
-    def on_leaderboard(cls, evaluation: Evaluation) -> bool:
-        """Return whether the judge's scores stand on its leaderboard: those of its own judge."""
-        return not any("@" in column for column in evaluation.columns.values())
-
-    @classmethod
-    def leaderboard_row(cls, evaluation: Evaluation) -> Mapping[str, str | float | None]:
-        """Return scores by the leaderboard's headings; what judgments do not say is left out."""
-        raise NotImplementedError
-
-    def judge(self, answers: files.Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
+    def judge(
+        self,
+        answers: files.Answers,
+        judge: Judge | RewardJudge,
+        done: Done = lambda count, total: None,
+    ) -> Judged:
         """Judge a model's answers and score them.
 
         Raises:
-            UserError: A question has no answer.
+            UserError: A question has no answer, or there is nothing to compare with.
             HarnessError: The judge does not answer, or the budget is used up.
         """
         from harness.endpoint.client import work_through
 
+        if isinstance(judge, RewardJudge):
+            return self.compared(answers, judge)
+        client = judge.client
         items = self.requests(answers, judge)
         outcomes = work_through(
-            items, lambda item: self.ask(judge.client, item), judge.client, concurrency, done
+            items, lambda item: self.ask(client, item), client, judge.concurrency, done
         )
         records = self.records(answers, judge, list(zip(items, outcomes, strict=True)))
         found = self.score(records, answers)
-        if others := judge.client.answered_as:
+        if others := client.answered_as:
             notes = {**found.score.notes, "judge": f"asked for {judge.model}, answered as {others}"}
             found = replace(found, score=replace(found.score, notes=notes))
         return Judged(found, records)
@@ -322,41 +337,6 @@ def benchmark_class(name: str) -> type[Benchmark]:
         raise UserError(f"There is no benchmark `{name}`; choose one of {', '.join(BENCHMARKS)}")
     found: type[Benchmark] = BENCHMARKS.get(name)
     return found
-
-
-def leaderboard(found: Sequence[Evaluation]) -> str:
-    """Return evaluations of one benchmark as its own leaderboard's CSV, the best first.
-
-    Only the benchmark's own judge makes such a row: another one's scores are another scale.
-    """
-    benchmark = BENCHMARKS.get(found[0].score.benchmark)
-    if not benchmark.leaderboard:
-        raise UserError(
-            "`--leaderboard` is for arena_hard and alpaca_eval; "
-            f"{benchmark.name} has none of that form"
-        )
-    for evaluation in found:
-        if not benchmark.on_leaderboard(evaluation):
-            raise UserError(
-                f"{evaluation.score.model} was judged by {evaluation.judge}; a leaderboard's rows "
-                f"are those of {evaluation.own_judge}: leave out `--leaderboard`"
-            )
-    judges = dict.fromkeys(str(evaluation.judge) for evaluation in found)
-    if len(judges) > 1:
-        raise UserError(
-            f"these scores are of the judges {' and '.join(judges)}, and each has a leaderboard of "
-            "its own: score a file with the judgments of one"
-        )
-
-    def rank(evaluation: Evaluation) -> list[float]:
-        return [evaluation.score.scores.get(name) or 0.0 for name in benchmark.ranked_by]
-
-    out = io.StringIO()
-    # What a row lacks is written as nothing.
-    writer = csv.DictWriter(out, benchmark.leaderboard, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(map(benchmark.leaderboard_row, sorted(found, key=rank, reverse=True)))
-    return out.getvalue()
 
 
 @dataclass(frozen=True)

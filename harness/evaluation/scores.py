@@ -130,7 +130,6 @@ class Evaluation:
         own_judge: The judge whose scores are the benchmark's; None where nobody judges.
         intervals: Column to lower and upper end of its 95% interval; None where there is none.
         tasks: Column to the task behind it, where a benchmark is made of tasks.
-        characters: Mean length of the answers in characters, where the judgments hold them.
     """
 
     score: BenchmarkScore
@@ -138,7 +137,6 @@ class Evaluation:
     own_judge: str | None = None
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    characters: float | None = None
 
     @property
     def columns(self) -> dict[str, str]:

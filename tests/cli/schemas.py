@@ -43,9 +43,8 @@ OUTPUTS = {
     "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
     "prompts": ("harness.preflight:PromptPool",),
     "evaluate": (
-        "harness.evaluation.run:Summaries",
-        "harness.evaluation.run:EvaluationPlan",
-        "harness.evaluation.benchmarks.lm_eval:TaskPlan",
+        "harness.worlds.real.evaluating:Summaries",
+        "harness.worlds.real.evaluating:EvaluationPlan",
     ),
     "calibrate": (
         "harness.evaluation.calibration:Candidates",

@@ -21,10 +21,16 @@ KEY = "sk-a-key-of-the-tests-0123456789"
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the class of servers that stand in for a judge."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("MODEL_API_KEY", "")
-    return StandIn
+    """Return the class of servers that stand in for a judge, which the environment then names."""
+
+    class Named(StandIn):
+        def __enter__(self) -> StandIn:
+            found = super().__enter__()
+            monkeypatch.setenv("HARNESS_JUDGE_URL", self.url)
+            return found
+
+    monkeypatch.setenv("HARNESS_JUDGE_KEY", KEY)
+    return Named
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +62,7 @@ def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
     call: Callable[..., Any], says: Callable[..., Any], data: Path, stand_in: Any, folders: Path
 ) -> None:
     with stand_in() as server:
-        command = arguments(data, "--judge-base-url", server.url, "--dry-run")
+        command = arguments(data, "--dry-run")
         found = says("evaluate", *command)
         text = call(*command).stdout
         assert server.requests == 0
@@ -83,7 +89,7 @@ def test_a_run_prints_scores_and_runs_again_for_nothing(
     tracked: list[Path],
 ) -> None:
     with stand_in(key=KEY) as server:
-        command = arguments(data, "--judge-base-url", server.url, "--budget-usd", "1")
+        command = arguments(data, "--budget-usd", "1")
         (found,) = says("evaluate", *command)
         assert server.requests == 2
         again = call(*command)
@@ -110,12 +116,17 @@ def test_a_run_prints_scores_and_runs_again_for_nothing(
 
 
 def test_the_model_can_answer_first_and_never_sees_the_judge_s_key(
-    says: Callable[..., Any], data: Path, stand_in: Any, tracked: list[Path]
+    says: Callable[..., Any],
+    data: Path,
+    stand_in: Any,
+    tracked: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with stand_in() as model, stand_in() as judge:
+    with StandIn() as model, stand_in() as judge:
+        monkeypatch.setenv("HARNESS_SOLVER_URL", model.url)
         (found,) = says(
             "evaluate", "evaluate", "mt_bench", "--data", str(data), "--model", "mine",
-            "--model-base-url", model.url, "--judge-base-url", judge.url, "--judge", "other",
+            "--judge", "other",
         )  # fmt: skip
         assert (model.requests, judge.requests) == (2, 2)
         assert all(KEY not in header["authorization"] for header in model.headers)
@@ -137,48 +148,68 @@ def test_a_local_model_answers_once(
 
     monkeypatch.setattr("harness.evaluation.benchmarks.mt_bench.ANSWER_TOKENS", 4)
     build_tiny_gemma(data / "tiny")
+    command = ["evaluate", "mt_bench", "--data", str(data), "--model", str(data / "tiny")]
     with stand_in() as server:
-        command = [
-            "evaluate", "mt_bench", "--data", str(data), "--model", str(data / "tiny"),
-            "--judge-base-url", server.url,
-        ]  # fmt: skip
         planned = says("evaluate", *command, "--dry-run")
         assert [line["what"] for line in planned["requests"]] == ["judgments"]
         (found,) = says("evaluate", *command)
         assert server.requests == 2
     assert (found["model"], found["n"]) == ("tiny", 1)
-    (path,) = folders.glob("answers/mt-bench/tiny-*.jsonl")
-    (line,) = path.read_text().splitlines()
-    assert len(json.loads(line)["choices"][0]["turns"]) == 2
+    assert len(list(folders.glob("answers/mt-bench/tiny-*"))) == 1
+    (kept,) = folders.glob("evaluations/mt_bench/tiny/*/answers.jsonl")
+    (answer,) = lines_of(kept)
+    assert len(answer["choices"][0]["turns"]) == 2
 
     def never(*arguments: Any, **settings: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr("harness.models.policy.generate", never)
+    monkeypatch.setattr("harness.inference.transformers_engine.transformers_engine", never)
     with stand_in() as server:
-        again = call(*command[:-1], server.url)
-    assert again.exit_code == 0
+        again = call(*command)
+    assert again.exit_code == 0, again.stderr
     # What the model is told decides its answers as well.
     template = data / "tiny" / "chat_template.jinja"
     template.write_text(template.read_text() + " ")
     with stand_in() as server:
-        assert call(*command[:-1], server.url).exit_code != 0
+        assert call(*command).exit_code != 0
 
 
-def test_a_folder_without_a_model_is_one_sentence(call: Callable[..., Any], data: Path) -> None:
-    result = call(
-        "evaluate", "mt_bench", "--data", str(data), "--model", str(data),
-        "--judge-base-url", "http://127.0.0.1:9/v1",
-    )  # fmt: skip
+def test_a_folder_without_a_model_is_one_sentence(
+    call: Callable[..., Any], data: Path, stand_in: Any
+) -> None:
+    with stand_in():
+        result = call("evaluate", "mt_bench", "--data", str(data), "--model", str(data))
+    assert result.exit_code == 1
+    assert "a folder with config.json and safetensors weights is needed" in result.stderr
+
+
+def test_a_reward_model_judges_and_compares_with_answers_that_are_named(
+    call: Callable[..., Any], says: Callable[..., Any], data: Path, tmp_path: Path
+) -> None:
+    """Derivation: by brevity the first turn is a tie (5.5) and the second is lost (1)."""
+    plugin = tmp_path / "brief.py"
+    plugin.write_text(
+        "import harness\n"
+        "@harness.reward('brief', version='1')\n"
+        "def brief(prompt, answers):\n"
+        "    return [-float(len(answer)) for answer in answers]\n"
+    )
+    anchor = {"question_id": 1, "model_id": "n", "choices": [{"turns": ["c", ""]}]}
+    write_lines(data / "anchor.jsonl", anchor)
+    command = ["--plugin", str(plugin), *arguments(data, "--judge", "reward:brief")]
+    (found,) = says("evaluate", *command, "--against", str(data / "anchor.jsonl"))
+    assert found["judge"] == "reward:brief@brief-1"
+    assert found["scores"] == {"average": 3.25, "turn_1": 5.5, "turn_2": 1.0}
+    result = call(*command)
     assert result.exit_code == 2
-    assert "holds no safetensors; give the folder of a checkpoint" in result.stderr
+    assert "mt_bench has none to compare with; give them with --against" in result.stderr
 
 
 def test_a_budget_that_is_used_up_is_exit_code_1_and_one_sentence(
     call: Callable[..., Any], data: Path, stand_in: Any
 ) -> None:
     with stand_in() as server:
-        command = arguments(data, "--judge-base-url", server.url, "--budget-usd", "0.01")
+        command = arguments(data, "--budget-usd", "0.01")
         result = call(*command)
         assert server.requests == 0
     assert result.exit_code == 1
@@ -287,11 +318,12 @@ def test_a_retired_judge_is_refused_at_its_seller_s_before_anything_is_sent(
         raise AssertionError("something was sent")
 
     monkeypatch.setattr("harness.endpoint.connection.Endpoint.send", never)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     result = call(*arguments(data))
     assert result.exit_code == 2
     assert "warning: gpt-4 was retired by its seller on 2026-10-23" in result.stderr
     assert "name another with `--judge gpt-6-sol`" in result.stderr
-    assert "--judge-base-url an endpoint that still serves it" in result.stderr
+    assert "in HARNESS_JUDGE_URL an endpoint that still serves it" in result.stderr
 
 
 def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
@@ -299,9 +331,11 @@ def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
 ) -> None:
     """An endpoint of one's own serves it still; where it is the seller's, the replies are there."""
     with stand_in() as server:
-        monkeypatch.setattr("harness.evaluation.run.OPENAI_URL", server.url)
-        first = call(*arguments(data, "--judge-base-url", server.url))
+        sellers = {"gpt-": (server.url, "OPENAI_API_KEY")}
+        monkeypatch.setattr("harness.worlds.real.models.SELLERS", sellers)
+        first = call(*arguments(data))
         assert server.requests == 2
+    monkeypatch.delenv("HARNESS_JUDGE_URL")
     again = call(*arguments(data))
     assert (first.exit_code, again.exit_code) == (0, 0), again.stderr
     assert "warning: gpt-4 was retired" in first.stderr
@@ -313,7 +347,7 @@ def test_the_successor_s_scores_stand_in_columns_of_their_own(
 ) -> None:
     with stand_in() as server:
         for judge in ("gpt-4", "gpt-6-sol"):
-            result = call(*arguments(data, "--judge-base-url", server.url, "--judge", judge))
+            result = call(*arguments(data, "--judge", judge))
             assert result.exit_code == 0
         assert server.requests == 4
     kept = [json.loads(path.read_text()) for path in tracked]
@@ -326,22 +360,21 @@ def test_a_judge_that_thinks_is_asked_without_a_temperature(
     call: Callable[..., Any], data: Path, stand_in: Any
 ) -> None:
     with stand_in() as server:
-        call(*arguments(data, "--judge-base-url", server.url, "--judge", "gpt-5-mini"))
+        call(*arguments(data, "--judge", "gpt-5-mini"))
         body = server.bodies[0]
     assert "temperature" not in body
     assert "max_tokens" not in body
     assert body["max_completion_tokens"] == 2048 + 8192
 
 
-def test_a_judge_that_refuses_a_setting_says_how_to_ask_it(
+def test_a_judge_that_refuses_a_setting_is_one_sentence(
     call: Callable[..., Any], data: Path, stand_in: Any
 ) -> None:
     error = {"message": "Unsupported parameter", "param": "max_tokens", "code": "unsupported"}
-    with stand_in(lambda body: (400, {"error": error}, {})) as server:
-        result = call(*arguments(data, "--judge-base-url", server.url, "--judge", "new-model"))
+    with stand_in(lambda body: (400, {"error": error}, {})):
+        result = call(*arguments(data, "--judge", "new-model"))
     assert result.exit_code == 2
     assert "does not take max_tokens" in result.stderr
-    assert "--judge-parameters" in result.stderr
 
 
 def test_the_paper_s_rows_come_out_of_the_published_files(
@@ -444,19 +477,12 @@ def test_files_that_were_fetched_are_used_where_none_are_named(
 MISTAKES = {
     "mt_bench --answers x": "name their folder with --data",
     "mt_bench --data /absent --answers x": "is no folder",
-    "mt_bench --data DATA": "Give either the model's answers",
-    "mt_bench --data DATA --answers ANSWERS --model-base-url http://h/v1": "Give either",
-    "mt_bench --data DATA --model-base-url http://h/v1": "needs the model's name",
-    "mt_bench --data DATA --answers ANSWERS --judge unheard --budget-usd 1": "give it with --price",
-    "mt_bench --data DATA --answers ANSWERS --price cheap": "is not a price",
-    "mt_bench --data DATA --answers ANSWERS --concurrency 0": "--concurrency is 0",
-    "mt_bench --data DATA --answers ANSWERS --timeout 0": "--timeout is 0",
+    "mt_bench --data DATA": "There is nothing to evaluate",
+    "mt_bench --data DATA --model mine --judge gpt-6-sol": "in HARNESS_SOLVER_URL",
+    "mt_bench --data DATA --answers ANSWERS --judge unheard": "in HARNESS_JUDGE_URL",
+    "mt_bench --data DATA --answers ANSWERS --judge gpt-6 --budget-usd 1": "HARNESS_JUDGE_PRICE",
+    "mt_bench --data DATA --answers ANSWERS --judge reward:odd": "is no model of the hub",
     "mt_bench --data DATA --answers ANSWERS --budget-usd -1": "--budget-usd is -1",
-    "mt_bench --data DATA --answers ANSWERS --judge-base-url nowhere": "no address",
-    "mt_bench --data DATA --answers ANSWERS --judge gpt-6-sol --judge-key-env NO_SUCH_KEY": (
-        "set NO_SUCH_KEY"
-    ),
-    "mt_bench --data DATA --answers ANSWERS --judge-parameters odd": "`--judge-parameters odd`",
     "mt_bench --judgments /absent": "Cannot read /absent",
     "mt_bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
     "arena_hard --judgments x --answers y": "`--answers` has no use beside `--judgments`",

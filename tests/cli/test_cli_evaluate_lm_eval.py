@@ -46,21 +46,6 @@ def results(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_shows_the_tasks_and_what_the_paper_leaves_open(
-    says: Callable[..., Any], call: Callable[..., Any], folders: Path
-) -> None:
-    command = ["evaluate", "lm_eval", "--model", "m", "--dry-run"]
-    found = says("evaluate", *command)
-    assert len(found["tasks"]) == 6
-    assert [t["column"] for t in found["tasks"] if t["assumption"]] == [
-        "tqa_gen", "gsm8k", "gsm_plus"
-    ]  # fmt: skip
-    assert "leaderboard_mmlu_pro" in call(*command).stdout
-    only = says("evaluate", *command, "--tasks", "wmdp")
-    assert [task["task"] for task in only["tasks"]] == ["wmdp"]
-    assert not folders.exists()
-
-
 def test_results_that_others_wrote_are_scored_without_the_package(
     says: Callable[..., Any], call: Callable[..., Any], results: Path, tracked: list[Path]
 ) -> None:
@@ -93,9 +78,7 @@ def test_a_run_keeps_results_samples_and_scores_together(
 MISTAKES = {
     "lm_eval": "give --model, or --results",
     "lm_eval --model m --tasks musr": "Table 9 has no column `musr`",
-    "lm_eval --model m --engine-args dtype": "is not a list of settings",
     "lm_eval --results /absent": "Cannot read /absent",
-    "lm_eval --results RESULTS --dry-run": "nothing is run",
     "lm_eval --results RESULTS --tasks wmdp": "hold none of the tasks wmdp",
 }
 

@@ -48,11 +48,16 @@ def command(tmp_path: Path) -> list[str]:
 
 def start(command: list[str], url: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*command, "--judge-base-url", url, "--concurrency", "1"],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "sk-of-the-tests"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "HARNESS_JUDGE_URL": url,
+            "HARNESS_JUDGE_CONCURRENCY": "1",
+        },
     )
 
 

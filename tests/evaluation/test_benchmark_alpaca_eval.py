@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, client_of, completion
+from judge_stand_in import StandIn, client_of, completion, run
 
 from harness.errors import UserError
 from harness.evaluation.benchmark import Judge
@@ -26,7 +26,6 @@ from harness.evaluation.benchmarks.alpaca_eval import (
 )
 from harness.evaluation.benchmarks.alpaca_package import LengthControl
 from harness.evaluation.files import read_records
-from harness.evaluation.run import run
 
 WON = 200
 """Instructions on which the toy judge prefers the toy model."""
@@ -126,7 +125,7 @@ def test_a_judge_without_the_package_is_one_sentence(data: Path, tmp_path: Path)
     bench = AlpacaEval.load(data)
     answers = bench.read_answers(data / "model_outputs.json", None)
     with StandIn(rank) as server, pytest.raises(UserError, match="install the extra `alpaca`"):
-        run(bench, answers, judge_of(server, tmp_path), 4, tmp_path)
+        run(bench, answers, judge_of(server, tmp_path), tmp_path)
 
 
 @needs_package
@@ -137,7 +136,7 @@ def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
     bench = AlpacaEval.load(data)
     answers = bench.read_answers(data / "model_outputs.json", None)
     with StandIn(rank) as server:
-        found = run(bench, answers, judge_of(server, tmp_path), 4, tmp_path / "out")
+        found = run(bench, answers, judge_of(server, tmp_path), tmp_path / "out")
         assert server.requests == 805
         body = server.bodies[0]
     assert (body["model"], body["temperature"], body["max_tokens"]) == (OWN_JUDGE, 0, 100)
@@ -171,7 +170,7 @@ def test_the_weighted_annotator_reads_log_probabilities(data: Path, tmp_path: Pa
     with StandIn(even) as server:
         client = judge_of(server, tmp_path).client
         judge = Judge(client, OWN_JUDGE, "weighted_alpaca_eval_gpt4_turbo")
-        found = run(bench, answers, judge, 4, tmp_path / "out")
+        found = run(bench, answers, judge, tmp_path / "out")
     assert found.score.scores["win_rate"] == pytest.approx(50.0)
     assert found.columns["win_rate"] == "win_rate@weighted_alpaca_eval_gpt4_turbo"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from judge_stand_in import StandIn, client_of, completion, named, write_lines
+from judge_stand_in import StandIn, client_of, completion, named, run, write_lines
 
 from harness.errors import UserError
 from harness.evaluation.benchmark import Judge
@@ -23,7 +23,6 @@ from harness.evaluation.benchmarks.arena_hard import (
     score_battles,
 )
 from harness.evaluation.files import Answer, Answers, read_answers, read_records
-from harness.evaluation.run import run
 
 CONFIG = {
     "system_prompt": "system",
@@ -109,7 +108,7 @@ def test_a_run_weighs_strong_verdicts_three_times_and_follows_up_unparsed_ones(
         }
     )
     with StandIn(judge) as server:
-        found = run(ArenaHard.load(data), ANSWERS, judge_of(server, tmp_path), 2, tmp_path)
+        found = run(ArenaHard.load(data), ANSWERS, judge_of(server, tmp_path), tmp_path)
         followed = [b["messages"] for b in server.bodies if len(b["messages"]) > 2]
         assert server.requests == 6
     assert found.score.scores == pytest.approx({"win_rate": 70.0, "answer_tokens": 20.0})
@@ -138,7 +137,7 @@ def test_another_judge_fills_a_column_of_its_own(data: Path, tmp_path: Path) -> 
     for name in (OWN_JUDGE, "gpt-4o-mini"):
         with StandIn() as server:
             judge = judge_of(server, tmp_path / name, name)
-            columns[name] = run(ArenaHard.load(data), ANSWERS, judge, 2, tmp_path).columns
+            columns[name] = run(ArenaHard.load(data), ANSWERS, judge, tmp_path).columns
     assert columns[OWN_JUDGE]["win_rate"] == "win_rate"
     assert columns["gpt-4o-mini"]["win_rate"] == "win_rate@gpt-4o-mini"
 
@@ -168,7 +167,7 @@ def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) ->
     )
     replies = {g["user_prompt"]: g["judgment"] for r in records for g in r["games"]}
     with StandIn(lambda body: completion(replies[body["messages"][1]["content"]])) as server:
-        found = run(bench, own, judge_of(server, tmp_path), 4, tmp_path)
+        found = run(bench, own, judge_of(server, tmp_path), tmp_path)
     battles = battles_from_judgments(records, BASELINE)
     expected = score_battles(battles, BASELINE)["gemma-1.1-2b-it"]
     assert found.score.scores["win_rate"] == pytest.approx(expected.scores["win_rate"])
@@ -209,7 +208,7 @@ def test_a_baseline_that_lacks_an_answer_is_an_error(data: Path) -> None:
 def test_the_baseline_cannot_meet_itself(data: Path, tmp_path: Path) -> None:
     own = Answers(BASELINE, ANSWERS.by_prompt)
     with StandIn() as server, pytest.raises(UserError, match="cannot meet itself"):
-        run(ArenaHard.load(data), own, judge_of(server, tmp_path), 1, tmp_path)
+        run(ArenaHard.load(data), own, judge_of(server, tmp_path), tmp_path)
 
 
 def test_lengths_in_the_answers_file_are_taken(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, client_of, completion, named, write_lines
+from judge_stand_in import StandIn, client_of, completion, named, run, write_lines
 from judge_stand_in import judge as stand_in_judge
 
 from harness.endpoint.client import Outcome
@@ -16,7 +16,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
-from harness.evaluation.run import ServedModel, estimates, run
+from harness.worlds.real.evaluating import Evaluation, ServedModel
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")
@@ -93,7 +93,7 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
         judge = Judge(client_of(server, tmp_path), "gpt-4")
         bench = MtBench.load(folder)
         answers = bench.read_answers(folder / f"answer_{SPPO}.jsonl", None)
-        found = run(bench, answers, judge, 8, tmp_path / "out")
+        found = run(bench, answers, judge, tmp_path / "out")
         assert server.requests == 160
     assert found.score.model == SPPO
     assert found.score.scores == pytest.approx(
@@ -111,8 +111,8 @@ def test_a_reply_without_a_rating_is_counted_and_never_zero(data: Path, tmp_path
     """Derivation: ratings 4, none, 8, 6: the average is 18 / 3 = 6, turn 2 is 6."""
     texts = iter(["[[4]]", "no rating", "[[8]]", "[[6]]"])
     with StandIn(lambda body: completion(next(texts))) as server:
-        judge = Judge(client_of(server, tmp_path), "other")
-        found = run(MtBench.load(data), ANSWERS, judge, 1, tmp_path / "out")
+        judge = Judge(client_of(server, tmp_path), "other", concurrency=1)
+        found = run(MtBench.load(data), ANSWERS, judge, tmp_path / "out")
     assert found.score.scores == pytest.approx({"average": 6.0, "turn_1": 6.0, "turn_2": 6.0})
     assert found.score.n_missing == 1
     assert found.columns == {c: f"{c}@other" for c in ("average", "turn_1", "turn_2")}
@@ -136,7 +136,7 @@ def test_the_model_answers_two_turns_at_the_category_s_temperature(
     bench = MtBench.load(data)
     with StandIn(reply) as server:
         model = ServedModel(client_of(server, tmp_path), "m")
-        answers = model.answer(bench, 2, lambda what, count, total: None)
+        answers = model.answer(bench, lambda what, count, total: None)
         bodies = sorted(server.bodies, key=lambda b: (b["temperature"], len(b["messages"])))
     assert answers.by_prompt["2"] == Answer(("re: first 2", "re: second 2"))
     assert [b["temperature"] for b in bodies] == [0.0, 0.0, 0.7, 0.7]
@@ -148,7 +148,7 @@ def test_an_estimate_before_there_are_answers_sends_nothing(data: Path, tmp_path
     bench = MtBench.load(data)
     with StandIn() as server:
         client = client_of(server, tmp_path)
-        planned = estimates(bench, ServedModel(client, "m"), Judge(client, "j"))
+        planned = Evaluation(bench, ServedModel(client, "m"), Judge(client, "j")).estimates()
         assert server.requests == 0
     assert [(e.what, e.requests) for e in planned] == [("answers", 4), ("judgments", 4)]
     assert all(e.usd is not None and 0 < e.usd < (e.usd_at_most or 0) for e in planned)
@@ -161,16 +161,16 @@ def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed
     bench, calm = MtBench.load(data), tmp_path / "calm"
     with StandIn() as server:
         judge = Judge(client_of(server, calm), "j")
-        expected = run(bench, ANSWERS, judge, 2, calm)
+        expected = run(bench, ANSWERS, judge, calm)
         first = server.bodies
     rough = tmp_path / "rough"
     with StandIn(failing=0.5) as server:
         for budget in (0.0, 0.0642):
             judge = Judge(client_of(server, rough, budget=budget), "j")
             with pytest.raises(HarnessError, match="budget"):
-                run(bench, ANSWERS, judge, 2, rough)
+                run(bench, ANSWERS, judge, rough)
         judge = Judge(client_of(server, rough), "j")
-        found = run(bench, ANSWERS, judge, 2, rough)
+        found = run(bench, ANSWERS, judge, rough)
         assert Counter(server.answered.values()) == {1: len(first)}
     assert found.summary == expected.summary
     files = [f / "mt_bench" / "m" / "j" / "judgments.jsonl" for f in (calm, rough)]

@@ -400,8 +400,7 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
     ],
 )  # fmt: skip
 def test_a_model_s_name_says_how_it_is_asked(model: str, parameters: ChatParameters) -> None:
-    assert chat_parameters_of(model, "--judge-parameters") == parameters
-    assert chat_parameters_of(model, "--judge-parameters", "thinking") == THINKING
+    assert chat_parameters_of(model) == parameters
 
 
 def test_a_model_that_thinks_has_room_for_it_and_no_temperature() -> None:

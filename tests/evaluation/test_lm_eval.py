@@ -22,7 +22,6 @@ from harness.evaluation.benchmarks.lm_eval import (
     installed,
     keep_results,
     measure,
-    parse_arguments,
     read_results,
 )
 from harness.registry.declared import find_table, load_tables
@@ -180,7 +179,7 @@ def test_an_endpoint_gets_the_model_s_key_and_never_the_judge_s(
     package: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the judge's")
-    monkeypatch.setenv("MODEL_API_KEY", "the model's")
+    monkeypatch.setenv("HARNESS_SOLVER_KEY", "the model's")
     found = measure(Measurement("m", base_url="http://127.0.0.1:8000/v1/"))
     measure(Measurement("m"))
     endpoint, local = package.CALLS
@@ -194,14 +193,12 @@ def test_an_endpoint_gets_the_model_s_key_and_never_the_judge_s(
 
 
 def test_what_cannot_be_loaded_is_one_sentence(package: Any) -> None:
-    with pytest.raises(UserError, match="no engine `nothing`"):
-        measure(Measurement("m", engine="nothing"))
     package.FAILS.append(ConnectionError("cannot reach\nthe hub"))
     with pytest.raises(HarnessError, match=r"cannot reach the hub.*HF_HUB_OFFLINE=0"):
         measure(Measurement("m"))
     package.FAILS.append(ModuleNotFoundError("No module named 'vllm'"))
     with pytest.raises(UserError, match="lacks a package"):
-        measure(Measurement("m", engine="vllm"))
+        measure(Measurement("m"))
 
 
 @pytest.mark.skipif(INSTALLED, reason="the extra `lm-eval` is installed")
@@ -218,14 +215,6 @@ def test_results_and_samples_are_kept_as_they_came(package: Any, tmp_path: Path)
     assert read_results(tmp_path / "results.json") == kept
     (line,) = (tmp_path / "samples_gsm8k.jsonl").read_text().splitlines()
     assert json.loads(line)["resps"] == [["r"]]
-
-
-def test_settings_of_an_engine_are_read_as_json_else_as_text() -> None:
-    assert parse_arguments("--engine-args", None) == {}
-    read = parse_arguments("--engine-args", "dtype=bfloat16,parallelize=true,n=2")
-    assert read == {"dtype": "bfloat16", "parallelize": True, "n": 2}
-    with pytest.raises(UserError, match="--engine-args"):
-        parse_arguments("--engine-args", "dtype")
 
 
 @pytest.mark.skipif(not INSTALLED, reason="the extra `lm-eval` is not installed")

@@ -28,6 +28,7 @@ class Asked:
         fails: Returns what answers a request in place of the judge, or None, given the request and
             how often it has come.
         options: More options of the command.
+        **told: What the environment says of the judge besides, by the ends of its variables.
     """
 
     def __init__(
@@ -36,15 +37,19 @@ class Asked:
         questions: int = 6,
         fails: Callable[[Body, int], Answers | None] | None = None,
         options: tuple[str, ...] = (),
+        **told: str,
     ) -> None:
         self.scene = scene
         self.requests = 2 * questions
         self._questions = questions
         self._options = options
         self.server = StandIn(latency_s=0.01, key=KEY, instead=fails)
+        self._told = {"KEY": KEY, "CONCURRENCY": str(CONCURRENCY), **told}
 
     def __enter__(self) -> Asked:
         self.server.__enter__()
+        told = {"URL": self.server.url, **self._told}
+        self.scene.told |= {f"HARNESS_JUDGE_{name}": text for name, text in told.items()}
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -58,8 +63,7 @@ class Asked:
             _write_data(data, self._questions)
         return (
             "evaluate", "mt_bench", "--data", str(data), "--answers", str(data / "answers.jsonl"),
-            "--judge-base-url", self.server.url, "--concurrency", str(CONCURRENCY), "--no-track",
-            "--json", *self._options,
+            "--no-track", "--json", *self._options,
         )  # fmt: skip
 
     def calm(self) -> Any:

@@ -167,6 +167,8 @@ class Scene:
         self.log = played.folder / "log"
         self.log.mkdir(exist_ok=True)
         self.world = played.shared("world", toy_world.write_world)
+        self.told: dict[str, str] = {}
+        """Variables that a test sets besides."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -183,7 +185,7 @@ class Scene:
             "TOY_LOG": str(self.log),
             "TOY_SLOW": "0.02",
             "TOY_HASTY": "1",
-            "OPENAI_API_KEY": KEY,
+            **self.told,
         }
 
     def start(self, *command: str, **more: str) -> Running:

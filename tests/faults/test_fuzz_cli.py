@@ -56,7 +56,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "evaluate arena_hard": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
     "evaluate alpaca_eval": ("--judgments json", "--data folder --answers jsonl --dry-run"),
     "evaluate fetch": ("mt_bench",),
-    "evaluate lm_eval": ("--results json", "--model folder --dry-run", "--model folder"),
+    "evaluate lm_eval": ("--results json", "--model folder"),
 }
 """Examples of each verb."""
 
@@ -123,7 +123,7 @@ HEAVY = (
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.benchmarks.lm_eval.measure",
-    "harness.evaluation.run.LocalModel.answer",
+    "harness.worlds.real.evaluating.LocalModel.answer",
     "os.execv",
     "os.execve",
 )
@@ -254,7 +254,6 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         (f"sweep run offline-evolve --jobs {'9' * 20}", "give the number of processes"),
         (f"sweep run offline-evolve --trials {'9' * 20}", "give the number of trials"),
         (f"plan table4 --profile paper --gpus {HUGE}", "`--gpus (too large)`"),
-        ("evaluate lm_eval --model folder --batch-size -1", "is no number of prompts"),
         ("report table4 --format csv --output /proc/x", "`--output /proc/x` cannot be written"),
         ("report table4 --format csv --output /", "names no file or folder of its own"),
         ("report table4 --format csv --output folder", "`--output folder` cannot be written"),

@@ -11,7 +11,7 @@ from judging import CONCURRENCY, FAILURES, ODD, STRANGE, VOID, Answers, Asked
 from rounds import Player, Round
 from scene import KEY, Scene
 
-TIMEOUT = ("--timeout", "1")
+BUDGET = ("--budget-usd", "2")
 UNDISTURBED_S = 60.0
 """In so many seconds an evaluation ends whose every request fails once."""
 
@@ -36,7 +36,7 @@ def test_judges_that_fail_once(play: Player) -> None:
     def judged(played: Round) -> None:
         scene = Scene(played)
         fails = first_time(FAILURES, scene.dice)
-        with Asked(scene, 12, fails, TIMEOUT) as asked:
+        with Asked(scene, 12, fails, TIMEOUT="1") as asked:
             calm = asked.calm()
             done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
             scene.tally.add("judge failures", asked.requests)
@@ -59,7 +59,7 @@ def test_judges_that_reply_oddly(play: Player) -> None:
         def odd(body: Body, times: int) -> Answers:
             return ODD[names[(digest(body) + turn) % len(names)]]
 
-        with Asked(scene, 12, odd, (*TIMEOUT, "--price", "10,30", "--budget-usd", "2")) as asked:
+        with Asked(scene, 12, odd, BUDGET, TIMEOUT="1", PRICE="10,30") as asked:
             calm = asked.calm()
             done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
             scene.tally.add("judge failures", asked.requests)
@@ -83,7 +83,7 @@ def test_judges_that_say_nothing(play: Player) -> None:
         def void(body: Body, times: int) -> Answers:
             return VOID[names[(digest(body) + turn) % len(names)]]
 
-        with Asked(scene, 12, void, TIMEOUT) as asked:
+        with Asked(scene, 12, void, TIMEOUT="1") as asked:
             for _ in range(2):
                 kept, seen = asked.kept(), dict(asked.server.seen)
                 done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
@@ -106,7 +106,7 @@ def test_judges_that_always_fail(play: Player) -> None:
         def fail(body: Body, times: int) -> Answers | None:
             return FAILURES[name] if broken else None
 
-        with Asked(scene, 12, fail, ("--timeout", "0.5")) as asked:
+        with Asked(scene, 12, fail, TIMEOUT="0.5") as asked:
             calm = asked.calm()
             done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
             scene.tally.add("judge failures", asked.server.requests)
@@ -127,7 +127,7 @@ def test_judges_that_send_requests_elsewhere(play: Player) -> None:
     def judged(played: Round) -> None:
         scene = Scene(played)
         name = scene.dice.choice(sorted(STRANGE))
-        with Asked(scene, 12, lambda body, times: STRANGE[name], TIMEOUT) as asked:
+        with Asked(scene, 12, lambda body, times: STRANGE[name], TIMEOUT="1") as asked:
             done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
             scene.tally.add("judge failures", asked.server.requests)
             assert done.code == 2, (name, done)

@@ -90,7 +90,7 @@ def test_all_three_benchmarks_are_judged_without_a_gap(work: Path, tmp_path: Pat
                 },
             )
             judge = Judge(client(server, tmp_path), "stand-in/judge")
-            judged = benchmark.judge(answers, judge, 4, lambda done, total: None)
+            judged = benchmark.judge(answers, judge)
             score = judged.evaluation.score
             assert score.n_missing == 0
             assert None not in score.scores.values()

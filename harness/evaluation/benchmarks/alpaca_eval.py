@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from harness.evaluation.benchmark import (
     Judge,
     Judged,
     Replied,
+    RewardJudge,
 )
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.calibration import PUBLISHED
@@ -48,9 +49,6 @@ from harness.extensions import benchmark_place
 from harness.project import benchmarks_dir
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
-
-if TYPE_CHECKING:
-    from harness.models.reward_model import Rewards
 
 BENCHMARK = "alpaca_eval"
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
@@ -107,12 +105,6 @@ class AlpacaEval(Benchmark):
     package = "alpaca-eval"
     package_judges = True
     reply_tokens = 40  # a ranking of two, as JSON
-    ranked_by = (LENGTH_CONTROLLED, "win_rate")
-    leaderboard = (
-        "", "win_rate", "standard_error", "n_wins", "n_wins_base", "n_draws", "n_total",
-        "discrete_win_rate", "mode", "avg_length", "length_controlled_winrate",
-        "lc_standard_error",
-    )  # fmt: skip
     homes = (
         files.HomeFile(
             "reference_gpt4_1106_preview_outputs.json",
@@ -254,12 +246,12 @@ class AlpacaEval(Benchmark):
             for row, share in zip(self._rows(answers), better.values(), strict=True)
         ]
 
-    def judge_by_reward(self, answers: files.Answers, judge: str, rewards: Rewards) -> Judged:
+    def compared(self, answers: files.Answers, judge: RewardJudge) -> Judged:
         """Score comparisons; at equal lengths by this project's own regression.
 
         AlpacaEval's has the difficulty of each instruction for its own judge and reference.
         """
-        judged = super().judge_by_reward(answers, judge, rewards)
+        judged = super().compared(answers, judge)
         preferences = preferences_from_annotations(judged.records)[answers.model]
         score = score_preferences(preferences, answers.model, length_control=True)
         found = replace(judged.evaluation, score=score, intervals=intervals_of(score))
@@ -291,34 +283,6 @@ class AlpacaEval(Benchmark):
         folder = data or benchmarks_dir() / benchmark_place(BENCHMARK)
         control = alpaca_package.LengthControl.in_folder(folder)
         return evaluate_annotations(files.read_records(file), control, instructions)
-
-    @classmethod
-    def on_leaderboard(cls, evaluation: Evaluation) -> bool:
-        """Return whether an annotator has a leaderboard; each has one of its own."""
-        return super().on_leaderboard(evaluation) or evaluation.judge in ANNOTATORS
-
-    @classmethod
-    def leaderboard_row(cls, evaluation: Evaluation) -> Mapping[str, str | float | None]:
-        """Return a row of `weighted_alpaca_eval_gpt4_turbo_leaderboard.csv`."""
-        score = evaluation.score
-        row: dict[str, str | float | None] = {
-            "": score.model,
-            "win_rate": score.scores["win_rate"],
-            "standard_error": _standard_error(score, "win_rate"),
-            "n_total": score.n,
-            "mode": "community",
-            "avg_length": None if evaluation.characters is None else int(evaluation.characters),
-            "length_controlled_winrate": score.scores.get(LENGTH_CONTROLLED),
-            "lc_standard_error": _standard_error(score, LENGTH_CONTROLLED),
-        }
-        if score.n_missing:  # then a value by prompt is no preference
-            return row
-        wins = score.values["win_rate"]
-        won, lost = int((wins > 50).sum()), int((wins < 50).sum())
-        drawn = len(wins) - won - lost
-        discrete = 100.0 * (won + drawn / 2) / len(wins)
-        counts = {"n_wins": won, "n_wins_base": lost, "n_draws": drawn}
-        return row | counts | {"discrete_win_rate": discrete}
 
     def _rows(self, answers: files.Answers) -> list[dict[str, str]]:
         """Return both outputs of each instruction, as the package takes them."""
@@ -363,9 +327,7 @@ def evaluate_annotations(
                     scores={**score.scores, LENGTH_CONTROLLED: float(controlled.mean())},
                     values={**score.values, LENGTH_CONTROLLED: controlled},
                 )
-            length = math.fsum(len(row["output_2"]) for row in ordered) / len(ordered)
-            intervals = intervals_of(score)
-            found.append(Evaluation(score, judge, OWN_ANNOTATOR, intervals, characters=length))
+            found.append(Evaluation(score, judge, OWN_ANNOTATOR, intervals_of(score)))
     return found
 
 
@@ -539,13 +501,6 @@ def _differences(preferences: Sequence[Preference]) -> FloatArray:
             "the lengths of both answers."
         )
     return np.array(lengths, dtype=np.float64)
-
-
-def _standard_error(score: BenchmarkScore, column: str) -> float | None:
-    values = score.values.get(column)
-    if values is None or len(values) < 2:
-        return None
-    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
 def _by_model(records: Sequence[files.Record]) -> dict[str, list[files.Record]]:

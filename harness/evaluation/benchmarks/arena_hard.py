@@ -30,7 +30,6 @@ from harness.evaluation.benchmark import (
     Better,
     Item,
     Judge,
-    Judged,
     Replied,
 )
 from harness.evaluation.scores import (
@@ -46,7 +45,7 @@ from harness.registry.documents import read_yaml
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
-    from harness.endpoint.client import Client, Done
+    from harness.endpoint.client import Client
 
 BENCHMARK = "arena_hard"
 OWN_JUDGE = "gpt-4-1106-preview"
@@ -129,7 +128,6 @@ class ArenaHard(Benchmark):
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ah_wr", "answer_tokens": "ah_len"}
     package = "tiktoken"
     verdicts = GAMES_PER_PROMPT
-    leaderboard = ("model", "score", "rating_q025", "rating_q975", "CI", "avg_tokens")
     reply_tokens = 700  # the judge answers the question itself first
     homes = (
         files.HomeFile(
@@ -201,7 +199,16 @@ class ArenaHard(Benchmark):
         ]
 
     def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
-        """Return two requests for each question, one for each game."""
+        """Return two requests for each question, one for each game.
+
+        Raises:
+            UserError: A question has no answer, or the baseline would meet itself.
+        """
+        if answers.model == BASELINE:
+            raise UserError(
+                f"{answers.model} is the baseline of Arena-Hard and cannot meet itself; name "
+                "another model"
+            )
         inputs, found = self.inputs, []
         own, other = answers.to(inputs.questions), inputs.baseline.to(inputs.questions)
         for question, answer, baseline in zip(inputs.questions, own, other, strict=True):
@@ -310,31 +317,6 @@ class ArenaHard(Benchmark):
         if "winner" in records[0]:
             return evaluate_battles(battles_from_battles(records), None, prompts)
         return evaluate_judgments(records, prompts)
-
-    @classmethod
-    def leaderboard_row(cls, evaluation: Evaluation) -> Mapping[str, str | float | None]:
-        """Return a row of `leaderboard/arena_hard_leaderboard_20240731.csv`."""
-        rate, interval = evaluation.score.scores["win_rate"], evaluation.intervals.get("win_rate")
-        tokens = evaluation.score.scores.get("answer_tokens")
-        row: dict[str, str | float | None] = {
-            "model": evaluation.score.model,
-            "score": None if rate is None else round(rate, 2),
-            "avg_tokens": None if tokens is None else float(round(tokens)),
-        }
-        if rate is not None and interval is not None:
-            low, high = interval
-            row |= {"rating_q025": round(low, 2), "rating_q975": round(high, 2)}
-            row["CI"] = f"(-{rate - low:.2f}, +{high - rate:.2f})"
-        return row
-
-    def judge(self, answers: files.Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
-        """Judge both games of every question, unless the baseline would meet itself."""
-        if answers.model == BASELINE:
-            raise UserError(
-                f"{answers.model} is the baseline of Arena-Hard and cannot meet itself; name "
-                "another model"
-            )
-        return super().judge(answers, judge, concurrency, done)
 
 
 def evaluate_judgments(

@@ -23,7 +23,6 @@ from typing import Any
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation.files import write_whole
-from harness.evaluation.options import LmEvalOptions
 from harness.evaluation.scores import (
     NOT_AVAILABLE,
     BenchmarkScore,
@@ -36,7 +35,6 @@ from harness.evaluation.scores import (
 from harness.foreign import read_json, read_plain
 from harness.project import evaluations_dir
 from harness.runtime.stage import Json, canonical_json, digest
-from harness.strict import Output, Strict
 
 BENCHMARK = "lm_eval"
 SCORER = "lm-evaluation-harness"
@@ -44,7 +42,6 @@ UNKNOWN_VERSION = "of unknown version"
 BATCH_SIZE = "4"
 """As in the authors' script."""
 
-ENDPOINT_ENGINE = "local-completions"
 RESULTS = "results.json"
 _KEY_THAT_THE_PACKAGE_READS = "OPENAI_API_KEY"
 
@@ -82,26 +79,6 @@ class Task:
         return f"{self.metric}_stderr,{self.filter}"
 
 
-class PlannedTask(Strict):
-    """A task that would be run."""
-
-    column: str
-    """The column of table 9."""
-    task: str
-    metric: str
-    documents: int
-    assumption: str | None
-    """What the paper leaves open, and the choice made."""
-
-
-class TaskPlan(Output):
-    """What `harness evaluate lm_eval` would run."""
-
-    benchmark: str
-    model: str
-    tasks: tuple[PlannedTask, ...]
-
-
 _FILTER = "the paper names no filter; strict-match is the first of the task's two"
 
 TASKS = (
@@ -127,11 +104,11 @@ class Measurement:
 
     Attributes:
         model: A folder or a name on the hub; at an endpoint, the name there.
-        engine: lm-eval's name for what runs the model: `hf`, `vllm`.
-        base_url: An OpenAI-compatible endpoint instead, as `http://host:port/v1`.
-        key_variable: Name of the environment variable with the endpoint's key.
+        engine: lm-eval's name for what runs a model that is here.
+        base_url: An OpenAI-compatible endpoint that completes text instead, as
+            `http://host:port/v1`; its key is in HARNESS_SOLVER_KEY.
         arguments: Further arguments of the engine.
-        batch_size: Prompts at once, a number or `auto`.
+        batch_size: Prompts at once.
         device: As torch names it; None leaves it to the package.
         limit: Documents of each task; None for all.
         tasks: The tasks.
@@ -140,7 +117,6 @@ class Measurement:
     model: str
     engine: str = "hf"
     base_url: str | None = None
-    key_variable: str = "MODEL_API_KEY"
     arguments: Mapping[str, Json] = field(default_factory=dict)
     batch_size: str = BATCH_SIZE
     device: str | None = None
@@ -148,10 +124,15 @@ class Measurement:
     tasks: Sequence[Task] = TASKS
 
     @property
+    def runner(self) -> str:
+        """lm-eval's name for what gives the answers."""
+        return self.engine if self.base_url is None else "local-completions"
+
+    @property
     def digest(self) -> str:
         """The sha256 of what is measured."""
         asked = {
-            "engine": self.engine if self.base_url is None else ENDPOINT_ENGINE,
+            "engine": self.runner,
             "arguments": self.model_arguments,
             "batch_size": self.batch_size,
             "limit": self.limit,
@@ -168,21 +149,6 @@ class Measurement:
         return {"model": self.model, "base_url": url, **self.arguments}
 
 
-def asked_for(options: LmEvalOptions, columns: Sequence[str] | None) -> Measurement:
-    """Return what options ask of lm-eval: the tasks of some columns, of all six for None."""
-    options.check()
-    return Measurement(
-        model=options.model or "",
-        engine=options.engine,
-        base_url=options.model_base_url,
-        arguments=parse_arguments("--engine-args", options.engine_args),
-        batch_size=options.batch_size,
-        device=options.device,
-        limit=options.limit,
-        tasks=TASKS if columns is None else tasks_of(columns),
-    )
-
-
 def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
     """Return the tasks of some columns."""
     by_column = {task.column: task for task in TASKS}
@@ -190,21 +156,6 @@ def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
     if unknown:
         raise UserError(f"Table 9 has no column `{unknown[0]}`; it has {', '.join(by_column)}")
     return [by_column[name] for name in columns]
-
-
-def plan(asked: Measurement) -> TaskPlan:
-    """Return what would be run."""
-    tasks = (
-        PlannedTask(
-            column=task.column,
-            task=task.name,
-            metric=task.key,
-            documents=task.documents,
-            assumption=task.assumption or None,
-        )
-        for task in asked.tasks
-    )
-    return TaskPlan(benchmark=BENCHMARK, model=asked.model, tasks=tuple(tasks))
 
 
 def installed() -> bool:
@@ -220,17 +171,11 @@ def measure(asked: Measurement) -> dict[str, Any]:
             "`lm-eval` of this project, or score its results with --results"
         )
     import lm_eval
-    from lm_eval.api.registry import get_model
 
-    engine = asked.engine if asked.base_url is None else ENDPOINT_ENGINE
-    try:
-        get_model(engine)
-    except ValueError as error:
-        raise UserError(f"lm-eval has no engine `{engine}`; give another --engine") from error
     with _key_of(asked):
         try:
             results = lm_eval.simple_evaluate(
-                model=engine,
+                model=asked.runner,
                 model_args=asked.model_arguments,
                 tasks=[task.name for task in asked.tasks],
                 batch_size=asked.batch_size,
@@ -247,9 +192,7 @@ def measure(asked: Measurement) -> dict[str, Any]:
                 "cache, or let it be fetched with HF_HUB_OFFLINE=0"
             ) from error
         except ImportError as error:
-            raise UserError(
-                f"The engine `{engine}` of lm-eval lacks a package ({error}); install it"
-            ) from error
+            raise UserError(f"lm-eval lacks a package ({error}); install it") from error
     if results is None:
         raise HarnessError("lm-eval returned no results; run it in one process")
     return dict(results)
@@ -276,20 +219,6 @@ def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         lines = [read_json(json.dumps(row, default=_plain)) for row in rows]
         write_lines(folder / f"samples_{task}.jsonl", lines)
     return kept
-
-
-def parse_arguments(option: str, text: str | None) -> dict[str, Json]:
-    """Read an engine's arguments from `NAME=VALUE,NAME=VALUE`; values are JSON, else text."""
-    found: dict[str, Json] = {}
-    for part in text.split(",") if text else ():
-        name, equals, value = part.partition("=")
-        if not name.strip() or not equals:
-            raise UserError(f"`{option} {text}` is not a list of settings; write `name=value,...`")
-        try:
-            found[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            found[name.strip()] = value
-    return found
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -445,9 +374,7 @@ def _mapping(results: Results, name: str) -> Mapping[str, Any]:
 def _key_of(asked: Measurement) -> Iterator[None]:
     """Let the package find the model's key, and no other, where it looks for one."""
     before = os.environ.pop(_KEY_THAT_THE_PACKAGE_READS, None)
-    key = os.environ.get(asked.key_variable)
-    if asked.key_variable == _KEY_THAT_THE_PACKAGE_READS:
-        key = before
+    key = os.environ.get("HARNESS_SOLVER_KEY")
     if key and asked.base_url is not None:
         os.environ[_KEY_THAT_THE_PACKAGE_READS] = key
     try:

@@ -36,8 +36,8 @@ from harness.registry.profile import BASE, REWARD_JUDGE, Profile, benchmark_name
 from harness.registry.profile import BenchmarkSettings as Declared
 from harness.runtime.stage import Json, StageContext
 from harness.worlds import Item, stage_io
-from harness.worlds.real import rewards
-from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED, access_to
+from harness.worlds.real.evaluating import judge_of
+from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
 from harness.worlds.stage_io import Rows
 
 if TYPE_CHECKING:
@@ -257,8 +257,6 @@ def judge_answers(ctx: StageContext) -> None:
         HarnessError: The judge does not answer, the budget is used up, or a plug-in is not here; or
             the values of a task's documents do not give the package's score.
     """
-    from harness.evaluation.benchmark import Judge
-
     if are_tasks(str(ctx.settings["benchmark"])):
         _score_tasks(ctx)
         return
@@ -270,23 +268,13 @@ def judge_answers(ctx: StageContext) -> None:
     if unscored is not None:
         _write_nothing(ctx.output, said, dict.fromkeys(columns.values(), unscored))
         return
-    answers, clients = _answers(ctx, benchmark), []
+    JUDGES.check(model, ctx.settings.get("plugin"))
+    answers = _answers(ctx, benchmark)
     if "anchor" in ctx.inputs:
         benchmark.compare_with(_answers(ctx, benchmark, "anchor"))
-    if model.startswith(REWARD_JUDGE):
-        dtype = str(ctx.settings.get("dtype", "float32"))
-        reward = rewards.load(model.removeprefix(REWARD_JUDGE), "one answer", dtype)
-        judged = benchmark.judge_by_reward(answers, model, reward)
-    else:
-        JUDGES.check(model, ctx.settings.get("plugin"))
-        access = access_to("JUDGE", model)
-        clients.append(access.client())
-        judged = benchmark.judge(
-            answers,
-            Judge(clients[0], model),
-            access.concurrency,
-            stage_io.progress_callback(ctx, "judged"),
-        )
+    dtype = str(ctx.settings.get("dtype", "float32"))
+    judge = judge_of(model, benchmark.asked_model(model), dtype)
+    judged = benchmark.judge(answers, judge, stage_io.progress_callback(ctx, "judged"))
     categories = {q.prompt_id: q.category for q in benchmark.questions}
     judgments: Rows = [
         {
@@ -302,7 +290,7 @@ def judge_answers(ctx: StageContext) -> None:
     scores = _scores(benchmark, judged.evaluation)
     stage_io.write_rows(ctx.output / "scores.parquet", scores, stage_io.SCORE_SCHEMA)
     said |= _summary(judged.evaluation, columns)
-    stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of(clients)})
+    stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of(judge.clients)})
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> Answers:

@@ -12,10 +12,11 @@ as in `owner/name@REVISION?enable_thinking=false`.
 many requests at once and for how much money is not, and stands in no declaration. For each role
 (`CREATOR` rewrites prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers, `SOLVER` is
 the policy where an endpoint serves it) the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`,
-`_PRICE` and `_BUDGET_USD` are read. Without an address it is the seller's own, which takes the
-seller's key, sent nowhere else. A judge that a plug-in adds is a function here, and free. For a
-role that the harness serves itself it sets these variables for the processes that ask, and
-`_KEPT_AS`, under which replies are kept: the address is another with each start.
+`_TIMEOUT` (seconds that a reply may take), `_PRICE` and `_BUDGET_USD` are read. Without an address
+it is the seller's own, which takes the seller's key, sent nowhere else. A judge that a plug-in adds
+is a function here, and free. For a role that the harness serves itself it sets these variables for
+the processes that ask, and `_KEPT_AS`, under which replies are kept: the address is another with
+each start.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any, Literal
 
 from harness.endpoint.budget import Ledger, shared_file
 from harness.endpoint.client import Client, ReplyCache
-from harness.endpoint.connection import OPENAI_URL, TIMEOUT_S, Endpoint, FunctionEndpoint
+from harness.endpoint.connection import SELLERS, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
 from harness.errors import HarnessError, UserError
@@ -239,12 +240,6 @@ Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]
 CONCURRENCY = 8
 MOST_CONCURRENCY = 256
 
-SELLERS: Mapping[str, tuple[str, str]] = {
-    "gpt-": (OPENAI_URL, "OPENAI_API_KEY"),
-    "gemini-": ("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
-}
-"""Address and key variable of those who sell a model, by how its name begins."""
-
 
 @dataclass(frozen=True)
 class Access:
@@ -262,9 +257,12 @@ class Access:
     parameters: ChatParameters
     """The settings it takes; they follow from its name alone, so that they are part of a run."""
 
-    def client(self) -> Client:
-        """Return a client that keeps its replies in the work folder."""
-        ledger = Ledger(
+    def client(self, ledger: Ledger | None = None) -> Client:
+        """Return a client that keeps its replies in the work folder.
+
+        Without a ledger that of the run counts what is spent.
+        """
+        ledger = ledger or Ledger(
             self.budget_usd,
             raised_by=f"HARNESS_{self.role}_BUDGET_USD",
             file=shared_file(),
@@ -284,8 +282,10 @@ def price_of(role: Role, model: str) -> Price | None:
     return parse_price(variable, text) if text else read_prices().of(model)
 
 
-def access_to(role: Role, model: str, timeout_s: float = TIMEOUT_S) -> Access:
-    """Return how a role's model is reached.
+def access_to(
+    role: Role, model: str, timeout_s: float = TIMEOUT_S, *, keyless: bool = False
+) -> Access:
+    """Return how a role's model is reached; `keyless` where perhaps nothing is sent.
 
     Raises:
         UserError: Nothing says where, a key is lacking, or a variable cannot be read.
@@ -308,9 +308,11 @@ def access_to(role: Role, model: str, timeout_s: float = TIMEOUT_S) -> Access:
             f"HARNESS_{role}_CONCURRENCY is {concurrency:g}; give a whole number from 1 to "
             f"{MOST_CONCURRENCY}"
         )
-    parameters = chat_parameters_of(model, f"HARNESS_{role}")
-    kept_as = os.environ.get(f"HARNESS_{role}_KEPT_AS")
-    server = Endpoint(url, key_variable, timeout_s, kept_as)
+    timeout_s = _number(f"HARNESS_{role}_TIMEOUT") or timeout_s
+    server = Endpoint(url, key_variable, timeout_s, os.environ.get(f"HARNESS_{role}_KEPT_AS"))
+    if not keyless:
+        server.check_key()
+    parameters = chat_parameters_of(model)
     return Access(server, int(concurrency), price, budget, role, parameters)
 
 
@@ -318,14 +320,9 @@ def _place(role: Role, model: str) -> tuple[str, str]:
     """Return address and key variable."""
     if url := os.environ.get(f"HARNESS_{role}_URL"):
         return url, f"HARNESS_{role}_KEY"
-    for beginning, (url, key_variable) in SELLERS.items():
+    for beginning, place in SELLERS.items():
         if model.startswith(beginning):
-            if not os.environ.get(key_variable):
-                raise UserError(
-                    f"There is no key for {model}; set {key_variable}, or name another endpoint in "
-                    f"HARNESS_{role}_URL"
-                )
-            return url, key_variable
+            return place
     raise UserError(
         f"Nothing says where the model {model} is served; declare it in the profile's `serving`, "
         f"or name the address of an endpoint that has it in HARNESS_{role}_URL"

@@ -1,0 +1,433 @@
+"""Has a judge rate a model's answers to a benchmark: the price first, then answers and scores.
+
+Everything that costs money goes through a client whose replies are kept; so the same evaluation
+goes on where it was interrupted, and done again it costs nothing and writes the same. A
+checkpoint's own answers are kept likewise. Each benchmark has its own sampling, and a second turn
+is asked with the first and its answer before it. Where models are served the environment says
+(`harness.worlds.real.models`).
+
+Source: FastChat `gen_model_answer.py`; Arena-Hard-Auto `gen_answer.py`; the paper's appendix A.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.endpoint.budget import Ledger, Spending
+from harness.endpoint.client import Client, Estimate, estimate, work_through
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.prices import Price, Retirement, read_prices
+from harness.endpoint.request import ChatRequest, Message
+from harness.errors import HarnessError, UserError
+from harness.evaluation import scores
+from harness.evaluation.benchmark import Benchmark, Judge, RewardJudge, benchmark_class
+from harness.evaluation.files import Answer, Answers, Question, conversation, writing
+from harness.evaluation.options import EvaluateOptions
+from harness.extensions import REWARDS, benchmark_place
+from harness.project import evaluations_dir, work_dir
+from harness.registry.profile import REWARD_JUDGE
+from harness.runtime.locks import hold
+from harness.serving.engines import identity as engine_identity
+from harness.strict import Output
+from harness.words import counted
+from harness.worlds.real import rewards
+from harness.worlds.real.models import DIGITS, access_to, digest_of_folder, identity_of
+
+SEED = 0
+BATCH_SIZE = 16
+EXPECTED_ANSWER_TOKENS = 400
+"""Tokens of an answer on average, for an estimate before there are answers."""
+
+Say = Callable[[str], None]
+
+Progress = Callable[[str, int, int], None]
+"""Told what is done (`answers`, `judgments`), how many are there, and how many there will be."""
+
+
+def _ignore(*_: object) -> None:
+    """Ignore progress messages."""
+
+
+def judge_of(
+    name: str, asked_model: str | None = None, dtype: str = "float32", ledger: Ledger | None = None
+) -> Judge | RewardJudge:
+    """Return the judge of a name: a reward model, a plug-in's function, or a model at an endpoint.
+
+    A reward model is named by what identifies it (`reward:owner/name@<commit>`). A judge that asks
+    another model than its name says names that. With a ledger of its own it is not asked for a key.
+
+    Raises:
+        UserError: It is not on this machine, or nothing says where it is served.
+    """
+    if name.startswith(REWARD_JUDGE):
+        reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
+        return RewardJudge(reward, name)
+    access = access_to("JUDGE", asked_model or name, keyless=ledger is not None)
+    return Judge(access.client(ledger), name, access.concurrency)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model behind an endpoint, which answers so many questions at once."""
+
+    client: Client
+    model: str
+    concurrency: int = 8
+
+    def requests(self, benchmark: Benchmark) -> list[ChatRequest]:
+        """Return what it will be asked, with stand-ins for its own answers."""
+        said = [_STAND_IN]
+        return [
+            self._request(benchmark, question, said * turn)
+            for question in benchmark.questions
+            for turn in range(len(question.turns))
+        ]
+
+    def answer(self, benchmark: Benchmark, progress: Progress) -> Answers:
+        """Answer all questions."""
+        questions = benchmark.questions
+        outcomes = work_through(
+            questions,
+            partial(self._answer, benchmark),
+            self.client,
+            self.concurrency,
+            partial(progress, "answers"),
+        )
+        refused = [o.failure for o in outcomes if o.result is None]
+        if refused:
+            raise HarnessError(
+                f"{len(refused)} of {len(questions)} questions were refused (first: {refused[0]}); "
+                "give the model a longer context, or its answers with --answers"
+            )
+        answers = {q.prompt_id: o.result for q, o in zip(questions, outcomes, strict=True)}
+        return Answers(self.model, {p: a for p, a in answers.items() if a is not None})
+
+    def _answer(self, benchmark: Benchmark, question: Question) -> Answer:
+        """Answer all turns of a question, one after the other."""
+        said: list[str] = []
+        for _ in question.turns:
+            said.append(self.client.ask(self._request(benchmark, question, said)).text)
+        return Answer(tuple(said))
+
+    def _request(
+        self, benchmark: Benchmark, question: Question, said: Sequence[str]
+    ) -> ChatRequest:
+        """Return the request for the next turn, after the answers to the turns before it."""
+        return ChatRequest(
+            label=f"question {question.prompt_id}, turn {len(said) + 1}",
+            model=self.model,
+            messages=tuple(Message(**m) for m in conversation(question, said)),
+            settings=benchmark.sampling(question),
+        )
+
+
+_STAND_IN = "word" * EXPECTED_ANSWER_TOKENS
+"""What stands for an answer in an estimate."""
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A checkpoint on this machine, with its tokenizer."""
+
+    folder: Path
+
+    @property
+    def model(self) -> str:
+        """Its name in scores."""
+        return self.folder.resolve().name
+
+    def answer(self, benchmark: Benchmark, progress: Progress) -> Answers:
+        """Answer all questions, those with the same settings together; answers are kept."""
+        from harness.inference.solver import Solver, opening
+        from harness.models.loading import fastest_device, weight_files
+
+        weight_files(self.folder)
+        dtype = "float32" if fastest_device() == "cpu" else "bfloat16"
+        own = f"{self.model}-{digest_of_folder(self.folder)[:DIGITS]}-{dtype}"
+        keep = work_dir() / "answers" / benchmark_place(benchmark.name) / own
+        with writing(keep):
+            keep.mkdir(parents=True, exist_ok=True)
+        engine = engine_identity("transformers")
+        opened = opening(
+            engine, self.folder, dtype=dtype, batch_size=BATCH_SIZE, log=keep / "engine.log"
+        )
+        said: dict[str, list[str]] = {question.prompt_id: [] for question in benchmark.questions}
+        total, done = sum(len(question.turns) for question in benchmark.questions), 0
+        with Solver(self.folder, opened, keep) as solver:
+            for turn in range(max(len(question.turns) for question in benchmark.questions)):
+                for number, (settings, questions) in enumerate(_by_settings(benchmark, turn)):
+                    found = solver.answer(
+                        [conversation(q, said[q.prompt_id]) for q in questions],
+                        n=1,
+                        seed=SEED + turn,
+                        temperature=float(settings["temperature"]),
+                        top_p=float(settings.get("top_p", 1.0)),
+                        max_new_tokens=int(settings["max_tokens"]),
+                        part=f"turn-{turn + 1}-{number + 1}",
+                    )
+                    for question, several in zip(questions, found, strict=True):
+                        # A question that is too long has no answer, and that is what is judged.
+                        said[question.prompt_id].append(several[0].text if several else "")
+                    done += len(questions)
+                    progress("answers", done, total)
+        return Answers(self.model, {p: Answer(tuple(turns)) for p, turns in said.items()})
+
+
+Source = Answers | ServedModel | LocalModel
+"""What gives a model's answers: a file that has them, or the model."""
+
+
+def _by_settings(benchmark: Benchmark, turn: int) -> list[tuple[dict[str, Any], list[Question]]]:
+    """Return the questions that have a turn, by the settings they are sampled with."""
+    groups: dict[str, tuple[dict[str, Any], list[Question]]] = {}
+    for question in benchmark.questions:
+        if turn < len(question.turns):
+            settings = benchmark.sampling(question)
+            key = json.dumps(settings, sort_keys=True)
+            groups.setdefault(key, (settings, []))[1].append(question)
+    return list(groups.values())
+
+
+Summaries = list[scores.Summary]
+"""What `harness evaluate` prints: one model's scores under one judge, or several."""
+
+
+class EvaluationPlan(Output):
+    """What a benchmark would ask."""
+
+    benchmark: str
+    prices: str
+    """When and from where prices are."""
+    retirements: tuple[Retirement, ...]
+    """Which of the models are retired by their sellers."""
+    requests: tuple[Estimate, ...]
+    """What is asked of each model, and its price."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is to be evaluated: a benchmark, who answers it and who judges the answers."""
+
+    benchmark: Benchmark
+    source: Source
+    judge: Judge | RewardJudge
+
+    @classmethod
+    def of(cls, name: str, options: EvaluateOptions) -> Evaluation:
+        """Return what options name; models behind endpoints share one budget.
+
+        Raises:
+            UserError: A file is absent, or nothing says where a model is served.
+        """
+        benchmark = benchmark_class(name).load(options.data_folder(name))
+        ledger = Ledger(options.budget_usd)
+        judge = options.judge or benchmark.own_judge
+        if judge.startswith(REWARD_JUDGE):
+            named = judge.removeprefix(REWARD_JUDGE)
+            own = rewards.identity_of(named) if named in REWARDS else identity_of(named)
+            judge = f"{REWARD_JUDGE}{own}"
+        found = judge_of(judge, benchmark.asked_model(judge), ledger=ledger)
+        if options.budget_usd is not None and None in [client.price for client in found.clients]:
+            raise UserError(
+                f"--budget-usd needs the price of {judge}, which is not known; give it in "
+                "HARNESS_JUDGE_PRICE"
+            )
+        if options.against is not None:
+            benchmark.compare_with(benchmark.read_answers(options.against, None))
+        return cls(benchmark, _source(options, benchmark, ledger), found)
+
+    @property
+    def clients(self) -> list[Client]:
+        """Those who ask."""
+        own = [self.source.client] if isinstance(self.source, ServedModel) else []
+        return [*self.judge.clients, *own]
+
+    @property
+    def retirements(self) -> tuple[Retirement, ...]:
+        """Which of the models that are asked are retired by their sellers."""
+        known = read_prices().retirements
+        asked = (self.benchmark.asked_model(self.judge.model), self.source.model)
+        return tuple(known[model] for model in asked if model in known)
+
+    def estimates(self) -> list[Estimate]:
+        """Return what will be asked and what that costs; nothing is sent."""
+        source, judge, found = self.source, self.judge, list[Estimate]()
+        if isinstance(source, ServedModel):
+            asked = source.requests(self.benchmark)
+            found.append(
+                estimate("answers", source.model, asked, source.client, EXPECTED_ANSWER_TOKENS)
+            )
+        shown = source
+        if not isinstance(shown, Answers):
+            of_each = {
+                q.prompt_id: Answer((_STAND_IN,) * len(q.turns)) for q in self.benchmark.questions
+            }
+            shown = Answers(shown.model, of_each)
+        if isinstance(judge, Judge):
+            items = [item.request for item in self.benchmark.requests(shown, judge)]
+            tokens = self.benchmark.reply_tokens
+            found.append(estimate("judgments", judge.model, items, judge.client, tokens))
+        return found
+
+    def run(self, output: Path, progress: Progress = _ignore) -> scores.Evaluation:
+        """Answer where needed, judge, score, and keep all of it in the evaluation's folder."""
+        answers, benchmark = self.source, self.benchmark
+        if not isinstance(answers, Answers):
+            answers = answers.answer(benchmark, progress)
+        found = benchmark.judge(answers, self.judge, partial(progress, "judgments"))
+        folder = self.folder(output)
+        written = benchmark.answer_records(answers)
+        scores.write_lines(folder / scores.ANSWERS, written)
+        scores.write_lines(folder / scores.JUDGMENTS, found.records)
+        replies = [
+            {
+                "endpoint": client.endpoint.address,
+                "cache": str(client.cache.root),
+                "addresses": list(client.receipt.addresses),
+            }
+            for client in self.clients
+        ]
+        scores.write_json(folder / scores.REPLIES, replies)
+        sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
+        data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
+        scores.keep(folder, found.evaluation, data, scores.cost_of(self.clients))
+        return found.evaluation
+
+    def folder(self, root: Path) -> Path:
+        """Return the folder of the evaluation below that of all."""
+        filed = self.benchmark.filed_judge(self.judge.model)
+        return scores.folder_of(root, self.benchmark.name, self.source.model, filed)
+
+
+def _source(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> Source:
+    """Return what gives the answers that options name."""
+    if options.answers is not None:
+        return benchmark.read_answers(options.answers, options.model)
+    model = str(options.model)
+    if Path(model).is_dir():
+        return LocalModel(Path(model))
+    access = access_to("SOLVER", model, keyless=True)
+    # What a server of one's own charges nobody knows; it counts as nothing.
+    access = replace(access, price=access.price or Price(0.0, 0.0))
+    return ServedModel(access.client(ledger), model, access.concurrency)
+
+
+def plan(name: str, options: EvaluateOptions) -> EvaluationPlan:
+    """Return what an evaluation would ask, and its price; nothing is sent."""
+    options.check()
+    asked = Evaluation.of(name, options)
+    return EvaluationPlan(
+        benchmark=asked.benchmark.name,
+        prices=read_prices().origin,
+        retirements=asked.retirements,
+        requests=tuple(asked.estimates()),
+    )
+
+
+def evaluate(
+    name: str, options: EvaluateOptions, say: Say = _ignore, progress: Progress = _ignore
+) -> scores.Evaluated:
+    """Run a benchmark with a judge, or score a published file of judgments, sending nothing.
+
+    Raises:
+        UserError: There is no such benchmark, or an option is wrong or missing.
+        HarnessError: An endpoint failed, or the budget is used up.
+    """
+    options.check()
+    kind, file = benchmark_class(name), options.judgments
+    if file is not None:
+        found = kind.score_file(file, options.data)
+        # Some published files do not say who judged.
+        named = [e if e.judge else replace(e, judge=options.judge) for e in found]
+        return scores.Evaluated(named, file)
+    asked = Evaluation.of(name, options)
+    for retirement in asked.retirements:
+        say(f"warning: {retirement.sentence}")
+    # What is kept is first looked at when nobody else asks for the same any more.
+    with _alone(asked, say):
+        planned = asked.estimates()
+        for line in planned:
+            say(plan_line(line))
+        say(read_prices().origin)
+        _check_open(asked, planned)
+        try:
+            root = evaluations_dir()
+            return scores.Evaluated([asked.run(root, progress)], asked.folder(root))
+        finally:
+            for client in asked.clients[:1]:  # they share a ledger
+                say(spending_line(client.ledger.spending))
+
+
+@contextmanager
+def _alone(asked: Evaluation, say: Say) -> Iterator[None]:
+    """Evaluate while no other command of this machine evaluates the same.
+
+    Two commands at once would pay for everything twice. The second one says so and waits for the
+    first to end, however that ends, and then finds its replies.
+    """
+    path = Path(f"{asked.folder(work_dir() / 'locks')}.lock")
+    with ExitStack() as stack:
+        with writing(path):
+            if not stack.enter_context(hold(path, wait=False)):
+                say(
+                    f"another command evaluates {asked.source.model} on {asked.benchmark.name} "
+                    f"with {asked.judge.model}: waiting for it to end, so that nothing is paid "
+                    "twice"
+                )
+                stack.enter_context(hold(path))
+        yield
+
+
+def _check_open(asked: Evaluation, planned: Sequence[Estimate]) -> None:
+    """Refuse to ask a retired judge at its seller's, or without a key, before anything is paid."""
+    if all(line.requests == line.from_cache for line in planned):
+        return
+    model = asked.benchmark.asked_model(asked.judge.model)
+    gone = next((one for one in asked.retirements if one.model == model), None)
+    for client in asked.judge.clients:
+        at_sellers = isinstance(client.endpoint, Endpoint) and client.endpoint.is_sellers
+        if gone is not None and at_sellers:
+            raise UserError(
+                f"{model} was retired on {gone.retired} and answers nobody at its seller's; name "
+                f"another with `--judge {gone.successor or 'MODEL'}`, whose scores stand in "
+                "columns of their own, or in HARNESS_JUDGE_URL an endpoint that still serves it"
+            )
+    for client in asked.clients:
+        client.endpoint.check_key()
+
+
+def plan_line(line: Estimate) -> str:
+    """Return in a line what is to be asked of one model, and its price."""
+    new = line.requests - line.from_cache
+    return (
+        f"{new} of {line.requests} {line.what} to ask {line.model} for, about "
+        f"{dollars(line.usd)} (at most {dollars(line.usd_at_most)})"
+    )
+
+
+def spending_line(spending: Spending) -> str:
+    """Return in a line what was asked and paid."""
+    text = (
+        f"{counted(spending.requests, 'request')} answered, {spending.from_cache} from the cache, "
+        f"{spending.prompt_tokens} + {spending.completion_tokens} tokens, {dollars(spending.usd)}"
+    )
+    if spending.usd_unconfirmed:
+        text += f", and at most {dollars(spending.usd_unconfirmed)} for replies that never came"
+    if spending.overstated:
+        text += (
+            f"; of these the endpoint claimed more tokens than a request allows for "
+            f"{spending.overstated}, which are counted at what it allows"
+        )
+    return text
+
+
+def dollars(usd: float | None) -> str:
+    """Return dollars as text, with cents or finer."""
+    return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
