@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from harness.errors import UserError
-from harness.project import PACKAGE
 from harness.registry import declared
-from harness.registry.claims import FigureClaims, figure_claims
+from harness.registry.claims import figure_claims
 from harness.registry.declared import deviations
 from harness.registry.documents import Problem, RegistryError, display_path, read_document
 from harness.registry.figures import (
     AnyFigure,
     Figure,
-    figure_schema,
     figure_unsupported,
     load_figures,
 )
-from harness.registry.paper import Paper, the_paper
+from harness.registry.paper import the_paper
 from harness.registry.profile import Profile, table_unsupported
-from harness.registry.recipe import Recipe
 from harness.registry.schema import PaperSource, Row, RowKind, Table
 from harness.strict import Output, Strict
 
@@ -292,52 +288,3 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
 
 def _runs(tables: Iterable[Table]) -> set[str]:
     return {run for table in tables for row in table.rows for run in table.recipes(row)}
-
-
-FOLDER = PACKAGE / "registry" / "schemas"
-
-
-def table_schema() -> dict[str, Any]:
-    schema = Table.model_json_schema()
-    recipe = Recipe.model_json_schema()
-    definitions = schema["$defs"]
-    definitions |= recipe.pop("$defs")
-    definitions["Recipe"] = recipe
-    source = schema["properties"]["source"]
-    source["anyOf"] = [{"const": "ours"} if s == {"type": "null"} else s for s in source["anyOf"]]
-    # Every layer holds some settings of a recipe; none of them is required on its own.
-    for holder in (schema, definitions["Row"], definitions["Column"]):
-        described = holder["properties"]["recipe"].get("description", "")
-        holder["properties"]["recipe"] = {"$ref": "#/$defs/Recipe", "description": described}
-    return _titled(schema, "A table of the paper")
-
-
-def schemas() -> dict[str, str]:
-    made = {
-        "table.json": table_schema(),
-        "figure.json": _titled(figure_schema(), "A figure of the paper"),
-        "claims.json": _titled(
-            FigureClaims.model_json_schema(), "Claims of figures and of the text"
-        ),
-        "deviations.json": _titled(
-            declared.Deviations.model_json_schema(), "Deviations and ambiguities"
-        ),
-        "paper.json": _titled(Paper.model_json_schema(), "The paper"),
-        "profile.json": _titled(Profile.model_json_schema(), "A profile"),
-    }
-    return {name: json.dumps(schema, indent=2) + "\n" for name, schema in made.items()}
-
-
-def _titled(schema: dict[str, Any], title: str) -> dict[str, Any]:
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return head | schema | {"title": title}
-
-
-def write() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in schemas().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write()

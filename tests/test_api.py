@@ -189,7 +189,7 @@ def test_a_profile_and_a_table_of_ones_own(folder: Path) -> None:
     assert ours.summary.profile == "mine"
     assert f"--profile {mine}" in ours.again
     changed = folder / "micro.yaml"
-    changed.write_text(shipped.replace("\nx: ", "\nx: 1", 1), encoding="utf-8")
+    changed.write_text(shipped.replace("\nx: {value: ", "\nx: {value: 1", 1), encoding="utf-8")
     with pytest.raises(harness.UserError, match="give yours a name of its own"):
         harness.load("table4", str(changed))
     copy = folder / "own.yaml"

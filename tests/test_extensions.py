@@ -216,7 +216,7 @@ def test_a_loss_of_ones_own_has_hyperparameters_and_trains(tmp_path: Path) -> No
     text = shipped.replace("name: micro\n", "name: wider\n", 1).replace(
         "  sppo:\n", block.replace("dpo", "ipo", 1) + "  sppo:\n", 1
     )
-    text = text.replace("algorithms: [dpo", "algorithms: [ipo, dpo", 1)
+    text = text.replace("algorithms: {value: [dpo", "algorithms: {value: [ipo, dpo", 1)
     profile = tmp_path / "wider.yaml"
     profile.write_text(text, encoding="utf-8")
     own = table(tmp_path, "ipo_table", "algorithm: ipo")
@@ -465,7 +465,9 @@ def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
     shipped = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
     profile = tmp_path / "tiny.yaml"
     profile.write_text(
-        shipped.replace("name: micro\n", "name: tiny\n", 1).replace("x: 400 ", "x: 16 ", 1),
+        shipped.replace("name: micro\n", "name: tiny\n", 1).replace(
+            "x: {value: 400,", "x: {value: 16,", 1
+        ),
         encoding="utf-8",
     )
     own = table(tmp_path, "other_table", "creator: {method: other_item, fraction: 0.5}")

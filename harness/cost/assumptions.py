@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.registry.documents import nearest, read_declared, read_document
-from harness.registry.profile import Profile, sources
+from harness.registry.documents import Sourced, nearest, read_declared, read_document, sources
+from harness.registry.profile import Profile
 from harness.strict import Strict
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
@@ -89,7 +89,7 @@ class Uncertainty(Strict):
     money: float
 
 
-class Assumptions(Strict):
+class Assumptions(Sourced):
     """Everything that is assumed of every plan."""
 
     tokens: Tokens
@@ -110,7 +110,7 @@ def assumptions() -> Assumptions:
 @cache
 def listed() -> Mapping[str, tuple[Any, str]]:
     """Return each assumption by its dotted name: its value, and the source beside it."""
-    return sources(read_document(ASSUMPTIONS))
+    return {n: (value, source) for n, value, source in sources(read_document(ASSUMPTIONS).data)}
 
 
 class Gpu(Strict):

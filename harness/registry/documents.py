@@ -1,9 +1,11 @@
-"""A YAML file under limits, with the line of every key, and problems that say where they are.
+"""A YAML file as plain data, and problems that say where in it they are.
 
-Whatever is wrong with a text, its size included, is one `YamlFault`. A declaration then becomes
-plain data with the line of each key, and a pydantic model checks it: each complaint is one
-`Problem` with file, line and, for an unknown name, the nearest known one. Problems are collected
-over all files and raised together, as a `RegistryError`.
+Whatever is wrong with a text, its size included, is one `YamlFault`. Plain data are null, truth
+values, numbers, texts, lists and mappings with text as keys. A pydantic model checks a declaration:
+each complaint is one `Problem` with file, line and, for an unknown name, the nearest known one.
+Problems are collected over all files and raised together, as a `RegistryError`.
+
+`{value: 0.05, source: paper table 4}` in place of a value says where it comes from.
 """
 
 from __future__ import annotations
@@ -11,37 +13,76 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 
 from harness.errors import UserError
 from harness.foreign import in_a_line, read_plain
 from harness.project import project_root
-from harness.strict import models_in
-from harness.words import counted
+from harness.strict import Strict, models_in
 
 Loc = tuple[str | int, ...]
 
 MOST_BYTES = 2**20
 """Bytes of a text; the longest declaration has a sixtieth of them."""
 
-MOST_VALUES = 100_000
-"""Values of a text: a few bytes can stand for any number, by aliases of aliases."""
-
 DEEPEST = 40
-"""Collections inside one another."""
+"""Collections inside one another; libyaml uses up its own stack with thousands."""
+
+MOST_ALIASES = 100
 
 LONGEST_SCALAR = 100
-"""Characters of a number, a date or a truth value."""
-
-# libyaml's loader is several times faster; both accept the same safe subset.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Characters of a number."""
 
 _CORE = "tag:yaml.org,2002:"
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads plain data; every other tag is unknown, and a key stands once."""
+
+    yaml_constructors: dict[Any, Any] = {}  # noqa: RUF012 (PyYAML's own way)
+
+    def mapping(self, node: Any) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _fault(key, "has a list or a mapping as a key; a key is a name")
+            # Keys are names, whatever YAML would make of them (`on`, `1.0`, `null`).
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in data:
+                first = f"first on line {lines[name]}; keep one"
+                raise _fault(key, f"`{name[:60]}` is given twice, {first}")
+            data[name], lines[name] = self.construct_object(value, deep=True), line
+        return data
+
+    def number(self, node: Any) -> Any:
+        kind = node.tag.removeprefix(_CORE)
+        if len(node.value) > LONGEST_SCALAR:
+            raise _fault(node, f"has a number longer than {LONGEST_SCALAR} characters")
+        try:
+            return getattr(self, f"construct_yaml_{kind}")(node)
+        except (ValueError, LookupError):
+            raise _fault(node, f"cannot read `{node.value}` as `{kind}`") from None
+
+    def unknown(self, node: Any) -> Any:
+        name = node.tag.removeprefix(_CORE)[:60]
+        raise _fault(node, f"has the tag `{name}`; quote the value if it is text")
+
+
+_Loader.yaml_constructors = {
+    f"{_CORE}map": _Loader.mapping,
+    f"{_CORE}seq": lambda loader, node: loader.construct_sequence(node, deep=True),
+    f"{_CORE}str": lambda loader, node: loader.construct_scalar(node),
+    f"{_CORE}null": lambda loader, node: None,
+    **{f"{_CORE}{kind}": _Loader.number for kind in ("bool", "int", "float")},
+    None: _Loader.unknown,
+}
 
 
 class YamlFault(Exception):
@@ -53,19 +94,8 @@ class YamlFault(Exception):
         super().__init__(f"line {line} {self.message}")
 
 
-@dataclass
-class Marked:
-    """The data of a text with the line of each place in it.
-
-    Attributes:
-        data: Plain data; the keys of its mappings are text.
-        lines: The line of each key and list item.
-        repeated: The line of each key that its mapping has already, with what is to be said.
-    """
-
-    data: Any = None
-    lines: dict[Loc, int] = field(default_factory=dict)
-    repeated: list[tuple[int, str]] = field(default_factory=list)
+def _fault(at: Any, message: str) -> YamlFault:
+    return YamlFault(at.start_mark.line + 1, message)
 
 
 def read_yaml(path: Path) -> Any:
@@ -76,13 +106,6 @@ def read_yaml(path: Path) -> Any:
         raise UserError(
             f"{path}:{fault.line}: {fault.message}; mend it or name another file"
         ) from fault
-
-
-def parse_yaml(text: str) -> Any:
-    marked = load(text)
-    if marked.repeated:
-        raise YamlFault(*marked.repeated[0])
-    return marked.data
 
 
 def read_text(path: Path) -> str:
@@ -100,106 +123,42 @@ def read_text(path: Path) -> str:
         raise YamlFault(line, f"is not UTF-8 text: {error.reason}") from error
 
 
-def load(text: str) -> Marked:
-    if len(text) > MOST_BYTES:
-        raise YamlFault(1, f"is longer than {MOST_BYTES} characters")
-    strange = yaml.reader.Reader.NON_PRINTABLE.search(text)
-    if strange is not None:
-        line = text.count("\n", 0, strange.start()) + 1
-        raise YamlFault(line, f"is not valid YAML: it has the character U+{ord(strange[0]):04X}")
+def parse_yaml(text: str) -> Any:
+    """Return the plain data of a text.
+
+    Raises:
+        YamlFault: It is no YAML, or says what is no plain data.
+    """
     try:
         _check(text)
-        return _Walker().walk(text)
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise YamlFault(line, f"is not valid YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise YamlFault(1, f"is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _check(text: str) -> None:
-    """Refuse what is nested too deep for libyaml, whose own stack it would use up."""
-    depth = 0
+    """Refuse nesting that libyaml dies of, and aliases by which few bytes stand for any number."""
+    depth = within = aliases = 0
     for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            within = within or depth * bool(event.anchor)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            within = 0 if within == depth else within
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            aliases += 1
+            if within or aliases > MOST_ALIASES:
+                raise _fault(event, f"has the alias `*{event.anchor}` in an anchor, or too many")
         if depth > DEEPEST:
-            assert event.start_mark is not None  # the parser marks every event
-            raise _too_deep(event.start_mark.line)
-
-
-def _too_deep(line: int) -> YamlFault:
-    return YamlFault(line + 1, f"is nested deeper than {DEEPEST} levels")
-
-
-class _Walker:
-    """Turns composed YAML nodes into data while noting lines and repeated keys."""
-
-    def __init__(self) -> None:
-        self._marked = Marked()
-        self._left = MOST_VALUES
-
-    def walk(self, text: str) -> Marked:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            self._marked.data = None if node is None else self._value(loader, node, ())
-        finally:
-            loader.dispose()
-        return self._marked
-
-    def _value(self, loader: Any, node: Any, loc: Loc) -> Any:
-        self._marked.lines.setdefault(loc, node.start_mark.line + 1)
-        # An alias is the node that it stands for, which may hold the alias itself.
-        self._left -= 1
-        if self._left < 0:
-            message = f"holds more than {MOST_VALUES} values, aliases counted in full"
-            raise YamlFault(node.start_mark.line + 1, message)
-        if len(loc) > DEEPEST:
-            raise _too_deep(node.start_mark.line)
-        if isinstance(node, yaml.ScalarNode):
-            return node.value if node.tag == f"{_CORE}str" else _scalar(loader, node)
-        plain = "map" if isinstance(node, yaml.MappingNode) else "seq"
-        if node.tag != f"{_CORE}{plain}":
-            raise YamlFault(node.start_mark.line + 1, f"has the tag {_tag(node)}; leave it out")
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(loader, node, loc)
-        return [self._value(loader, item, (*loc, i)) for i, item in enumerate(node.value)]
-
-    def _mapping(self, loader: Any, node: Any, loc: Loc) -> dict[str, Any]:
-        data: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise YamlFault(line, "has a list or a mapping as a key; a key is a name")
-            # Keys are names, whatever YAML would make of them (`on`, `1.0`, `null`).
-            key = str(key_node.value)
-            if key in data:
-                first = self._marked.lines[(*loc, key)]
-                message = f"`{key[:60]}` is given twice, first on line {first}; keep one"
-                self._marked.repeated.append((line, message))
-                continue
-            self._marked.lines[(*loc, key)] = line
-            data[key] = self._value(loader, value_node, (*loc, key))
-        return data
-
-
-def _scalar(loader: Any, node: Any) -> Any:
-    """Return a single value; what its text cannot be as what it says to be is a fault."""
-    line = node.start_mark.line + 1
-    if len(node.value) > LONGEST_SCALAR:
-        what = f"longer than {LONGEST_SCALAR} characters; quote it if it is text"
-        raise YamlFault(line, f"has a {_tag(node)} {what}")
-    try:
-        return loader.construct_object(node)
-    except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
-        raise YamlFault(
-            line, f"cannot read `{node.value}` as {_tag(node)}; quote it if it is text"
-        ) from None
-
-
-def _tag(node: Any) -> str:
-    return f"`{node.tag.replace(_CORE, '!!')[:60]}`"
+            raise _fault(event, f"is nested deeper than {DEEPEST} levels")
 
 
 def as_yaml(data: Any) -> str:
@@ -241,18 +200,23 @@ class RegistryError(UserError):
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file as plain data, with the line of each key and list item."""
+    """A YAML file: its plain data, or what keeps it from being any."""
 
     path: Path
+    text: str
     data: Any
-    lines: Mapping[Loc, int]
-    comments: Mapping[int, str]
     problems: tuple[Problem, ...]
 
     @property
     def name(self) -> str:
-        """Return the file's path, relative to the project folder where it lies inside."""
+        """The file's path, relative to the project folder where it lies inside."""
         return display_path(self.path)
+
+    @cached_property
+    def lines(self) -> Mapping[Loc, int]:
+        """The line of each key and list item."""
+        root = None if self.problems else yaml.compose(self.text, Loader=_Loader)
+        return dict(_lines(root, ()))
 
     def line(self, loc: Loc) -> int:
         """Return the line of a place in the data, or of the nearest enclosing one."""
@@ -271,6 +235,19 @@ class Document:
         """Yield that there is nothing of a name that stands at a place, unless there is."""
         if name not in known:
             yield self.wrong(loc, f"there is no {what} `{name}`{nearest(name, known)}")
+
+
+def _lines(node: Any, loc: Loc) -> Iterator[tuple[Loc, int]]:
+    pairs: Any = ()
+    if isinstance(node, yaml.SequenceNode):
+        pairs = ((i, item, item) for i, item in enumerate(node.value))
+    elif isinstance(node, yaml.MappingNode):
+        pairs = [(str(key.value), key, value) for key, value in node.value]
+        if {name for name, *_ in pairs} == _SOURCED:
+            yield from _lines(next(value for name, _, value in pairs if name == "value"), loc)
+    for name, key, value in pairs:
+        yield (*loc, name), key.start_mark.line + 1
+        yield from _lines(value, (*loc, name))
 
 
 def display_path(path: Path) -> str:
@@ -302,20 +279,48 @@ def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file; whatever is wrong with it becomes the document's problems."""
-    name = display_path(path)
+    """Read a YAML file; whatever is wrong with it becomes the document's problem."""
+    text = ""
     try:
         text = read_text(path)
-        marked = load(text)
+        return Document(path, text, parse_yaml(text), ())
     except YamlFault as fault:
-        return Document(path, None, {}, {}, (Problem(name, fault.line, fault.message),))
-    comments = {
-        number: line.split(" # ", 1)[1].strip()
-        for number, line in enumerate(text.splitlines(), start=1)
-        if " # " in line
-    }
-    problems = tuple(Problem(name, line, message) for line, message in marked.repeated)
-    return Document(path, marked.data, marked.lines, comments, problems)
+        problem = Problem(display_path(path), fault.line, fault.message)
+        return Document(path, text, None, (problem,))
+
+
+_SOURCED = {"value", "source"}
+
+
+class Sourced(Strict):
+    """A declaration whose values may have sources beside them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_sources(cls, data: Any) -> Any:
+        return _values(data)
+
+
+def _values(data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        return data
+    if data.keys() == _SOURCED:
+        return data["value"]
+    return {key: _values(value) for key, value in data.items()}
+
+
+def sources(data: Any, at: str = "", source: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield each value of a `Sourced` declaration: its dotted name, itself, and its source.
+
+    The source of a mapping is that of all its values; it is empty where none is given.
+    """
+    if isinstance(data, Mapping) and data.keys() == _SOURCED:
+        yield from sources(data["value"], at, str(data["source"]))
+    elif isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from sources(value, f"{at}.{key}" if at else key, source)
+    else:
+        yield at, data, source
 
 
 def checked(
@@ -406,17 +411,6 @@ def explain(
     return problems
 
 
-_FORMS: Final[Mapping[tuple[str, ...], str]] = {
-    ("dict_type", "mapping_type", "model_type", "model_attributes_type"): "keys with values",
-    ("tuple_type", "list_type", "set_type", "frozen_set_type"): "a list, as `[a, b]`",
-    ("int_type", "int_parsing", "int_from_float"): "a whole number",
-    ("float_type", "float_parsing"): "a number",
-    ("bool_type", "bool_parsing"): "`true` or `false`",
-    ("string_type",): "a text",
-}
-"""How a value of a kind is written in YAML, by what pydantic calls its absence."""
-
-
 def _message(item: Mapping[str, Any], model: type[BaseModel], loc: Loc) -> str:
     kind, value = item["type"], item["input"]
     if kind == "extra_forbidden":
@@ -428,15 +422,8 @@ def _message(item: Mapping[str, Any], model: type[BaseModel], loc: Loc) -> str:
         return f"`{_short(value)}` is not known{nearest(str(value), choices)}"
     if kind == "value_error":
         return str(item["ctx"]["error"])
-    if kind in ("too_short", "too_long"):
-        word = "at least" if kind == "too_short" else "at most"
-        bound = item["ctx"]["min_length" if kind == "too_short" else "max_length"]
-        return f"give {word} {counted(bound, 'item')}, not {item['ctx']['actual_length']}"
-    # What pydantic says of a kind of value is about Python: tuples, dictionaries and instances.
-    wanted = next((form for kinds, form in _FORMS.items() if kind in kinds), None)
-    message = item["msg"][:1].lower() + item["msg"][1:] if wanted is None else f"give {wanted}"
     shown = f", not `{_short(value)}`" if isinstance(value, str | int | float | bool | None) else ""
-    return f"{message}{shown}"
+    return f"{item['msg'][:1].lower()}{item['msg'][1:]}{shown}"
 
 
 def _dotted(loc: Loc) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import Field, model_validator
 
 from harness.project import figures_dir
 from harness.registry import documents
@@ -247,12 +247,6 @@ MODELS: Mapping[str, type[Figure]] = {
 """The model of each kind of figure."""
 
 
-def figure_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a figure's file."""
-    adapter: TypeAdapter[AnyFigure] = TypeAdapter(Annotated[AnyFigure, Field(discriminator="kind")])
-    return adapter.json_schema()
-
-
 def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
     return documents.find("figure", figures, name)
 
@@ -306,43 +300,29 @@ def reference_problems(
     declared = {f"{table.id}/{row.id}": (table, row) for table in tables.values()
                 for row in table.rows}  # fmt: skip
     for ref in figure.rows:
-        place = _written(document, ref)
+        line = document.text.partition(ref)[0].count("\n") + 1
         if ref not in declared:
             known = [name for name in declared if name.split("/")[0] == ref.split("/")[0]]
-            message = f"there is no row `{ref}`{documents.nearest(ref, known or declared)}"
-            yield document.problem(place, message)
-            continue
-        table, row = declared[ref]
-        columns = [column.id for column in table.columns]
-        for column in figure.columns_of(ref):
-            if column not in columns:
-                message = (
-                    f"`{table.id}` has no column `{column}`{documents.nearest(column, columns)}"
-                )
-                yield document.problem(place, message)
-        if isinstance(figure, GainsFigure) and row.baseline is None:
-            yield document.problem(place, f"`{ref}` is a baseline row and has no gain")
-        if not figure.columns_of(ref) and row.run is None:
-            yield document.problem(place, f"`{ref}` has another run in each column; name one with "
-                                          "a single run")  # fmt: skip
-        elif isinstance(figure, RewardsFigure | SharesFigure):
-            chain = table.recipe_of(row, table.columns[0]).chain
-            least = figure.iteration if isinstance(figure, RewardsFigure) else 1
-            if len(chain) < least:
-                message = f"`{ref}` has {len(chain)} offline iterations and {least} are needed"
-                yield document.problem(place, message)
+            wrong = [f"there is no row `{ref}`{documents.nearest(ref, known or declared)}"]
+        else:
+            wrong = list(_reference_faults(figure, ref, *declared[ref]))
+        yield from (documents.Problem(document.name, line, message) for message in wrong)
 
 
-def _written(document: documents.Document, ref: str) -> documents.Loc:
-    """Return where a document writes a reference first."""
-
-    def at(loc: documents.Loc) -> Any:
-        found = document.data
-        for part in loc:
-            found = found[part]
-        return found
-
-    return next((loc for loc in document.lines if at(loc) == ref), ())
+def _reference_faults(figure: Figure, ref: str, table: Table, row: Row) -> Iterator[str]:
+    columns = [column.id for column in table.columns]
+    for column in figure.columns_of(ref):
+        if column not in columns:
+            yield f"`{table.id}` has no column `{column}`{documents.nearest(column, columns)}"
+    if isinstance(figure, GainsFigure) and row.baseline is None:
+        yield f"`{ref}` is a baseline row and has no gain"
+    if not figure.columns_of(ref) and row.run is None:
+        yield f"`{ref}` has another run in each column; name one with a single run"
+    elif isinstance(figure, RewardsFigure | SharesFigure):
+        chain = table.recipe_of(row, table.columns[0]).chain
+        least = figure.iteration if isinstance(figure, RewardsFigure) else 1
+        if len(chain) < least:
+            yield f"`{ref}` has {len(chain)} offline iterations and {least} are needed"
 
 
 def figure_unsupported(

@@ -2,15 +2,15 @@
 
 A recipe speaks in multiples of x and in roles; the profile says how many prompts x is, which
 model each role is, and with which hyperparameters everything is trained, sampled and judged.
-Each hyperparameter's source stands beside it as a comment in the profile's YAML, where
-`sources` reads it, so that a report can list what is the paper's and what is an assumption.
+Each hyperparameter's source stands beside it in the profile's YAML (`{value: …, source: …}`), so
+that a report can list what is the paper's and what is an assumption.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -24,7 +24,6 @@ from harness.registry.recipe import (
     Recipe,
     RewardRole,
     TrainMode,
-    leaves,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.registry.serving import Role, Served, Serving
@@ -182,7 +181,7 @@ class PricedFor(Strict):
     """How many of them a stage holds."""
 
 
-class Profile(Strict):
+class Profile(documents.Sourced):
     """The scale a recipe runs at."""
 
     name: Id
@@ -502,14 +501,3 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
 
 def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
     return documents.find("profile", profiles, name)
-
-
-def sources(document: documents.Document) -> dict[str, tuple[Any, str]]:
-    """Return each setting of a profile's file with its value and the source beside it.
-
-    Keys are dotted, as in `training.dpo.beta`; the source is empty where there is no comment.
-    """
-    return {
-        ".".join(keys): (value, document.comments.get(document.line(keys), ""))
-        for keys, value in leaves(document.data).items()
-    }

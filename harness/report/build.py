@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
-from harness.registry.documents import read_document
-from harness.registry.profile import Profile, benchmark_of, roles_of, sources
+from harness.registry.documents import read_document, sources
+from harness.registry.profile import Profile, benchmark_of, roles_of
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
@@ -366,12 +366,12 @@ _OFFERS = ("algorithms", "arms", "train_modes", "rewriter")
 
 def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
     """Return the settings of a profile that matter to a table, in the order of the file."""
-    found = sources(read_document(table_runs.profile.file))
+    found = sources(read_document(table_runs.profile.file).data)
     irrelevant, unused = _irrelevant(table_runs), _unused_roles(table_runs)
     return online_settings(table_runs) + [
-        _assumption(name, _text(value), *_attributed(comment))
-        for name, (value, comment) in found.items()
-        if comment and not name.startswith(irrelevant) and not unused & set(_beginnings(name))
+        _assumption(name, _text(value), *_attributed(source))
+        for name, value, source in found
+        if source and not name.startswith(irrelevant) and not unused & set(_beginnings(name))
     ]
 
 
@@ -427,13 +427,13 @@ def _beginnings(name: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
 
 
-def _attributed(comment: str) -> tuple[str, str]:
-    """Return the group a comment belongs to, and what it says."""
-    if comment.startswith("paper"):
-        return "paper", comment.removeprefix("paper").strip() or "the paper"
-    if comment.startswith("authors"):
-        return "code", comment
-    return "ours", comment.removeprefix("ours:").strip()
+def _attributed(source: str) -> tuple[str, str]:
+    """Return the group a source belongs to, and what it says."""
+    if source.startswith("paper"):
+        return "paper", source.removeprefix("paper").strip() or "the paper"
+    if source.startswith("authors"):
+        return "code", source
+    return "ours", source.removeprefix("ours:").strip()
 
 
 def _text(value: Any) -> str:

@@ -103,7 +103,9 @@ def test_the_time_at_a_profile_of_ones_own_is_unknown_until_something_was_timed(
 ) -> None:
     text = (profiles_dir() / "micro.yaml").read_text()
     mini = tmp_path / "mini.yaml"
-    mini.write_text(text.replace("name: micro\n", "name: mini\n").replace("x: 400", "x: 40"))
+    mini.write_text(
+        text.replace("name: micro\n", "name: mini\n").replace("x: {value: 400", "x: {value: 40")
+    )
     said = call("plan", "table4", "--profile", str(mini)).stdout
     assert "nothing was timed at mini yet" in said
     assert "about" not in said

@@ -19,7 +19,7 @@ from harness.errors import UserError
 from harness.project import declaration_dirs, figures_dir, profiles_dir
 from harness.registry.claims import figure_claims
 from harness.registry.declared import deviations, load_tables
-from harness.registry.documents import Problem, RegistryError, YamlFault, load, parse_yaml
+from harness.registry.documents import Problem, RegistryError, YamlFault, parse_yaml
 from harness.registry.figures import load_figures
 from harness.registry.profile import load_profiles
 from harness.sweep.declaration import FOLDER, load_sweeps
@@ -42,19 +42,11 @@ KINDS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
 
 TABLES = load_tables()
 
-LAUGHS = "a0: &a0 [x, x]\n" + "".join(
-    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
-)
-
 ATTACKS = {
-    "recursive list": ("a: &a [*a]", 1, "nested deeper than 40 levels"),
-    "recursive mapping": ("x: 1\na: &a\n  b: *a", 2, "nested deeper than 40 levels"),
-    "billion laughs": (LAUGHS, 1, "more than 100000 values, aliases counted in full"),
-    "deep aliases": (
-        "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 60)),
-        1,
-        "nested deeper than 40 levels",
-    ),
+    "recursive list": ("a: &a [*a]", 1, "has the alias `*a`"),
+    "recursive mapping": ("x: 1\na: &a\n  b: *a", 3, "has the alias `*a`"),
+    "billion laughs": ("a: &a [x, x]\nb: &b [*a, *a]", 2, "has the alias `*a`"),
+    "many aliases": (f"a: &a [x, x]\nb: [{', '.join(['*a'] * 101)}]", 2, "too many"),
     "no such anchor": ("a: *b", 1, "undefined alias"),
     "open brackets": ("[" * 100_000, 1, "nested deeper than 40 levels"),
     "open braces": ("{a: " * 100_000, 1, "nested deeper than 40 levels"),
@@ -63,19 +55,18 @@ ATTACKS = {
     "question marks": ("? " * 100_000, 1, ""),
     "too large": ("# x\n" * 300_000, 1, "larger than 1 MiB"),
     "a long line": ("x" * 2_000_000, 1, "larger than 1 MiB"),
-    "a bad date": ("id: x\nday: 2024-99-99", 2, "cannot read `2024-99-99` as `!!timestamp`"),
-    "no integer": ("id: !!int abc", 1, "cannot read `abc` as `!!int`"),
-    "no number": ("id: !!float abc", 1, "cannot read `abc` as `!!float`"),
-    "no truth": ("id: !!bool abc", 1, "cannot read `abc` as `!!bool`"),
-    "no date": ("id: !!timestamp abc", 1, "cannot read `abc` as `!!timestamp`"),
-    "no bytes": ("id: !!binary abcde", 1, "cannot read `abcde` as `!!binary`"),
+    "a date": ("id: x\nday: 2024-09-09", 2, "has the tag `timestamp`"),
+    "no integer": ("id: !!int abc", 1, "cannot read `abc` as `int`"),
+    "no number": ("id: !!float abc", 1, "cannot read `abc` as `float`"),
+    "no truth": ("id: !!bool abc", 1, "cannot read `abc` as `bool`"),
+    "bytes": ("id: !!binary abcde", 1, "has the tag `binary`"),
     "an object": ("id: !!python/object/apply:os.system [ls]", 1, "has the tag"),
-    "a name": ("id: !!python/name:os.system ''", 1, "cannot read"),
-    "a set": ("a: 1\nid: !!set {a, b}", 2, "has the tag `!!set`"),
+    "a name": ("id: !!python/name:os.system ''", 1, "has the tag"),
+    "a set": ("a: 1\nid: !!set {a, b}", 2, "has the tag `set`"),
     "a huge number": ("id: " + "9" * 5000, 1, "longer than 100 characters"),
     "a huge hexadecimal": ("id: 0x" + "f" * 5000, 1, "longer than 100 characters"),
     "sixties": ("id: " + ":".join(["59"] * 50_000), 1, "longer than 100 characters"),
-    "control characters": ("a: 1\nid: \x07", 2, "it has the character U+0007"),
+    "control characters": ("a: 1\nid: \x07", 1, "control characters are not allowed"),
     "two documents": ("a: 1\n---\nb: 2", 2, "another document"),
     "a list as a key": ("[a, b]: 1", 1, "as a key"),
     "cut off": ('id: "abc', 1, "is not valid YAML"),
@@ -129,13 +120,11 @@ def test_what_is_no_plain_file_is_one_sentence(tmp_path: Path, kind: str) -> Non
         assert ".#y" not in str(caught.value)
 
 
-def test_an_alias_is_data_where_it_stays_within_the_limits() -> None:
+def test_an_alias_is_data() -> None:
     assert parse_yaml("a: &a [1, {b: 2}]\nc: [*a, *a]") == {
         "a": [1, {"b": 2}],
         "c": [[1, {"b": 2}], [1, {"b": 2}]],
     }
-    ten = ", ".join(["*a"] * 1000)
-    assert len(parse_yaml(f"a: &a [1, 2, 3]\nb: [{ten}]")["b"]) == 1000
 
 
 MARKS = """a b : - [ ] { } , &a *a &b *b !!int !!set !x | > " ' # ? --- ... %YAML << ~ 1 0x1 1e9
@@ -152,7 +141,7 @@ def test_any_text_is_data_or_a_located_fault(fuzzer: Fuzzer) -> None:
         lines = text.count("\n") + text.count("\r") + text.count("\x85") + 2
         message, found = "", [1]
         try:
-            found += load(text).lines.values()
+            parse_yaml(text)
         except YamlFault as fault:
             message, found = fault.message, [fault.line]
         assert message.isprintable()

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 from pydantic import ValidationError
 
-from harness import overview
 from harness.errors import UserError
-from harness.overview import FOLDER, schemas
 from harness.project import figures_dir, profiles_dir
 from harness.registry.declared import find_table, load_tables, table_files
-from harness.registry.documents import read_document, yaml_files
-from harness.registry.profile import load_profiles, sources, table_unsupported, unsupported
+from harness.registry.documents import read_document, sources, yaml_files
+from harness.registry.profile import load_profiles, table_unsupported, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 
@@ -61,42 +57,6 @@ def test_no_declaration_is_missing() -> None:
     assert {path.stem for path in PROFILE_FILES} == {
         "micro", "laptop", "consumer-gpu", "single-gpu", "paper"
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("path", [*TABLE_FILES, *PROFILE_FILES, *FIGURE_FILES], ids=_stem)
-def test_every_file_names_its_schema_and_satisfies_it(path: Path) -> None:
-    first, _, _ = path.read_text(encoding="utf-8").partition("\n")
-    prefix = "# yaml-language-server: $schema="
-    assert first.startswith(prefix)
-    schema_path = (path.parent / first.removeprefix(prefix)).resolve()
-    assert schema_path.parent == FOLDER
-    schema = json.loads(schema_path.read_text(encoding="utf-8"))
-    # Keys of a mapping are names in JSON, and numbers where YAML reads them alone.
-    declared = json.loads(json.dumps(yaml.safe_load(path.read_text("utf-8"))))
-    validator = jsonschema.Draft202012Validator(schema)
-    validator.validate(declared)
-    assert list(validator.iter_errors(declared | {"titel": "A toy"})), "a misspelt key"
-
-
-@pytest.mark.parametrize("name", list(schemas()))
-def test_committed_schemas_are_current(name: str) -> None:
-    """On failure run `python -m harness.overview`."""
-    assert (FOLDER / name).read_text(encoding="utf-8") == schemas()[name]
-
-
-def test_schemas_are_written_where_editors_find_them(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(overview, "FOLDER", tmp_path / "schemas")
-    overview.write()
-    assert {path.name: path.read_text() for path in (tmp_path / "schemas").iterdir()} == schemas()
-
-
-def test_schema_refuses_a_misspelt_setting() -> None:
-    schema = json.loads(schemas()["table.json"])
-    declared = yaml.safe_load(TABLE_FILES[0].read_text("utf-8"))
-    declared["rows"][1]["recipe"]["algoritm"] = "dpo"
-    assert list(jsonschema.Draft202012Validator(schema).iter_errors(declared))
 
 
 def test_the_paper_has_362_values_and_64_runs(tables: dict[str, Table]) -> None:
@@ -233,8 +193,8 @@ def test_tables_are_read_in_natural_order_and_quickly() -> None:
 @pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
 def test_every_hyperparameter_has_its_source_beside_it(path: Path) -> None:
     described = {"name", "scale", "description"}
-    found = sources(read_document(path))
-    bare = [key for key, (_, source) in found.items() if not source and key not in described]
+    found = sources(read_document(path).data)
+    bare = [key for key, _, source in found if not source and key not in described]
     assert not bare
 
 
