@@ -206,13 +206,10 @@ def readiness(
     profile: Profile,
     stages: Sequence[Stage] | None = None,
     table: str | None = None,
-    *,
-    online: bool = False,
 ) -> Readiness:
-    """Return everything that stages need, or else their profile; online, who has it is asked."""
+    """Return everything that stages need, or else their profile."""
     demand, needs = demand_of(profile, stages), requirements(profile, stages)
     needs += demand.calibrations()
-    needs += demand.asked_online() if online else ()
     ready = all(need.state != "missing" for need in needs)
     scale = profile.scale
     return Readiness(

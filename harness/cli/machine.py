@@ -32,9 +32,6 @@ OneProfileOption = Annotated[
     str | None,
     common.option("--profile", "NAME", "Everything that one profile needs, a line each."),
 ]
-OnlineOption = Annotated[
-    bool, common.option("--online", None, "Also ask the hub and the endpoints of the profile.")
-]
 PolicyOption = Annotated[
     Path | None, common.option("--policy", "FOLDER", "Another policy than the profile's base one.")
 ]
@@ -80,23 +77,20 @@ app.add_typer(micro)
 def doctor(
     table: TableArgument = None,
     profile: OneProfileOption = None,
-    online: OnlineOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Say what this machine can run, and what is missing for each profile.
 
     With a table, what `harness run` would look for before it starts. Fails if no profile can run
-    here, or what is named cannot. Nobody is asked over the network without --online. Keys are only
-    looked for; their values are never shown.
+    here, or what is named cannot. Nobody is asked over the network. Keys are only looked for; their
+    values are never shown.
     """
     from harness import preflight
 
     if table is not None or profile is not None:
-        one = _readiness(table, profile or DEFAULT_PROFILE, online)
+        one = _readiness(table, profile or DEFAULT_PROFILE)
         print_json(one) if as_json else _print_readiness(one)
         can_run = one.ready
-    elif online:
-        raise UserError("`--online` asks about one profile; name it with `--profile`")
     else:
         every = preflight.doctor()
         print_json(every) if as_json else _print_doctor(every)
@@ -105,22 +99,22 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _readiness(table: str | None, profile: str, online: bool) -> Readiness:
+def _readiness(table: str | None, profile: str) -> Readiness:
     from harness import preflight
     from harness.registry.declared import named_profile
 
     asked = named_profile(profile)
     if table is None:
-        return preflight.readiness(asked, online=online)
+        return preflight.readiness(asked)
     try:
         left = _left(table, profile)
     except UserError:
         # What keeps it from being planned may be on the list of all that the profile needs.
-        every = preflight.readiness(asked, table=table, online=online)
+        every = preflight.readiness(asked, table=table)
         if every.ready:
             raise
         return every
-    return preflight.readiness(asked, left, table, online=online)
+    return preflight.readiness(asked, left, table)
 
 
 def _left(table: str, profile: str) -> Sequence[Stage]:

@@ -220,29 +220,6 @@ class Endpoint(Connection):
         # Read first: JSON can spell each character of a key in another way.
         return dict(json.loads(self.blotted(json.dumps(raw, ensure_ascii=False))))
 
-    def models(self) -> list[str]:
-        """Return the models that the endpoint says it has."""
-        import openai
-
-        try:
-            return self.model_names()
-        except openai.APIStatusError as error:
-            if error.status_code in (401, 403):
-                raise UserError(
-                    f"{self.host} does not accept the key in {self.key_variable} "
-                    f"(HTTP {error.status_code}); set a key that may use it"
-                ) from None
-            raise HarnessError(
-                f"{self.host} does not list its models (HTTP {error.status_code})"
-            ) from None
-        except (ForeignTextError, KeyError, TypeError):
-            raise HarnessError(f"{self.host} does not list its models as JSON") from None
-        except openai.OpenAIError as error:
-            cause = type(error.__cause__ or error).__name__
-            raise HarnessError(
-                f"{self.host} cannot be reached ({cause}); is the server running?"
-            ) from None
-
     @property
     def is_sellers(self) -> bool:
         """Whether it is that of somebody who sells models."""

@@ -1,7 +1,7 @@
 """What is needed from outside the embedded world, by a profile or by stages, and what to type.
 
-Nothing here reads weights, shows a key or asks anybody. Whether the hub hands out a model and an
-endpoint has one, only they can say: they are asked where the user says so (`asked_online`).
+Nothing here reads weights, shows a key or asks anybody: whether the hub hands out a model and an
+endpoint has one, `harness download` and the first request say.
 """
 
 from __future__ import annotations
@@ -62,9 +62,6 @@ def package(name: str, why: str, extra: str | None = None) -> Requirement:
 
 MODELS = ("policy", "reward_model", "ranker")
 """Settings of stages that are the identities of models."""
-
-TIMEOUT_S = 10.0
-"""Seconds that an endpoint has to say which models it serves."""
 
 Settings = Mapping[str, Json]
 
@@ -198,12 +195,6 @@ class Demand:
         for role, model, required in self.endpoints:
             yield _endpoint(role, model, required=required)
         yield from self._retirements()
-
-    def asked_online(self) -> Iterator[Requirement]:
-        """Yield what the hub and the endpoints say of the models."""
-        yield from map(_on_the_hub, self.lacking_models)
-        for role, model, required in self.endpoints:
-            yield _endpoint(role, model, required=required, online=True)
 
     def calibrations(self) -> Iterator[Requirement]:
         """Yield which judges were held against published judgments; scores say so themselves."""
@@ -346,31 +337,22 @@ def _benchmark(profile: Profile, name: str) -> Iterator[Requirement]:
         yield Requirement(f"scores of {name}", "advised", *two_parts(gap, ": "))
 
 
-def _endpoint(role: Role, model: str, *, required: bool, online: bool = False) -> Requirement:
-    """Return whether a model can be asked: as far as can be told without asking, or by asking."""
-    of = f"{role.lower()} {model}"
-    what = f"endpoint of the {of}" if online else of
-    lacking: State = "missing" if required else "advised"
+def _endpoint(role: Role, model: str, *, required: bool) -> Requirement:
+    """Return whether a model can be asked, as far as can be told without asking."""
+    what = f"{role.lower()} {model}"
     try:
-        access = models.access_to(role, model, TIMEOUT_S)
-        server = access.server
-        if not isinstance(server, Endpoint):
-            return Requirement(what, "met", server.address)
-        there = server.models() if online else []
+        access = models.access_to(role, model)
     except HarnessError as error:
-        return Requirement(what, lacking, *two_parts(str(error)))
-    if not online:
-        key = "with" if os.environ.get(str(server.key_variable)) else "without"
-        price = "price unknown"
-        if access.price is not None:
-            price = f"${access.price.prompt:g} and ${access.price.completion:g} a million tokens"
-        found = f"{server.address}, {key} a key in {server.key_variable}; {price}"
-        return Requirement(what, "met", found)
-    # Some sellers list a model as `models/NAME`.
-    if model in {name.removeprefix("models/") for name in there}:
-        return Requirement(what, "met", f"{server.host} has it")
-    do = f"serve it there, or name another endpoint in HARNESS_{role}_URL"
-    return Requirement(what, lacking, f"{server.host} does not have it", do)
+        return Requirement(what, "missing" if required else "advised", *two_parts(str(error)))
+    server = access.server
+    if not isinstance(server, Endpoint):
+        return Requirement(what, "met", server.address)
+    key = "with" if os.environ.get(str(server.key_variable)) else "without"
+    price = "price unknown"
+    if access.price is not None:
+        price = f"${access.price.prompt:g} and ${access.price.completion:g} a million tokens"
+    found = f"{server.address}, {key} a key in {server.key_variable}; {price}"
+    return Requirement(what, "met", found)
 
 
 def _way_out(role: Role, variable: str, successor: str | None) -> str:
@@ -388,25 +370,3 @@ def two_parts(sentence: str, between: str = "; ") -> tuple[str, str]:
     """Return what is wrong, and what to do, of a sentence that says both."""
     what, _, do = sentence.partition(between)
     return what, do
-
-
-def _on_the_hub(model: str) -> Requirement:
-    """Return whether the hub would hand a model out to this machine's account."""
-    from huggingface_hub import auth_check
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
-
-    name, what = model.partition("@")[0], f"hub, {model.partition('@')[0]}"
-    page = f"https://huggingface.co/{name}"
-    try:
-        auth_check(name)
-    except GatedRepoError:
-        do = f"accept its licence at {page}, and type `hf auth login`"
-        return Requirement(what, "missing", "its licence is not accepted by this account", do)
-    except RepositoryNotFoundError:
-        do = f"look for it at {page}, and type `hf auth login` if it is private"
-        return Requirement(what, "missing", "the hub has no such model for this account", do)
-    except (HfHubHTTPError, OSError) as error:
-        do = "connect this machine, or bring the model in HARNESS_MODELS"
-        found = f"the hub cannot be reached ({type(error).__name__})"
-        return Requirement(what, "missing", found, do)
-    return Requirement(what, "met", "can be downloaded")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -235,78 +233,6 @@ def test_a_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:
     needs = by_what(says("doctor", *PAPER, code=1))
     assert needs["calibration of mt_bench"]["state"] == "met"
     assert needs["calibration of arena_hard"]["state"] == "advised"
-
-
-class _Models(http.server.BaseHTTPRequestHandler):
-    """An endpoint that lists one model to whoever has the key."""
-
-    def do_GET(self) -> None:
-        right = self.headers["Authorization"] == f"Bearer {KEY}" and self.path == "/v1/models"
-        self.send_response(200 if right else 401)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        body = {"object": "list", "data": [{"id": "gpt-4", "object": "model"}]}
-        self.wfile.write(json.dumps(body if right else {"error": "no"}).encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Models)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_online_endpoints_and_hub_are_asked(
-    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, endpoint: str
-) -> None:
-    """The judge's endpoint has gpt-4 alone; the hub hides one model and hands out the others."""
-    from huggingface_hub.errors import GatedRepoError
-
-    def auth_check(name: str) -> None:
-        if name.startswith("google/"):
-            raise GatedRepoError.__new__(GatedRepoError)
-
-    monkeypatch.setattr("huggingface_hub.auth_check", auth_check)
-    monkeypatch.setenv("HARNESS_JUDGE_URL", endpoint)
-    monkeypatch.setenv("HARNESS_JUDGE_KEY", KEY)
-    needs = by_what(says("doctor", *PAPER, "--online", code=1))
-    assert needs["endpoint of the judge gpt-4"]["state"] == "met"
-    other = needs["endpoint of the judge gpt-4-1106-preview"]
-    assert other["state"] == "missing"
-    assert "does not have it" in other["found"]
-    assert "accept its licence" in needs["hub, google/gemma-2-9b-it"]["do"]
-    assert needs["hub, llm-blender/PairRM-hf"]["state"] == "met"
-    monkeypatch.setenv("HARNESS_JUDGE_KEY", "sk-another-key-0000")
-    found = says("doctor", *PAPER, "--online", code=1)
-    wrong = by_what(found)["endpoint of the judge gpt-4"]
-    assert wrong["state"] == "missing"
-    assert "HARNESS_JUDGE_KEY (HTTP 401)" in wrong["found"]
-    assert "another-key" not in json.dumps(found)
-
-
-def test_an_endpoint_that_is_not_there_is_said_so(
-    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    monkeypatch.setattr("huggingface_hub.auth_check", lambda name: None)
-    monkeypatch.setenv("HARNESS_JUDGE_URL", f"http://127.0.0.1:{port}/v1")
-    needs = by_what(says("doctor", *PAPER, "--online", code=1))
-    assert "cannot be reached" in needs["endpoint of the judge gpt-4"]["found"]
-
-
-def test_online_needs_a_profile(call: Callable[..., Any]) -> None:
-    result = call("doctor", "--online")
-    assert result.exit_code == 2
-    assert "--profile" in result.stderr
 
 
 def test_a_need_is_met_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

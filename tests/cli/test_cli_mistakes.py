@@ -46,7 +46,6 @@ MISTAKES = {
     "plan figure5 --rows a": "`figure5` names its own rows",
     "plan table4 --skip-unsupported": "goes with `all-offline` or `all`",
     "sweep run offline-evolve --trials 0": "--trials is 0",
-    "doctor --online": "`--online` asks about one profile",
     "prompts --against mt_bench": "names no file; write NAME=FILE",
     "evaluate fetch none": "There is no benchmark `none`",
     "calibrate --profile micro": "which needs no calibration",

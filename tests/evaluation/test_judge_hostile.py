@@ -21,7 +21,7 @@ from harness.endpoint import exchange
 from harness.endpoint.budget import BudgetReachedError
 from harness.endpoint.client import UnansweredError
 from harness.endpoint.request import Message, Reply
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.evaluation.benchmarks.lm_eval import evaluate_results, keep_results, read_results
 from harness.evaluation.benchmarks.mt_bench import parse_rating, ratings_from_judgments
 from harness.evaluation.files import read_answers, read_records
@@ -151,8 +151,6 @@ def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) ->
             with pytest.raises(UnansweredError, match=r"did not reply within 0.3 s to prompt a"):
                 client.ask(ask_for("a"))
             assert time.monotonic() - begun < 3.0
-            with pytest.raises(HarnessError, match="cannot be reached"):
-                client.endpoint.models()
 
 
 def test_a_reply_without_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

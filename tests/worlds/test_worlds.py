@@ -64,7 +64,7 @@ def needs_of(profile: Profile) -> dict[str, Requirement]:
 
 def test_the_embedded_world_asks_nobody() -> None:
     demand = Demand.of_profile(PROFILES["micro"])
-    assert demand.lacking_models == [] == list(demand.asked_online())
+    assert demand.lacking_models == []
     assert {need.what: need.state for need in demand.requirements()} == {"embedded world": "met"}
 
 
@@ -264,30 +264,6 @@ def test_a_file_with_no_prompt_in_it_is_refused(tmp_path: Path, lines: str, says
     path.write_text(lines)
     with pytest.raises(UserError, match=says):
         prompts.read_local(path)
-
-
-@pytest.mark.parametrize(
-    ("error", "do"),
-    [
-        ("RepositoryNotFoundError", "if it is private"),
-        ("ConnectionError", "connect this machine, or bring the model in HARNESS_MODELS"),
-    ],
-)
-def test_what_the_hub_says_of_a_model_is_told(
-    error: str, do: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from huggingface_hub import errors
-
-    kind: Any = getattr(errors, error, ConnectionError)
-
-    def auth_check(name: str) -> None:
-        raise kind.__new__(kind)
-
-    monkeypatch.setattr("huggingface_hub.auth_check", auth_check)
-    asked = Demand.of_profile(PROFILES["paper"]).asked_online()
-    found = [need for need in asked if need.what.startswith("hub, ")]
-    assert found
-    assert all(need.state == "missing" and do in need.do for need in found)
 
 
 def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
