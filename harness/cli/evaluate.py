@@ -19,12 +19,11 @@ from harness.cli.common import Grid, console, note, print_json, warn
 from harness.errors import HarnessError, UserError
 from harness.evaluation.options import EvaluateOptions, LmEvalOptions
 from harness.extensions import BENCHMARKS, benchmark_name, benchmark_place
-from harness.project import benchmarks_dir, calibrations_dir, work_dir
+from harness.project import benchmarks_dir, work_dir
 from harness.selection.names import parse_names
 from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.evaluation.calibration import Candidate
     from harness.evaluation.files import HomeFile
     from harness.evaluation.scores import Evaluated, Evaluation
     from harness.worlds.real.evaluating import EvaluationPlan
@@ -263,12 +262,11 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
 
 
 JudgeArgument = Annotated[
-    str | None,
+    str,
     common.argument(
-        "JUDGE", "A judge: `reward:owner/name`, a model at HARNESS_JUDGE_URL, or a plug-in's.",
-        default="list those of the profile",
+        "JUDGE", "A judge: `reward:owner/name`, a model at HARNESS_JUDGE_URL, or a plug-in's."
     ),
-]  # fmt: skip
+]
 
 PublishedOption = Annotated[
     Path | None,
@@ -284,28 +282,15 @@ ComparisonsOption = Annotated[
 
 @app.command("calibrate", epilog="Example: harness calibrate reward:RLHFlow/ArmoRM-Llama3-8B-v0.1")
 def calibrate(
-    judge: JudgeArgument = None,
-    profile: common.ProfileOption = "paper",
+    judge: JudgeArgument,
     published: PublishedOption = None,
     limit: ComparisonsOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Measure a judge: its agreement with published judgments, and its leanings.
 
-    Without a judge, say which judges of a profile are calibrated.
+    `harness doctor --profile NAME` says which judges of a profile are calibrated.
     """
-    from harness.evaluation import calibration
-    from harness.registry.declared import named_profile
-
-    if judge is None:
-        scale = named_profile(profile)
-        if not calibration.judged_benchmarks(scale):
-            raise UserError(
-                f"The profile `{profile}` is judged by the embedded world, which needs no "
-                "calibration"
-            )
-        _show_candidates(calibration.candidates(scale, calibrations_dir()), as_json)
-        return
     from harness.worlds.real.calibrating import calibrate as measured
 
     found = measured(judge, published, limit, partial(_progress(), "verdicts"))
@@ -313,28 +298,3 @@ def calibrate(
         print_json(found)
     else:
         console().print(f"{found.judge}: {found.text}", soft_wrap=True)
-
-
-def _show_candidates(found: Sequence[Candidate], as_json: bool) -> None:
-    """Print benchmarks and judges with their calibrations."""
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            one.benchmark,
-            one.judge,
-            _standing(one),
-            "not calibrated" if one.calibration is None else one.calibration.text,
-        )
-        for one in found
-    ]
-    console().print(Grid(("benchmark", "judge", "standing", "calibration"), rows))
-
-
-def _standing(one: Candidate) -> str:
-    """Return in a few words whether a judge is served, and whose place it takes."""
-    words = [] if one.successor_of is None else [f"successor of {one.successor_of}"]
-    if one.retirement is not None:
-        words.append(f"retired {one.retirement.retired}")
-    return ", ".join(words)

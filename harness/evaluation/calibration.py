@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import HarnessError, UserError
 from harness.evaluation import files
 from harness.extensions import BENCHMARKS, JUDGES
@@ -23,7 +22,7 @@ from harness.project import benchmarks_dir
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.files import sha256_of
 from harness.runtime.manifest import utc_now
-from harness.strict import Output, Strict
+from harness.strict import Strict
 
 PUBLISHED = files.HomeFile(
     "annotations_FuseChat-Gemma-2-9B-Instruct.json",
@@ -96,25 +95,6 @@ class Calibration(Strict):
         )
 
 
-class Candidate(Output):
-    """A judge of a profile's benchmark, with its calibration."""
-
-    benchmark: str
-    """The profile's name of the benchmark."""
-    judge: str
-    """The judge."""
-    retirement: Retirement | None
-    """Since when its seller has retired it; null where it is served."""
-    successor_of: str | None
-    """The profile's own judge whose place it takes; null for that judge itself."""
-    calibration: Calibration | None
-    """Its last calibration; null where there is none."""
-
-
-Candidates = list[Candidate]
-"""What `harness calibrate` prints without a judge."""
-
-
 def judged_benchmarks(profile: Profile) -> list[str]:
     """Return a profile's benchmarks whose judge can be held against published judgments.
 
@@ -127,26 +107,6 @@ def judged_benchmarks(profile: Profile) -> list[str]:
         and benchmark.judge not in JUDGES
         and not (profile.in_embedded_world and BENCHMARKS.added(name) is None)
     ]
-
-
-def candidates(profile: Profile, folder: Path) -> list[Candidate]:
-    """Return the judges of each benchmark of a profile: its own, and its successor if it ends."""
-    known, found = read_prices().retirements, []
-    for name in judged_benchmarks(profile):
-        own = profile.benchmarks[name].judge
-        end = known.get(own)
-        after = [] if end is None or end.successor is None else [(end.successor, own)]
-        for judge, successor_of in [(own, None), *after]:
-            found.append(
-                Candidate(
-                    benchmark=name,
-                    judge=judge,
-                    retirement=known.get(judge),
-                    successor_of=successor_of,
-                    calibration=find(folder, judge),
-                )
-            )
-    return found
 
 
 def record_path(folder: Path, judge: str) -> Path:

@@ -198,22 +198,19 @@ class Demand:
 
     def calibrations(self) -> Iterator[Requirement]:
         """Yield which judges were held against published judgments; scores say so themselves."""
-        from harness.evaluation.calibration import candidates
+        from harness.evaluation.calibration import states
         from harness.project import calibrations_dir
 
-        for one in candidates(self.profile, calibrations_dir()):
-            if one.benchmark not in self.benchmarks:
-                continue
-            what = f"calibration of {one.benchmark}"
-            if one.successor_of is not None:
-                what = f"{what} by {one.judge}"
-            if one.calibration is not None:
-                yield Requirement(what, "met", one.calibration.text)
-                continue
-            yield Requirement(
-                what, "advised", "not done, so that scores are reported as not calibrated",
-                f"type `harness calibrate {one.judge}`",
-            )  # fmt: skip
+        for name, done in states(self.profile, calibrations_dir()).items():
+            what = f"calibration of {name}"
+            if name in self.benchmarks and done is not None:
+                yield Requirement(what, "met", done.text)
+            elif name in self.benchmarks:
+                judge = self.profile.benchmarks[name].judge
+                yield Requirement(
+                    what, "advised", "not done, so that scores are reported as not calibrated",
+                    f"type `harness calibrate {judge}`",
+                )  # fmt: skip
 
     def _retirements(self) -> Iterator[Requirement]:
         """Yield what is retired by its seller.

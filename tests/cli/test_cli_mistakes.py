@@ -48,7 +48,6 @@ MISTAKES = {
     "sweep run offline-evolve --trials 0": "--trials is 0",
     "prompts --against mt_bench": "names no file; write NAME=FILE",
     "evaluate fetch none": "There is no benchmark `none`",
-    "calibrate --profile micro": "which needs no calibration",
     "why eva-a_min": "names no table",
     "why table4/eva --table table5": "is not in `table5`",
     "why table4/eva-amin": "did you mean `eva-a_min`?",

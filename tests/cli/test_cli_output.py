@@ -70,7 +70,7 @@ def test_a_grid_breaks_sentences_before_words() -> None:
 @pytest.mark.parametrize(
     "command",
     ["list", "show table4", "show table9", "show figure3", "plan table4", "plan all-offline",
-     "why table4/eva-a_min", "doctor", "sweep list", "store", "calibrate", "report table4"],
+     "why table4/eva-a_min", "doctor", "sweep list", "store", "report table4"],
 )  # fmt: skip
 def test_80_columns_are_enough(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, command: str
