@@ -173,11 +173,6 @@ class Benchmark(ABC):
         """Return the name under which a judge's scores are filed."""
         return judge
 
-    @classmethod
-    def asked_model(cls, judge: str) -> str:
-        """Return the model that is asked in the name of a judge."""
-        return judge
-
     @property
     def digest(self) -> str:
         """The sha256 of the benchmark's own inputs: questions, references, judge prompts.

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation.files import write_whole
-from harness.extensions import benchmark_name
 from harness.foreign import read_json
 from harness.project import evaluations_dir
 from harness.runtime.files import sha256_of
@@ -214,19 +213,12 @@ REPLIES = "replies.json"
 
 
 def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path:
-    """Return the folder of an evaluation below that of all evaluations.
-
-    One that was kept when benchmarks were written with hyphens stays where it is.
-    """
-    own = Path(_safe(model), _safe(judge or "judge not said"))
-    before = root / benchmark.replace("_", "-") / own
-    return before if before.is_dir() else root / benchmark / own
+    """Return the folder of an evaluation below that of all evaluations."""
+    return root / benchmark / _safe(model) / _safe(judge or "judge not said")
 
 
 class Kept(Summary):
-    """What an evaluation's file says; one from before names had one spelling has hyphens in it."""
-
-    model_config = ConfigDict(extra="ignore")
+    """What an evaluation's file says."""
 
     columns: dict[str, str]
     """Score to the name of the column it belongs in."""
@@ -237,11 +229,6 @@ class Kept(Summary):
     """Tokens and dollars of the replies behind it; null where nobody was asked."""
     finished: str
 
-    @field_validator("benchmark")
-    @classmethod
-    def _one_spelling(cls, written: str) -> str:
-        return "lm_eval" if written == "lm-eval" else benchmark_name(written)
-
 
 def keep(
     folder: Path,
@@ -251,7 +238,7 @@ def keep(
 ) -> Path:
     """Write an evaluation into its folder with what was scored and what that cost; return the file.
 
-    What says the same already keeps its time.
+    A file whose content is unchanged is not written again.
     """
     path = folder / FILE
     entry = Kept(

@@ -282,7 +282,7 @@ def test_annotations_of_fewer_than_all_instructions_are_an_error_that_says_how_m
     path = annotations(tmp_path / "annotations.json", 800)
     result = call("evaluate", "alpaca_eval", "--judgments", str(path))
     assert result.exit_code == 2
-    assert "m lacks the annotations of 5 of the 805 instructions" in result.stderr
+    assert "m has 800 of AlpacaEval's 805 instructions" in result.stderr
     assert not folders.exists()
 
 

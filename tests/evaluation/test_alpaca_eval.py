@@ -63,11 +63,6 @@ def test_length_control_that_is_not_identified_has_no_value_and_says_so() -> Non
     assert score.notes == {"length_controlled_win_rate": "not identified"}
 
 
-def test_length_control_needs_lengths() -> None:
-    with pytest.raises(UserError, match="lengths of both answers"):
-        score_preferences([Preference("a", 2.0)], "m", length_control=True)
-
-
 def test_two_preferences_of_a_prompt_are_an_error() -> None:
     with pytest.raises(UserError, match="two preferences"):
         score_preferences([Preference("a", 2.0), Preference("a", 1.0)], "m")

@@ -56,18 +56,6 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
     assert record.tags["replies"] == str(path.parent / "replies.json")
 
 
-def test_an_evaluation_from_before_names_had_one_spelling_is_the_same(tmp_path: Path) -> None:
-    path = kept(tmp_path)
-    new = evaluation_record(path)
-    path.write_text(path.read_text().replace('"mt_bench"', '"mt-bench"'))
-    (old,) = (folder for folder in (tmp_path / "evaluations").iterdir())
-    old.rename(old.with_name("mt-bench"))
-    path = folder_of(tmp_path / "evaluations", "mt_bench", "m/1", "gpt-4o-mini") / path.name
-    assert "mt-bench" in path.parts
-    assert evaluation_record(path).identity == new.identity
-    assert evaluation_record(path).experiment == "evaluations/mt_bench"
-
-
 def test_the_benchmark_s_own_judge_fills_its_column(tmp_path: Path) -> None:
     assert "average" in evaluation_record(kept(tmp_path, "gpt-4")).read_scores()
 

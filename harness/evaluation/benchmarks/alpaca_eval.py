@@ -1,12 +1,12 @@
 """AlpacaEval 2: 805 answers compared with a reference model's, scored as a win rate.
 
-The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. A judge is
-an annotator, `annotator/model` where another model than its own answers, or a model alone. A
-preference is a number from 1 (the baseline is better for certain) to 2 (the model is); a draw, 1.5
-or in older files 0, is half a win. The score is the mean of preference - 1, in percent; what is
-absent or out of range is counted and left out. The length-controlled win rate is the package's own
-(`alpaca_package`), which joins all 805 instructions by position; `score_preferences` can also give
-this project's regression (`harness.evaluation.statistics`), which is another number.
+The annotator is the paper's, `alpaca_eval_gpt4_turbo_fn`; where another model than its own answers
+for it, scores are filed under both. A preference is a number from 1 (the baseline is better for
+certain) to 2 (the model is); a draw, 1.5 or in older files 0, is half a win. The score is the mean
+of preference - 1, in percent; what is absent or out of range is counted and left out. The
+length-controlled win rate is the package's own (`alpaca_package`), which joins all 805 instructions
+by position; `score_preferences` can also give this project's regression
+(`harness.evaluation.statistics`), which is another number.
 
 Source: alpaca_eval 0.6.6, `annotators/`, `metrics/helpers.py`, `metrics/glm_winrate.py`.
 """
@@ -39,7 +39,6 @@ from harness.evaluation.calibration import PUBLISHED
 from harness.evaluation.scores import (
     BenchmarkScore,
     Evaluation,
-    FloatArray,
     intervals_of,
     prompt_order,
     ratio_values,
@@ -52,7 +51,6 @@ from harness.runtime.stage import Json
 
 BENCHMARK = "alpaca_eval"
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
-ANNOTATORS = (OWN_ANNOTATOR, "weighted_alpaca_eval_gpt4_turbo")
 OWN_JUDGE = "gpt-4-1106-preview"
 ANSWER_TOKENS = 2048
 ANSWER_TEMPERATURE = 0.7
@@ -87,12 +85,12 @@ class Preference:
     """A judge's preference: 1 for the baseline's answer, 2 for the model's, 0 or 1.5 for a draw.
 
     None is no preference. The length difference is the model's answer less the baseline's, in
-    characters; length control alone needs it.
+    characters.
     """
 
     prompt_id: str
     preference: float | None
-    length_difference: float | None = None
+    length_difference: float = 0.0
 
 
 class AlpacaEval(Benchmark):
@@ -163,13 +161,7 @@ class AlpacaEval(Benchmark):
     @classmethod
     def filed_judge(cls, judge: str) -> str:
         """Return the annotator's name, with the model's where that is not the annotator's own."""
-        annotator, model = _annotator_and_model(judge)
-        return annotator if model == OWN_JUDGE else f"{annotator}/{model}"
-
-    @classmethod
-    def asked_model(cls, judge: str) -> str:
-        """Return the model that answers for an annotator."""
-        return _annotator_and_model(judge)[1]
+        return OWN_ANNOTATOR if judge == OWN_JUDGE else f"{OWN_ANNOTATOR}/{judge}"
 
     @property
     def references(self) -> dict[str, str]:
@@ -202,8 +194,7 @@ class AlpacaEval(Benchmark):
 
     def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return one request for each instruction, but where the two outputs are equal."""
-        annotator, model = _annotator_and_model(judge.model)
-        asked = alpaca_package.prompts_of(self._rows(answers), model, annotator)
+        asked = alpaca_package.prompts_of(self._rows(answers), judge.model, OWN_ANNOTATOR)
         return [Item("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
     def records(
@@ -215,8 +206,7 @@ class AlpacaEval(Benchmark):
             for item, outcome in replied
         }
         rows = self._rows(answers)
-        annotator, _ = _annotator_and_model(judge.model)
-        found = alpaca_package.preferences_of(rows, annotator, replies)
+        found = alpaca_package.preferences_of(rows, OWN_ANNOTATOR, replies)
         filed = self.filed_judge(judge.model)
         return [
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
@@ -302,11 +292,6 @@ class AlpacaEval(Benchmark):
         ]
 
 
-def _annotator_and_model(judge: str) -> tuple[str, str]:
-    annotator, _, model = judge.partition("/")
-    return (annotator, model or OWN_JUDGE) if annotator in ANNOTATORS else (OWN_ANNOTATOR, judge)
-
-
 def evaluate_annotations(
     records: Sequence[files.Record],
     length_control: alpaca_package.LengthControl,
@@ -315,7 +300,8 @@ def evaluate_annotations(
     """Score annotations in the benchmark's form, one evaluation for each model and annotator."""
     found = []
     for judge, rows in files.records_by(records, "annotator").items():
-        for model, annotated in _by_model(rows).items():
+        for named, annotated in files.records_by(rows, "generator_2").items():
+            model = str(named)
             ordered = in_order(annotated, model, instructions)
             score = score_preferences(preferences_from_annotations(ordered)[model], model)
             controlled = length_control.values(ordered, instructions)
@@ -355,49 +341,35 @@ def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> 
 
 def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> files.Answers:
     """Read one model's outputs, whatever their order, and give them the benchmark's."""
-    by_text = {question.turns[0]: question.prompt_id for question in inputs.questions}
-    answers: dict[str, files.Answer] = {}
     records = files.read_records(path)
-    for record in records:
-        text = _text(record, "instruction", path)
-        if text not in by_text:
-            raise UserError(f"{path} has an instruction that is not AlpacaEval's: {text[:60]!r}")
-        if by_text[text] in answers:
-            raise UserError(f"{path} has two outputs for an instruction: {text[:60]!r}")
-        answers[by_text[text]] = files.Answer((_text(record, "output", path),))
-    if len(answers) < alpaca_package.INSTRUCTIONS:
-        raise UserError(
-            f"{path} lacks the outputs to {alpaca_package.INSTRUCTIONS - len(answers)} of the "
-            f"{alpaca_package.INSTRUCTIONS} "
-            "instructions; AlpacaEval needs all of them"
-        )
     name = model or str(records[0].get("generator", path.stem))
-    return files.Answers(name, {q.prompt_id: answers[q.prompt_id] for q in inputs.questions})
+    outputs = [
+        _text(row, "output", path)
+        for row in in_order(records, name, [question.turns[0] for question in inputs.questions])
+    ]
+    said = zip(inputs.questions, outputs, strict=True)
+    return files.Answers(name, {q.prompt_id: files.Answer((output,)) for q, output in said})
 
 
 def in_order(
-    annotations: Sequence[files.Record], model: str, instructions: Sequence[str] | None = None
+    records: Sequence[files.Record], model: str, instructions: Sequence[str] | None = None
 ) -> list[files.Record]:
-    """Return a model's annotations in the benchmark's order, where that is known."""
+    """Return a model's outputs or annotations in the benchmark's order, where that is known."""
     by_text: dict[str, files.Record] = {}
-    for index, record in enumerate(annotations):
+    for index, record in enumerate(records):
         text = record.get("instruction")
-        if not isinstance(text, str):
-            raise UserError(f"Annotation {index + 1} of {model} has no instruction; repair it")
-        if text in by_text:
-            raise UserError(f"{model} has two annotations of an instruction: {text[:60]!r}")
+        if not isinstance(text, str) or text in by_text:
+            raise UserError(
+                f"Record {index + 1} of {model} has no instruction, or one that came before; give "
+                "one for each instruction"
+            )
         by_text[text] = record
     order = list(by_text) if instructions is None else list(instructions)
-    foreign = by_text.keys() - set(order)
-    if foreign or len(by_text) > alpaca_package.INSTRUCTIONS:
+    known = by_text.keys() & set(order)
+    if len(known) < len(by_text) or len(by_text) != alpaca_package.INSTRUCTIONS:
         raise UserError(
-            f"{model} has {len(by_text)} annotations, which are not all AlpacaEval's; give a file "
-            f"of its {alpaca_package.INSTRUCTIONS} instructions"
-        )
-    if len(by_text) < alpaca_package.INSTRUCTIONS:
-        raise UserError(
-            f"{model} lacks the annotations of {alpaca_package.INSTRUCTIONS - len(by_text)} of the "
-            f"{alpaca_package.INSTRUCTIONS} instructions; AlpacaEval needs all of them"
+            f"{model} has {len(known)} of AlpacaEval's {alpaca_package.INSTRUCTIONS} instructions "
+            f"and {len(by_text) - len(known)} others; give just all of them"
         )
     return [by_text[text] for text in order]
 
@@ -406,23 +378,20 @@ def preferences_from_annotations(records: Iterable[files.Record]) -> dict[str, l
     """Read the preferences in annotations, by model (`generator_2`).
 
     Lengths are in characters, as in the benchmark. The files number nothing: a prompt's id is a
-    digest of its instruction, with a count where an instruction comes again.
+    digest of its instruction.
     """
     preferences: dict[str, list[Preference]] = {}
-    seen: dict[tuple[str, str], int] = {}
     for index, record in enumerate(records):
-        model = str(files.field_of(record, index, "generator_2"))
-        instruction = str(files.field_of(record, index, "instruction"))
-        digest = hashlib.sha256(instruction.encode()).hexdigest()[:16]
-        count = seen[model, digest] = seen.get((model, digest), 0) + 1
-        lengths = [len(str(files.field_of(record, index, f"output_{side}"))) for side in (1, 2)]
+        model, instruction, theirs, ours = (
+            str(files.field_of(record, index, name))
+            for name in ("generator_2", "instruction", "output_1", "output_2")
+        )
+        value = files.field_of(record, index, "preference")
         preferences.setdefault(model, []).append(
             Preference(
-                prompt_id=digest if count == 1 else f"{digest}-{count}",
-                preference=files.number_of(
-                    files.field_of(record, index, "preference"), index, "preference"
-                ),
-                length_difference=float(lengths[1] - lengths[0]),
+                hashlib.sha256(instruction.encode()).hexdigest()[:16],
+                files.number_of(value, index, "preference"),
+                float(len(ours) - len(theirs)),
             )
         )
     return preferences
@@ -461,7 +430,8 @@ def score_preferences(
     scores: dict[str, float | None] = {"win_rate": float(100.0 * wins[valid].mean())}
     notes: dict[str, str] = {}
     if length_control:
-        lengths = _differences([by_prompt[p] for p, ok in zip(order, valid, strict=True) if ok])
+        judged = (by_prompt[p] for p, ok in zip(order, valid, strict=True) if ok)
+        lengths = np.array([item.length_difference for item in judged])
         result = control_length(wins[valid], lengths)
         column = LENGTH_CONTROLLED
         scores[column] = None
@@ -491,23 +461,6 @@ def _win(preference: float | None) -> float:
         return math.nan
     value = _DRAW if preference == 0 else float(preference)
     return value - 1.0 if 1.0 <= value <= 2.0 else math.nan
-
-
-def _differences(preferences: Sequence[Preference]) -> FloatArray:
-    lengths = [item.length_difference for item in preferences]
-    if any(length is None for length in lengths):
-        raise UserError(
-            "A preference has no answer lengths, which the length-controlled win rate needs; give "
-            "the lengths of both answers."
-        )
-    return np.array(lengths, dtype=np.float64)
-
-
-def _by_model(records: Sequence[files.Record]) -> dict[str, list[files.Record]]:
-    found: dict[str, list[files.Record]] = {}
-    for record in records:
-        found.setdefault(str(record.get("generator_2")), []).append(record)
-    return found
 
 
 def _text(record: files.Record, name: str, path: Path) -> str:

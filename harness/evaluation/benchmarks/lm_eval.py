@@ -259,7 +259,7 @@ def evaluate_results(
             continue
         scores[task.column] = 100.0 * _share(metrics[task.key], task)
         intervals[task.column] = _interval(metrics, task)
-        seen, all_of_it = _documents(results, metrics, task)
+        seen, all_of_it = _documents(results, task)
         run, missing = run + seen, missing + all_of_it - seen
         facts[task.column] = _facts(results, task, seen)
         if task.assumption:
@@ -304,17 +304,16 @@ def _interval(metrics: Mapping[str, Any], task: Task) -> tuple[float, float] | N
     return 100.0 * (value - half), 100.0 * (value + half)
 
 
-def _documents(results: Results, metrics: Mapping[str, Any], task: Task) -> tuple[int, int]:
+def _documents(results: Results, task: Task) -> tuple[int, int]:
     """Return how many documents of a task were run, and how many it has."""
     counts = _mapping(results, "n-samples")
     parts = [counts[name] for name in _parts(results, task) if name in counts]
-    if parts:
-        effective, original = (
-            sum(_count(part, name, task) for part in parts) for name in ("effective", "original")
-        )
-        return effective, original
-    seen = metrics.get("sample_len")
-    return (seen, task.documents) if isinstance(seen, int) else (task.documents, task.documents)
+    if not parts:
+        return task.documents, task.documents
+    effective, original = (
+        sum(_count(part, name, task) for part in parts) for name in ("effective", "original")
+    )
+    return effective, original
 
 
 def _count(part: object, name: str, task: Task) -> int:
@@ -351,18 +350,12 @@ def _agreed(found: Mapping[str, Any], task: Task, parts: Sequence[str]) -> Any:
 
 
 def _model(results: Results) -> str:
-    name = results.get("model_name")
-    if isinstance(name, str) and name:
-        return name
-    config = _mapping(results, "config")
-    arguments = config.get("model_args")
+    """Return the name of the model that was run."""
+    arguments = _mapping(results, "config").get("model_args")
     if isinstance(arguments, str):
         arguments = dict(part.split("=", 1) for part in arguments.split(",") if "=" in part)
-    if isinstance(arguments, Mapping):
-        for key in ("pretrained", "model"):
-            if arguments.get(key):
-                return str(arguments[key])
-    return str(config.get("model", "not said"))
+    told = arguments if isinstance(arguments, Mapping) else {}
+    return str(told.get("pretrained") or told.get("model") or "not said")
 
 
 def _mapping(results: Results, name: str) -> Mapping[str, Any]:

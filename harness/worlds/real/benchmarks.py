@@ -273,7 +273,7 @@ def judge_answers(ctx: StageContext) -> None:
     if "anchor" in ctx.inputs:
         benchmark.compare_with(_answers(ctx, benchmark, "anchor"))
     dtype = str(ctx.settings.get("dtype", "float32"))
-    judge = judge_of(model, benchmark.asked_model(model), dtype)
+    judge = judge_of(model, dtype)
     judged = benchmark.judge(answers, judge, stage_io.progress_callback(ctx, "judged"))
     categories = {q.prompt_id: q.category for q in benchmark.questions}
     judgments: Rows = [

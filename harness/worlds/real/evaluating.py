@@ -56,12 +56,12 @@ def _ignore(*_: object) -> None:
 
 
 def judge_of(
-    name: str, asked_model: str | None = None, dtype: str = "float32", ledger: Ledger | None = None
+    name: str, dtype: str = "float32", ledger: Ledger | None = None
 ) -> Judge | RewardJudge:
     """Return the judge of a name: a reward model, a plug-in's function, or a model at an endpoint.
 
-    A reward model is named by what identifies it (`reward:owner/name@<commit>`). A judge that asks
-    another model than its name says names that. With a ledger of its own it is not asked for a key.
+    A reward model is named by what identifies it (`reward:owner/name@<commit>`). With a ledger of
+    its own a judge is not asked for a key.
 
     Raises:
         UserError: It is not on this machine, or nothing says where it is served.
@@ -69,7 +69,7 @@ def judge_of(
     if name.startswith(REWARD_JUDGE):
         reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
         return RewardJudge(reward, name)
-    access = access_to("JUDGE", asked_model or name, keyless=ledger is not None)
+    access = access_to("JUDGE", name, keyless=ledger is not None)
     return Judge(access.client(ledger), name, access.concurrency)
 
 
@@ -233,7 +233,7 @@ class Evaluation:
             named = judge.removeprefix(REWARD_JUDGE)
             own = rewards.identity_of(named) if named in REWARDS else identity_of(named)
             judge = f"{REWARD_JUDGE}{own}"
-        found = judge_of(judge, benchmark.asked_model(judge), ledger=ledger)
+        found = judge_of(judge, ledger=ledger)
         if options.budget_usd is not None and None in [client.price for client in found.clients]:
             raise UserError(
                 f"--budget-usd needs the price of {judge}, which is not known; give it in "
@@ -253,7 +253,7 @@ class Evaluation:
     def retirements(self) -> tuple[Retirement, ...]:
         """Which of the models that are asked are retired by their sellers."""
         known = read_prices().retirements
-        asked = (self.benchmark.asked_model(self.judge.model), self.source.model)
+        asked = (self.judge.model, self.source.model)
         return tuple(known[model] for model in asked if model in known)
 
     def estimates(self) -> list[Estimate]:
@@ -389,7 +389,7 @@ def _check_open(asked: Evaluation, planned: Sequence[Estimate]) -> None:
     """Refuse to ask a retired judge at its seller's, or without a key, before anything is paid."""
     if all(line.requests == line.from_cache for line in planned):
         return
-    model = asked.benchmark.asked_model(asked.judge.model)
+    model = asked.judge.model
     gone = next((one for one in asked.retirements if one.model == model), None)
     for client in asked.judge.clients:
         at_sellers = isinstance(client.endpoint, Endpoint) and client.endpoint.is_sellers
