@@ -356,7 +356,7 @@ class RatedBenchmark(Benchmark):
     @classmethod
     def read_files(cls, data: Path) -> RatedInputs:
         """Read the questions from a folder."""
-        path = files.locate(data, f"the questions of {cls.name}", ["question.jsonl"])
+        path = files.locate(data, "question.jsonl", f"the questions of {cls.name}")
         return RatedInputs(files.read_questions(path, cls.turns))
 
     @abstractmethod

@@ -1,9 +1,9 @@
 """A benchmark's own files: fetched, found in a folder, and read.
 
-They lie in the folder a user names, in the layouts of this project's reference data or of the
-benchmark's repository. None is part of this package, and none is fetched unless a person says so:
-then at a pinned revision, and only a file of the known digest is kept. Answers are JSON lines with
-`choices[0].turns` or `messages`, AlpacaEval's one list; a file may hold several models.
+They lie in one folder, under the names that they are fetched by. None is part of this package, and
+none is fetched unless a person says so: then at a pinned revision, and only a file of the known
+digest is kept. Answers are JSON lines with `choices[0].turns` or `messages`, AlpacaEval's one list;
+a file may hold several models.
 """
 
 from __future__ import annotations
@@ -119,19 +119,11 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def locate(
-    data: Path,
-    what: str,
-    names: Sequence[str],
-    folders: Sequence[str] = ("",),
-    elsewhere: Sequence[str] = (),
-) -> Path:
-    """Return the first file of some names in some folders below `data`, else elsewhere below it."""
-    candidates = [*(folder + name for folder in folders for name in names), *elsewhere]
-    for candidate in candidates:
-        if (data / candidate).is_file():
-            return data / candidate
-    raise UserError(f"{data} does not hold {what}; it should be there as {candidates[0]}")
+def locate(data: Path, name: str, what: str) -> Path:
+    """Return a file of a folder, by its name there."""
+    if (data / name).is_file():
+        return data / name
+    raise UserError(f"{data} does not hold {what}; it should be there as {name}")
 
 
 def read_questions(path: Path, turns: int) -> tuple[Question, ...]:

@@ -389,7 +389,7 @@ def test_the_paper_s_rows_come_out_of_the_published_files(
     name = "judgment_gemma-2-9b-it-sppo-iter-0_single.jsonl"
     (row,) = says(
         "evaluate", "evaluate", "mt_bench", "--judgments", str(folder / "mt_bench" / name),
-        "--data", str(folder),
+        "--data", str(folder / "mt_bench"),
     )  # fmt: skip
     assert {c: round(v, 2) for c, v in row["scores"].items()} == {
         "average": 8.57, "turn_1": 8.81, "turn_2": 8.32
@@ -438,7 +438,7 @@ def test_files_of_other_models_in_the_same_form_come_out_right(
     mix.shuffle(annotated)
     (tmp_path / "annotations.json").write_text(json.dumps(annotated))
     command = ["evaluate", "alpaca_eval", "--judgments", str(tmp_path / "annotations.json")]
-    for data in ([], ["--data", str(folder)]):
+    for data in ([], ["--data", str(folder / "alpaca_eval")]):
         (row,) = says("evaluate", *command, *data)
         assert row["scores"]["win_rate"] == pytest.approx(6.937294379677018, abs=1e-9)
 

@@ -112,7 +112,7 @@ def test_outputs_that_are_missing_doubled_or_foreign_are_one_sentence(
 
 def test_the_published_outputs_are_read(shared_dir: Path) -> None:
     folder = shared_dir / "benchmarks" / "alpaca_eval"
-    inputs = read_inputs(folder.parent)
+    inputs = read_inputs(folder)
     path = folder / "gemma-7b-it" / "model_outputs.json"
     answers = read_outputs(path, inputs)
     assert (answers.model, len(answers.by_prompt)) == ("gemma-7b-it", 805)

@@ -52,6 +52,7 @@ from harness.runtime.stage import Json
 BENCHMARK = "alpaca_eval"
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
 OWN_JUDGE = "gpt-4-1106-preview"
+REFERENCES = "reference_gpt4_1106_preview_outputs.json"
 ANSWER_TOKENS = 2048
 ANSWER_TEMPERATURE = 0.7
 ANSWER_TOP_P = 0.9
@@ -105,7 +106,7 @@ class AlpacaEval(Benchmark):
     reply_tokens = 40  # a ranking of two, as JSON
     homes = (
         files.HomeFile(
-            "reference_gpt4_1106_preview_outputs.json",
+            REFERENCES,
             f"{_ALPACA}/alpaca_eval_gpt4_baseline.json",
             "83db546b872ddebee8965fd05fa48461ee3c32bc695c62fb57f2d214ff741ec4",
         ),
@@ -319,13 +320,7 @@ def evaluate_annotations(
 
 def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> Inputs:
     """Read the reference outputs from a folder, `count` of them; None takes any number."""
-    names = ("reference_gpt4_1106_preview_outputs.json", "model_outputs.json")
-    folders = ("", "alpaca_eval/", "results/gpt4_1106_preview/")
-    path = files.locate(
-        data,
-        "AlpacaEval's reference outputs",
-        [folder + name for name in names for folder in folders],
-    )
+    path = files.locate(data, REFERENCES, "AlpacaEval's reference outputs")
     records = files.read_records(path)
     texts = [_text(record, "instruction", path) for record in records]
     for record in records:

@@ -99,8 +99,8 @@ class LengthControl:
     @classmethod
     def in_folder(cls, data: Path) -> LengthControl:
         """Return that with the data in a folder of the benchmark's files, if they are there."""
-        places = (data / FILE_NAME, data / "alpaca_eval" / FILE_NAME)
-        return cls(next((path for path in places if path.is_file()), None))
+        path = data / FILE_NAME
+        return cls(path if path.is_file() else None)
 
     def values(
         self, annotations: Sequence[Mapping[str, Any]], instructions: Sequence[str] | None = None

@@ -59,7 +59,6 @@ GAMES_PER_PROMPT = 2
 FOLLOW_UP = "Go on from here, and end with the label of your verdict."
 VERDICT_PATTERN = r"\[\[([AB<>=]+)\]\]"
 _TOKENIZER = "gpt-3.5-turbo"
-_FOLDERS = ("", "arena_hard/", "data/arena-hard-v0.1/", "arena-hard-v0.1/")
 _ARENA = "https://raw.githubusercontent.com/lmarena/arena-hard-auto"
 _ARENA_DATA = f"{_ARENA}/196f6b826783b3da7310e361a805fa36f0be83f3/data/arena-hard-v0.1"
 
@@ -155,18 +154,10 @@ class ArenaHard(Benchmark):
     def read_files(cls, data: Path) -> Inputs:
         """Read the benchmark's files, in which the baseline must have answered all questions."""
         questions = questions_in(data)
-        names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
-        answers = files.read_answers(
-            files.locate(data, "the baseline's answers", names, _FOLDERS), BASELINE
-        )
+        path = files.locate(data, f"answer_{BASELINE}.jsonl", "the baseline's answers")
+        answers = files.read_answers(path, BASELINE)
         answers.to(questions)
-        path = files.locate(
-            data,
-            "Arena-Hard's judge settings",
-            ["judge_config.yaml"],
-            _FOLDERS,
-            ["config/judge_config.yaml", "../../config/judge_config.yaml"],
-        )
+        path = files.locate(data, "judge_config.yaml", "Arena-Hard's judge settings")
         return Inputs(questions, answers, **_settings(path))
 
     @classmethod
@@ -352,7 +343,7 @@ def evaluate_battles(
 
 def questions_in(data: Path) -> tuple[files.Question, ...]:
     """Read the questions from a folder of the benchmark's files."""
-    path = files.locate(data, "Arena-Hard's questions", ["question.jsonl"], _FOLDERS)
+    path = files.locate(data, "question.jsonl", "Arena-Hard's questions")
     return files.read_questions(path, turns=1)
 
 

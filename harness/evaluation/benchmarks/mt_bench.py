@@ -58,7 +58,6 @@ TURNS = (1, 2)
 
 _RATING = re.compile(r"\[\[(\d+(?:\.\d*)?)\]\]")
 _RATING_FALLBACK = re.compile(r"\[(\d+(?:\.\d*)?)\]")
-_FOLDERS = ("", "mt_bench/", "data/mt_bench/")
 _FASTCHAT = (
     "https://raw.githubusercontent.com/lm-sys/FastChat/"
     "587d5cfa1609a43d192cedb8441cac3c17db105d/fastchat/llm_judge/data"
@@ -123,17 +122,9 @@ class MtBench(Benchmark):
     def read_files(cls, data: Path) -> Inputs:
         """Read the benchmark's files, in which no question may lack its reference."""
         questions = questions_in(data)
-        names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
-        references = files.read_answers(
-            files.locate(data, "MT-Bench's references", names, _FOLDERS)
-        ).by_prompt
-        path = files.locate(
-            data,
-            "MT-Bench's judge prompts",
-            ["judge_prompts.jsonl"],
-            _FOLDERS,
-            ["data/judge_prompts.jsonl", "../judge_prompts.jsonl"],
-        )
+        path = files.locate(data, "reference_answer_gpt-4.jsonl", "MT-Bench's references")
+        references = files.read_answers(path).by_prompt
+        path = files.locate(data, "judge_prompts.jsonl", "MT-Bench's judge prompts")
         prompts = {
             str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
             for r in files.read_records(path)
@@ -240,7 +231,7 @@ def evaluate_ratings(
 
 def questions_in(data: Path) -> tuple[files.Question, ...]:
     """Read the questions from a folder of the benchmark's files."""
-    path = files.locate(data, "MT-Bench's questions", ["question.jsonl"], _FOLDERS)
+    path = files.locate(data, "question.jsonl", "MT-Bench's questions")
     return files.read_questions(path, len(TURNS))
 
 
