@@ -496,7 +496,7 @@ def check_prompts(
     if source is not None:
         pool, named = pools.read_local(source, splits), str(source)
     else:
-        pool, named = lookup.world_of(profile).prompt_pool()
+        pool, named = lookup.world_of(profile).prompts.pool()
     pieces, problem = _pieces(len(pool), profile)
     return PromptPool(
         source=named,

@@ -458,7 +458,7 @@ def _of_all_segments(
         "reward_model": world.reward_model(role),
         "ranker": world.reward_model(ranked_by) if other else None,
         **creator,
-        **planner.world.tree_scorer(online),
+        **planner.world.creator.tree_scorer(online),
         "online": kept,
         **(METRICS.identity(online.metric) if evolves else {}),
         "x": x,

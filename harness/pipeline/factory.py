@@ -149,12 +149,12 @@ class StageFactory:
     @cached_property
     def human_prompts(self) -> dict[str, Json]:
         """The settings that identify the profile's human prompts; a file is read once."""
-        return self.world.prompts()
+        return self.world.prompts.identity()
 
     @cached_property
     def matched_prompts(self) -> dict[str, Json]:
         """The settings that identify the prompts matched to the hard benchmark; looked up once."""
-        found = self.world.matched_prompts()
+        found = self.world.prompts.matched()
         if found is None:
             name = self.profile.name
             raise UserError(
@@ -169,7 +169,7 @@ class StageFactory:
         x = self.profile.x
         settings: dict[str, Json] = {**source, "seed": seed, "first": first * x, "count": size * x}
         if arm == "off_target":
-            settings["off_target"] = self.world.off_target_prompts()
+            settings["off_target"] = self.world.prompts.off_target()
             settings["on_target"] = x
         return settings
 
@@ -181,7 +181,7 @@ class StageFactory:
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the settings that identify the profile's creator with an evolving scheme."""
         if scheme not in self._creators:
-            self._creators[scheme] = self.world.creator(scheme)
+            self._creators[scheme] = self.world.creator.identity(scheme)
         return self._creators[scheme]
 
     def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:

@@ -193,7 +193,7 @@ class FigureRuns:
     @property
     def _topics(self) -> list[Stage]:
         """The stages that tell the topics that the figure shows; none where no model is asked."""
-        topics = world_of(self.profile).topics()
+        topics = world_of(self.profile).prompts.topics()
         if topics is None:
             return []
         prompts = [

@@ -328,7 +328,7 @@ def prompt_distances(table_runs: TableRuns, reader: Reader) -> list[PromptDistan
     """
     from harness.worlds.lookup import world_of
 
-    mask = functools.cache(world_of(table_runs.profile).shown_word)
+    mask = functools.cache(world_of(table_runs.profile).prompts.shown_word)
     benchmarks = {
         name: _answered(table_runs, name, reader.store) for name in pairwise_benchmarks(table_runs)
     }

@@ -6,9 +6,9 @@ A world is all that a run takes from outside the paper's algorithm. There are tw
 interfaces:
 
 - *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile): which
-  settings identify each part. A profile chooses its prompts and its creator each by itself; policy,
-  reward models, benchmarks and judges come together. The settings go into fingerprints, so they
-  name bytes and words and never a place. No model is loaded and nobody is asked.
+  settings identify each part. A profile chooses its `prompts` and its `creator` each by itself;
+  policy, reward models, benchmarks and judges come together. The settings go into fingerprints,
+  so they name bytes and words and never a place. No model is loaded and nobody is asked.
 - *while a stage runs*, `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
   stage's settings): load, read, rewrite and judge what those settings mean.
 """
@@ -156,42 +156,10 @@ class World(ABC):
     has_validation_prompts = False
     """Whether it has prompts that no benchmark asks, with an oracle to score answers to them."""
 
-    def __init__(self, profile: Profile, source: PromptSource, rewriting: CreatorSource) -> None:
+    def __init__(self, profile: Profile, prompts: PromptSource, creator: CreatorSource) -> None:
         self.profile = profile
-        self._source = source
-        self._rewriting = rewriting
-
-    def prompts(self) -> dict[str, Json]:
-        """Return the settings that identify the human prompts."""
-        return self._source.identity()
-
-    def matched_prompts(self) -> dict[str, Json] | None:
-        """Return the settings that identify matched prompts; None where there are none."""
-        return self._source.matched()
-
-    def off_target_prompts(self) -> str:
-        """Return what identifies prompts that can hardly help on the hard benchmark."""
-        return self._source.off_target()
-
-    def topics(self) -> Topics | None:
-        """Return what sorts prompts by topic, None where nothing does."""
-        return self._source.topics()
-
-    def prompt_pool(self) -> tuple[list[str], str]:
-        """Return every human prompt, and what identifies them."""
-        return self._source.pool()
-
-    def shown_word(self, word: str) -> str:
-        """Return a word of a prompt as it counts for the distance between prompts."""
-        return self._source.shown_word(word)
-
-    def creator(self, scheme: str) -> dict[str, Json]:
-        """Return the settings that identify the creator with an evolving scheme."""
-        return self._rewriting.identity(scheme)
-
-    def tree_scorer(self, online: Online) -> dict[str, Json]:
-        """Return the settings that identify what scores prompts of best-of-n trees."""
-        return self._rewriting.tree_scorer(online)
+        self.prompts = prompts
+        self.creator = creator
 
     @abstractmethod
     def policy(self) -> str:

@@ -185,7 +185,7 @@ def test_a_profile_runs_the_controls_that_it_can(micro: Profile, table: Table) -
 
 
 def test_matched_prompts_of_the_embedded_world_are_new_and_of_the_seeds_own(micro: Profile) -> None:
-    settings = world_of(micro).matched_prompts()
+    settings = world_of(micro).prompts.matched()
     assert settings is not None
     runtime = runtime_of(str(settings["source"]))
 
@@ -278,7 +278,7 @@ def test_a_file_of_matched_prompts_is_read_in_the_order_of_the_seed(
     file.write_text("".join(f'{{"prompt": "ask {i}"}}\n' for i in range(10)), encoding="utf-8")
     real = find_profile(load_profiles(), "single-gpu")
     prompts = real.prompts.model_copy(update={"matched": str(file)})
-    settings = world_of(real.model_copy(update={"prompts": prompts})).matched_prompts()
+    settings = world_of(real.model_copy(update={"prompts": prompts})).prompts.matched()
     assert settings is not None
     runtime = runtime_of(str(settings["source"]))
     cuts = [

@@ -60,7 +60,7 @@ def test_a_plan_needs_a_seed(
 
 
 def test_the_topic_of_a_prompt_is_the_category_of_its_first_operation(micro: Profile) -> None:
-    sorting = world_of(micro).topics()
+    sorting = world_of(micro).prompts.topics()
     assert sorting is not None
     assert sorting.names == CATEGORIES
     topic_of = category_of_first_operation
@@ -80,7 +80,7 @@ def test_elsewhere_a_stage_tells_the_topics_that_a_figure_shows(
     assert len(topics) == stages
     assert {stage.settings["judge"] for stage in topics} == {"gemini-1.5-flash"}
     bare = paper.model_copy(update={"creator": paper.creator.model_copy(update={"scorer": None})})
-    assert world_of(bare).topics() is None
+    assert world_of(bare).prompts.topics() is None
     plan = Plan(plan_figure(figures[name], tables, bare, (0,)).targets)
     assert not any(stage.kind == "topics" for stage in plan)
 

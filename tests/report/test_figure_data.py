@@ -33,7 +33,7 @@ class _ToyWorld(ToyWorld):
     """Identities that mean nothing; topics as the profile has them."""
 
     def topics(self) -> Topics | None:
-        return world_of(self.profile).topics()
+        return world_of(self.profile).prompts.topics()
 
 
 @pytest.fixture(autouse=True)

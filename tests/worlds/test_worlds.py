@@ -70,14 +70,14 @@ def test_the_embedded_world_asks_nobody() -> None:
 
 def test_the_embedded_world_has_prompts_words_and_accuracies() -> None:
     world = world_of(PROFILES["micro"])
-    pool, source = world.prompt_pool()
+    pool, source = world.prompts.pool()
     assert source == files.card().identity("prompts")
     assert len(pool) == len(set(pool)) == 2400
-    assert world.shown_word("reverse-1") == "reverse-1"
-    assert world.shown_word("a") == world.shown_word("7") != "a"
+    assert world.prompts.shown_word("reverse-1") == "reverse-1"
+    assert world.prompts.shown_word("a") == world.prompts.shown_word("7") != "a"
     assert world.reward_model_accuracy("pointwise") == pytest.approx(0.9, abs=0.1)
     assert world_of(PROFILES["paper"]).reward_model_accuracy("pointwise") is None
-    assert world_of(PROFILES["paper"]).shown_word("a") == "a"
+    assert world_of(PROFILES["paper"]).prompts.shown_word("a") == "a"
 
 
 def test_an_engine_of_its_own_is_part_of_an_embedded_run() -> None:
@@ -187,13 +187,13 @@ def test_a_work_folder_that_cannot_be_written_is_read(
     profile = with_prompts(source=str(machine / "prompts.jsonl"), revision=None)
     monkeypatch.setattr(models, "write_whole", refused)
     monkeypatch.setattr(prompts, "write_whole", refused)
-    identity, settings = models.identity_of("o/m"), world_of(profile).prompts()
+    identity, settings = models.identity_of("o/m"), world_of(profile).prompts.identity()
     assert not (machine / "work" / "digests").exists()
     assert needs_of(profile)["prompts"].state == "missing"
     assert "HARNESS_WORK" in needs_of(profile)["prompts"].do
     monkeypatch.undo()
     monkeypatch.setenv("HARNESS_WORK", str(machine / "work"))
-    assert (models.identity_of("o/m"), world_of(profile).prompts()) == (identity, settings)
+    assert (models.identity_of("o/m"), world_of(profile).prompts.identity()) == (identity, settings)
     assert folder == resolve(identity)
 
 
@@ -234,7 +234,7 @@ def test_prompts_of_a_file_are_looked_for_where_a_run_reads_them(machine: Path) 
     named = with_prompts(source="mine/prompts.jsonl", revision=None, available=2)
     profile = named.model_copy(update={"x": 3})
     assert needs_of(profile)["prompts"].state == "met"
-    assert len(world_of(profile).prompt_pool()[0]) == 6
+    assert len(world_of(profile).prompts.pool()[0]) == 6
     few = needs_of(named.model_copy(update={"x": 4}))["prompts"]
     assert (few.state, few.found) == ("missing", "6 prompts are too few for 2 pieces of 4")
     assert "`prompts.available`" in few.do
@@ -271,22 +271,22 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
     path.write_text("".join(f'{{"prompt": "p{i}"}}\n' for i in range(8)))
     profile = with_prompts(matched=str(path))
     world = world_of(profile)
-    settings = {**(world.matched_prompts() or {}), "seed": 3, "first": 2, "count": 4}
+    settings = {**(world.prompts.matched() or {}), "seed": 3, "first": 2, "count": 4}
     assert settings["matched"] is True
     found = RealRuntime().human_prompts(settings)
     order = np.random.default_rng(3).permutation(8)
     assert list(found.positions) == order[2:6].tolist()
     with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
         RealRuntime().human_prompts({**settings, "first": 5})
-    assert world_of(with_prompts(matched=None)).matched_prompts() is None
+    assert world_of(with_prompts(matched=None)).prompts.matched() is None
 
 
 def test_trees_grow_by_a_scorer_that_the_profile_names(monkeypatch: pytest.MonkeyPatch) -> None:
     grows = Online(prompts="eva", method="tree_bon", tree_depth=2)
     creator = PROFILES["paper"].creator.model_copy(update={"scorer": None})
     with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
-        RealWorld(real(creator=creator)).tree_scorer(grows)
-    settings: Any = RealWorld(PROFILES["paper"]).tree_scorer(grows)
+        RealWorld(real(creator=creator)).creator.tree_scorer(grows)
+    settings: Any = RealWorld(PROFILES["paper"]).creator.tree_scorer(grows)
     settings["scorer"]["asked"] = ["another question"]
     with pytest.raises(HarnessError, match="other questions than this version has"):
         RealRuntime().tree_score(settings)
@@ -296,7 +296,7 @@ def test_trees_grow_by_a_scorer_that_the_profile_names(monkeypatch: pytest.Monke
 
 def test_a_real_world_takes_nothing_from_the_embedded_one() -> None:
     with pytest.raises(UserError, match=r"takes `prompts.source` from the embedded world"):
-        world_of(with_prompts(source=WORLD)).prompts()
+        world_of(with_prompts(source=WORLD)).prompts.identity()
 
 
 def test_a_fault_of_the_mock_endpoint_is_shown_and_a_lost_client_is_not(

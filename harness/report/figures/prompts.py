@@ -223,7 +223,7 @@ def _topics(runs: FigureRuns, row: str) -> tuple[Topics | None, str | None]:
     """Return what sorts prompts by topic, and why a row's topics cannot be shown."""
     from harness.worlds.lookup import world_of
 
-    topics, lacking = world_of(runs.profile).topics(), runs.lacking.get(row)
+    topics, lacking = world_of(runs.profile).prompts.topics(), runs.lacking.get(row)
     if lacking is None and topics is None:
         lacking = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
     return topics, lacking

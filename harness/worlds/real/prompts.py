@@ -308,10 +308,6 @@ RUN = 13
 """Words in a row that make an overlap: the usual measure of contamination since GPT-3, which finds
 copies and quotations, and no paraphrases."""
 
-SHORTEST_RUN = 8
-"""Words of the shortest question that can overlap in part, if all of them stand in a row. Shorter
-ones ("What is Atlantis?") are common speech, and overlap whole or not at all."""
-
 _WORD = re.compile(r"[^\W_]+")
 
 Words = tuple[str, ...]
@@ -336,7 +332,7 @@ class Overlap:
     Attributes:
         questions: Questions in all.
         whole: Prompts that are a question.
-        in_part: Further prompts that overlap one in part.
+        in_part: Further prompts that share `RUN` words in a row with one.
         questions_met: Questions that some prompt overlaps, whole or in part.
         examples: Positions of the first prompts that overlap.
     """
@@ -367,57 +363,32 @@ def overlaps(
 
     Each turn of a benchmark is a question; so many overlapping prompts are named as examples.
     """
-    indexes = {name: _Index(questions) for name, questions in benchmarks.items()}
-    whole: dict[str, list[int]] = defaultdict(list)
-    in_part: dict[str, list[int]] = defaultdict(list)
-    met: dict[str, set[int]] = defaultdict(set)
-    for position, prompt in enumerate(prompts):
-        mine = words(prompt)
-        for name, index in indexes.items():
-            same = index.whole.get(mine, set())
-            found = same | index.in_part(mine)
-            if found:
-                (whole if same else in_part)[name].append(position)
-                met[name] |= found
-    return {
-        name: Overlap(
-            questions=len(benchmarks[name]),
-            whole=len(whole[name]),
-            in_part=len(in_part[name]),
-            questions_met=len(met[name]),
-            examples=tuple(sorted(whole[name] + in_part[name])[:examples]),
-        )
-        for name in indexes
-    }
+    said = [words(prompt) for prompt in prompts]
+    return {name: _overlap(said, asked, examples) for name, asked in benchmarks.items()}
 
 
-class _Index:
-    """The questions of a benchmark, by their words and by runs of them."""
-
-    def __init__(self, questions: Sequence[str]) -> None:
-        self.whole: dict[Words, set[int]] = defaultdict(set)
-        self._runs: dict[int, dict[Words, set[int]]] = defaultdict(lambda: defaultdict(set))
-        for number, question in enumerate(questions):
-            mine = words(question)
-            if mine:
-                self.whole[mine].add(number)
-            length = min(RUN, len(mine))
-            if length >= SHORTEST_RUN:
-                for run in _runs(mine, length):
-                    self._runs[length][run].add(number)
-
-    def in_part(self, mine: Words) -> set[int]:
-        """Return the questions that share a run with some words."""
-        found: set[int] = set()
-        for length, known in self._runs.items():
-            for run in _runs(mine, length):
-                if run in known:
-                    found |= known[run]
-        return found
+def _overlap(said: Sequence[Words], questions: Sequence[str], examples: int) -> Overlap:
+    """Return how far prompts, as their words, overlap some questions."""
+    asked: dict[Words, set[int]] = defaultdict(set)  # by all their words, and by each run
+    for number, question in enumerate(questions):
+        mine = words(question)
+        for run in {mine, *_runs(mine)} - {()}:
+            asked[run].add(number)
+    alike = {words(question) for question in questions}
+    met = [set().union(*(asked.get(run, ()) for run in (mine, *_runs(mine)))) for mine in said]
+    places = [place for place, found in enumerate(met) if found]
+    whole = sum(said[place] in alike for place in places)
+    return Overlap(
+        questions=len(questions),
+        whole=whole,
+        in_part=len(places) - whole,
+        questions_met=len(set().union(*met)),
+        examples=tuple(places[:examples]),
+    )
 
 
-def _runs(mine: Words, length: int) -> list[Words]:
-    return [mine[i : i + length] for i in range(len(mine) - length + 1)]
+def _runs(mine: Words) -> list[Words]:
+    return [mine[i : i + RUN] for i in range(len(mine) - RUN + 1)]
 
 
 FIELDS = ("turns", "prompt", "instruction")

@@ -52,13 +52,6 @@ def test_the_words_must_be_in_a_row() -> None:
     assert met(f"{question(0, 7)} and {question(7, 7)}", question(0, 20)) == (0, 0)
 
 
-@pytest.mark.parametrize(("length", "in_part"), [(8, 1), (12, 1), (7, 0)])
-def test_a_short_question_overlaps_where_it_is_quoted_whole(length: int, in_part: int) -> None:
-    asked = question(0, length)
-    assert met(f"before {asked} after", asked) == (0, in_part)
-    assert met(f"before {question(1, length)}", asked) == (0, 0)
-
-
 def test_overlaps_are_counted_by_prompt_and_by_question() -> None:
     """Three questions, of which two are met: by a copy, a copy that is said twice, a quotation."""
     asked = [question(0, 15), question(15, 15), "Something else that is never asked by anyone here"]

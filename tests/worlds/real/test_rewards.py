@@ -187,7 +187,7 @@ def test_checkable_prompts_need_no_reward_model_at_all(tmp_path: Path, paper: Pr
         update={"x": 10, "prompts": source, "reward_models": {"pointwise": "math"}}
     )
     world = world_of(profile)
-    settings = {**world.prompts(), "seed": 0, "first": 0, "count": 10}
+    settings = {**world.prompts.identity(), "seed": 0, "first": 0, "count": 10}
     human = runtime_of(str(settings["source"])).human_prompts(settings)
     asked = [human.pool[i] for i in human.positions]
     assert len(set(asked)) == 10
