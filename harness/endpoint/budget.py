@@ -17,7 +17,6 @@ names it in the environment (`share`), so that each run has its whole budget.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import uuid
@@ -37,12 +36,6 @@ from harness.runtime.locks import hold
 VARIABLE = "HARNESS_LEDGER"
 """The environment variable with the file that the workers of a run draw on."""
 
-_LOG = logging.getLogger(__name__)
-_OVERSTATED = (
-    "The endpoint says that %s tokens were taken for %s, which can be %s at most: such replies are "
-    "counted at the most, and what it charges for them is not known"
-)
-
 
 def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
     """Return the tokens of prompt and completion that a reply is counted at.
@@ -55,11 +48,6 @@ def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
     return min(prompt, most[0]), min(completion, most[1])
 
 
-def is_overstated(request: ChatRequest, reply: Reply) -> bool:
-    """Return whether an endpoint counted more tokens than a request allows."""
-    return reply.usage is not None and reply.usage != tokens_of(request, reply)
-
-
 class BudgetReachedError(HarnessError):
     """The next request could pass the budget."""
 
@@ -70,8 +58,6 @@ class Spending:
 
     Requests and tokens are those of replies that came over the network. `usd` is None where a price
     is not known; `usd_unconfirmed` is the most that requests without a reply can have cost.
-    `overstated` counts the replies whose endpoint counted more tokens than the request allows; they
-    are counted at what it allows.
     """
 
     requests: int
@@ -80,7 +66,6 @@ class Spending:
     completion_tokens: int
     usd: float | None
     usd_unconfirmed: float
-    overstated: int
 
 
 @dataclass(frozen=True)
@@ -133,7 +118,7 @@ class Ledger:
         self._sums: dict[str, float] = {}
         self._changed = threading.Condition()
         self._under_way = 0
-        self._requests = self._cached = self._overstated = 0
+        self._requests = self._cached = 0
         self._prompt_tokens = self._completion_tokens = 0
         self._usd = self._unconfirmed = 0.0
         self._unpriced = False
@@ -169,11 +154,8 @@ class Ledger:
 
     def settle(self, most: float, request: ChatRequest, reply: Reply, price: Price | None) -> None:
         """Count a reply at what it cost; without a count that can be, at the most."""
-        tokens, overstated = tokens_of(request, reply), is_overstated(request, reply)
+        tokens = tokens_of(request, reply)
         with self._changed:
-            if overstated and not self._overstated:
-                _LOG.warning(_OVERSTATED, reply.usage, request.label, tokens)
-            self._overstated += overstated
             cost = 0.0 if price is None else price.of(*tokens)
             self._book(cost - most)
             self._usd += cost
@@ -209,7 +191,6 @@ class Ledger:
                 completion_tokens=self._completion_tokens,
                 usd=None if self._unpriced else self._usd,
                 usd_unconfirmed=self._unconfirmed,
-                overstated=self._overstated,
             )
 
     def _book(self, usd: float) -> None:

@@ -18,11 +18,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from harness.errors import HarnessError, UserError
+from harness.foreign import error_in_a_line
 
 Message = Mapping[str, str]
 Conversation = Sequence[Message]
@@ -80,8 +81,12 @@ def load_model(path: Path) -> Any:
     return from_folder(AutoModelForCausalLM, path)
 
 
-def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:
-    """Load a fresh model of a class of transformers, or of one derived from its classes."""
+def from_folder(kind: Any, path: Path, dtype: str = "float32", *, strict: bool = False) -> Any:
+    """Load a fresh model of a class of transformers, or of one derived from its classes.
+
+    A tensor that the files lack would be left random, so that is refused, and with `strict` one
+    that the model has no place for too.
+    """
     weight_files(path)
     silence_progress_bars()
     try:
@@ -91,17 +96,24 @@ def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told with the others
         )
-    except SafetensorError as error:
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise UserError(
-            f"the weights at {path} cannot be read ({error}): complete the download."
+            f"the weights at {path} cannot be read ({error_in_a_line(error)}): complete the "
+            "download."
         ) from error
-    missing = sorted(said["missing_keys"])
-    if missing:
-        raise UserError(
-            f"the weights at {path} lack {missing[0]} ({len(missing)} tensors are missing): "
-            "complete the download, or check that it is the model that its config.json names."
-        )
+    wrong = {
+        "lack": sorted(said["missing_keys"]),
+        "have another shape of": sorted(name for name, *_ in said["mismatched_keys"]),
+        "have, beyond the model's,": sorted(said["unexpected_keys"]) if strict else [],
+    }
+    for what, names in wrong.items():
+        if names:
+            raise UserError(
+                f"the weights at {path} {what} {names[0]} ({len(names)} in all): complete the "
+                "download, or check that it is the model that its config.json names."
+            )
     return model
 
 
@@ -231,25 +243,11 @@ def pad(
     return ids.to(device), mask.to(device)
 
 
-Shape = tuple[int, ...]
-
-
 def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load a model whose tensors are exactly those in the files, in evaluation mode.
-
-    Its class, one of transformers or derived from one, and `config.json` say which tensors there
-    are; the headers of the safetensors files say which a folder holds. Both lists are compared
-    before a weight is read: a lacking tensor would be left random by a lenient loader, one too many
-    dropped, and a reward would still come out.
-    """
-    weight_files(path)
-    config = kind.config_class.from_pretrained(path, local_files_only=True)
-    with torch.device("meta"):  # shapes without memory
-        empty = kind(config)
-    expected = {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
-    check_tensors(path, kind.__name__, expected)
+    """Load a model whose tensors are exactly those in the files, in evaluation mode."""
     try:
-        return from_folder(kind, path, dtype).to(torch.device(device)).eval()
+        model = from_folder(kind, path, dtype, strict=True)
+        return model.to(torch.device(device)).eval()
     except torch.OutOfMemoryError as error:
         raise HarnessError(
             f"the model at {path} does not fit into the memory of {device}: free it, use bfloat16, "
@@ -268,62 +266,3 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{file} is no model's configuration: download the model again.")
     return config
-
-
-def check_tensors(path: Path, kind: str, expected: Mapping[str, Shape]) -> None:
-    """Compare the tensors of a checkpoint with those that a model of some class has."""
-    found = tensor_shapes(path)
-    missing = [name for name in expected if name not in found]
-    if missing:
-        raise UserError(
-            f"the checkpoint at {path} lacks the tensor {missing[0]} ({len(missing)} are missing) "
-            f"and so is no whole {kind}: check its name, or download it again."
-        )
-    extra = [name for name in found if name not in expected]
-    if extra:
-        raise UserError(
-            f"the checkpoint at {path} has the tensor {extra[0]} ({len(extra)} too many), which no "
-            f"{kind} of its config.json has: it is another model."
-        )
-    for name, shape in expected.items():
-        if found[name] != shape:
-            raise UserError(
-                f"the tensor {name} at {path} has the shape {list(found[name])}, where its "
-                f"config.json asks for {list(shape)}: the two do not belong together."
-            )
-
-
-def tensor_shapes(path: Path) -> dict[str, Shape]:
-    """Return the shape of each tensor in the files that make up a checkpoint.
-
-    These are `model.safetensors`, or else what `model.safetensors.index.json` lists; other files
-    in the folder are not the model's.
-    """
-    shapes: dict[str, Shape] = {}
-    for file in _files(path):
-        if not file.is_file():
-            raise UserError(
-                f"the checkpoint at {path} is incomplete, {file.name} is missing: go on "
-                "with its download."
-            )
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 - it is no mapping
-                    shapes[name] = tuple(tensors.get_slice(name).get_shape())
-        except SafetensorError as error:
-            raise UserError(
-                f"{file} is no safetensors file ({error}), perhaps an interrupted download or a "
-                "pointer of Git LFS: download it again."
-            ) from error
-    return shapes
-
-
-def _files(path: Path) -> list[Path]:
-    whole, index = Path(path) / "model.safetensors", Path(path) / "model.safetensors.index.json"
-    if whole.is_file() or not index.is_file():
-        return [whole]
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{index} cannot be read ({error!r}): download the model again.") from error
-    return [Path(path) / str(name) for name in sorted(names)]

@@ -16,7 +16,7 @@ from tiny_gemma import build_tiny_gemma
 
 from harness.errors import HarnessError, UserError
 from harness.models import loading, reward_model
-from harness.models.loading import FIRST_IS_BETTER, pad, tensor_shapes
+from harness.models.loading import FIRST_IS_BETTER, pad
 from harness.models.reader import Comparison, Encoded, PairModel, Reader
 from harness.models.reward_model import (
     UNVERIFIED,
@@ -107,7 +107,6 @@ def test_every_tensor_of_the_files_is_the_model_s(kind: str, paths: dict[str, Pa
     loaded = load(kind, paths[kind]).model.state_dict()
     assert loaded.keys() == held.keys()
     assert all(torch.equal(loaded[name], held[name]) for name in held)
-    assert tensor_shapes(paths[kind]) == {name: tuple(t.shape) for name, t in held.items()}
 
 
 def change(path: Path, edit: Callable[[dict[str, torch.Tensor]], object]) -> str:
@@ -123,14 +122,14 @@ def change(path: Path, edit: Callable[[dict[str, torch.Tensor]], object]) -> str
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        (lambda tensors: tensors.pop(max(tensors)), r"lacks the tensor {} \(1 are missing\)"),
+        (lambda tensors: tensors.pop(max(tensors)), r"the weights at .* lack {} \(1 in all\)"),
         (
             lambda tensors: tensors.update({"value_head.bias": torch.zeros(1)}),
-            r"has the tensor value_head.bias \(1 too many\)",
+            r"have, beyond the model's, value_head.bias \(1 in all\)",
         ),
         (
             lambda tensors: tensors.update({max(tensors): torch.zeros(3, 7)}),
-            r"the tensor {} at .* has the shape \[3, 7\]",
+            r"have another shape of {} \(1 in all\)",
         ),
     ],
     ids=["missing", "extra", "another shape"],
@@ -239,15 +238,15 @@ def test_a_missing_tokenizer_is_one_clear_error(kind: str, tmp_path: Path) -> No
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     path = write_armo(tmp_path)
     (path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(UserError, match=r"incomplete, model-00002-of-00002.safetensors is missing"):
+    with pytest.raises(UserError, match=r"cannot be read \(.*model-00002-of-00002.safetensors"):
         load_reward_model(path)
 
 
 @pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\n", b""])
-def test_a_file_that_is_no_safetensors_is_named(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_no_safetensors_is_one_sentence(content: bytes, tmp_path: Path) -> None:
     path = write_armo(tmp_path)
     (path / "model-00001-of-00002.safetensors").write_bytes(content)
-    with pytest.raises(UserError, match=r"model-00001-of-00002.safetensors is no safetensors file"):
+    with pytest.raises(UserError, match=r"the weights at .* cannot be read \(.*header"):
         load_reward_model(path)
 
 
@@ -259,7 +258,7 @@ def test_a_broken_configuration_or_index_is_one_clear_error(content: str, tmp_pa
         load_reward_model(path)
     path = write_armo(tmp_path / "b")
     (path / "model.safetensors.index.json").write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=r"index.json cannot be read .*: download the model again"):
+    with pytest.raises(UserError, match=r"the weights at .* cannot be read"):
         load_reward_model(path)
 
 

@@ -420,11 +420,6 @@ def spending_line(spending: Spending) -> str:
     )
     if spending.usd_unconfirmed:
         text += f", and at most {dollars(spending.usd_unconfirmed)} for replies that never came"
-    if spending.overstated:
-        text += (
-            f"; of these the endpoint claimed more tokens than a request allows for "
-            f"{spending.overstated}, which are counted at what it allows"
-        )
     return text
 
 
