@@ -265,7 +265,7 @@ def test_a_broken_configuration_or_index_is_one_clear_error(content: str, tmp_pa
 def test_a_model_that_does_not_fit_into_memory_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("16 GiB")
 
     path = write_armo(tmp_path)
