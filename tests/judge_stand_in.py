@@ -57,7 +57,7 @@ def client_of(
 
 def run(benchmark: Benchmark, answers: Answers, judge: Judge, output: Path) -> Evaluation:
     """Judge answers, and keep all of it below a folder."""
-    return evaluating.Evaluation(benchmark, answers, judge).run(output)
+    return evaluating.Evaluating(benchmark, answers, judge).run(output)
 
 
 def named(model: str) -> Judge:

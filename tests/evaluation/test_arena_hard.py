@@ -98,8 +98,6 @@ def test_answer_lengths_become_a_column() -> None:
     tokens = {"model": {"p": 10, "q": 30}}
     score = score_battles(two_prompts(), "base", answer_tokens=tokens)["model"]
     assert score.scores["answer_tokens"] == 20.0
-    with pytest.raises(UserError, match="1 answers of model have no length"):
-        score_battles(two_prompts(), "base", answer_tokens={"model": {"p": 10}})
 
 
 def test_rows_are_one_per_prompt_and_column() -> None:
@@ -153,8 +151,5 @@ def test_the_bootstrap_agrees_with_the_spread_of_the_per_prompt_values() -> None
     assert (high - low) / (2 * 1.96) == pytest.approx(error, rel=0.05)
 
 
-def test_a_bootstrap_needs_the_model_and_two_questions() -> None:
-    with pytest.raises(UserError, match="no battles of other"):
-        bootstrap_interval(two_prompts(), "other", "base", seed=0)
-    with pytest.raises(HarnessError, match="needs two"):
-        bootstrap_interval(two_prompts()[:2], "model", "base", seed=0)
+def test_a_bootstrap_needs_two_questions() -> None:
+    assert bootstrap_interval(two_prompts()[:2], "model", "base", seed=0) is None

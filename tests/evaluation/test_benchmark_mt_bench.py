@@ -16,7 +16,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
-from harness.worlds.real.evaluating import Evaluation, ServedModel
+from harness.worlds.real.evaluating import Evaluating, ServedModel
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")
@@ -148,7 +148,7 @@ def test_an_estimate_before_there_are_answers_sends_nothing(data: Path, tmp_path
     bench = MtBench.load(data)
     with StandIn() as server:
         client = client_of(server, tmp_path)
-        planned = Evaluation(bench, ServedModel(client, "m"), Judge(client, "j")).estimates()
+        planned = Evaluating(bench, ServedModel(client, "m"), Judge(client, "j")).estimates()
         assert server.requests == 0
     assert [(e.what, e.requests) for e in planned] == [("answers", 4), ("judgments", 4)]
     assert all(e.usd is not None and 0 < e.usd < (e.usd_at_most or 0) for e in planned)

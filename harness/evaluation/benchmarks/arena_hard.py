@@ -332,11 +332,8 @@ def evaluate_battles(
     """Score battles, one evaluation for each model; intervals resample questions."""
     found = []
     for model, score in score_battles(battles, BASELINE, prompts, answer_tokens).items():
-        intervals: dict[str, Interval] = intervals_of(score)
-        try:
-            intervals["win_rate"] = bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)
-        except HarnessError:
-            intervals["win_rate"] = None  # one question alone has no interval
+        resampled = bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)
+        intervals = {**intervals_of(score), "win_rate": resampled}
         found.append(Evaluation(score, judge, OWN_JUDGE, intervals))
     return found
 
@@ -431,7 +428,8 @@ def score_battles(
         columns: dict[str, float | None] = {"win_rate": float(100.0 * won.sum() / weight.sum())}
         values = {"win_rate": 100.0 * ratio_values(won, weight)}
         if answer_tokens is not None and model in answer_tokens:
-            lengths = _lengths(model, answer_tokens[model], order)
+            own = answer_tokens[model]
+            lengths = np.array([own[prompt] for prompt in order], dtype=np.float64)
             columns["answer_tokens"], values["answer_tokens"] = float(lengths.mean()), lengths
         scores[model] = BenchmarkScore(
             benchmark=BENCHMARK,
@@ -451,31 +449,25 @@ def bootstrap_interval(
     baseline: str,
     seed: int,
     rounds: int = 1000,
-) -> tuple[float, float]:
+) -> Interval:
     """Return the 95% percentile bootstrap interval of a win rate, resampling questions.
 
     Each round is the weighted share of wins over the questions drawn. Questions without a readable
     verdict are not drawn.
 
     Returns:
-        Lower and upper end, in percent.
+        Lower and upper end, in percent; None of fewer than two questions.
     """
-    by_model = _by_model(battles, baseline)
-    if model not in by_model:
-        raise UserError(f"There are no battles of {model}; the file has {', '.join(by_model)}.")
-    order = prompt_order([fight.prompt_id for fight in by_model[model]], None)
-    won, weight = _per_prompt(by_model[model], model, order)
+    fought = _by_model(battles, baseline)[model]
+    won, weight = _per_prompt(fought, model, prompt_order([f.prompt_id for f in fought], None))
     won, weight = won[weight > 0], weight[weight > 0]
     questions = len(won)
     if questions < 2:
-        raise HarnessError(
-            f"{model} has readable verdicts on {questions} questions; a bootstrap needs two."
-        )
+        return None
     uniform = np.full(questions, 1.0 / questions)
     drawn = np.random.default_rng(seed).multinomial(questions, uniform, size=rounds)
-    rates = 100.0 * (drawn @ won) / (drawn @ weight)
     tail = (1.0 - 0.95) / 2.0
-    low, high = np.quantile(rates, [tail, 1.0 - tail])
+    low, high = np.quantile(100.0 * (drawn @ won) / (drawn @ weight), [tail, 1.0 - tail])
     return float(low), float(high)
 
 
@@ -539,16 +531,6 @@ def _per_prompt(
         won[position[fight.prompt_id]] += share * fight.weight
         weight[position[fight.prompt_id]] += fight.weight
     return won, weight
-
-
-def _lengths(model: str, tokens: Mapping[str, int], order: Sequence[str]) -> FloatArray:
-    absent = [prompt for prompt in order if prompt not in tokens]
-    if absent:
-        raise UserError(
-            f"{len(absent)} answers of {model} have no length (first: {absent[0]}); give the "
-            "answers to all prompts."
-        )
-    return np.array([tokens[prompt] for prompt in order], dtype=np.float64)
 
 
 def _settings(path: Path) -> dict[str, Any]:

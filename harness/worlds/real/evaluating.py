@@ -212,7 +212,7 @@ class EvaluationPlan(Output):
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluating:
     """What is to be evaluated: a benchmark, who answers it and who judges the answers."""
 
     benchmark: Benchmark
@@ -220,7 +220,7 @@ class Evaluation:
     judge: Judge | RewardJudge
 
     @classmethod
-    def of(cls, name: str, options: EvaluateOptions) -> Evaluation:
+    def of(cls, name: str, options: EvaluateOptions) -> Evaluating:
         """Return what options name; models behind endpoints share one budget.
 
         Raises:
@@ -322,7 +322,7 @@ def _source(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> S
 def plan(name: str, options: EvaluateOptions) -> EvaluationPlan:
     """Return what an evaluation would ask, and its price; nothing is sent."""
     options.check()
-    asked = Evaluation.of(name, options)
+    asked = Evaluating.of(name, options)
     return EvaluationPlan(
         benchmark=asked.benchmark.name,
         prices=read_prices().origin,
@@ -347,7 +347,7 @@ def evaluate(
         # Some published files do not say who judged.
         named = [e if e.judge else replace(e, judge=options.judge) for e in found]
         return scores.Evaluated(named, file)
-    asked = Evaluation.of(name, options)
+    asked = Evaluating.of(name, options)
     for retirement in asked.retirements:
         say(f"warning: {retirement.sentence}")
     # What is kept is first looked at when nobody else asks for the same any more.
@@ -366,7 +366,7 @@ def evaluate(
 
 
 @contextmanager
-def _alone(asked: Evaluation, say: Say) -> Iterator[None]:
+def _alone(asked: Evaluating, say: Say) -> Iterator[None]:
     """Evaluate while no other command of this machine evaluates the same.
 
     Two commands at once would pay for everything twice. The second one says so and waits for the
@@ -385,7 +385,7 @@ def _alone(asked: Evaluation, say: Say) -> Iterator[None]:
         yield
 
 
-def _check_open(asked: Evaluation, planned: Sequence[Estimate]) -> None:
+def _check_open(asked: Evaluating, planned: Sequence[Estimate]) -> None:
     """Refuse to ask a retired judge at its seller's, or without a key, before anything is paid."""
     if all(line.requests == line.from_cache for line in planned):
         return
