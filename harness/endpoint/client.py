@@ -304,6 +304,11 @@ class Client:
         return reply
 
     @property
+    def has_answered(self) -> bool:
+        """Whether any reply was returned."""
+        return bool(self._given)
+
+    @property
     def answered_as(self) -> str:
         """The models that replies named in place of the one asked for; empty where none did."""
         return ", ".join(in_a_line(name, 80) for name in sorted(self._other_models))

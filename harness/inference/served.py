@@ -55,29 +55,6 @@ class _Choice(BaseModel):
     logprobs: _LogProbabilities | None = None
 
 
-class _Unfinished:
-    """Prompts that are not answered yet: each is delivered when it has all its answers."""
-
-    def __init__(
-        self,
-        asked: Sequence[Request],
-        done: Collection[int],
-        deliver: Callable[[Answered], None],
-    ) -> None:
-        todo = [one for one in asked if one.position not in done]
-        self.wanted = [(one, sample) for one in todo for sample in range(len(one.seeds))]
-        self._lacking = {one.position: len(one.seeds) for one in todo}
-        self._answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
-        self._deliver = deliver
-
-    def add(self, position: int, sample: int, answer: Sample) -> None:
-        own = self._answers[position]
-        own[sample] = answer
-        if len(own) == self._lacking[position]:
-            del self._answers[position]
-            self._deliver({position: [own[i] for i in sorted(own)]})
-
-
 class CompletionsEngine:
     """Answers prompts by a server that speaks OpenAI's completions; it may be a process of ours.
 
@@ -137,8 +114,9 @@ class CompletionsEngine:
         Raises:
             HarnessError: the server died, refused a prompt, or read another prompt.
         """
-        unfinished = _Unfinished(asked, done, deliver)
-        wanted = iter(unfinished.wanted)
+        todo = [one for one in asked if one.position not in done]
+        wanted = ((one, sample) for one in todo for sample in range(len(one.seeds)))
+        answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
         running: dict[Future[Sample], tuple[Request, int]] = {}
         connection, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
         self._given_up = False
@@ -151,7 +129,10 @@ class CompletionsEngine:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     one, sample = running.pop(future)
-                    unfinished.add(one.position, sample, future.result())
+                    own = answers[one.position]
+                    own[sample] = future.result()
+                    if len(own) == len(one.seeds):
+                        deliver({one.position: [own[i] for i in sorted(own)]})
         finally:
             self._given_up = True
             connection.close()  # breaks off what is still under way after a failure

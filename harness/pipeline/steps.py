@@ -23,6 +23,7 @@ from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, evolve
 from harness.eva.informativeness import informativeness, select, selected_count, weights
 from harness.eva.pairs import best_against_worst, evolved_count, mix, repeated
+from harness.evaluation.scores import cost_of
 from harness.registry.training import Hardware
 from harness.runtime import Json, StageContext
 from harness.worlds.lookup import (
@@ -165,8 +166,8 @@ def evolve_stage(ctx: StageContext) -> None:
         "unusable": dict(sorted(result.unusable.items())),
         "duplicates": len(result.prompts) - len({p.prompt for p in result.prompts}),
     }
-    if evolver.tokens is not None:
-        summary["tokens"] = vars(evolver.tokens)
+    if evolver.client is not None:
+        summary["cost"] = cost_of([evolver.client])
     write_json(ctx.output / "summary.json", summary)
 
 

@@ -26,6 +26,7 @@ from harness.registry.recipe import Online, RewardRole
 from harness.runtime.stage import Json, StageContext
 
 if TYPE_CHECKING:
+    from harness.endpoint.client import Client
     from harness.eva.evolving import Over, Rewriter
     from harness.models.reward_model import Reads, Rewards
 
@@ -69,8 +70,8 @@ class Evolver:
     creator: Rewriter
     over: Over = map
     """How prompts are worked through."""
-    tokens: Any = None
-    """What an endpoint's texts took so far, as a data class; None for the embedded one."""
+    client: Client | None = None
+    """Who asks an endpoint; None where none is asked."""
 
 
 @dataclass(frozen=True)

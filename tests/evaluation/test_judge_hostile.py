@@ -265,10 +265,10 @@ def test_no_usage_passes_a_budget(tmp_path: Path) -> None:
 def test_a_creators_tokens_are_bounded_too(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 10**12, "completion_tokens": 10**12}
     with StandIn(lambda body: completion("x") | {"usage": usage}) as server:
-        generator = EndpointGenerator(client_of(server.url, tmp_path), "m", {"max_tokens": 10})
-        generator.write([Message("user", "a")], 0, "a rewrite")
-    assert generator.tokens.completion == 10
-    assert generator.tokens.prompt < 1000
+        client = client_of(server.url, tmp_path)
+        EndpointGenerator(client, "m", {"max_tokens": 10}).write([Message("user", "a")], 0, "it")
+    assert client.receipt.completion_tokens == 10
+    assert client.receipt.prompt_tokens < 1000
 
 
 def test_published_files_with_hostile_json_are_one_sentence(tmp_path: Path) -> None:

@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
-from harness.endpoint.budget import tokens_of
 from harness.endpoint.client import PATIENCE, Client, UnansweredError, work_through
-from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry import documents
@@ -252,16 +251,6 @@ class Written:
 
 
 @dataclass
-class Tokens:
-    """Tokens of all conversations and replies, as far as the endpoint counted them."""
-
-    prompt: int = 0
-    completion: int = 0
-    uncounted: int = 0
-    """Replies that came without a count."""
-
-
-@dataclass
 class EndpointGenerator:
     """Has a model at an OpenAI-compatible endpoint write; may be called from many threads."""
 
@@ -270,11 +259,8 @@ class EndpointGenerator:
     """Its name there."""
     settings: Mapping[str, Json]
     """Sampling: temperature, top_p, max_tokens."""
-    tokens: Tokens = field(default_factory=Tokens)
-    """What was written so far took; replies that were kept from before count as well."""
     _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _refused: int = 0
-    _answered: bool = False
     _given_up: str | None = None
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
@@ -296,7 +282,6 @@ class EndpointGenerator:
                 raise
             self._note_refusal(error)
             return Written("", refused=True)
-        self._count(self.client.worded(request), reply)
         finish, message = reply.choice.get("finish_reason"), reply.choice.get("message") or {}
         refused = finish == "content_filter" or bool(message.get("refusal"))
         return Written(reply.text, cut=finish == "length", refused=refused)
@@ -305,22 +290,12 @@ class EndpointGenerator:
         """Tell a prompt that is refused from an endpoint that refuses everything."""
         with self._guard:
             self._refused += 1
-            if not self._answered and self._refused >= PATIENCE:
+            if not self.client.has_answered and self._refused >= PATIENCE:
                 self._given_up = (
                     f"The first {self._refused} requests were refused, the last because: {error}; "
                     "correct the model or its settings and run the same command again."
                 )
                 raise HarnessError(self._given_up) from error
-
-    def _count(self, request: ChatRequest, reply: Reply) -> None:
-        with self._guard:
-            self._answered = True
-            if reply.usage is None:
-                self.tokens.uncounted += 1
-            else:
-                prompt, completion = tokens_of(request, reply)
-                self.tokens.prompt += prompt
-                self.tokens.completion += completion
 
 
 SAMPLES = 2**31

@@ -298,7 +298,7 @@ class RealRuntime(worlds.Runtime):
             else OwnCreator(own, why_unusable, partial(creator.replied, generator))
         )
         over = creator.at_once(client, access.concurrency, done)
-        return Evolver(writer, over, generator.tokens)
+        return Evolver(writer, over, client)
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
         """Return the model that scores prompts, if the settings name one."""
