@@ -164,15 +164,6 @@ def test_a_judgment_with_one_game_lacks_the_other(tmp_path: Path) -> None:
     assert score_battles(battles, BASELINE)["m"].n_missing == 1
 
 
-def test_an_instruction_that_comes_twice_is_two_prompts(tmp_path: Path) -> None:
-    record = {"generator_2": "m", "instruction": "i", "output_1": "a", "output_2": "bcd"}
-    path = write(tmp_path / "a", {**record, "preference": 2}, {**record, "preference": None})
-    (preferences,) = preferences_from_annotations(read_records(path)).values()
-    assert len({item.prompt_id for item in preferences}) == 2
-    assert [item.preference for item in preferences] == [2.0, None]
-    assert preferences[0].length_difference == 2.0
-
-
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '"text"', "{}\nnull\n"])
 def test_a_file_that_holds_no_records_is_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "f").write_text(text, encoding="utf-8")
