@@ -1,4 +1,4 @@
-"""A trained policy outside the store: a folder with its card and lineage, and a place on the hub.
+"""A trained policy outside the store: a folder with its card and lineage.
 
 *The policy* is the one that a run trained last, found by the run's name or a row's.
 
@@ -12,10 +12,6 @@ is known below.
 *The folder* has the trained files copied, not linked, so that it may lie on another disk and be
 changed without harm to the store. It is written beside its place and renamed when it is whole. Its
 lineage is every stage behind the policy, as the store's manifests say, inputs first.
-
-*The hub.* The token is read from the environment alone, never from a file of the hub's own client,
-and is in no message. The repository is made private; its owner makes it public after a look at the
-card.
 """
 
 from __future__ import annotations
@@ -397,52 +393,3 @@ def _fill(draft: Path, policy: TrainedPolicy, store: Store, root: Path) -> Mappi
     commit, _ = git_state(root)
     write_json(draft / LINEAGE, lineage(policy, store, files, commit))
     return files
-
-
-# The hub.
-
-TOKEN = "HF_TOKEN"
-"""The environment variable with the hub's token."""
-
-_REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
-
-
-def check_push(repository: str) -> None:
-    """Check that something could be sent to a repository, without asking anybody."""
-    if not _REPOSITORY.fullmatch(repository):
-        raise UserError(f"`--push {repository}` is no repository; write OWNER/NAME")
-    if not os.environ.get(TOKEN, "").strip():
-        raise UserError(
-            f"`--push` needs a token that may write: set {TOKEN} in the environment; nothing was "
-            "written or sent"
-        )
-    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        raise UserError(
-            "`--push` asks the hub, and HF_HUB_OFFLINE forbids it: set HF_HUB_OFFLINE=0; nothing "
-            "was written or sent"
-        )
-
-
-def push(folder: Path, repository: str) -> str:
-    """Send an exported folder to a private repository; return its address."""
-    check_push(repository)
-    token = os.environ[TOKEN].strip()
-    try:
-        hub = client(token)
-        address = str(hub.create_repo(repository, private=True, exist_ok=True))
-        hub.upload_folder(
-            repo_id=repository, folder_path=str(folder), commit_message="eva-harness export"
-        )
-    except Exception as error:  # noqa: BLE001 (a traceback could show the token)
-        why = str(error).strip().splitlines() or [type(error).__name__]
-        said = why[0].replace(token, "…")[:200]
-        raise HarnessError(
-            f"{repository} was not written on the hub ({said}); the folder {folder} is whole"
-        ) from None
-    return address
-
-
-def client(token: str) -> Any:
-    from huggingface_hub import HfApi
-
-    return HfApi(token=token)

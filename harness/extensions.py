@@ -1,8 +1,8 @@
 """What a user can add in a file of their own, and how such files (plug-ins) are found.
 
 A plug-in is a Python module, named by `--plugin PATH_OR_MODULE` or in `HARNESS_PLUGINS` (several
-separated by commas), or lying as `plugins/NAME.py` in the checkout that this code runs from. A file
-that somebody else can write is refused: it runs under the user's name. It registers what it adds:
+separated by commas), or lying as `plugins/NAME.py` in the checkout that this code runs from. It
+registers what it adds:
 
     @harness.metric("top_two", version="1")
     def top_two(rewards):  # prompts x completions -> one number for each prompt
@@ -14,21 +14,15 @@ version, which a person changes with the meaning, are part of the identity of st
 
 from __future__ import annotations
 
-import grp
 import hashlib
 import importlib
-import importlib.util
 import os
-import pwd
 import re
-import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType
+from types import ModuleType
 from typing import Any, TypeVar
 
 from harness.errors import HarnessError, UserError
@@ -405,23 +399,11 @@ def load_plugins() -> None:
                 raise
 
 
-class _SourceLoader(SourceFileLoader):
-    """Compiles a plug-in anew each time.
-
-    Kept bytecode is taken for a file of the same size and second, which an edit can be; what runs
-    would then be another plug-in than the one whose version stands in a stage's identity.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        """Return what the file says now."""
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
 def _load(name: str) -> None:
     """Import a plug-in; whatever it raises is a mistake of the user's, in a sentence.
 
     Raises:
-        UserError: There is none, somebody else can write it, or it fails.
+        UserError: There is none, or it fails.
     """
     try:
         if name.endswith(".py"):
@@ -445,37 +427,11 @@ def _import_file(path: Path) -> None:
     shown = in_a_line(str(path))
     if not path.is_file():
         raise UserError(f"there is no plug-in `{shown}`; correct `--plugin` or {VARIABLE}")
-    for place in dict.fromkeys((path, path.parent, path.resolve().parent)):
-        if (why := _writable_by_others(place.stat())) is not None:
-            raise UserError(
-                f"the plug-in {shown} is not loaded, because {in_a_line(str(place))} {why}, and it "
-                "would run under your name: make it yours alone (`chown`, `chmod go-w`)"
-            )
-    loader = _SourceLoader(_module_name(path), str(path))
-    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[loader.name] = module
-    loader.exec_module(module)
-
-
-def _writable_by_others(found: os.stat_result) -> str | None:
-    """Return why others than this user and root can write a file or folder; None if they cannot."""
-    if found.st_uid not in (os.geteuid(), 0):
-        return "belongs to another user"
-    if found.st_mode & stat.S_IWOTH:
-        return "can be written by everybody"
-    if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid):
-        return "can be written by a group"
-    return None
-
-
-def _is_private(gid: int) -> bool:
-    """Return whether a group has this user alone, as many systems give each user one."""
-    with suppress(KeyError):
-        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
-        return group.gr_name == user.pw_name and not {*group.gr_mem} - {user.pw_name}
-    return False
+    module = ModuleType(_module_name(path))
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    # Kept bytecode may be that of another text of the same size and second.
+    exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
 
 
 def _module_name(path: Path) -> str:

@@ -13,7 +13,6 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -394,52 +393,6 @@ def test_only_the_checkout_of_this_code_has_plugins(
     assert "it ran" not in here("plan", "table4").stderr
     monkeypatch.setattr(project, "PACKAGE", made / "harness")
     assert "ValueError: it ran" in here("plan", "table4").stderr
-
-
-@pytest.mark.parametrize(("what", "mode", "why"), [
-    ("plugins/ours.py", 0o646, "can be written by everybody"),
-    ("plugins/ours.py", 0o664, "can be written by a group"),
-    ("plugins", 0o777, "can be written by everybody"),
-])  # fmt: skip
-@pytest.mark.parametrize("named", [True, False])
-def test_a_plugin_that_others_can_write_is_not_loaded(
-    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    what: str, mode: int, why: str, named: bool,
-) -> None:  # fmt: skip
-    made = a_checkout(tmp_path / "made")
-    (made / what).chmod(mode)
-    monkeypatch.setattr(extensions, "_is_private", lambda gid: False)
-    if not named:
-        monkeypatch.setattr(project, "PACKAGE", made / "harness")
-    options = ("--plugin", str(made / "plugins" / "ours.py")) if named else ()
-    done = here(*options, "plan", "table4")
-    assert done.exit_code == 2
-    assert f"{made / what} {why}, and it would run under your name" in done.stderr
-    assert "it ran" not in done.stderr
-
-
-def test_a_plugin_of_another_user_is_not_loaded(
-    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = plugin(tmp_path, "raise ValueError('it ran')")
-    monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    if os.getuid() == 0:
-        os.chown(mine, 12345, -1)
-    done = here("--plugin", str(mine), "plan", "table4")
-    assert (done.exit_code, "belongs to another user" in done.stderr) == (2, True)
-    assert "it ran" not in done.stderr
-
-
-def test_a_group_that_has_one_user_is_that_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of some systems each user has such a group, and their files are the group's to write."""
-    own, staff, more = (
-        SimpleNamespace(gr_name=name, gr_mem=members)
-        for name, members in (("me", []), ("staff", ["me"]), ("me", ["me", "you"]))
-    )
-    monkeypatch.setattr(extensions.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="me"))
-    for group, private in ((own, True), (staff, False), (more, False)):
-        monkeypatch.setattr(extensions.grp, "getgrgid", lambda gid, found=group: found)
-        assert extensions._is_private(100) is private
 
 
 def test_a_stage_planned_with_another_version_is_not_computed(

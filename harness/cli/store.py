@@ -12,7 +12,7 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import console, note, print_json, warn
+from harness.cli.common import console, print_json, warn
 from harness.errors import UserError
 from harness.project import results_dir, store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE
@@ -37,15 +37,6 @@ PublishedOption = Annotated[
 ]
 RunArgument = Annotated[str, common.argument("RUN", "A run's id, or a row, as `table4/eva-a_min`.")]
 FolderOption = Annotated[Path, common.option("--output", "DIR", "A new or empty folder.")]
-PushOption = Annotated[
-    str | None,
-    common.option(
-        "--push",
-        "OWNER/NAME",
-        "Also send it to a private repository of the hub; needs HF_TOKEN.",
-        default="nothing is sent",
-    ),
-]
 
 
 class Place(StrEnum):
@@ -273,7 +264,6 @@ def export(
     output: FolderOption,
     profile: common.ProfileOption = DEFAULT_PROFILE,
     seed: common.SeedOption = 0,
-    push: PushOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Write a trained policy as a folder that transformers loads, with a card and its lineage.
@@ -285,8 +275,6 @@ def export(
     from harness.registry.declared import all_tables, named_profile, named_table, own_file
     from harness.runtime import Store
 
-    if push is not None:
-        exporting.check_push(push)
     scale = named_profile(profile)
     table, _, row = run.rpartition("/")
     tables = all_tables()
@@ -296,8 +284,6 @@ def export(
     policy = exporting.find_policy(run, tables, scale, seed)
     with common.writing("--output", output) as target:
         files = exporting.export(policy, Store(store_dir()), target, project.PACKAGE.parent)
-    if push is not None:
-        note(f"sent to {exporting.push(target, push)}")
     if as_json:
         entries = {name: dict(entry) for name, entry in files.items()}
         run_id = policy.run.run_id

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from harness import runtime
@@ -501,19 +500,6 @@ class RunPlan:
 
     def __repr__(self) -> str:
         return f"<plan: {self.headline}>"
-
-    def _repr_html_(self) -> str:
-        """Return the plan for a notebook: what it says of itself, and its stages by kind."""
-        columns = ("total", "done", "missing", "failed")
-        counted_ = [*((k.kind, k) for k in self.summary.kinds), ("all", self.summary.stages)]
-        head = "".join(f"<th>{name}</th>" for name in ("stages", *columns))
-        body = "".join(
-            f"<tr><td>{escape(name)}</td>"
-            + "".join(f"<td>{getattr(counts, column)}</td>" for column in columns)
-            + "</tr>"
-            for name, counts in counted_
-        )
-        return f"<p>{escape(self.headline)}</p><table><tr>{head}</tr>{body}</table>"
 
 
 def headline(summary: PlanSummary | GroupSummary) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -405,22 +404,6 @@ class Selection:
     def _seeds(self, seeds: Seeds) -> tuple[int, ...]:
         """Return the seeds that were asked for, else the default ones."""
         return self._asked(seeds) or seeds_of(DEFAULT_SEEDS)
-
-    def _repr_html_(self) -> str:
-        """Return it for a notebook: what is asked, and the rows."""
-        found = []
-        for item in (self.figure,) if self.figure is not None else self.tables:
-            found.append(f"<h3>{escape(f'{item.id} · {item.title}')}</h3>")
-            found.append(f"<p>{escape(item.question)}</p>")
-            if isinstance(item, Table):
-                rows = "".join(
-                    f"<tr><td>{escape(row.id)}</td><td>{escape(row.label)}</td>"
-                    f"<td>{escape(row.baseline or '-')}</td></tr>"
-                    for row in item.rows
-                )
-                head = "<tr><th>row</th><th>label</th><th>baseline</th></tr>"
-                found.append(f"<table>{head}{rows}</table>")
-        return "".join(found)
 
 
 def select(
