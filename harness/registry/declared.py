@@ -205,13 +205,14 @@ def _repeated_tables(declared: Iterable[Declared]) -> Iterator[Problem]:
 
 
 def _repeated_claims(declared: Iterable[Declared]) -> Iterator[Problem]:
-    first: dict[str, str] = {}
+    first: dict[str, tuple[Document, Loc]] = {}
     for document, table in declared:
         for i, claim in enumerate(table.claims):
-            where = f"{document.name}:{document.line(('claims', i, 'id'))}"
-            known = first.setdefault(claim.id, where)
-            if known != where:
-                yield document.wrong(("claims", i, "id"), f"`{claim.id}` is already in {known}")
+            place: Loc = ("claims", i, "id")
+            known, at = first.setdefault(claim.id, (document, place))
+            if (known, at) != (document, place):
+                where = f"{known.name}:{known.line(at)}"
+                yield document.wrong(place, f"`{claim.id}` is already in {where}")
 
 
 def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:

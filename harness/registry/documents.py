@@ -78,7 +78,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 _Loader.yaml_constructors = {
     f"{_CORE}map": _Loader.mapping,
     f"{_CORE}seq": lambda loader, node: loader.construct_sequence(node, deep=True),
-    f"{_CORE}str": lambda loader, node: loader.construct_scalar(node),
+    f"{_CORE}str": yaml.SafeLoader.construct_scalar,
     f"{_CORE}null": lambda loader, node: None,
     **{f"{_CORE}{kind}": _Loader.number for kind in ("bool", "int", "float")},
     None: _Loader.unknown,

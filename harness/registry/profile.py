@@ -408,8 +408,8 @@ def table_unsupported(
     reasons = [
         reason
         for row in (table.rows if rows is None else rows)
-        for column in table.columns
-        for reason in unsupported(table.recipe_of(row, column), [column], profile)
+        for run_id, recipe in table.recipes(row).items()
+        for reason in unsupported(recipe, table.read_of(row, run_id), profile)
     ]
     return list(dict.fromkeys(reasons + _study_unsupported(table, profile, rows)))
 

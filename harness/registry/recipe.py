@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
@@ -378,6 +379,10 @@ class Recipe(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter, as JSON data; equal exactly for the same run."""
+        return dict(self._canonical)
+
+    @cached_property
+    def _canonical(self) -> dict[str, Any]:
         if self.algorithm is None:
             return {"algorithm": None}
         if self.online is not None:

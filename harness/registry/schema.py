@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PrivateAttr, RootModel, field_validator, model_validator
@@ -290,17 +291,23 @@ class Table(Strict):
         """How many numbers the paper prints in this table."""
         return sum(len(row.values) for row in self.rows)
 
+    @cached_property
+    def _rows(self) -> dict[str, Row]:
+        return {row.id: row for row in self.rows}
+
+    @cached_property
+    def _columns(self) -> dict[str, Column]:
+        return {column.id: column for column in self.columns}
+
     def row(self, name: str) -> Row:
-        rows = {row.id: row for row in self.rows}
-        if name not in rows:
-            raise UserError(f"`{self.id}` has no row `{name}`{nearest(name, rows)}")
-        return rows[name]
+        if name not in self._rows:
+            raise UserError(f"`{self.id}` has no row `{name}`{nearest(name, self._rows)}")
+        return self._rows[name]
 
     def column(self, name: str) -> Column:
-        columns = {column.id: column for column in self.columns}
-        if name not in columns:
-            raise UserError(f"`{self.id}` has no column `{name}`{nearest(name, columns)}")
-        return columns[name]
+        if name not in self._columns:
+            raise UserError(f"`{self.id}` has no column `{name}`{nearest(name, self._columns)}")
+        return self._columns[name]
 
     def training_of(self, row: Row) -> TrainingKinds:
         """Return how a row's policies are trained: online, offline, or not at all."""
@@ -380,6 +387,12 @@ class Table(Strict):
         if row.id not in self._by_run:
             self._by_run[row.id] = {row.run_id(c): self.recipe_of(row, c) for c in self.columns}
         return self._by_run[row.id]
+
+    def read_of(self, row: Row, run_id: str) -> tuple[Column, ...]:
+        """Return the columns whose cells of a row are one run's."""
+        if row.run is not None:
+            return self.columns
+        return tuple(column for column in self.columns if row.run_id(column) == run_id)
 
     _by_run: dict[str, Mapping[str, Recipe]] = PrivateAttr(default_factory=dict)
 

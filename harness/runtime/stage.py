@@ -32,7 +32,7 @@ from harness.foreign import in_a_line
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-_SCALARS = frozenset({type(None), bool, int, str})
+_SCALARS = frozenset({type(None), bool, int, float, str})
 
 _CANONICAL = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False
@@ -49,53 +49,31 @@ def canonical_json(value: object, where: str = "value") -> str:
     Raises:
         FingerprintError: It holds something else; the message names the key path, from `where`.
     """
-    if not _is_plain(value):
-        _refuse(value, where)
+    left: list[tuple[Any, str]] = [(value, where)]
+    while left:
+        held, place = left.pop()
+        kind = type(held)
+        if kind is list:
+            for i, item in enumerate(held):
+                left.append((item, f"{place}[{i}]"))
+        elif kind is dict:
+            for key, item in held.items():
+                if type(key) is not str:
+                    raise FingerprintError(f"{place} has the key {key!r}: a key must be plain text")
+                left.append((item, f"{place}.{key}"))
+        elif kind is float and not math.isfinite(held):
+            raise FingerprintError(f"{place} is {held!r}: a setting must be a finite number")
+        elif kind not in _SCALARS:
+            raise FingerprintError(
+                f"{place} is a {kind.__module__}.{kind.__qualname__}: a setting must be made of "
+                "plain null, bool, int, float, str, list and dict values"
+            )
     return _CANONICAL.encode(value)
 
 
 def digest(text: str) -> str:
     """Return the sha256 of a text as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _is_plain(value: object) -> bool:
-    """Return whether JSON can write a value in exactly one way; asked of every stage planned."""
-    left: list[Any] = [value]
-    while left:
-        held = left.pop()
-        kind = type(held)
-        if kind is list:
-            left += held
-        elif kind is dict:
-            if not {*map(type, held)} <= {str}:
-                return False
-            left += held.values()
-        elif kind not in _SCALARS and not (kind is float and math.isfinite(held)):
-            return False
-    return True
-
-
-def _refuse(value: object, where: str) -> None:
-    """Name the key path of what JSON cannot write in exactly one way."""
-    kind = type(value)
-    if _is_plain(value):
-        return
-    if isinstance(value, float) and kind is float:
-        raise FingerprintError(f"{where} is {value!r}: a setting must be a finite number")
-    if isinstance(value, list) and kind is list:
-        for position, item in enumerate(value):
-            _refuse(item, f"{where}[{position}]")
-    elif isinstance(value, dict) and kind is dict:
-        for key, item in value.items():
-            if type(key) is not str:
-                raise FingerprintError(f"{where} has the key {key!r}: a key must be plain text")
-            _refuse(item, f"{where}.{key}")
-    else:
-        raise FingerprintError(
-            f"{where} is a {kind.__module__}.{kind.__qualname__}: a setting must be made of plain "
-            "null, bool, int, float, str, list and dict values"
-        )
 
 
 def identity_of(
