@@ -7,15 +7,14 @@ are those that a user gives for a role (`HARNESS_CREATOR_PRICE`), else the list'
 How many prompts a stage works on is read off the graph; of an online run, step by step. Numbers are
 what a run makes when nothing is dropped: every rewrite usable, no tie left out. What is drawn from
 a mixture of human and evolved prompts has the mixture's shares. The phases of an online run are
-those of `harness.eva.stream`: the buffer is filled, mixed with human prompts, and then lives of its
-own rewrites. Table 9's tasks run in lm-evaluation-harness: no endpoint judges.
+those of `harness.eva.stream`. Table 9's tasks run in lm-evaluation-harness: no endpoint judges.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, cast
 
 from harness.cost.assumptions import Asked, Judged, assumptions, parameters_of
@@ -112,15 +111,14 @@ def base_policy(stage: Stage) -> str:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What some steps of an online run do, counted in prompts but for the first.
+    """What some steps of an online run do, counted in prompts.
 
     Attributes:
-        children: rewrites that were asked for.
+        children: rewrites that are asked for.
         scored: rolled out only to be scored: rewrites on entering, the buffer anew.
         judged: candidates of best-of-n trees that a scorer reads.
     """
 
-    steps: int
     trained: int
     children: int = 0
     scored: int = 0
@@ -128,45 +126,27 @@ class Stretch:
 
 
 def count_steps(s: StreamSettings, first: int, last: int, *, evolves: bool) -> Stretch:
-    """Return what the steps `first` to `last` of a run do, counted from 1."""
-    steps = last - first + 1
-    trained = steps * s.minibatch
+    """Return what the steps `first` to `last` of a run do, counted from 1.
+
+    The buffer is filled, mixed with human prompts until these are used up, and then lives of its
+    own rewrites. It is taken to be full where it is scored anew.
+    """
+    trained = (last - first + 1) * s.minibatch
     if not evolves:
-        return Stretch(steps, trained)
-    children, scored = _cumulated(s, last)
-    if first > 1:
-        before_children, before_scored = _cumulated(s, first - 1)
-        children, scored = children - before_children, scored - before_scored
-    asked = children * (s.tree_depth if s.shape == "tree" else 1)
-    return Stretch(steps, trained, asked, scored, asked - children)
-
-
-@cache
-def _cumulated(s: StreamSettings, last: int) -> tuple[int, int]:
-    """Return the rewrites that entered the buffer by a step, and the prompts scored for it."""
-    buffer = used = children = scored = 0
-    phase = "warm-up"
-    for step in range(1, last + 1):
-        if phase == "warm-up":
-            full = buffer >= s.capacity
-            over = full if s.warm_up_steps is None else step > s.warm_up_steps
-            phase = "mix-up" if over else phase
-        if used >= s.x:
-            phase = "bootstrap"
-        wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}.get(phase, s.minibatch)
-        human = min(wanted, s.x - used)
-        used += human
-        buffer -= min(s.minibatch - human, buffer)
-        new = s.evolved * (s.n_new_bootstrap if phase == "bootstrap" else s.n_new)
-        if phase == "bootstrap" and buffer + new < s.minibatch:
-            new = s.minibatch * s.n_new_bootstrap  # the others of the mini-batch as well
-        entering = new + (human if s.buffer_holds == "evolved_and_human" else 0)
-        buffer = min(s.capacity, buffer + entering)
-        children += new
-        scored += new if s.child_score == "rollout" else 0
-        if s.rescore_every is not None and step % s.rescore_every == 0:
-            scored += buffer
-    return children, scored
+        return Stretch(trained)
+    warm_up = s.warm_up_steps or math.ceil(s.capacity / (s.evolved * s.n_new))
+    mixed = s.minibatch - s.from_buffer
+    human = max(0, s.x - warm_up * s.minibatch)
+    end = warm_up + (math.ceil(human / mixed) if mixed else math.inf)
+    with_people = max(0, min(last, end) - first + 1)
+    alone = last - first + 1 - with_people
+    entering = int(s.evolved * (s.n_new * with_people + s.n_new_bootstrap * alone))
+    anew = (
+        0 if s.rescore_every is None else last // s.rescore_every - (first - 1) // s.rescore_every
+    )
+    scored = anew * s.capacity + (entering if s.child_score == "rollout" else 0)
+    asked = entering * (s.tree_depth if s.shape == "tree" else 1)
+    return Stretch(trained, asked, scored, asked - entering)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """A YAML file as plain data, and problems that say where in it they are.
 
 Whatever is wrong with a text, its size included, is one `YamlFault`. Plain data are null, truth
-values, numbers, texts, lists and mappings with text as keys. A pydantic model checks a declaration:
-each complaint is one `Problem` with file, line and, for an unknown name, the nearest known one.
+values, numbers, texts (dates among them), lists and mappings with text as keys. A pydantic model
+checks a declaration: each complaint is one `Problem` with file, line and, for an unknown name, the
+nearest known one.
 Problems are collected over all files and raised together, as a `RegistryError`.
 
 `{value: 0.05, source: paper table 4}` in place of a value says where it comes from.
@@ -78,7 +79,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 _Loader.yaml_constructors = {
     f"{_CORE}map": _Loader.mapping,
     f"{_CORE}seq": lambda loader, node: loader.construct_sequence(node, deep=True),
-    f"{_CORE}str": yaml.SafeLoader.construct_scalar,
+    **{f"{_CORE}{kind}": yaml.SafeLoader.construct_scalar for kind in ("str", "timestamp")},
     f"{_CORE}null": lambda loader, node: None,
     **{f"{_CORE}{kind}": _Loader.number for kind in ("bool", "int", "float")},
     None: _Loader.unknown,

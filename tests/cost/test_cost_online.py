@@ -1,17 +1,15 @@
-"""The steps of an online run are counted as the stream itself takes them."""
+"""The steps of an online run are counted by the phases of its buffer."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from harness.cost.assumptions import Hardware
 from harness.cost.pricing import price
 from harness.cost.work import Costing, count_steps, stage_cost
-from harness.eva.evolving import Prompt, Rewrite
-from harness.eva.stream import PromptStream, StreamSettings
+from harness.eva.stream import StreamSettings
 from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
@@ -20,50 +18,17 @@ from harness.runtime import Plan
 SMALL: dict[str, Any] = {"x": 120, "buffer": 64 / 120}
 
 
-class Willing:
-    """A creator that always rewrites."""
+def test_rewrites_follow_the_phases_of_the_buffer() -> None:
+    """16 rewrites a step fill 64 in 4 steps; 88 people's prompts then last 22 steps; 8 after that.
 
-    def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-        return Rewrite(f"{prompt} {rng.integers(10**9)}", "deepening")
-
-
-def simulated(s: StreamSettings, steps: int) -> list[tuple[int, int]]:
-    """Return children and scored prompts of each step of a real stream."""
-    rng = np.random.default_rng(0)
-    human = [Prompt(f"h{i}", f"human {i}") for i in range(s.x)]
-    stream = PromptStream(s, human, Willing(), 0, quality=len)
-    found = []
-    for _ in range(steps):
-        batch = stream.draw()
-        fed = stream.feed(rng.random((len(batch.prompts), 2)), lambda p: rng.random((len(p), 2)))
-        found.append((len(fed.children), fed.scored))
-    return found
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {},
-        {"ratio_evol": 0.25},
-        {"n_new": 8, "n_new_bootstrap": 4},
-        {"warm_up": 6 * 8 / 120},
-        {"child_score": "parent"},
-        {"rescore_every": 5},
-        {"buffer_holds": "evolved_and_human"},
-        {"evolve_share": 0.25},
-    ],
-)
-def test_steps_are_counted_as_the_stream_takes_them(changed: dict[str, Any]) -> None:
-    """In every segment of 10 steps, over warm-up, mix-up and bootstrap."""
-    s = StreamSettings(**SMALL | changed)
-    steps = simulated(s, 60)
-    for first in range(1, 60, 10):
-        children, scored = (
-            sum(column) for column in zip(*steps[first - 1 : first + 9], strict=True)
-        )
-        found = count_steps(s, first, first + 9, evolves=True)
-        assert (found.children, found.scored) == (children, scored)
-        assert (found.steps, found.trained, found.judged) == (10, 80, 0)
+    The buffer of 64 is scored anew every fifth step, if at all.
+    """
+    s = StreamSettings(**SMALL)
+    found = [count_steps(s, first, first + 9, evolves=True) for first in (1, 11, 21, 31)]
+    assert [f.children for f in found] == [160, 160, 6 * 16 + 4 * 8, 80]
+    assert [f.scored for f in found] == [f.children for f in found]
+    anew = StreamSettings(**SMALL | {"rescore_every": 5, "child_score": "parent"})
+    assert count_steps(anew, 11, 20, evolves=True).scored == 2 * 64
 
 
 def test_human_prompts_alone_are_not_evolved() -> None:

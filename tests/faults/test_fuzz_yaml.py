@@ -55,7 +55,6 @@ ATTACKS = {
     "question marks": ("? " * 100_000, 1, ""),
     "too large": ("# x\n" * 300_000, 1, "larger than 1 MiB"),
     "a long line": ("x" * 2_000_000, 1, "larger than 1 MiB"),
-    "a date": ("id: x\nday: 2024-09-09", 2, "has the tag `timestamp`"),
     "no integer": ("id: !!int abc", 1, "cannot read `abc` as `int`"),
     "no number": ("id: !!float abc", 1, "cannot read `abc` as `float`"),
     "no truth": ("id: !!bool abc", 1, "cannot read `abc` as `bool`"),
