@@ -119,8 +119,6 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     """Read a price list: a YAML file with `as_of`, `source` and `models` by name (see `_File`)."""
     found = read_yaml(path)
     try:
-        if isinstance(found, dict) and "as_of" in found:
-            found["as_of"] = str(found["as_of"])
         read = _File.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]

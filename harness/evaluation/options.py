@@ -43,7 +43,7 @@ class EvaluateOptions(BaseModel):
     judge: Annotated[str | None, Shown("JUDGE", "the benchmark's own")] = None
     """A model at HARNESS_JUDGE_URL or its seller's, `reward:owner/name`, or a plug-in's."""
     against: Annotated[Path | None, Shown("FILE", "the benchmark's own")] = None
-    """Answers to compare with."""
+    """Answers that a reward model compares with."""
     judgments: Annotated[Path | None, Shown("FILE")] = None
     """Published judgments, battles or annotations; nothing is sent."""
     data: Annotated[Path | None, Shown("DIR", "those fetched")] = None

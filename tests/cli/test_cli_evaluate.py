@@ -198,7 +198,7 @@ def test_a_reward_model_judges_and_compares_with_answers_that_are_named(
     write_lines(data / "anchor.jsonl", anchor)
     command = ["--plugin", str(plugin), *arguments(data, "--judge", "reward:brief")]
     (found,) = says("evaluate", *command, "--against", str(data / "anchor.jsonl"))
-    assert found["judge"] == "reward:brief@brief-1"
+    assert found["judge"] == "reward:brief@brief-1 against n"
     assert found["scores"] == {"average": 3.25, "turn_1": 5.5, "turn_2": 1.0}
     result = call(*command)
     assert result.exit_code == 2
@@ -483,6 +483,9 @@ MISTAKES = {
     "mt_bench --data DATA --answers ANSWERS --judge gpt-6 --budget-usd 1": "HARNESS_JUDGE_PRICE",
     "mt_bench --data DATA --answers ANSWERS --judge reward:odd": "is no model of the hub",
     "mt_bench --data DATA --answers ANSWERS --budget-usd -1": "--budget-usd is -1",
+    "mt_bench --data DATA --answers ANSWERS --against ANSWERS --judge gpt-6-sol": (
+        "`--against` is for a reward model"
+    ),
     "mt_bench --judgments /absent": "Cannot read /absent",
     "mt_bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
     "arena_hard --judgments x --answers y": "`--answers` has no use beside `--judgments`",

@@ -33,12 +33,13 @@ from harness.evaluation.options import EvaluateOptions
 from harness.extensions import REWARDS, benchmark_place
 from harness.project import evaluations_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
+from harness.runtime.files import sha256_of
 from harness.runtime.locks import hold
 from harness.serving.engines import identity as engine_identity
 from harness.strict import Output
 from harness.words import counted
 from harness.worlds.real import rewards
-from harness.worlds.real.models import DIGITS, access_to, digest_of_folder, identity_of
+from harness.worlds.real.models import DIGITS, access_to, budget_of, digest_of_folder, identity_of
 
 SEED = 0
 BATCH_SIZE = 16
@@ -218,6 +219,8 @@ class Evaluating:
     benchmark: Benchmark
     source: Source
     judge: Judge | RewardJudge
+    against: Path | None = None
+    """A file of answers in the place of the benchmark's own."""
 
     @classmethod
     def of(cls, name: str, options: EvaluateOptions) -> Evaluating:
@@ -227,21 +230,32 @@ class Evaluating:
             UserError: A file is absent, or nothing says where a model is served.
         """
         benchmark = benchmark_class(name).load(options.data_folder(name))
-        ledger = Ledger(options.budget_usd)
+        budget, raised_by = options.budget_usd, "--budget-usd"
+        if budget is None:
+            budget, raised_by = budget_of("JUDGE"), "HARNESS_JUDGE_BUDGET_USD"
+        ledger = Ledger(budget, raised_by)
         judge = options.judge or benchmark.own_judge
         if judge.startswith(REWARD_JUDGE):
             named = judge.removeprefix(REWARD_JUDGE)
             own = rewards.identity_of(named) if named in REWARDS else identity_of(named)
             judge = f"{REWARD_JUDGE}{own}"
         found = judge_of(judge, ledger=ledger)
-        if options.budget_usd is not None and None in [client.price for client in found.clients]:
+        if budget is not None and None in [client.price for client in found.clients]:
             raise UserError(
-                f"--budget-usd needs the price of {judge}, which is not known; give it in "
+                f"{raised_by} needs the price of {judge}, which is not known; give it in "
                 "HARNESS_JUDGE_PRICE"
             )
         if options.against is not None:
-            benchmark.compare_with(benchmark.read_answers(options.against, None))
-        return cls(benchmark, _source(options, benchmark, ledger), found)
+            if isinstance(found, Judge):
+                raise UserError(
+                    "`--against` is for a reward model; what a judge that writes compares with is "
+                    "the benchmark's own"
+                )
+            anchor = benchmark.read_answers(options.against, None)
+            benchmark.compare_with(anchor)
+            # Another anchor is another scale, and so another column.
+            found = replace(found, model=f"{judge} against {anchor.model}")
+        return cls(benchmark, _source(options, benchmark, ledger), found, options.against)
 
     @property
     def clients(self) -> list[Client]:
@@ -297,6 +311,7 @@ class Evaluating:
         scores.write_json(folder / scores.REPLIES, replies)
         sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
         data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
+        data |= {} if self.against is None else {"against": sha256_of(self.against)}
         scores.keep(folder, found.evaluation, data, scores.cost_of(self.clients))
         return found.evaluation
 

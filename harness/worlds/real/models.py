@@ -282,6 +282,11 @@ def price_of(role: Role, model: str) -> Price | None:
     return parse_price(variable, text) if text else read_prices().of(model)
 
 
+def budget_of(role: Role) -> float | None:
+    """Return the dollars that may be spent on a role; None for no limit."""
+    return _number(f"HARNESS_{role}_BUDGET_USD")
+
+
 def access_to(
     role: Role, model: str, timeout_s: float = TIMEOUT_S, *, keyless: bool = False
 ) -> Access:
@@ -294,7 +299,7 @@ def access_to(
         return Access(FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), None, role, PLAIN)
     url, key_variable = _place(role, model)
     price = price_of(role, model)
-    budget = _number(f"HARNESS_{role}_BUDGET_USD")
+    budget = budget_of(role)
     if budget is not None and price is None:
         raise UserError(
             f"HARNESS_{role}_BUDGET_USD needs the price of {model}, which is not known; give it in "
