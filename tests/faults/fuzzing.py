@@ -8,10 +8,9 @@ printed as small as it can be made.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -21,11 +20,10 @@ from hypothesis.strategies import SearchStrategy
 
 @dataclass
 class Fuzzer:
-    """Tries so many cases, always the same ones or not; counts those it has tried."""
+    """Tries so many cases, always the same ones or not."""
 
     cases: int
     same: bool
-    tried: int = field(default=0, compare=False)
 
     def fuzz(self, attempt: Callable[..., None], *of: SearchStrategy[Any], share: int = 1) -> None:
         """Try cases; fail with the smallest that fails.
@@ -35,12 +33,6 @@ class Fuzzer:
             of: What a case is made of.
             share: Between how many tests of the long form its cases are shared.
         """
-
-        @functools.wraps(attempt)
-        def counted(*case: Any, **named: Any) -> None:
-            self.tried += 1
-            attempt(*case, **named)
-
         tried = settings(
             max_examples=self.cases if self.same else max(1, self.cases // share),
             deadline=None,
@@ -48,7 +40,7 @@ class Fuzzer:
             derandomize=self.same,
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
-        )(given(*of)(counted))
+        )(given(*of)(attempt))
         tried()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from judge_stand_in import Body, StandIn, digest, judge
+from judge_stand_in import Body, StandIn, digest, judge, write_lines, write_mt_bench
 from scene import KEY, Scene
 
 CONCURRENCY = 4
@@ -94,11 +94,10 @@ class Asked:
             kept: What was kept before.
             seen: How often each request had come by then.
         """
-        now, tally = self.kept(), self.scene.tally
-        tally.never("replies lost", [n for n, reply in kept.items() if now.get(n) != reply])
+        assert self.kept().items() >= kept.items(), "a reply is lost"
         # A request that no server saw is one in which a bit was flipped.
-        asked = [n for n in kept if self.server.seen.get(n) != seen.get(n)]
-        tally.never("replies doubled", asked)
+        again = [n for n in kept if self.server.seen.get(n) != seen.get(n)]
+        assert not again, "kept replies were asked for again"
 
 
 def _calmly(scene: Scene, questions: int) -> Any:
@@ -110,40 +109,16 @@ def _calmly(scene: Scene, questions: int) -> Any:
 
 def _write_data(folder: Path, questions: int) -> None:
     """Write questions, answers to them, and the judge's prompts."""
-    folder.mkdir()
-
-    def lines(name: str, records: list[dict[str, Any]]) -> None:
-        text = "".join(json.dumps(record) + "\n" for record in records)
-        (folder / name).write_text(text, encoding="utf-8")
-
-    def answers(model: str) -> list[dict[str, Any]]:
-        turns = [[f"{model} says {i}", f"{model} adds {i}"] for i in range(questions)]
-        return [
-            {"question_id": i, "model_id": model, "choices": [{"turns": said}]}
-            for i, said in enumerate(turns)
-        ]
-
-    asked = [
-        {"question_id": i, "category": "writing", "turns": [f"{i}?", f"and {i}?"]}
-        for i in range(questions)
-    ]
-    lines("question.jsonl", asked)
-    lines("answers.jsonl", answers("made-up-model"))
-    lines("reference_answer_gpt-4.jsonl", answers("gpt-4"))
-    single, multi = "{question} {answer}", "{question_1} {answer_1} {question_2} {answer_2}"
-    references = {"single": "{ref_answer_1}", "multi": "{ref_answer_1} {ref_answer_2}"}
-    templates = {
-        "single-v1": single,
-        "single-math-v1": f"{references['single']} {single}",
-        "single-v1-multi-turn": multi,
-        "single-math-v1-multi-turn": f"{references['multi']} {multi}",
-    }
-    lines(
-        "judge_prompts.jsonl",
-        [
-            {"name": name, "system_prompt": "Judge.", "prompt_template": f"[[rating]] {template}"}
-            for name, template in templates.items()
-        ],
+    numbers = range(questions)
+    asked = [(i, [f"{i}?", f"and {i}?"]) for i in numbers]
+    said = [(i, [f"a model says {i}", f"a model adds {i}"]) for i in numbers]
+    write_mt_bench(
+        folder,
+        *({"question_id": i, "category": "writing", "turns": turns} for i, turns in asked),
+    )
+    write_lines(
+        folder / "answers.jsonl",
+        *({"question_id": i, "model_id": "a model", "choices": [{"turns": t}]} for i, t in said),
     )
 
 

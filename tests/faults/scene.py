@@ -1,19 +1,24 @@
 """The place of a round: a work folder, commands with toy stages in it, and what was stored there.
 
-Every command is a process. Whoever starts one gets told if it left a traceback, did not come to an
-end, or left processes behind, because all of that is counted here. `Scene.calm` has the same
-command undisturbed, to compare with.
+Every command is a process. Whatever left a traceback, did not come to an end, or left processes
+behind fails here. `Scene.calm` has the same command undisturbed, to compare with.
+
+A scenario is a test with a `scene`. Its quick form plays it once or a few times, always alike; its
+long form, behind the marker `faults`, so many times otherwise:
+
+    HARNESS_FAULTS_ROUNDS   rounds of each scenario; 10
+    HARNESS_FAULTS_SEED     the seed behind them; 0
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,13 +28,13 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 import toy_world
-from rounds import Round
 from typer.testing import CliRunner
 
 from harness.cli.main import app
 from harness.runtime import Store
 
 T = TypeVar("T")
+Shared = Callable[[str, Callable[[Path], Any]], Any]
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = str(ROOT / "tests" / "cli" / "toy_harness.py")
@@ -130,7 +135,6 @@ class Running:
 
     def end(self, limit_s: float = LIMIT_S) -> Done:
         """Wait for the end; what hangs, outlives it or was not foreseen is counted and fails."""
-        tally = self._scene.tally
         try:
             out, errors = self.process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -138,14 +142,17 @@ class Running:
                 with suppress(psutil.Error):
                     process.kill()
             out, errors = self.process.communicate()
-            tally.never("hangs", [self.process.args], f"{out[-2000:]}\n{errors[-2000:]}")
+            pytest.fail(f"{self.process.args} hangs: {out[-2000:]}\n{errors[-2000:]}")
         _, left = psutil.wait_procs(self.family(), timeout=GRACE_S)
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
-        tally.never("orphans", left)
-        found = [text for text in (out, errors) if TRACEBACK in text and not _while_importing(text)]
-        tally.never("tracebacks", [text[-3000:] for text in found], self.process.args)
+        assert not left, f"{self.process.args} left processes behind"
+        for text in (out, errors):
+            assert TRACEBACK not in text or _while_importing(text), (
+                self.process.args,
+                text[-3000:],
+            )
         return Done(self.process.returncode, out, errors)
 
 
@@ -153,22 +160,28 @@ class Scene:
     """A folder in which commands run, with toy stages.
 
     Args:
-        played: The round.
-        name: Name of the work folder in the round's folder.
+        folder: A folder of its own.
+        dice: All its randomness.
+        shared: Makes something once for all scenes, given a name and what makes it in a folder.
+        is_long: Whether this is a round of the long form.
+        name: Name of the work folder.
     """
 
-    def __init__(self, played: Round, name: str = "work") -> None:
-        self._round = played
-        self.dice = played.dice
-        self.tally = played.tally
-        self.folder = played.folder
-        self.work = played.folder / name
-        self.results = played.folder / "results"
-        self.log = played.folder / "log"
+    def __init__(
+        self, folder: Path, dice: random.Random, shared: Shared, is_long: bool, name: str = "work"
+    ) -> None:
+        self.folder, self.dice, self.shared, self.is_long = folder, dice, shared, is_long
+        self.work = folder / name
+        self.results = folder / "results"
+        self.log = folder / "log"
         self.log.mkdir(exist_ok=True)
-        self.world = played.shared("world", toy_world.write_world)
+        self.world = shared("world", toy_world.write_world)
         self.told: dict[str, str] = {}
         """Variables that a test sets besides."""
+
+    def beside(self, name: str) -> Scene:
+        """Return a scene in the same folder with another work folder."""
+        return Scene(self.folder, self.dice, self.shared, self.is_long, name)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -225,11 +238,8 @@ class Scene:
                 signal.alarm(0)
                 signal.signal(signal.SIGALRM, before)
         error = result.exception
-        if isinstance(error, TimeoutError):
-            self.tally.never("hangs", [command])
         if error is not None and not isinstance(error, SystemExit):
-            said = "".join(traceback.format_exception(error, limit=-4))
-            self.tally.never("tracebacks", [said[-3000:]], command)
+            raise AssertionError(f"a traceback of {command}") from error
         return Done(result.exit_code, result.stdout, result.stderr)
 
     def calm(self, *command: str) -> Calm:
@@ -247,9 +257,9 @@ class Scene:
         """Return what is made once for all rounds, in a scene of its own, which stays."""
 
         def made(folder: Path) -> T:
-            return make(Scene(Round(folder, self.dice, self.tally, self._round.shared)))
+            return make(Scene(folder, self.dice, self.shared, self.is_long))
 
-        return self._round.shared(name, made)  # type: ignore[no-any-return]
+        return self.shared(name, made)  # type: ignore[no-any-return]
 
     def stored(self) -> dict[str, bytes]:
         """Return the manifests of the stages that are done, by fingerprint, as bytes."""
@@ -271,8 +281,7 @@ class Scene:
 
     def check_kept(self, before: dict[str, bytes]) -> None:
         """Fail where a stage that was stored is not there any more, or is another."""
-        after = self.stored()
-        self.tally.never("stages lost", [n for n, text in before.items() if after.get(n) != text])
+        assert self.stored().items() >= before.items(), "a stage is lost"
 
     def check_store(self, calm: Calm) -> None:
         """Fail where the store is not what it would be had nothing happened."""
@@ -280,13 +289,12 @@ class Scene:
         store = Store(self.work / "store")
         for name in calm.outputs:
             store.verify(name)
-        self.tally.add("stages stored", len(calm.outputs))
         self.check_once()
 
     def check_once(self) -> None:
         """Fail where a stage was computed that was there, or was being computed."""
         again = [line for line in self.begun() if line[0] == toy_world.AGAIN]
-        self.tally.never("stages doubled", again)
+        assert not again, "stages were computed twice"
 
     def kill_somehow(
         self,
@@ -316,7 +324,6 @@ class Scene:
             time.sleep(later)
         got = came and running.kill(whom, number)
         print(f"{number.name} to {whom} after {time.monotonic() - began:.2f} s: {got}")
-        self.tally.add("kills", got)
         return got
 
     def die_within(self, who: str, most: int) -> dict[str, str]:
@@ -330,16 +337,28 @@ class Scene:
         print(f"SIGKILL within the {who} at its file operation {number}")
         return {"TOY_DIES": f"{who}:{number}:{self._died()}"}
 
-    def count_death(self) -> bool:
-        """Count the kill of `die_within`; return whether it came to that."""
-        died = self._died().exists()
-        if died:
+    def forget_death(self) -> None:
+        """Let the next command die as well."""
+        with suppress(FileNotFoundError):
             self._died().rmdir()
-        self.tally.add("kills", died)
-        return died
 
     def _died(self) -> Path:
         return self.folder / "died"
+
+
+def rounds(quick: int) -> list[Any]:
+    """Return the rounds of a scenario in both forms: the seed behind each, and its number.
+
+    Args:
+        quick: Rounds of the quick form.
+    """
+    seed = os.environ.get("HARNESS_FAULTS_SEED", "0")
+    marks = [pytest.mark.faults, pytest.mark.timeout(0)]
+    many = range(int(os.environ.get("HARNESS_FAULTS_ROUNDS", "10")))
+    return [
+        *(pytest.param(("quick", number), id=f"quick-{number}") for number in range(quick)),
+        *(pytest.param((seed, number), id=f"long-{seed}-{number}", marks=marks) for number in many),
+    ]
 
 
 def without_times(said: Any) -> Any:

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rounds import Player, Round
 from scene import ROOT, ROWS, RUN, Done, Scene
 
 from harness.report import publication
@@ -126,13 +125,10 @@ def put_back(path: Path, whole: Path) -> None:
     shutil.copy2(whole, path)
 
 
-def found(scene: Scene, done: Done, names: tuple[str, ...]) -> bool:
-    """Count a corruption; return whether a command named it."""
+def found(done: Done, names: tuple[str, ...]) -> bool:
+    """Return whether a command named what is damaged."""
     said = " ".join((done.out + done.errors).split())
-    is_found = done.code != 0 and any(name in said for name in names)
-    scene.tally.add("corruptions tried")
-    scene.tally.add("corruptions found", is_found)
-    return is_found
+    return done.code != 0 and any(name in said for name in names)
 
 
 def published(scene: Scene) -> Scene:
@@ -144,100 +140,78 @@ def published(scene: Scene) -> Scene:
     return whole
 
 
-def test_damage_to_the_store(play: Player) -> None:
+def test_damage_to_the_store(scene: Scene) -> None:
     """`verify --store` names the stage, and a report names it too or has its usual numbers."""
-
-    def damage(played: Round) -> None:
-        scene = Scene(played)
-        whole = published(scene)
-        shutil.copytree(whole.work, scene.work)
-        shutil.copytree(whole.results, scene.results)
-        usual = scene.inside(*REPORT)
-        assert usual.code == 0, usual.errors
-        missed = []
-        for _ in range(8):
-            path = any_file(scene.work / "store" / "stages", scene.dice)
-            how = damaged(path, scene.dice).__name__
-            entry = path.relative_to(scene.work / "store" / "stages").parts[1]
-            said = scene.inside("verify", "--store")
-            if not found(scene, said, (entry[:12],)):
-                missed.append(f"{how} of {path.name} by verify: {said}")
-            said = scene.inside(*REPORT)
-            if said.out != usual.out and not (said.code and entry[:12] in said.errors):
-                missed.append(f"{how} of {path.name} by report: {said.code} {said.errors}")
-            put_back(path, whole.work / path.relative_to(scene.work))
-        assert not missed, "\n".join(missed)
-
-    play(damage)
-
-
-def test_damage_to_the_store_before_a_run(play: Player) -> None:
-    """A run names the damaged stage and fails, or has the usual numbers."""
-
-    def damage(played: Round) -> None:
-        scene = Scene(played)
-        whole = published(scene)
-        shutil.copytree(whole.work, scene.work)
-        usual = scene.inside(*REPORT)
+    whole = published(scene)
+    shutil.copytree(whole.work, scene.work)
+    shutil.copytree(whole.results, scene.results)
+    usual = scene.inside(*REPORT)
+    assert usual.code == 0, usual.errors
+    missed = []
+    for _ in range(8):
         path = any_file(scene.work / "store" / "stages", scene.dice)
-        entry = path.relative_to(scene.work / "store" / "stages").parts[1]
         how = damaged(path, scene.dice).__name__
-        more = scene.call("run", *ROWS, "0-1", "--jobs", "2", "--json")
-        said = scene.call(*RUN)
-        named = entry[:12] in more.errors or entry[:12] in said.errors
-        usually = said.code == 0 and numbers(said) == numbers(usual)
-        assert named or usually, f"{how} of {path.name}: {said.errors}"
+        entry = path.relative_to(scene.work / "store" / "stages").parts[1]
+        said = scene.inside("verify", "--store")
+        if not found(said, (entry[:12],)):
+            missed.append(f"{how} of {path.name} by verify: {said}")
+        said = scene.inside(*REPORT)
+        if said.out != usual.out and not (said.code and entry[:12] in said.errors):
+            missed.append(f"{how} of {path.name} by report: {said.code} {said.errors}")
+        put_back(path, whole.work / path.relative_to(scene.work))
+    assert not missed, "\n".join(missed)
 
-    def numbers(done: Done) -> list[object]:
-        return [(cell["row"], cell["column"], cell["mean"], cell["gain"]) for cell in done.json]
 
-    play(damage)
+def test_damage_to_the_store_before_a_run(scene: Scene) -> None:
+    """A run names the damaged stage and fails, or has the usual numbers."""
+    whole = published(scene)
+    shutil.copytree(whole.work, scene.work)
+    usual = scene.inside(*REPORT)
+    path = any_file(scene.work / "store" / "stages", scene.dice)
+    entry = path.relative_to(scene.work / "store" / "stages").parts[1]
+    how = damaged(path, scene.dice).__name__
+    more = scene.call("run", *ROWS, "0-1", "--jobs", "2", "--json")
+    said = scene.call(*RUN)
+    named = entry[:12] in more.errors or entry[:12] in said.errors
+    usually = said.code == 0 and numbers(said) == numbers(usual)
+    assert named or usually, f"{how} of {path.name}: {said.errors}"
 
 
-def test_damage_to_the_notes_in_the_work_folder(play: Player) -> None:
+def numbers(done: Done) -> list[object]:
+    return [(cell["row"], cell["column"], cell["mean"], cell["gain"]) for cell in done.json]
+
+
+def test_damage_to_the_notes_in_the_work_folder(scene: Scene) -> None:
     """What was asked for and what was tracked: a sentence, or as if the note were not there."""
-
-    def damage(played: Round) -> None:
-        scene = Scene(played)
-        shutil.copytree(published(scene).work, scene.work)
-        Marks(scene.work).begin({"a run": ["arena_hard"]}).close()
-        assert scene.call("sync").code == 0
-        whole = played.folder / "whole"
-        shutil.copytree(scene.work, whole)
-        for _ in range(3):
-            path = scene.dice.choice(notes(scene.work))
-            damaged(path, scene.dice, CONTENT)
-            scene.inside("report", "table4")
-            scene.inside("claims", "table4")
-            done = scene.call("sync")
-            assert done.code == 0 or "harness: " in done.errors, done
-            put_back(path, whole / path.relative_to(scene.work))
-
-    def notes(work: Path) -> list[Path]:
-        kept = (path for name in ("asked", "tracking") for path in (work / name).rglob("*"))
-        return sorted(p for p in kept if p.is_file() and "lock" not in p.name)
-
-    play(damage)
+    shutil.copytree(published(scene).work, scene.work)
+    Marks(scene.work).begin({"a run": ["arena_hard"]}).close()
+    assert scene.call("sync").code == 0
+    whole = scene.folder / "whole"
+    shutil.copytree(scene.work, whole)
+    for _ in range(3):
+        path = scene.dice.choice(notes(scene.work))
+        damaged(path, scene.dice, CONTENT)
+        scene.inside("report", "table4")
+        scene.inside("claims", "table4")
+        done = scene.call("sync")
+        assert done.code == 0 or "harness: " in done.errors, done
+        put_back(path, whole / path.relative_to(scene.work))
 
 
-def test_damage_to_what_is_published(play: Player) -> None:
+def notes(work: Path) -> list[Path]:
+    kept = (path for name in ("asked", "tracking") for path in (work / name).rglob("*"))
+    return sorted(p for p in kept if p.is_file() and "lock" not in p.name)
+
+
+def test_damage_to_what_is_published(scene: Scene) -> None:
     """`verify` names the table, or the file, that is not what was published."""
-
-    def damage(played: Round) -> None:
-        scene = Scene(played)
-        whole = published(scene)
-        hunt(scene, whole.results, 12)
-
-    play(damage)
+    whole = published(scene)
+    hunt(scene, whole.results, 12)
 
 
-def test_damage_to_the_results_of_the_project(play: Player) -> None:
+def test_damage_to_the_results_of_the_project(scene: Scene) -> None:
     """The same for all that this project has published, pictures included."""
-
-    def damage(played: Round) -> None:
-        hunt(Scene(played), ROOT / "results", 2)
-
-    play(damage)
+    hunt(scene, ROOT / "results", 2)
 
 
 def hunt(scene: Scene, whole: Path, number: int) -> None:
@@ -259,7 +233,7 @@ def hunt(scene: Scene, whole: Path, number: int) -> None:
         how = damaged(path, scene.dice).__name__
         inside = path.relative_to(scene.results)
         done = scene.inside("verify")
-        if not found(scene, done, (path.name, str(inside.parent), inside.parent.name)):
+        if not found(done, (path.name, str(inside.parent), inside.parent.name)):
             missed.append(f"{how} of {inside}: {done}")
         put_back(path, whole / inside)
     assert not missed, "\n".join(missed)

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import pytest
 from judging import Asked
-from rounds import Player, Round
 from scene import ROWS, RUN, Done, Scene, without_times
 
 MORE = ("run", *ROWS, "0-1", "--jobs", "2", "--json")
@@ -53,69 +52,51 @@ def says_full(done: Done) -> None:
     assert "worker died" not in done.errors, done.errors
 
 
-def test_full_disks_of_runs(play: Player) -> None:
+def test_full_disks_of_runs(scene: Scene) -> None:
     """The cause is named, and with more room the same command goes on to the usual end."""
-
-    def full(played: Round) -> None:
-        scene = Scene(played)
-        calm = scene.calm(*RUN)
-        with disk(scene, scene.dice.randrange(2, 90)):
-            done = scene.call(*RUN)
-            scene.tally.add("full disks")
-            if done.code == 0:  # there was room enough
-                return
-            says_full(done)
-            before = scene.stored()
-            again = scene.call(*RUN)
-            says_full(again)
-            remount(scene, _size(100_000))
-            done = scene.call(*RUN)
-            assert done.code == 0, done.errors
-            scene.check_kept(before)
-            scene.check_store(calm)
-            assert without_times(done.json) == without_times(calm.done.json)
-
-    play(full)
+    calm = scene.calm(*RUN)
+    with disk(scene, scene.dice.randrange(2, 90)):
+        done = scene.call(*RUN)
+        if done.code == 0:  # there was room enough
+            return
+        says_full(done)
+        before = scene.stored()
+        again = scene.call(*RUN)
+        says_full(again)
+        remount(scene, _size(100_000))
+        done = scene.call(*RUN)
+        assert done.code == 0, done.errors
+        scene.check_kept(before)
+        scene.check_store(calm)
+        assert without_times(done.json) == without_times(calm.done.json)
 
 
-def test_full_disks_of_evaluations(play: Player) -> None:
+def test_full_disks_of_evaluations(scene: Scene) -> None:
     """A reply that could not be kept is asked for again, the others are not."""
-
-    def full(played: Round) -> None:
-        scene = Scene(played)
-        with Asked(scene, questions=20) as asked, disk(scene, scene.dice.randrange(1, 10)):
-            calm = asked.calm()
-            done = scene.call(*asked.command)
-            scene.tally.add("full disks")
-            if done.code != 0:
-                says_full(done)
-            kept, seen = asked.kept(), dict(asked.server.seen)
-            remount(scene, _size(100_000))
-            done = scene.call(*asked.command)
-            assert done.code == 0, done.errors
-            asked.check_kept(kept, seen)
-            assert done.json[0]["scores"] == calm[0]["scores"]
-
-    play(full)
+    with Asked(scene, questions=20) as asked, disk(scene, scene.dice.randrange(1, 10)):
+        calm = asked.calm()
+        done = scene.call(*asked.command)
+        if done.code != 0:
+            says_full(done)
+        kept, seen = asked.kept(), dict(asked.server.seen)
+        remount(scene, _size(100_000))
+        done = scene.call(*asked.command)
+        assert done.code == 0, done.errors
+        asked.check_kept(kept, seen)
+        assert done.json[0]["scores"] == calm[0]["scores"]
 
 
-def test_read_only_disks(play: Player) -> None:
+def test_read_only_disks(scene: Scene) -> None:
     """What is there is still reported; what would write says in a sentence that it cannot."""
-
-    def read_only(played: Round) -> None:
-        scene = Scene(played)
-        calm = scene.calm(*RUN)
-        with disk(scene, 100_000):
-            shutil.copytree(calm.scene.work, scene.work, dirs_exist_ok=True)
-            usual = scene.call(*REPORT)
-            remount(scene, "ro")
-            scene.tally.add("full disks")
-            done = scene.call(*REPORT)
-            assert (done.code, done.out) == (usual.code, usual.out), done.errors
-            done = scene.call(*MORE)
-            assert done.code != 0
-            assert "read-only" in done.errors, done.errors
-            for other in ("plan table4", "claims table4", "why table4/dpo-1", "verify --store"):
-                scene.inside(*other.split())  # whatever it says, it is no traceback
-
-    play(read_only)
+    calm = scene.calm(*RUN)
+    with disk(scene, 100_000):
+        shutil.copytree(calm.scene.work, scene.work, dirs_exist_ok=True)
+        usual = scene.call(*REPORT)
+        remount(scene, "ro")
+        done = scene.call(*REPORT)
+        assert (done.code, done.out) == (usual.code, usual.out), done.errors
+        done = scene.call(*MORE)
+        assert done.code != 0
+        assert "read-only" in done.errors, done.errors
+        for other in ("plan table4", "claims table4", "why table4/dpo-1", "verify --store"):
+            scene.inside(*other.split())  # whatever it says, it is no traceback

@@ -11,9 +11,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import pytest
 from markdown_it import MarkdownIt
 from page_reader import Page
-from rounds import Player, Round
+from scene import Scene, rounds
 from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs
 
@@ -77,24 +78,21 @@ def filled(folder: Path, dice: random.Random) -> tuple[TableRuns, Store]:
     return runs, store
 
 
-def test_hostile_texts_in_every_form(play: Player) -> None:
-    def shown(played: Round) -> None:
-        runs, store = filled(played.folder, played.dice)
-        found = StoredTable(runs, Reader(store))
-        cells, report = found.cells, found.report
-        check_page(as_html(contents_of(runs, store)))
-        check_markdown(as_markdown(report))
-        check_latex(as_latex([report]))
-        check_csv(as_csv([report]), report)
-        check_terminal(as_text(report, width=100))
-        said = as_json(cells)
-        assert json.loads(said)
-        check_mlflow(runs, cells, store)
-        for form in (said, as_markdown(report), as_text(report)):
-            form.encode()
-        played.tally.add("hostile texts", 30)
-
-    play(shown, quick=2)
+@pytest.mark.parametrize("scene", rounds(2), indirect=True)
+def test_hostile_texts_in_every_form(scene: Scene) -> None:
+    runs, store = filled(scene.folder, scene.dice)
+    found = StoredTable(runs, Reader(store))
+    cells, report = found.cells, found.report
+    check_page(as_html(contents_of(runs, store)))
+    check_markdown(as_markdown(report))
+    check_latex(as_latex([report]))
+    check_csv(as_csv([report]), report)
+    check_terminal(as_text(report, width=100))
+    said = as_json(cells)
+    assert json.loads(said)
+    check_mlflow(runs, cells, store)
+    for form in (said, as_markdown(report), as_text(report)):
+        form.encode()
 
 
 def check_page(html: str) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from judge_stand_in import Body, digest
 from judging import CONCURRENCY, FAILURES, ODD, STRANGE, VOID, Answers, Asked
-from rounds import Player, Round
 from scene import KEY, Scene
 
 BUDGET = ("--budget-usd", "2")
@@ -30,137 +29,101 @@ def first_time(ways: dict[str, Answers], dice: random.Random) -> Fails:
     return fail
 
 
-def test_judges_that_fail_once(play: Player) -> None:
+def test_judges_that_fail_once(scene: Scene) -> None:
     """Every request fails at first, each in a way of its own; the scores are the usual ones."""
-
-    def judged(played: Round) -> None:
-        scene = Scene(played)
-        fails = first_time(FAILURES, scene.dice)
-        with Asked(scene, 12, fails, TIMEOUT="1") as asked:
-            calm = asked.calm()
-            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-            scene.tally.add("judge failures", asked.requests)
-            assert done.code == 0, done.errors
-            assert done.json[0]["scores"] == calm[0]["scores"]
-            again(scene, asked)
-        assert KEY not in done.out + done.errors
-
-    play(judged)
+    fails = first_time(FAILURES, scene.dice)
+    with Asked(scene, 12, fails, TIMEOUT="1") as asked:
+        calm = asked.calm()
+        done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+        assert done.code == 0, done.errors
+        assert done.json[0]["scores"] == calm[0]["scores"]
+        again(scene, asked)
+    assert KEY not in done.out + done.errors
 
 
-def test_judges_that_reply_oddly(play: Player) -> None:
+def test_judges_that_reply_oddly(scene: Scene) -> None:
     """What a reply has beside its verdict changes nothing: it is kept, and paid once."""
+    names = sorted(ODD)
+    turn = scene.dice.randrange(len(names))
 
-    def judged(played: Round) -> None:
-        scene = Scene(played)
-        names = sorted(ODD)
-        turn = scene.dice.randrange(len(names))
+    def odd(body: Body, times: int) -> Answers:
+        return ODD[names[(digest(body) + turn) % len(names)]]
 
-        def odd(body: Body, times: int) -> Answers:
-            return ODD[names[(digest(body) + turn) % len(names)]]
-
-        with Asked(scene, 12, odd, BUDGET, TIMEOUT="1", PRICE="10,30") as asked:
-            calm = asked.calm()
-            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-            scene.tally.add("judge failures", asked.requests)
-            assert done.code == 0, done.errors
-            assert done.json[0]["scores"] == calm[0]["scores"]
-            again(scene, asked)
-        (paid,) = re.findall(r"\$([0-9.,]+)", done.errors)[-1:]
-        assert float(paid.replace(",", "")) <= 2.0, done.errors
-
-    play(judged)
+    with Asked(scene, 12, odd, BUDGET, TIMEOUT="1", PRICE="10,30") as asked:
+        calm = asked.calm()
+        done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+        assert done.code == 0, done.errors
+        assert done.json[0]["scores"] == calm[0]["scores"]
+        again(scene, asked)
+    (paid,) = re.findall(r"\$([0-9.,]+)", done.errors)[-1:]
+    assert float(paid.replace(",", "")) <= 2.0, done.errors
 
 
-def test_judges_that_say_nothing(play: Player) -> None:
+def test_judges_that_say_nothing(scene: Scene) -> None:
     """A reply without a rating is a lost item, told as such, and is not asked for again."""
+    names = sorted(VOID)
+    turn = scene.dice.randrange(len(names))
 
-    def judged(played: Round) -> None:
-        scene = Scene(played)
-        names = sorted(VOID)
-        turn = scene.dice.randrange(len(names))
+    def void(body: Body, times: int) -> Answers:
+        return VOID[names[(digest(body) + turn) % len(names)]]
 
-        def void(body: Body, times: int) -> Answers:
-            return VOID[names[(digest(body) + turn) % len(names)]]
-
-        with Asked(scene, 12, void, TIMEOUT="1") as asked:
-            for _ in range(2):
-                kept, seen = asked.kept(), dict(asked.server.seen)
-                done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-                assert done.code in (0, 1), done
-                assert "harness: " in done.errors or done.code == 0, done.errors
-                asked.check_kept(kept, seen)
-            scene.tally.add("judge failures", asked.requests)
-
-    play(judged)
+    with Asked(scene, 12, void, TIMEOUT="1") as asked:
+        for _ in range(2):
+            kept, seen = asked.kept(), dict(asked.server.seen)
+            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+            assert done.code in (0, 1), done
+            assert "harness: " in done.errors or done.code == 0, done.errors
+            asked.check_kept(kept, seen)
 
 
-def test_judges_that_always_fail(play: Player) -> None:
+def test_judges_that_always_fail(scene: Scene) -> None:
     """The command ends, says in a sentence what is wrong, and the next one goes on."""
+    name = scene.dice.choice(sorted(FAILURES)) if scene.is_long else "deep"
+    broken = True
 
-    def judged(played: Round) -> None:
-        scene = Scene(played)
-        name = scene.dice.choice(sorted(FAILURES)) if play.is_long else "deep"
-        broken = True
+    def fail(body: Body, times: int) -> Answers | None:
+        return FAILURES[name] if broken else None
 
-        def fail(body: Body, times: int) -> Answers | None:
-            return FAILURES[name] if broken else None
-
-        with Asked(scene, 12, fail, TIMEOUT="0.5") as asked:
-            calm = asked.calm()
-            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-            scene.tally.add("judge failures", asked.server.requests)
-            assert done.code == 1, (name, done)
-            assert done.errors.count("harness: ") >= 1, (name, done.errors)
-            assert max(asked.server.seen.values()) <= 8, name
-            broken = False
-            done = scene.call(*asked.command)
-            assert done.code == 0, done.errors
-            assert done.json[0]["scores"] == calm[0]["scores"]
-
-    play(judged)
+    with Asked(scene, 12, fail, TIMEOUT="0.5") as asked:
+        calm = asked.calm()
+        done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+        assert done.code == 1, (name, done)
+        assert done.errors.count("harness: ") >= 1, (name, done.errors)
+        assert max(asked.server.seen.values()) <= 8, name
+        broken = False
+        done = scene.call(*asked.command)
+        assert done.code == 0, done.errors
+        assert done.json[0]["scores"] == calm[0]["scores"]
 
 
-def test_judges_that_send_requests_elsewhere(play: Player) -> None:
+def test_judges_that_send_requests_elsewhere(scene: Scene) -> None:
     """Nothing is sent on; the command ends with a sentence after the requests under way."""
-
-    def judged(played: Round) -> None:
-        scene = Scene(played)
-        name = scene.dice.choice(sorted(STRANGE))
-        with Asked(scene, 12, lambda body, times: STRANGE[name], TIMEOUT="1") as asked:
-            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-            scene.tally.add("judge failures", asked.server.requests)
-            assert done.code == 2, (name, done)
-            assert "which is not followed" in done.errors, done.errors
-            assert asked.server.requests <= 2 * CONCURRENCY
-            assert max(asked.server.seen.values()) == 1
-
-    play(judged)
+    name = scene.dice.choice(sorted(STRANGE))
+    with Asked(scene, 12, lambda body, times: STRANGE[name], TIMEOUT="1") as asked:
+        done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+        assert done.code == 2, (name, done)
+        assert "which is not followed" in done.errors, done.errors
+        assert asked.server.requests <= 2 * CONCURRENCY
+        assert max(asked.server.seen.values()) == 1
 
 
-def test_kept_replies_with_a_flipped_bit(play: Player) -> None:
+def test_kept_replies_with_a_flipped_bit(scene: Scene) -> None:
     """A damaged reply is asked for again, which is said, and the scores are the usual ones."""
-
-    def judged(played: Round) -> None:
-        scene = Scene(played)
-        with Asked(scene, 12) as asked:
-            first = scene.call(*asked.command)
-            assert first.code == 0, first.errors
-            before = dict(asked.server.seen)
-            (path,) = (scene.work / "replies").glob("*.jsonl")
-            kept = bytearray(path.read_bytes())
-            kept[scene.dice.randrange(len(kept))] ^= 1 << scene.dice.randrange(7)
-            path.write_bytes(kept)
-            second = scene.call(*asked.command)
-            scene.tally.add("judge failures", 1)
-            assert second.code == 0, second.errors
-            assert second.json[0]["scores"] == first.json[0]["scores"]
-            # A bit of a line's end joins it to the next one.
-            repeated = sum(asked.server.seen.values()) - sum(before.values())
-            assert 1 <= repeated <= 2
-            again(scene, asked)
-
-    play(judged)
+    with Asked(scene, 12) as asked:
+        first = scene.call(*asked.command)
+        assert first.code == 0, first.errors
+        before = dict(asked.server.seen)
+        (path,) = (scene.work / "replies").glob("*.jsonl")
+        kept = bytearray(path.read_bytes())
+        kept[scene.dice.randrange(len(kept))] ^= 1 << scene.dice.randrange(7)
+        path.write_bytes(kept)
+        second = scene.call(*asked.command)
+        assert second.code == 0, second.errors
+        assert second.json[0]["scores"] == first.json[0]["scores"]
+        # A bit of a line's end joins it to the next one.
+        repeated = sum(asked.server.seen.values()) - sum(before.values())
+        assert 1 <= repeated <= 2
+        again(scene, asked)
 
 
 def again(scene: Scene, asked: Asked) -> None:

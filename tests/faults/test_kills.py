@@ -9,7 +9,6 @@ from typing import Any
 
 from judging import Asked
 from mlflow_runs import held, new_database
-from rounds import Player, Round
 from scene import ROWS, RUN, Calm, Scene, without_times
 
 ONLINE = ("run", "table1", "--rows", "rloo-1x,rloo-eva-1x", "--seeds", "0", "--jobs", "2", "--json")
@@ -27,7 +26,7 @@ def disturbed(scene: Scene, command: tuple[str, ...], calm: Calm, kills: int) ->
         if scene.dice.random() < 0.5:
             who = scene.dice.choice(list(WITHIN))
             scene.call(*command, **scene.die_within(who, WITHIN[who]))
-            scene.count_death()
+            scene.forget_death()
         else:
             running = scene.start(*command)
             scene.kill_somehow(running, calm.seconds, lambda: len(scene.begun()))
@@ -35,9 +34,8 @@ def disturbed(scene: Scene, command: tuple[str, ...], calm: Calm, kills: int) ->
         scene.check_kept(before)
 
 
-def computes(played: Round, command: tuple[str, ...], kills: int) -> None:
+def computes(scene: Scene, command: tuple[str, ...], kills: int) -> None:
     """Play a round of a command that computes stages: killed, it ends as the calm one did."""
-    scene = Scene(played)
     calm = scene.calm(*command)
     disturbed(scene, command, calm, kills)
     before = scene.stored()
@@ -48,57 +46,48 @@ def computes(played: Round, command: tuple[str, ...], kills: int) -> None:
     assert without_times(done.json) == without_times(calm.done.json)
 
 
-def test_kills_of_runs_offline(play: Player) -> None:
-    play(lambda played: computes(played, RUN, kills=2 + 2 * play.is_long))
+def test_kills_of_runs_offline(scene: Scene) -> None:
+    computes(scene, RUN, kills=2 + 2 * scene.is_long)
 
 
-def test_kills_of_runs_online(play: Player) -> None:
-    play(lambda played: computes(played, ONLINE, kills=1 + 2 * play.is_long))
+def test_kills_of_runs_online(scene: Scene) -> None:
+    computes(scene, ONLINE, kills=1 + 2 * scene.is_long)
 
 
-def test_kills_of_sweeps(play: Player) -> None:
+def test_kills_of_sweeps(scene: Scene) -> None:
     """A trial of a killed process is done again; what it had computed is not."""
-
-    def swept(played: Round) -> None:
-        scene = Scene(played)
-        calm = scene.calm(*SWEEP)
-        jobs = scene.dice.choice("12") if play.is_long else "1"
-        disturbed(scene, (*SWEEP, "--jobs", jobs), calm, kills=1 + play.is_long)
-        done = scene.call(*SWEEP)
-        assert done.code == 0, done.errors
-        scene.check_store(calm)
-        assert values(done.json) == values(calm.done.json)
-        assert done.json["benchmarks"] == calm.done.json["benchmarks"]
-
-    def values(said: Any) -> dict[str, Any]:
-        complete = [trial for trial in said["trials"] if trial["state"] == "complete"]
-        return {json.dumps(trial["params"]): trial["values"] for trial in complete}
-
-    play(swept)
+    calm = scene.calm(*SWEEP)
+    jobs = scene.dice.choice("12") if scene.is_long else "1"
+    disturbed(scene, (*SWEEP, "--jobs", jobs), calm, kills=1 + scene.is_long)
+    done = scene.call(*SWEEP)
+    assert done.code == 0, done.errors
+    scene.check_store(calm)
+    assert values(done.json) == values(calm.done.json)
+    assert done.json["benchmarks"] == calm.done.json["benchmarks"]
 
 
-def test_kills_of_evaluations(play: Player) -> None:
+def values(said: Any) -> dict[str, Any]:
+    complete = [trial for trial in said["trials"] if trial["state"] == "complete"]
+    return {json.dumps(trial["params"]): trial["values"] for trial in complete}
+
+
+def test_kills_of_evaluations(scene: Scene) -> None:
     """A reply that is kept stays kept and is not paid again."""
-
-    def evaluated(played: Round) -> None:
-        scene = Scene(played)
-        with Asked(scene, questions=20) as asked:
-            calm = asked.calm()
-            for _ in range(2):
-                kept = asked.kept()
-                seen = dict(asked.server.seen)
-                running = scene.start(*asked.command)
-                scene.kill_somehow(running, 3.0, lambda: asked.server.requests)
-                running.end()
-                asked.check_kept(kept, seen)
-            kept, seen = asked.kept(), dict(asked.server.seen)
-            done = scene.call(*asked.command)
-            assert done.code == 0, done.errors
+    with Asked(scene, questions=20) as asked:
+        calm = asked.calm()
+        for _ in range(2):
+            kept = asked.kept()
+            seen = dict(asked.server.seen)
+            running = scene.start(*asked.command)
+            scene.kill_somehow(running, 3.0, lambda: asked.server.requests)
+            running.end()
             asked.check_kept(kept, seen)
-            assert done.json[0]["scores"] == calm[0]["scores"]
-            assert len(asked.kept()) == asked.requests
-
-    play(evaluated)
+        kept, seen = asked.kept(), dict(asked.server.seen)
+        done = scene.call(*asked.command)
+        assert done.code == 0, done.errors
+        asked.check_kept(kept, seen)
+        assert done.json[0]["scores"] == calm[0]["scores"]
+        assert len(asked.kept()) == asked.requests
 
 
 def published(results: Path) -> dict[str, bytes]:
@@ -107,69 +96,61 @@ def published(results: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*"))}
 
 
-def test_kills_of_publications(play: Player) -> None:
+def test_kills_of_publications(scene: Scene) -> None:
     """What is published is at every moment what was there before or what is there after."""
-
-    def torn(played: Round) -> None:
-        scene = Scene(played)
-        work, before, after = scene.once("published twice", twice)
-        whole = [published(before), published(after)]
-        assert len(whole[0]) == len(whole[1]) == 5
-        shutil.copytree(work, scene.work)
-        for _ in range(1 + 3 * play.is_long):
-            shutil.rmtree(scene.results, ignore_errors=True)
-            shutil.copytree(before, scene.results)
-            if scene.dice.random() < 0.7:
-                scene.call(*PUBLISHED[1], **scene.die_within("parent", 40))
-                scene.count_death()
-            else:
-                running = scene.start(*PUBLISHED[1])
-                scene.kill_somehow(running, 3.0, lambda: len(published(scene.results)))
-                running.end()
-            found = published(scene.results)
-            scene.tally.never("publications torn", [] if found in whole else [sorted(found)])
-            done = scene.call(*PUBLISHED[1])
-            assert done.code == 0, done.errors
-            assert published(scene.results) == whole[1]
-            left = list(scene.results.glob("*/.*"))
-            assert not left, f"left behind by a killed publication: {left}"
-
-    def twice(scene: Scene) -> tuple[Path, Path, Path]:
-        """Publish one seed and then two; return the work folder and the results after each."""
-        before = scene.folder / "before"
-        assert scene.call("run", *ROWS, "0-1").code == 0
-        for command in PUBLISHED:
-            done = scene.call(*command)
-            assert done.code == 0, done.errors
-            if not before.exists():
-                shutil.copytree(scene.results, before)
-        return scene.work, before, scene.results
-
-    play(torn)
-
-
-def test_kills_of_sync(play: Player) -> None:
-    """MLflow holds in the end what it holds when one sync wrote it, each run once."""
-
-    def synced(played: Round) -> None:
-        scene = Scene(played)
-        calm = scene.calm(*RUN)
-        shutil.copytree(calm.scene.work, scene.work)
-        uri = {"MLFLOW_TRACKING_URI": new_database(scene)}
-        expected = scene.once("synced", lambda other: calmly(calm, other))
-        for _ in range(1 + play.is_long):
-            running = scene.start("sync", **uri)
-            scene.kill_somehow(running, 6.0, lambda: 0)
+    work, before, after = scene.once("published twice", twice)
+    whole = [published(before), published(after)]
+    assert len(whole[0]) == len(whole[1]) == 5
+    shutil.copytree(work, scene.work)
+    for _ in range(1 + 3 * scene.is_long):
+        shutil.rmtree(scene.results, ignore_errors=True)
+        shutil.copytree(before, scene.results)
+        if scene.dice.random() < 0.7:
+            scene.call(*PUBLISHED[1], **scene.die_within("parent", 40))
+            scene.forget_death()
+        else:
+            running = scene.start(*PUBLISHED[1])
+            scene.kill_somehow(running, 3.0, lambda: len(published(scene.results)))
             running.end()
-        done = scene.call("sync", **uri)
+        found = published(scene.results)
+        assert found in whole, f"a publication is torn: {sorted(found)}"
+        done = scene.call(*PUBLISHED[1])
         assert done.code == 0, done.errors
-        runs = held(uri["MLFLOW_TRACKING_URI"])
-        scene.tally.never("MLflow runs doubled", [n for n, found in runs.items() if len(found) > 1])
-        assert runs == expected
+        assert published(scene.results) == whole[1]
+        left = list(scene.results.glob("*/.*"))
+        assert not left, f"left behind by a killed publication: {left}"
 
-    def calmly(calm: Calm, other: Scene) -> Any:
-        uri = new_database(other)
-        assert calm.scene.call("sync", MLFLOW_TRACKING_URI=uri).code == 0
-        return held(uri)
 
-    play(synced)
+def twice(scene: Scene) -> tuple[Path, Path, Path]:
+    """Publish one seed and then two; return the work folder and the results after each."""
+    before = scene.folder / "before"
+    assert scene.call("run", *ROWS, "0-1").code == 0
+    for command in PUBLISHED:
+        done = scene.call(*command)
+        assert done.code == 0, done.errors
+        if not before.exists():
+            shutil.copytree(scene.results, before)
+    return scene.work, before, scene.results
+
+
+def test_kills_of_sync(scene: Scene) -> None:
+    """MLflow holds in the end what it holds when one sync wrote it, each run once."""
+    calm = scene.calm(*RUN)
+    shutil.copytree(calm.scene.work, scene.work)
+    uri = {"MLFLOW_TRACKING_URI": new_database(scene)}
+    expected = scene.once("synced", lambda other: calmly(calm, other))
+    for _ in range(1 + scene.is_long):
+        running = scene.start("sync", **uri)
+        scene.kill_somehow(running, 6.0, lambda: 0)
+        running.end()
+    done = scene.call("sync", **uri)
+    assert done.code == 0, done.errors
+    runs = held(uri["MLFLOW_TRACKING_URI"])
+    assert all(len(found) == 1 for found in runs.values()), runs
+    assert runs == expected
+
+
+def calmly(calm: Calm, other: Scene) -> Any:
+    uri = new_database(other)
+    assert calm.scene.call("sync", MLFLOW_TRACKING_URI=uri).code == 0
+    return held(uri)

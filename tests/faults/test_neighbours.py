@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rounds import Player, Round
-from scene import ROOT, ROWS, Scene
+import pytest
+from scene import ROOT, ROWS, Scene, rounds
 
 from harness.errors import UserError
 from harness.runtime import EngineOptions, Plan, Stage, Store
@@ -53,84 +53,70 @@ def python(code: str, *arguments: object, folder: Path, **more: str) -> subproce
     )
 
 
-def test_neighbours_that_leave_code(play: Player) -> None:
+def test_neighbours_that_leave_code(scene: Scene) -> None:
     """What looks like a checkout does not run."""
-
-    def lured(played: Round) -> None:
-        scene = Scene(played)
-        ran = played.folder / "ran"
-        for name in ("experiments", "harness", "plugins"):
-            (played.folder / name).mkdir()
-        (played.folder / "experiments" / "paper.yaml").touch()
-        code = f"open({str(ran)!r}, 'w')\n"
-        (played.folder / "plugins" / "mine.py").write_text(code)
-        command = scene.dice.choice(READS)
-        scene.call(*command)
-        assert not ran.exists(), command
-
-    play(lured)
+    ran = scene.folder / "ran"
+    for name in ("experiments", "harness", "plugins"):
+        (scene.folder / name).mkdir()
+    (scene.folder / "experiments" / "paper.yaml").touch()
+    code = f"open({str(ran)!r}, 'w')\n"
+    (scene.folder / "plugins" / "mine.py").write_text(code)
+    command = scene.dice.choice(READS)
+    scene.call(*command)
+    assert not ran.exists(), command
 
 
-def test_neighbours_that_leave_links_where_servers_take_turns(play: Player) -> None:
+@pytest.mark.parametrize("scene", rounds(2), indirect=True)
+def test_neighbours_that_leave_links_where_servers_take_turns(scene: Scene) -> None:
     """Whoever waits for a GPU makes no file where they lead, and says whose folder it is."""
-
-    def linked(played: Round) -> None:
-        shared, own = played.folder / "shared", played.folder / "own"
-        for folder in (shared, own):
-            folder.mkdir()
-        place = shared / f"harness-{os.getuid()}"
-        if played.dice.random() < 0.5:
-            place.symlink_to(own)
-        else:
-            place.mkdir()
-            place.chmod(0o777)
-        waiter = python(WAITER, folder=played.folder, TMPDIR=str(shared))
-        _, errors = waiter.communicate()
-        assert (waiter.returncode, list(own.iterdir())) == (0, []), errors
-
-    play(linked, quick=2)
+    shared, own = scene.folder / "shared", scene.folder / "own"
+    for folder in (shared, own):
+        folder.mkdir()
+    place = shared / f"harness-{os.getuid()}"
+    if scene.dice.random() < 0.5:
+        place.symlink_to(own)
+    else:
+        place.mkdir()
+        place.chmod(0o777)
+    waiter = python(WAITER, folder=scene.folder, TMPDIR=str(shared))
+    _, errors = waiter.communicate()
+    assert (waiter.returncode, list(own.iterdir())) == (0, []), errors
 
 
-def test_neighbours_that_choose_the_name_of_the_work_folder(play: Player) -> None:
+@pytest.mark.parametrize("scene", rounds(20), indirect=True)
+def test_neighbours_that_choose_the_name_of_the_work_folder(scene: Scene) -> None:
     """A batch script runs the host with the whole name, or is refused; nothing else runs."""
-
-    def named(played: Round) -> None:
-        dice = played.dice
-        name = "".join(dice.sample(SHELL, dice.randrange(3, len(SHELL)))).replace("/", "")
-        store, folder = Store(played.folder / "store"), played.folder / name
-        asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
-        try:
-            engine = asked.make(store, {}, folder)
-            (script,) = engine.batch_scripts(Plan([Stage("draw", 1, {}, {})]))
-        except UserError:
-            assert "\n" in name
-            return
-        (played.folder / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$@"')
-        (played.folder / "python").chmod(0o755)
-        script = script.replace(shlex.quote(sys.executable), "./python", 1)
-        done = subprocess.run(
-            ["bash", "-c", script],
-            env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.environ["PATH"]},
-            cwd=played.folder, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert done.stdout.split("\0")[2].startswith(f"{folder}/slurm/"), name
-        assert not (played.folder / "ran").exists(), name
-
-    play(named, quick=20)
+    dice = scene.dice
+    name = "".join(dice.sample(SHELL, dice.randrange(3, len(SHELL)))).replace("/", "")
+    store, folder = Store(scene.folder / "store"), scene.folder / name
+    asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
+    try:
+        engine = asked.make(store, {}, folder)
+        (script,) = engine.batch_scripts(Plan([Stage("draw", 1, {}, {})]))
+    except UserError:
+        assert "\n" in name
+        return
+    (scene.folder / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$@"')
+    (scene.folder / "python").chmod(0o755)
+    script = script.replace(shlex.quote(sys.executable), "./python", 1)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.environ["PATH"]},
+        cwd=scene.folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split("\0")[2].startswith(f"{folder}/slurm/"), name
+    assert not (scene.folder / "ran").exists(), name
 
 
-def test_neighbours_of_the_same_process_number(play: Player) -> None:
+def test_neighbours_of_the_same_process_number(scene: Scene) -> None:
     """Containers that share a folder number their processes alike; each file is one writer's."""
-
-    def alike(played: Round) -> None:
-        path, number = played.folder / "file", 300 if play.is_long else 50
-        writers = [python(WRITER, path, letter, number, folder=played.folder) for letter in "abcd"]
-        while any(writer.poll() is None for writer in writers):
-            text = path.read_text() if path.exists() else "-" * 10_000
-            torn = [] if text == text[0] * 10_000 else [text[:100]]
-            played.tally.never("publications torn", torn)
-        ended = [(writer.communicate()[1], writer.returncode) for writer in writers]
-        assert ended == [("", 0)] * len(writers)
-        assert list(played.folder.iterdir()) == [path]
-
-    play(alike)
+    folder, number = scene.folder / "shared", 300 if scene.is_long else 50
+    folder.mkdir()
+    path = folder / "file"
+    writers = [python(WRITER, path, letter, number, folder=folder) for letter in "abcd"]
+    while any(writer.poll() is None for writer in writers):
+        text = path.read_text() if path.exists() else "-" * 10_000
+        assert text == text[0] * 10_000, "a file is torn"
+    ended = [(writer.communicate()[1], writer.returncode) for writer in writers]
+    assert ended == [("", 0)] * len(writers)
+    assert list(folder.iterdir()) == [path]

@@ -6,93 +6,73 @@ import signal
 
 from judging import Asked
 from mlflow_runs import held, new_database
-from rounds import Player, Round
 from scene import RUN, Done, Running, Scene, without_times
 
 MOST = 16
 OTHER = ("run", "table5", "--rows", "dpo-1", "--seeds", "0", "--jobs", "2", "--json")
 
 
-def how_many(play: Player, played: Round, quick: int) -> int:
+def how_many(scene: Scene, quick: int) -> int:
     """Return how many rivals there are in a round: few in the quick form, up to 16 in the long."""
-    number = played.dice.randrange(2, MOST + 1) if play.is_long else quick
-    played.tally.add("rivals", number)
-    return number
+    return scene.dice.randrange(2, MOST + 1) if scene.is_long else quick
 
 
-def test_rivals_on_one_store(play: Player) -> None:
+def test_rivals_on_one_store(scene: Scene) -> None:
     """All end well; a stage is computed by one of them, and the others wait for it."""
-
-    def rival(played: Round) -> None:
-        scene = Scene(played)
-        calm, other = scene.calm(*RUN), scene.calm(*OTHER)
-        asked = [
-            OTHER if scene.dice.random() < 0.25 else RUN for _ in range(how_many(play, played, 3))
-        ]
-        running = [scene.start(*each, "--jobs", str(scene.dice.choice((1, 2)))) for each in asked]
-        ended = [each.end() for each in running]
-        for each, done in zip(asked, ended, strict=True):
-            assert done.code == 0, done.errors
-            expected = calm if each is RUN else other
-            assert without_times(done.json) == without_times(expected.done.json)
-        wanted = {**calm.outputs, **other.outputs}
-        assert scene.outputs().items() <= wanted.items()
-        assert not list((scene.work / "store" / "failures").glob("*"))
-        scene.check_once()
-
-    play(rival)
+    calm, other = scene.calm(*RUN), scene.calm(*OTHER)
+    asked = [OTHER if scene.dice.random() < 0.25 else RUN for _ in range(how_many(scene, 3))]
+    running = [scene.start(*each, "--jobs", str(scene.dice.choice((1, 2)))) for each in asked]
+    ended = [each.end() for each in running]
+    for each, done in zip(asked, ended, strict=True):
+        assert done.code == 0, done.errors
+        expected = calm if each is RUN else other
+        assert without_times(done.json) == without_times(expected.done.json)
+    wanted = {**calm.outputs, **other.outputs}
+    assert scene.outputs().items() <= wanted.items()
+    assert not list((scene.work / "store" / "failures").glob("*"))
+    scene.check_once()
 
 
-def test_rivals_of_which_some_are_killed(play: Player) -> None:
+def test_rivals_of_which_some_are_killed(scene: Scene) -> None:
     """Whoever is left computes what the dead had begun; in the long form a third is killed."""
-
-    def rival(played: Round) -> None:
-        scene = Scene(played)
-        calm, other = scene.calm(*RUN), scene.calm(*OTHER)
-        number = MOST if play.is_long else how_many(play, played, 2)
-        asked = [RUN, *(scene.dice.choice((RUN, OTHER)) for _ in range(number - 1))]
-        running = [scene.start(*each, "--jobs", "1") for each in asked]
-        victims = scene.dice.sample(range(1, number), max(1, number // 3))
-        for victim in victims:
-            scene.kill_somehow(
-                running[victim], calm.seconds, lambda: len(scene.begun()), signal.SIGKILL
-            )
-        for position, each in enumerate(running):
-            done = each.end()
-            if position not in victims:
-                assert done.code == 0, done.errors
-                expected = calm if asked[position] is RUN else other
-                assert without_times(done.json) == without_times(expected.done.json)
-        assert scene.outputs().items() >= calm.outputs.items()
-        assert scene.outputs().items() <= {**calm.outputs, **other.outputs}.items()
-        scene.check_once()
-
-    play(rival)
-
-
-def test_rivals_on_one_store_and_one_tracking_server(play: Player) -> None:
-    """A third is killed, 5 of 16 in the long form; every run stands in MLflow once all the same."""
-
-    def rival(played: Round) -> None:
-        scene = Scene(played)
-        calm, uri = scene.calm(*RUN), new_database(scene)
-        number = MOST if play.is_long else how_many(play, played, 2)
-        running = [scene.start(*RUN, "--jobs", "1", MLFLOW_TRACKING_URI=uri) for _ in range(number)]
-        victims = scene.dice.sample(range(1, number), max(1, number // 3))
-        for victim in victims:
-            scene.kill_somehow(
-                running[victim], calm.seconds, lambda: len(scene.begun()), signal.SIGKILL
-            )
-        ended = [each.end() for each in running]
-        whole = [done for position, done in enumerate(ended) if position not in victims]
-        for done in whole:
+    calm, other = scene.calm(*RUN), scene.calm(*OTHER)
+    number = MOST if scene.is_long else how_many(scene, 2)
+    asked = [RUN, *(scene.dice.choice((RUN, OTHER)) for _ in range(number - 1))]
+    running = [scene.start(*each, "--jobs", "1") for each in asked]
+    victims = scene.dice.sample(range(1, number), max(1, number // 3))
+    for victim in victims:
+        scene.kill_somehow(
+            running[victim], calm.seconds, lambda: len(scene.begun()), signal.SIGKILL
+        )
+    for position, each in enumerate(running):
+        done = each.end()
+        if position not in victims:
             assert done.code == 0, done.errors
-            assert without_times(done.json) == without_times(calm.done.json)
-        assert scene.outputs() == calm.outputs
-        scene.check_once()
-        _check_tracked(scene, whole, uri)
+            expected = calm if asked[position] is RUN else other
+            assert without_times(done.json) == without_times(expected.done.json)
+    assert scene.outputs().items() >= calm.outputs.items()
+    assert scene.outputs().items() <= {**calm.outputs, **other.outputs}.items()
+    scene.check_once()
 
-    play(rival)
+
+def test_rivals_on_one_store_and_one_tracking_server(scene: Scene) -> None:
+    """A third is killed, 5 of 16 in the long form; every run stands in MLflow once all the same."""
+    calm, uri = scene.calm(*RUN), new_database(scene)
+    number = MOST if scene.is_long else how_many(scene, 2)
+    running = [scene.start(*RUN, "--jobs", "1", MLFLOW_TRACKING_URI=uri) for _ in range(number)]
+    victims = scene.dice.sample(range(1, number), max(1, number // 3))
+    for victim in victims:
+        scene.kill_somehow(
+            running[victim], calm.seconds, lambda: len(scene.begun()), signal.SIGKILL
+        )
+    ended = [each.end() for each in running]
+    whole = [done for position, done in enumerate(ended) if position not in victims]
+    for done in whole:
+        assert done.code == 0, done.errors
+        assert without_times(done.json) == without_times(calm.done.json)
+    assert scene.outputs() == calm.outputs
+    scene.check_once()
+    _check_tracked(scene, whole, uri)
 
 
 def _check_tracked(scene: Scene, ended: list[Done], uri: str) -> None:
@@ -101,47 +81,38 @@ def _check_tracked(scene: Scene, ended: list[Done], uri: str) -> None:
         assert scene.call("sync", MLFLOW_TRACKING_URI=uri).code == 0
     runs = held(uri)
     doubled = [name for name, found in runs.items() if len(found) > 1]
-    scene.tally.never("MLflow runs doubled", doubled)
+    assert not doubled, "MLflow runs doubled"
     states = {name: found[0][0] for name, found in runs.items()}
     assert set(states.values()) == {"FINISHED"}, (states, [done.errors for done in ended])
 
 
-def test_rivals_that_evaluate(play: Player) -> None:
+def test_rivals_that_evaluate(scene: Scene) -> None:
     """Every judgment is paid once: the second command waits, or says that there is another."""
-
-    def rival(played: Round) -> None:
-        scene = Scene(played)
-        with Asked(scene, questions=20) as asked:
-            calm = asked.calm()
-            number = how_many(play, played, 2)
-            running: list[Running] = [scene.start(*asked.command) for _ in range(number)]
-            ended = [each.end() for each in running]
-            twice = [n for n, times in asked.server.answered.items() if times > 1]
-            scene.tally.never("replies doubled", twice)
-        whole = [done for done in ended if done.code == 0]
-        assert whole
-        for done in whole:
-            assert done.json[0]["scores"] == calm[0]["scores"]
-        for done in ended:
-            assert done.code == 0 or "another" in done.errors, done.errors
-
-    play(rival)
-
-
-def test_rivals_on_one_tracking_server(play: Player) -> None:
-    """Commands with work folders of their own write the same runs to one MLflow, each once."""
-
-    def rival(played: Round) -> None:
-        first = Scene(played, "work-0")
-        uri = new_database(first)
-        number = min(how_many(play, played, 2), 6)
-        running = [
-            Scene(played, f"work-{i}").start(*RUN, "--jobs", "1", MLFLOW_TRACKING_URI=uri)
-            for i in range(number)
-        ]
+    with Asked(scene, questions=20) as asked:
+        calm = asked.calm()
+        number = how_many(scene, 2)
+        running: list[Running] = [scene.start(*asked.command) for _ in range(number)]
         ended = [each.end() for each in running]
-        for done in ended:
-            assert done.code == 0, done.errors
-        _check_tracked(first, ended, uri)
+        twice = [n for n, times in asked.server.answered.items() if times > 1]
+        assert not twice, "replies doubled"
+    whole = [done for done in ended if done.code == 0]
+    assert whole
+    for done in whole:
+        assert done.json[0]["scores"] == calm[0]["scores"]
+    for done in ended:
+        assert done.code == 0 or "another" in done.errors, done.errors
 
-    play(rival)
+
+def test_rivals_on_one_tracking_server(scene: Scene) -> None:
+    """Commands with work folders of their own write the same runs to one MLflow, each once."""
+    first = scene.beside("work-0")
+    uri = new_database(first)
+    number = min(how_many(scene, 2), 6)
+    running = [
+        scene.beside(f"work-{i}").start(*RUN, "--jobs", "1", MLFLOW_TRACKING_URI=uri)
+        for i in range(number)
+    ]
+    ended = [each.end() for each in running]
+    for done in ended:
+        assert done.code == 0, done.errors
+    _check_tracked(first, ended, uri)
