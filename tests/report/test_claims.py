@@ -213,6 +213,7 @@ def test_the_numbers_of_a_comparison_by_hand() -> None:
     assert verdict.detectable == pytest.approx(quantiles * error)
     assert verdict.verdict == "inconclusive"
     assert verdict.reason is not None
+    assert verdict.reason.startswith("not significant (p = ")
     assert verdict.reason.endswith("; level 0.05)")
 
 
@@ -309,8 +310,8 @@ def test_a_row_that_was_not_asked_for_has_no_scores() -> None:
     ("unit", "mean", "end"),
     [
         ("%", 1.0, "bottom"), ("%", 1.125, None), ("%", 98.875, None), ("%", 99.0, "top"),
-        ("1-10", 1.0625, "bottom"), ("1-10", 1.125, None),
-        ("1-10", 9.875, None), ("1-10", 9.9375, "top"), ("words", 0.0, None),
+        ("1-10", 1.0625, "bottom"), ("1-10", 1.09375, None),
+        ("1-10", 9.90625, None), ("1-10", 9.9375, "top"), ("words", 0.0, None),
     ],
 )  # fmt: skip
 def test_the_end_of_a_scale_is_a_hundredth_of_it(unit: str, mean: float, end: str | None) -> None:
@@ -694,17 +695,18 @@ def test_one_seed_of_a_claim_that_is_inadmissible_is_inadmissible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("test", "borrows"),
+    ("test", "asked", "borrows"),
     [
-        (compare("a", ">", "c"), True),
-        (compare("c", "<", "a"), True),
-        (compare("a", ">", "b"), False),  # neither is the other's baseline
-        (compare("d", ">", "c"), False),  # c is a baseline, but not of d
-        (compare("a", ">=", "c", margin={"share": 0.25, "of": ["a", "c"]}), False),
+        (compare("a", ">", "c"), "abcde", True),
+        (compare("c", "<", "a"), "abcde", True),
+        (compare("a", ">", "c"), "abcd", False),  # two gains over c are too few to borrow from
+        (compare("a", ">", "b"), "abcde", False),  # neither is the other's baseline
+        (compare("d", ">", "c"), "abcde", False),  # c is a baseline, but not of d
+        (compare("a", ">=", "c", margin={"share": 0.25, "of": ["a", "c"]}), "abcde", False),
     ],
 )
 def test_a_gain_borrows_what_the_table_s_other_gains_say_of_the_seeds(
-    test: dict[str, Any], borrows: bool
+    test: dict[str, Any], asked: str, borrows: bool
 ) -> None:
     """Three rows over one baseline, which spread alike: the interval is that of the cells.
 
@@ -725,7 +727,7 @@ def test_a_gain_borrows_what_the_table_s_other_gains_say_of_the_seeds(
         for row, matrix in matrices.items()
         for seed, values in enumerate(matrix.values)
     }
-    cells = [cell_of(table, row, (0, 1, 2)) for row in "abcde"]
+    cells = [cell_of(table, row, (0, 1, 2)) for row in asked]
     (verdict,) = judge(Evidence.of(table, cells, scores))
     left, right = matrices[test["left"]], matrices[test["right"]]
     prior = seed_prior([matrices[row] for row in "abe"], matrices["c"])
@@ -795,6 +797,22 @@ def test_two_gains_are_measured_by_the_one_said_to_be_larger() -> None:
         }
         (verdict,) = judge(Evidence.of(own, cells, measured))
         assert "margin is 0.21 of the gain of `a` over `c`" in (verdict.reason or "")
+
+
+def test_of_several_printed_margins_the_smallest_has_to_be_found() -> None:
+    """Steps of 2 and 5 points: 2 of the printed gain of a over c, 8.0, is 0.25."""
+    test = {"kind": "trend", "rows": ["d", "b", "a"], "column": "ah_wr", "op": "increasing"}
+    it = claim("it", test, primary=True, paper_margin=("+5.0", "+2.0"))
+    fields = measured_by(PAPER).model_dump(exclude={"claims"})
+    own = Table.model_validate(fields | {"claims": [it], "source": DECLARATION["source"]})
+    measured = around(44.0, 44.0, 20.0) | {
+        (f"run-{row}", s, "ah_wr"): {f"p{p}": 40.0 + p / 7 for p in range(8)}
+        for row in "cd"
+        for s in range(3)
+    }
+    cells = [cell_of(own, row, (0, 1, 2)) for row in ROWS]
+    (verdict,) = judge(Evidence.of(own, cells, measured))
+    assert "margin is 0.25 of the gain of `a` over `c`" in (verdict.reason or "")
 
 
 def test_without_a_printed_gain_there_is_no_unit() -> None:
