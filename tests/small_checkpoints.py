@@ -8,7 +8,7 @@ with a second account of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,12 @@ from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
-from transformers import DebertaV2Tokenizer, PreTrainedTokenizerFast
+from transformers import (
+    DebertaV2Tokenizer,
+    Gemma2Config,
+    Gemma2ForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 TEXT = [
     "user assistant model system source candidate response turn answer better",
@@ -50,8 +55,13 @@ GEMMA_TEMPLATE = (  # without BOS, as Skywork publishes it
 PAIRRM_MARKS = ["<|source|>", "<|candidate1|>", "<|candidate2|>", "<|candidate|>"]
 
 
-def byte_tokenizer(special: list[str], bos: str | None, **named: str) -> PreTrainedTokenizerFast:
-    """Return a byte-level tokenizer that puts a BOS itself if one is given."""
+def byte_tokenizer(
+    special: list[str], bos: str | None, texts: Sequence[str] = TEXT, size: int = 500, **named: str
+) -> PreTrainedTokenizerFast:
+    """Return a byte-level tokenizer that puts a BOS itself if one is given.
+
+    Its words are those of some texts, and it has no more tokens than `size`.
+    """
     tokenizer = Tokenizer(BPE())
     words = Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -63,12 +73,12 @@ def byte_tokenizer(special: list[str], bos: str | None, **named: str) -> PreTrai
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = BpeTrainer(
-        vocab_size=500,
+        vocab_size=size,
         special_tokens=special,
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    tokenizer.train_from_iterator([*TEXT * 3, *["assistant"] * 9], trainer)
+    tokenizer.train_from_iterator([*texts, *texts, *texts, *["assistant"] * 9], trainer)
     if bos is not None:
         tokenizer.post_processor = TemplateProcessing(
             single=f"{bos} $A",
@@ -276,6 +286,43 @@ def write_pair_llm(path: Path, **changes: Any) -> Path:
     shapes = {**llama_shapes(config), "lm_head.weight": (config["vocab_size"], 32)}
     tokenizer.save_pretrained(path)
     return write_model(path, config, random_tensors(shapes, 3))
+
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "num_labels": 1,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+}
+"""Sizes of a decoder with one number at the last token."""
+
+
+def write_classifier(path: Path, **changes: Any) -> Path:
+    """Write a small Skywork-Reward of the Gemma-2 kind, with its soft-capping and window."""
+    tokenizer = gemma_tokenizer()
+    config = Gemma2Config(
+        **{
+            **SMALL,
+            "vocab_size": len(tokenizer),
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+            "query_pre_attn_scalar": 8,
+            "sliding_window": 16,
+            "pad_token_id": GEMMA_SPECIAL.index("<pad>"),
+            "eos_token_id": GEMMA_SPECIAL.index("<eos>"),
+            "bos_token_id": GEMMA_SPECIAL.index("<bos>"),
+            **changes,
+        }
+    )
+    torch.manual_seed(5)
+    Gemma2ForSequenceClassification(config).bfloat16().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
 
 
 def write_pairrm(path: Path, **changes: Any) -> Path:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from llama_by_hand import llama_outputs
 from small_checkpoints import (
-    GEMMA_SPECIAL,
+    SMALL,
     gemma_tokenizer,
     llama_config,
     llama_shapes,
     llama_tokenizer,
     random_tensors,
     tensors_of,
+    write_classifier,
     write_model,
 )
 from transformers import (
     DebertaV2Config,
     DebertaV2ForSequenceClassification,
-    Gemma2Config,
     Gemma2ForSequenceClassification,
     Qwen3Config,
     Qwen3ForSequenceClassification,
@@ -35,45 +34,10 @@ from harness.models.reward_model import load_reward_model, score
 
 ANSWERS = ["three", "four five six", "", "seven eight " * 9, "<pad>"]
 
-SMALL: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "num_labels": 1,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.3,
-}
-
 
 def talk(answer: str) -> list[dict[str, str]]:
     """Return a conversation of one prompt and its answer."""
     return [{"role": "user", "content": "one two"}, {"role": "assistant", "content": answer}]
-
-
-def write_gemma(path: Path, **changes: Any) -> Path:
-    """Write a small Skywork-Reward of the Gemma-2 kind, with its soft-capping and window."""
-    tokenizer = gemma_tokenizer()
-    config = Gemma2Config(
-        **{
-            **SMALL,
-            "vocab_size": len(tokenizer),
-            "attn_logit_softcapping": 50.0,
-            "final_logit_softcapping": 30.0,
-            "query_pre_attn_scalar": 8,
-            "sliding_window": 16,
-            "pad_token_id": GEMMA_SPECIAL.index("<pad>"),
-            "eos_token_id": GEMMA_SPECIAL.index("<eos>"),
-            "bos_token_id": GEMMA_SPECIAL.index("<bos>"),
-            **changes,
-        }
-    )
-    torch.manual_seed(5)
-    Gemma2ForSequenceClassification(config).bfloat16().save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
 
 
 def write_llama(path: Path) -> Path:
@@ -93,7 +57,7 @@ def write_llama(path: Path) -> Path:
 
 def test_a_gemma_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
     """Against transformers' own class, each conversation unpadded and on its own, in float32."""
-    path = write_gemma(tmp_path)
+    path = write_classifier(tmp_path)
     model = Gemma2ForSequenceClassification.from_pretrained(
         path, dtype=torch.float32, attn_implementation="eager"
     ).eval()
@@ -147,7 +111,7 @@ def test_a_qwen_is_read_as_well(tmp_path: Path) -> None:
 
 
 def test_rewards_in_bfloat16_are_not_rounded_to_it(tmp_path: Path) -> None:
-    path = write_gemma(tmp_path)
+    path = write_classifier(tmp_path)
     whole, half = load_reward_model(path), load_reward_model(path, dtype="bfloat16")
     assert half.model.model.embed_tokens.weight.dtype == torch.bfloat16
     conversations = [talk(answer) for answer in ANSWERS[:4]]
@@ -175,4 +139,4 @@ def test_an_encoder_is_refused(tmp_path: Path) -> None:
 
 def test_several_outputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has 2 outputs: one is needed"):
-        load_reward_model(write_gemma(tmp_path, num_labels=2))
+        load_reward_model(write_classifier(tmp_path, num_labels=2))

@@ -1,4 +1,4 @@
-"""The stand-ins' files: made once from a seed, each in a folder that appears when it is whole.
+"""The stand-ins' files: made once, each in a folder that appears when it is whole.
 
 A model trained here repeats to the last byte on one processor with the same versions of the
 libraries; elsewhere rounding differs, and with it the policy's digest. Benchmarks are in the real
@@ -46,10 +46,10 @@ def folders() -> dict[str, Path]:
     return {**models, **benchmarks, **{name: work_dir() / name for name in (PROMPTS, MATCHED)}}
 
 
-Write = Callable[[Path], None]
+Write = Callable[[Path], object]
 
 
-def build(seed: int = 0) -> None:
+def build() -> None:
     """Make every stand-in that is not there."""
     for name, folder in folders().items():
         if folder.exists():
@@ -57,14 +57,14 @@ def build(seed: int = 0) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
         try:
-            _writer(name, seed)(part)
+            _writer(name)(part)
             part.chmod(0o755)
             part.rename(folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _writer(name: str, seed: int) -> Write:
+def _writer(name: str) -> Write:
     """Return what writes the files of a stand-in."""
     if name in (PROMPTS, MATCHED):
         asked = server.prompts() if name == PROMPTS else server.matched_prompts()
@@ -77,8 +77,7 @@ def _writer(name: str, seed: int) -> Write:
     from stand_in.models import WRITERS, write_policy
 
     torch.set_num_threads(1)
-    write = write_policy if name == POLICY else WRITERS[name]
-    return lambda folder: write(folder, seed)
+    return write_policy if name == POLICY else WRITERS[name]
 
 
 ARENA_HARD, RANKED = 12, 24

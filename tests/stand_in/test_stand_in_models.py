@@ -1,4 +1,4 @@
-"""The stand-ins' models load by the real loaders, and are what a seed makes of them."""
+"""The stand-ins' models load by the real loaders."""
 
 from __future__ import annotations
 
@@ -79,15 +79,6 @@ def test_pairwise_ones_load_strictly_and_prefer(work: Path, name: str, kind: typ
     [matrix] = win_probabilities(model, [asked(prompts()[0])], [list(ANSWERS)], batch_size=4)
     assert matrix + matrix.T == pytest.approx(1.0)
     assert matrix[0, 1] != pytest.approx(0.5, abs=1e-6)
-
-
-def test_a_seed_decides_the_weights(tmp_path: Path) -> None:
-    write = WRITERS["Skywork-Reward"]
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        write(tmp_path / name, seed)
-    weights = [(tmp_path / n / "model.safetensors").read_bytes() for n in ("a", "b", "c")]
-    assert weights[0] == weights[1]
-    assert weights[0] != weights[2]
 
 
 def test_what_is_there_is_not_made_again(work: Path) -> None:

@@ -26,7 +26,7 @@ COMMAND = [sys.executable, str(HERE / "command.py")]
 ON_STAND_INS = ("--profile", str(HERE / "stand-in.yaml"))
 ONE_ROW = ("run", "table4", *ON_STAND_INS, "--rows", "dpo-1", "--seeds", "0")
 
-# Two minutes of processor time in all; the limit leaves room for a machine that is busy.
+# A minute and a half of processor time in all; the limit leaves room for a machine that is busy.
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -50,7 +50,7 @@ def harness(work: Path, *arguments: str, **more: str) -> subprocess.CompletedPro
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the work folder of an undisturbed run of table 4 that found nothing there."""
     work = tmp_path_factory.mktemp("whole") / "work"
-    done = harness(work, "run", "table4", *ON_STAND_INS, "--seeds", "0-1")
+    done = harness(work, "run", "table4", *ON_STAND_INS, "--seeds", "0")
     assert done.returncode == 0, done.stderr
     return work
 
@@ -85,12 +85,12 @@ def scores(work: Path) -> dict[str, list[dict[str, Any]]]:
 def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
     """Nine rows in five columns; the run again computes nothing."""
     before = stages(whole)
-    again = harness(whole, "run", "table4", *ON_STAND_INS, "--seeds", "0-1", "--json")
+    again = harness(whole, "run", "table4", *ON_STAND_INS, "--seeds", "0", "--json")
     assert again.returncode == 0, again.stderr
     cells = json.loads(again.stdout)["items"]
     assert len(cells) == 9 * 5
     assert Counter(cell["state"] for cell in cells) == {"ok": 45}
-    assert all(cell["mean"] is not None and len(cell["runs"]) == 2 for cell in cells)
+    assert all(cell["mean"] is not None and len(cell["runs"]) == 1 for cell in cells)
     assert {cell["scale"] for cell in cells} == {"toy"}
     assert stages(whole) == before
 
@@ -108,8 +108,8 @@ def test_the_head_of_the_report_names_the_models(whole: Path) -> None:
 def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) -> None:
     found = stages(whole).values()
     kinds = Counter(manifest["kind"] for manifest in found)
-    assert kinds["train"] == 2 * 9
-    assert kinds["judge"] == kinds["answer"] == 2 * 9 * 3
+    assert kinds["train"] == 9
+    assert kinds["judge"] == kinds["answer"] == 9 * 3
     evolved = [
         whole / "store" / "stages" / m["fingerprint"][:2] / m["fingerprint"]
         for m in found
@@ -132,7 +132,7 @@ def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) ->
         for m in found
         if m["kind"] == "answer" and "ranked" in m["settings"]["benchmark"]
     }
-    assert len(answers) > 9, "training has to change what the policy says"
+    assert len(answers) > 4, "training has to change what the policy says"
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(
