@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,12 +16,25 @@ from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 
-# A loaded machine is no failure, and a test that fails must fail again.
-settings.register_profile("harness", deadline=None, derandomize=True)
+# A loaded machine is no failure, and a test that fails must fail again. Every night more cases are
+# tried (`--hypothesis-profile=long`).
+settings.register_profile("harness", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("long", settings.get_profile("harness"), max_examples=300)
 settings.load_profile("harness")
 
 # pytest-xdist gives its workers a width; without a terminal there is none.
 os.environ.pop("COLUMNS", None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the modules of the longest limits, lest one of two workers be left with them."""
+
+    def limit(item: pytest.Item) -> float:
+        marker = item.get_closest_marker("timeout")
+        return marker.args[0] if marker else 0.0
+
+    if hasattr(config, "workerinput"):
+        items.sort(key=limit, reverse=True)
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +44,20 @@ def shared_dir() -> Path:
     if not (folder / "benchmarks").is_dir():
         pytest.skip(f"the published reference data is not at {folder}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return Chromium: the machine's, or the one that playwright has fetched."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as started:
+        own = shutil.which("chromium") or shutil.which("chromium-browser")
+        path = own or started.chromium.executable_path
+        if not Path(path).exists():
+            pytest.skip("there is no Chromium: install it, or run `playwright install chromium`")
+        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,6 @@ from harness.report.page.page import as_html
 from harness.report.publish import published_folders, read_published
 from harness.report.view import our_decimals
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
 MOST_BYTES = 8_000_000
 MOST_PAGES = 40
 MOST_STOPS = 30
@@ -35,17 +31,6 @@ def html() -> str:
     return as_html(
         from_results(list(load_tables().values()), load_profiles()["micro"], results_dir())
     )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:

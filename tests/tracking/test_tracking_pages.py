@@ -21,8 +21,6 @@ from harness.project import results_dir
 from harness.registry.declared import load_tables
 from harness.tracking import PublishedTracker, TableState, Tracker, ui_command
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
 PATIENCE_S = 240
 SHOTS = Path(os.environ["HARNESS_SCREENSHOTS"]) if "HARNESS_SCREENSHOTS" in os.environ else None
 
@@ -57,16 +55,12 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@contextmanager
-def opened(address: str) -> Iterator[Any]:
-    """Open a page in a browser of 1280 by 900 dots."""
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.set_default_timeout(1000 * PATIENCE_S)
-        page.goto(address, wait_until="domcontentloaded")
-        yield page
-        browser.close()
+def opened(browser: Any, address: str) -> Any:
+    """Return a page of 1280 by 900 dots."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(1000 * PATIENCE_S)
+    page.goto(address, wait_until="domcontentloaded")
+    return page
 
 
 def heads(page: Any) -> list[str]:
@@ -85,10 +79,9 @@ def names(page: Any) -> list[str]:
     return list(dict.fromkeys(text.strip() for _, text in sorted(found) if text.strip()))
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.timeout(600)
 def test_a_published_table_opens_on_our_gain_and_the_papers(
-    tmp_path: Path, new_work_dir: Callable[[str], Path]
+    tmp_path: Path, new_work_dir: Callable[[str], Path], browser: Any
 ) -> None:
     """Of a clone in which nothing was run: the whole table is in the first view, in its order."""
     table = "table6"
@@ -96,27 +89,25 @@ def test_a_published_table_opens_on_our_gain_and_the_papers(
     work = new_work_dir("a")
     assert PublishedTracker(work, print).sync(tmp_path / "results")["created"] > 0
     rows = [row.label for row in load_tables()[table].rows]
-    with (
-        served(work, _free_port()) as pages,
-        opened(pages[f"{table}/micro/published"]) as page,
-    ):
+    with served(work, _free_port()) as pages:
+        page = opened(browser, pages[f"{table}/micro/published"])
         page.wait_for_selector("[col-id*='paper/ah_wr']")
         page.screenshot(path=(SHOTS or tmp_path) / "published.png")
         assert heads(page)[:2] == ["gain/ah_wr", "paper/ah_wr.gain"]
         assert names(page) == rows
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.timeout(600)
 def test_the_page_opens_on_our_gain_and_the_papers_in_the_tables_order(
-    tmp_path: Path, new_work_dir: Callable[[str], Path]
+    tmp_path: Path, new_work_dir: Callable[[str], Path], browser: Any
 ) -> None:
     """The list has the main column's three numbers; the charts, both sides in one."""
     runs = toy_runs((0,))
     work = new_work_dir("a")
     store = filled(tmp_path / "store", runs)
     Tracker(work, store, SERVED).sync([TableState(runs, toy_cells())])
-    with served(work, _free_port()) as pages, opened(pages["table4/micro"]) as page:
+    with served(work, _free_port()) as pages:
+        page = opened(browser, pages["table4/micro"])
         page.wait_for_selector("[col-id*='paper/ah_wr']")
         page.screenshot(path=(SHOTS or tmp_path) / "list.png")
         assert heads(page)[:2] == ["gain/ah_wr", "paper/ah_wr.gain"]
