@@ -39,7 +39,7 @@ def profile(tmp_path: Path) -> Path:
     """Return the profile of the stand-ins, served by the harness."""
     text = (HERE / "stand-in.yaml").read_text(encoding="utf-8")
     text = text.replace("name: stand-in\n", "name: served\n")
-    text = text.replace("engine: transformers", "engine: vllm")
+    text = text.replace("engine: {value: transformers", "engine: {value: vllm")
     path = tmp_path / "served.yaml"
     path.write_text(text + SERVING, encoding="utf-8")
     return path
