@@ -24,11 +24,11 @@ from harness.evaluation.calibration import (
     record_path,
 )
 from harness.evaluation.scores import write_json
-from harness.extensions import JUDGES, REWARDS
+from harness.extensions import JUDGES
 from harness.project import calibrations_dir
 from harness.registry.profile import REWARD_JUDGE
 from harness.worlds.real import rewards
-from harness.worlds.real.models import access_to, identity_of
+from harness.worlds.real.models import access_to
 
 Verdicts = list[tuple[float | None, float | None]]
 
@@ -80,7 +80,7 @@ def calibrate(
 
 
 def _by_reward(named: str, comparisons: list[Comparison]) -> tuple[str, Verdicts]:
-    identity = rewards.identity_of(named) if named in REWARDS else identity_of(named)
+    identity = rewards.identity_of(named)
     model = rewards.load(identity, "one answer")
     found = model.score(
         [[{"role": "user", "content": one.prompt}] for one in comparisons],

@@ -30,7 +30,7 @@ from harness.evaluation import scores
 from harness.evaluation.benchmark import Benchmark, Judge, RewardJudge, benchmark_class
 from harness.evaluation.files import Answer, Answers, Question, conversation, writing
 from harness.evaluation.options import EvaluateOptions
-from harness.extensions import REWARDS, benchmark_place
+from harness.extensions import benchmark_place
 from harness.project import evaluations_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
 from harness.runtime.files import sha256_of
@@ -39,7 +39,7 @@ from harness.serving.engines import identity as engine_identity
 from harness.strict import Output
 from harness.words import counted
 from harness.worlds.real import rewards
-from harness.worlds.real.models import DIGITS, access_to, budget_of, digest_of_folder, identity_of
+from harness.worlds.real.models import DIGITS, access_to, budget_of, digest_of_folder
 
 SEED = 0
 BATCH_SIZE = 16
@@ -236,9 +236,7 @@ class Evaluating:
         ledger = Ledger(budget, raised_by)
         judge = options.judge or benchmark.own_judge
         if judge.startswith(REWARD_JUDGE):
-            named = judge.removeprefix(REWARD_JUDGE)
-            own = rewards.identity_of(named) if named in REWARDS else identity_of(named)
-            judge = f"{REWARD_JUDGE}{own}"
+            judge = f"{REWARD_JUDGE}{rewards.identity_of(judge.removeprefix(REWARD_JUDGE))}"
         found = judge_of(judge, ledger=ledger)
         if budget is not None and None in [client.price for client in found.clients]:
             raise UserError(

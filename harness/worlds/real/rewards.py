@@ -31,7 +31,12 @@ URL, KEY = "HARNESS_REWARD_URL", "HARNESS_REWARD_KEY"
 
 
 def identity_of(name: str) -> str:
-    """Return what identifies a function: plug-in, version, and the model that it reads with."""
+    """Return what identifies a reward model, by its name in profiles.
+
+    Of one of the hub that is its revision, of a function plug-in, version, and the model it reads.
+    """
+    if name not in REWARDS:
+        return models.identity_of(name)
     added = REWARDS.added(name)
     if added is None:
         return f"{name}@{REWARDS.get(name).VERSION}"
