@@ -89,11 +89,9 @@ def evaluate(
     """
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import EvaluateOptions
-    from harness.extensions import benchmark_name
     from harness.tracking import EvaluationTracker
     from harness.worlds.real import evaluating
 
-    benchmark = benchmark_name(benchmark)
     benchmark_class(benchmark)
     asked = EvaluateOptions.of({**options, "judgments": judgments})
     if asked.dry_run:

@@ -161,7 +161,7 @@ def test_published_judgments_are_scored(folder: Path) -> None:
     records = [_rating(1, 4), _rating(2, 8)]
     file = folder / "judgments.jsonl"
     file.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
-    (found,) = harness.evaluate("mt-bench", judgments=file, track=False)
+    (found,) = harness.evaluate("mt_bench", judgments=file, track=False)
     assert isinstance(found, Evaluation)
     assert (found.score.benchmark, found.score.model) == ("mt_bench", "mine")
 

@@ -18,7 +18,7 @@ from harness.cli import common
 from harness.cli.common import Grid, console, note, print_json, warn
 from harness.errors import HarnessError, UserError
 from harness.evaluation.options import EvaluateOptions, LmEvalOptions
-from harness.extensions import BENCHMARKS, benchmark_name, benchmark_place
+from harness.extensions import BENCHMARKS, benchmark_place
 from harness.project import benchmarks_dir, work_dir
 from harness.selection.names import parse_names
 from harness.strict import Strict
@@ -70,12 +70,8 @@ class BenchmarkGroup(TyperGroup):
         return [*super().list_commands(ctx), *(n for n in BENCHMARKS if n not in HELP)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; that of a plug-in's benchmark is made when it is asked for.
-
-        Hyphens may stand for underscores, as they did before names had one spelling.
-        """
+        """Return a command; that of a plug-in's benchmark is made when it is asked for."""
         found = super().get_command(ctx, cmd_name)
-        found = found or super().get_command(ctx, cmd_name.replace("-", "_"))
         if found is not None or BENCHMARKS.added(cmd_name) is None:
             return found
         lines = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()
@@ -122,7 +118,7 @@ def fetch(benchmarks: BenchmarksArgument = None, as_json: common.JsonOption = Fa
 
     homes = {name: benchmark_class(name).homes for name in BENCHMARKS}
     known = [name for name, files in homes.items() if files]
-    wanted = [benchmark_name(name) for name in benchmarks or known]
+    wanted = list(benchmarks or known)
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise UserError(f"There is no benchmark `{unknown[0]}`; fetch {', '.join(known)}")

@@ -23,7 +23,7 @@ from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation import files
 from harness.evaluation.scores import BenchmarkScore, Evaluation, intervals_of, ratio_values
-from harness.extensions import BENCHMARKS, benchmark_name
+from harness.extensions import BENCHMARKS
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
@@ -327,7 +327,6 @@ def benchmark_class(name: str) -> type[Benchmark]:
     Raises:
         UserError: There is no such benchmark.
     """
-    name = benchmark_name(name)
     if name not in BENCHMARKS:
         raise UserError(f"There is no benchmark `{name}`; choose one of {', '.join(BENCHMARKS)}")
     found: type[Benchmark] = BENCHMARKS.get(name)

@@ -105,15 +105,6 @@ def test_bash_reads_the_completion_script(process: Callable[..., Any]) -> None:
     assert "_harness_completion" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["mt-bench", "mt_bench", "lm-eval", "lm_eval"])
-def test_a_benchmark_s_old_writing_is_taken(call: Callable[..., Any], name: str) -> None:
-    result = call("evaluate", name, "--help")
-    assert result.exit_code == 0, result.stderr
-    shown = call("evaluate", "--help").stdout
-    assert "mt_bench" in shown
-    assert "mt-bench" not in shown
-
-
 def test_beginnings_are_completed_to_what_is_declared() -> None:
     assert common.complete_tables("all") == ["all-offline", "all"]
     assert common.complete_table("table1")[:2] == ["table1", "table10"]
