@@ -75,7 +75,6 @@ class TrainedPolicy:
 
     @property
     def title(self) -> str:
-        """The run with its scale and seed, for people."""
         return f"{self.run.run_id}, {self.run.profile}, seed {self.run.seed}"
 
 
@@ -114,7 +113,6 @@ def check_trained(policy: TrainedPolicy, store: Store) -> None:
 
 
 def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
-    """Return run id and recipe of a row or a run."""
     table, slash, row_id = name.partition("/")
     if slash:
         row = find_table(tables, table).row(row_id)

@@ -27,8 +27,6 @@ _Read = TypeVar("_Read")
 
 
 class ListedTable(Strict):
-    """A table in a list."""
-
     id: str
     kind: Literal["experiment", "ablation"]
     rows: int
@@ -40,8 +38,6 @@ class ListedTable(Strict):
 
 
 class ListedFigure(Strict):
-    """A figure in a list."""
-
     id: str
     kind: Literal["figure"] = "figure"
     drawn: str
@@ -55,8 +51,6 @@ class ListedFigure(Strict):
 
 
 class Listed(Output):
-    """The declared tables and figures."""
-
     tables: list[ListedTable]
     figures: list[ListedFigure]
 
@@ -96,8 +90,6 @@ def _listed(figure: Figure) -> ListedFigure:
 
 
 class ShownColumn(Strict):
-    """A column of a table."""
-
     id: str
     benchmark: str
     metric: str
@@ -110,16 +102,12 @@ class ShownColumn(Strict):
 
 
 class ShownRun(Strict):
-    """A run behind a row."""
-
     run: str
     recipe: dict[str, Any]
     """The canonical recipe."""
 
 
 class ShownRow(Strict):
-    """A row of a table."""
-
     id: str
     label: str
     kind: RowKind
@@ -145,8 +133,6 @@ class ShownTable(Output):
 
 
 class ShownFigure(Output):
-    """One figure, as it is declared."""
-
     figure: AnyFigure
 
 
@@ -186,8 +172,6 @@ def _shown(table: Table, row: Row) -> ShownRow:
 
 
 class Ours(Strict):
-    """Tables beyond the paper's."""
-
     tables: int
     runs: int
     """Runs that no table of the paper has."""

@@ -36,15 +36,11 @@ GB = 1e9
 
 
 class VisibleGpu(Strict):
-    """A GPU of this machine."""
-
     name: str
     memory_gb: int
 
 
 class WorldFiles(Strict):
-    """The embedded world's files."""
-
     version: str
     problem: str | None
     """What is wrong with them, if anything is."""
@@ -73,7 +69,6 @@ class Machine(Strict):
 
 
 def inspect_machine() -> Machine:
-    """Return what this machine has."""
     import psutil
 
     from harness.tracking.connection import chosen_uri, shown
@@ -107,12 +102,10 @@ def free_gb() -> float:
 
 
 def _existing(path: Path) -> Path:
-    """Return the nearest folder above a path that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _gpus() -> list[VisibleGpu]:
-    """Return the NVIDIA GPUs with their memory; none where the driver's tool does not answer."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10)
@@ -159,8 +152,6 @@ class Readiness(Output):
 
 
 class ProfileState(Strict):
-    """Whether a profile can run here."""
-
     profile: str
     scale: str
     threads: int
@@ -172,14 +163,11 @@ class ProfileState(Strict):
 
 
 class Doctor(Output):
-    """What this machine can run."""
-
     machine: Machine
     profiles: list[ProfileState]
 
     @property
     def healthy(self) -> bool:
-        """Whether a profile can run."""
         return any(profile.ready for profile in self.profiles)
 
 
@@ -289,7 +277,6 @@ Kinds = Mapping[str, int] | None
 
 
 def _packages(demand: Demand) -> Iterator[Requirement]:
-    """Yield what runs models and training."""
     kinds = factory.KINDS if demand.stages is None else demand.stages
     loading = [kind for kind in kinds if factory.KINDS[kind].imports is not None]
     training = [kind for kind in kinds if kind in factory.TRAINING_KINDS]

@@ -32,7 +32,6 @@ def checkout() -> Path | None:
 
 
 def own_checkout() -> Path | None:
-    """Return the checkout that this code runs from, None for an installed package."""
     return PACKAGE.parent if _is_checkout(PACKAGE.parent) else None
 
 

@@ -131,12 +131,11 @@ def _print_tables(out: Console, summary: GroupSummary) -> None:
     """Print a line for each table of a group, the figures with them, and what is left out."""
     lines = []
     for line in summary.tables:
-        stages, trainings = line.stages, line.training_stages
-        numbers = (line.rows, line.runs, stages.total, line.own, stages.done, trainings.total)
+        numbers = (line.rows, line.runs, line.stages.total, line.stages.done)
         lines.append((line.table, *map(str, numbers)))
-    headings = ("table", "rows", "runs", "stages by itself", "its own", "done", "trainings")
+    headings = ("table", "rows", "runs", "stages", "done")
     out.print()
-    out.print(Grid(headings, lines, right="123456"))
+    out.print(Grid(headings, lines, right="1234"))
     if summary.figures:
         out.print(f"\nwith the figures: {', '.join(summary.figures)}", soft_wrap=True)
     print_left_out(out, summary)
@@ -300,9 +299,8 @@ def why(
 ) -> None:
     """Explain which stages of a row are shared, and which setting makes the others new.
 
-    A stage is new where its own settings or those of a stage before it differ from every stage
-    computed so far. The row is compared with the other rows of its table, and what is missing
-    with what is in the store.
+    A stage is new where its own settings or those of a stage before it differ from every stage of
+    the other rows of its table.
     """
     from harness.selection.selection import select
 
@@ -350,26 +348,15 @@ def _print_explanation(found: Explanation) -> None:
 
 
 def _print_missing(out: Console, stages: Sequence[ExplainedStage]) -> None:
-    """Print why stages are not in the store, each reason once, with the first stage it meets."""
-    reasons: dict[str, tuple[str, list[str]]] = {}
-    for stage in stages:
-        near = stage.new_in_store
-        if stage.failure is not None:
-            same = text = f"it failed: {stage.failure}"
-        elif stage.state == "done":
-            continue
-        elif near is None:
-            same = text = "nothing of its kind is stored"
-        else:
-            # Stages after the first have the same cause, at more places.
-            same = str([(c.key, c.here, c.there) for c in near.causes])
-            text = f"nearest stored is '{near.label}', here {_because(near.causes)}"
-        reasons.setdefault(same, (text, []))[1].append(stage.label)
-    if not reasons:
+    """Print how many stages are not in the store, and which failed."""
+    missing = [stage for stage in stages if stage.state != "done"]
+    if not missing:
         out.print("\nAll of its stages are in the store.")
-    for text, labels in reasons.values():
-        rest = f" and {counted(len(labels) - 1, 'more stage')}" if len(labels) > 1 else ""
-        out.print(f"\nNot in the store: '{labels[0]}'{rest}: {text}.", soft_wrap=True)
+        return
+    out.print(f"\nNot in the store: {counted(len(missing), 'stage')}.")
+    for stage in missing:
+        if stage.failure is not None:
+            out.print(f"'{stage.label}' failed: {stage.failure}.", soft_wrap=True)
 
 
 def _shared(stage: ExplainedStage) -> str:

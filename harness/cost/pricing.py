@@ -34,9 +34,7 @@ class PricedHardware(Gpu):
     """The GPUs a plan is priced for, with what is known of one."""
 
     gpu: str
-    """Its name."""
     gpus: int
-    """How many of them there are."""
 
 
 class KindPrice(Strict):
@@ -59,7 +57,6 @@ class GpuHours(Strict):
 
     known: float
     complete: bool
-    """Whether the time of every stage is known."""
     unknown: list[str]
     """Why that of some is not, each reason once."""
     wall_hours: float | None
@@ -86,7 +83,6 @@ class Dollars(Strict):
 
     known: float
     complete: bool
-    """Whether every model that is asked has a price."""
     calls: list[CallPrice]
     prices: str
     """Where the prices come from."""
@@ -117,8 +113,6 @@ class ServerStarts(Strict):
 
 
 class Assumed(Strict):
-    """One assumption."""
-
     value: Any
     source: str
 
@@ -155,7 +149,6 @@ class Speeds:
         return min(there, max(1, needed)) if self._profile.hardware else there
 
     def learn(self, stage: Stage, cost: StageCost, wall_s: float) -> None:
-        """Take in how long a stage took that is done."""
         tokens, seconds = self._took.get(stage.kind, (0.0, 0.0))
         tokens += sum(load.tokens for load in cost.loads)
         self._took[stage.kind] = tokens, seconds + wall_s * self.gpus_of(stage.kind)
@@ -170,7 +163,6 @@ class Speeds:
         ]
 
     def measured(self, kind: str) -> bool:
-        """Return whether stages of a kind were timed."""
         return all(self._took.get(kind, (0.0,)))
 
     def gpu_s(self, stage: Stage, cost: StageCost) -> float | str:
@@ -278,7 +270,6 @@ def _gpu_hours(
 
 
 def _dollars(found: Iterable[Calls]) -> Dollars:
-    """Return the dollars of requests, added up by role and model."""
     summed: dict[tuple[Role, str], Calls] = {}
     for call in found:
         key = (call.role, call.model)

@@ -48,7 +48,6 @@ class Prompts:
 
     @property
     def total(self) -> int:
-        """All of them."""
         return self.human + self.evolved
 
     def drawn(self, count: int) -> Prompts:
@@ -61,7 +60,6 @@ class Sizes:
     """The prompts of stages, each counted once."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._known: dict[str, Prompts] = {}
 
     def of(self, stage: Stage) -> Prompts:
@@ -103,7 +101,6 @@ class Sizes:
 
 
 def base_policy(stage: Stage) -> str:
-    """Return the identity of the model that a stage's policy was trained from."""
     while "policy" not in stage.settings:
         stage = stage.inputs["policy"]
     return str(stage.settings["policy"])
@@ -283,7 +280,6 @@ def _generate(c: Costing, stage: Stage) -> StageCost:
 
 
 def _annotate(c: Costing, stage: Stage) -> StageCost:
-    """A reward for each answer."""
     prompts, s = c.sizes.of(stage), _settings(stage)
     rollouts = _settings(stage.inputs["completions"])
     prompt, answer = c.prompt_tokens(prompts), c.answer_tokens(prompts, rollouts["max_new_tokens"])
@@ -325,12 +321,10 @@ def _train(c: Costing, stage: Stage) -> StageCost:
 
 
 def _rows(c: Costing, stage: Stage) -> StageCost:
-    """What only moves rows."""
     return StageCost()
 
 
 def _answer(c: Costing, stage: Stage) -> StageCost:
-    """A policy's answers to a benchmark."""
     s = _settings(stage)
     if are_tasks(s["benchmark"]):
         return _tasks(c, stage)
@@ -342,7 +336,6 @@ def _answer(c: Costing, stage: Stage) -> StageCost:
 
 
 def _judge(c: Costing, stage: Stage) -> StageCost:
-    """A judge's verdicts on a benchmark."""
     s = _settings(stage)
     if are_tasks(s["benchmark"]):
         return StageCost()  # the answers were scored by the package that asked for them
@@ -358,12 +351,10 @@ def _judge(c: Costing, stage: Stage) -> StageCost:
 
 
 def _rate(c: Costing, stage: Stage) -> StageCost:
-    """Scores of each prompt's complexity and quality."""
     return _about_prompts(c, stage, c.assumed.benchmarks.prompt_judge, QUESTIONS)
 
 
 def _topics(c: Costing, stage: Stage) -> StageCost:
-    """The topic of each prompt."""
     return _about_prompts(c, stage, c.assumed.benchmarks.topics, 1)
 
 

@@ -64,7 +64,6 @@ INDEPENDENT = ("self_instruct",)
 
 
 def _chained(method: str) -> bool:
-    """Return whether a method's rewrites of a prompt build on one another."""
     own = CREATORS.added(method)
     return method not in INDEPENDENT if own is None else bool(own.options["chained"])
 
@@ -119,12 +118,10 @@ class Run:
 
     @cached_property
     def judged(self) -> dict[str, Stage]:
-        """The judge's stage of each benchmark that is wanted."""
         return {name: self.judges[name] for name in self.asked}
 
     @property
     def training(self) -> tuple[Stage, ...]:
-        """The training stages, first to last."""
         trained = self.iterations[:-1] if self.kind == "prompts" else self.iterations
         return tuple(iteration.policy for iteration in trained)
 
@@ -189,8 +186,6 @@ class Planner(StageFactory):
 
 @dataclass(frozen=True)
 class _Step:
-    """One iteration of one recipe under construction."""
-
     planner: Planner
     recipe: Recipe
     number: int

@@ -94,7 +94,6 @@ HELD_OUT: Final = 2000
 
 
 def needed_modules(stages: Iterable[Stage]) -> list[str]:
-    """Return the slow modules that some stages import, in a fixed order."""
     return sorted({name for stage in stages if (name := KINDS[stage.kind].imports) is not None})
 
 
@@ -141,7 +140,6 @@ class StageFactory:
     """Makes the stages of runs on one profile, of which the world says what its names mean."""
 
     def __init__(self, world: World) -> None:
-        """Make stages for the profile of a world."""
         self.world = world
         self.profile = world.profile
         self._creators: dict[str, dict[str, Json]] = {}

@@ -53,7 +53,6 @@ class TableRuns:
         return [row.id for row in self.rows]
 
     def behind(self, row: Row, column: Column) -> list[Run]:
-        """Return the runs behind a cell, in the order of the seeds."""
         return self.of(row.run_id(column))
 
     def of(self, run_id: str) -> list[Run]:
@@ -61,7 +60,6 @@ class TableRuns:
 
     @cached_property
     def targets(self) -> list[Stage]:
-        """Return the stages that complete every run, and the study if there is one."""
         studied = [] if self.study is None else self.study.targets
         return [*(stage for run in self.runs.values() for stage in run.targets), *studied]
 
@@ -101,8 +99,6 @@ def _check_seeds(seeds: Sequence[int]) -> None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a table asks of one run id."""
-
     recipe: Recipe
     kind: RowKind
     benchmarks: set[str] = field(default_factory=set)
@@ -187,7 +183,6 @@ class FigureRuns:
 
     @cached_property
     def targets(self) -> list[Stage]:
-        """Return the stages that complete every run, and those that tell topics where needed."""
         return [*(stage for run in self.runs.values() for stage in run.targets), *self._topics]
 
     @property
@@ -239,7 +234,6 @@ class GroupRuns:
 
     @cached_property
     def targets(self) -> list[Stage]:
-        """The stages that complete every table."""
         return [stage for runs in self.tables for stage in runs.targets]
 
     @cached_property

@@ -50,7 +50,6 @@ class Turns:
         return stage.kind if loads or reads else None
 
     def order(self, stages: Sequence[Stage]) -> list[Turn[Stage]]:
-        """Return stages, each given after its inputs, in turns."""
         return turns(stages, lambda stage: stage.inputs.values(), self.wanted)
 
     def starts(self, stages: Sequence[Stage]) -> Counter[Role]:

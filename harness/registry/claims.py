@@ -40,7 +40,6 @@ class Sum:
 
 
 def difference(left: str, right: str, column: str, right_column: str | None = None) -> Sum:
-    """Return the sum that is one cell less another."""
     return Sum(((1.0, (left, column)), (-1.0, (right, right_column or column))))
 
 
@@ -65,8 +64,6 @@ class Margin(Strict):
 
 
 class Measured(Strict):
-    """A test that scores decide."""
-
     @property
     def shown(self) -> tuple[Sum, ...]:
         raise NotImplementedError
@@ -81,17 +78,12 @@ class Compare(Measured):
     """One row against another: above it, below it, not below it, or alike."""
 
     kind: Literal["compare"]
-    """What is tested."""
     left: str
-    """A row."""
     op: Literal[">", "<", ">=", "within"]
     """`>` and `<`: a difference; `>=`: not below by the margin; `within`: neither way."""
     right: str
-    """The row it is compared with."""
     column: str
-    """Column of both."""
     right_column: str | None = None
-    """Column of the right row, where it is another one."""
     tolerance: Annotated[float, Field(gt=0)] | None = None
     """The distance at which the printed numbers count as alike, in the paper's own unit."""
     margin: Margin | None = None
@@ -122,13 +114,9 @@ class Trend(Measured):
     """Every step along some rows goes one way."""
 
     kind: Literal["trend"]
-    """What is tested."""
     rows: Annotated[tuple[str, ...], Field(min_length=2)]
-    """The rows, in order."""
     column: str
-    """The column."""
     op: Literal["increasing", "decreasing"]
-    """Which way."""
 
     @property
     def upper(self) -> Place:
@@ -141,16 +129,11 @@ class Trend(Measured):
 
 
 class BestOf(Measured):
-    """A row is above every other one of some rows."""
-
     kind: Literal["best_of"]
-    """What is tested."""
     row: str
-    """The row."""
     among: Annotated[tuple[str, ...], Field(min_length=2)]
     """The rows it is the best of, itself included."""
     column: str
-    """The column."""
 
     @model_validator(mode="after")
     def _among_others(self) -> BestOf:
@@ -172,15 +155,12 @@ class CompareGains(Measured):
     """One gain against another: a difference of differences."""
 
     kind: Literal["compare_gains"]
-    """What is tested."""
     left: Pair
     """A gain: the first row less the second."""
     op: Literal[">", "<"]
-    """Which gain is larger."""
     right: Pair
     """The gain it is compared with."""
     column: str
-    """The column."""
 
     @property
     def shown(self) -> tuple[Sum, ...]:
@@ -192,9 +172,7 @@ class Qualitative(Strict):
     """A statement that no score decides, or that other claims measure."""
 
     kind: Literal["qualitative"]
-    """What is tested."""
     reason: str | None = None
-    """Why it cannot be tested."""
     measured_by: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The claims that together measure it."""
 
@@ -219,19 +197,14 @@ class Claim(Strict):
     primary: bool = False
     """Whether it is the one claim of its table that is tested without correction."""
     statement: str
-    """What the paper says."""
     source: str
-    """Where."""
     test: Test
-    """What is tested."""
     paper_margin: str | tuple[str, ...] | None = None
     """Left minus right from the printed numbers; of a trend, each step."""
     holds_in_paper: bool | None = None
-    """Whether the printed numbers satisfy it."""
     within_noise: bool | None = None
     """Whether the printed margin is no larger than the noise of its benchmark, where known."""
     note: str | None = None
-    """What else is known of it."""
 
 
 class Noise(Strict):
@@ -240,16 +213,13 @@ class Noise(Strict):
     half_width_95: Annotated[float, Field(gt=0)]
     """Half-width of the 95% interval of a difference, in the unit of the columns."""
     source: str
-    """Where it comes from."""
 
 
 class FigurePlace(Strict):
     """A figure, or another place of the paper that prints no table."""
 
     id: str
-    """Name of the place."""
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
-    """What the paper says there."""
 
     @model_validator(mode="after")
     def _without_scores(self) -> FigurePlace:
@@ -269,7 +239,6 @@ class FigureClaims(Strict):
 
 
 def figure_claims(path: Path | None = None) -> FigureClaims:
-    """Read the claims that belong to figures and to the text; a paper may have none."""
     file = path or project_root() / "experiments" / "claims" / "figures.yaml"
     if not file.exists():
         return FigureClaims()

@@ -216,7 +216,6 @@ def _repeated_claims(declared: Iterable[Declared]) -> Iterator[Problem]:
 
 
 def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:
-    """Yield columns that mean something else than in a table read before."""
     first: dict[str, tuple[str, dict[str, Any]]] = {}
     for document, table in declared:
         for j, column in enumerate(table.columns):
@@ -274,11 +273,8 @@ class Discrepancy(Choice):
     """A place where the paper and its authors' code do not say the same."""
 
     number: Annotated[int, Field(ge=1)]
-    """Its number."""
     topic: str
-    """What it is about."""
     paper: str
-    """What the paper says."""
     code: str
     """What the authors' code does, or what was found otherwise."""
 
@@ -287,20 +283,14 @@ class Ambiguity(Choice):
     """A place where the paper can be read in several ways."""
 
     number: Annotated[int, Field(ge=1)]
-    """Its number."""
     topic: str
-    """What it is about."""
     open: str
     """What is said, and what is not."""
 
 
 class Deviations(Strict):
-    """All of them."""
-
     discrepancies: tuple[Discrepancy, ...] = ()
-    """Between the paper and the code."""
     ambiguities: tuple[Ambiguity, ...] = ()
-    """Of the paper on online training."""
 
 
 def deviations(path: Path | None = None) -> Deviations:
@@ -391,13 +381,11 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @functools.cache
 def all_tables() -> Mapping[str, Table]:
-    """Return the declared tables by id, read once."""
     return load_tables()
 
 
 @functools.cache
 def all_figures() -> Mapping[str, Figure]:
-    """Return the declared figures by id, read once."""
     return load_figures(all_tables())
 
 

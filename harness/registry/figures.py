@@ -42,24 +42,17 @@ class FigureSource(Strict):
     section: str
     """Section, `4.2.4`, or appendix, `D`."""
     figure: int = Field(ge=1)
-    """Number of the figure."""
     caption: str
-    """What the caption says, in short."""
 
 
 class Figure(Strict):
     """What all figures declare."""
 
     id: Id
-    """Name of the figure, and of its file."""
     kind: str
-    """What is drawn."""
     title: str
-    """What the figure is about."""
     question: str
-    """What it answers."""
     source: FigureSource
-    """Where the paper shows it."""
     alt: str
     """Text for who does not see it, with `{profile}`, `{scale}`, `{seeds}` and `{numbers}`."""
     notes: tuple[str, ...] = ()
@@ -98,16 +91,13 @@ class LabelledRow(Strict):
     """A row and what the figure calls it."""
 
     row: RowRef
-    """The row."""
     label: str
-    """Its name in the figure."""
 
 
 class BarGroup(Strict):
     """Bars that are drawn together."""
 
     title: str
-    """What they have in common."""
     bars: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
     """The rows, top to bottom."""
 
@@ -116,11 +106,9 @@ class GainsFigure(Figure):
     """Bars of gains over the rows' baseline rows."""
 
     kind: Literal["gains"]
-    """What is drawn."""
     columns: Annotated[tuple[Id, ...], Field(min_length=1)]
     """Columns, by their ids in every table that is read."""
     groups: Annotated[tuple[BarGroup, ...], Field(min_length=1)]
-    """The bars."""
     reward_model_accuracy: bool = False
     """Whether to name the held-out accuracy of each row's reward model."""
 
@@ -132,7 +120,6 @@ class ChainLine(Strict):
     """A chain of rows, each one iteration longer than the one before."""
 
     label: str
-    """Name of the line."""
     rows: Annotated[dict[int, RowRef], Field(min_length=1)]
     """The row after each number of training iterations."""
 
@@ -141,9 +128,7 @@ class LinePanel(Strict):
     """Lines that are drawn over one another."""
 
     title: str
-    """What they have in common."""
     lines: Annotated[tuple[ChainLine, ...], Field(min_length=1)]
-    """The lines."""
 
     @model_validator(mode="after")
     def _distinct_labels(self) -> LinePanel:
@@ -157,7 +142,6 @@ class IterationsFigure(Figure):
     """A column over training iterations."""
 
     kind: Literal["iterations"]
-    """What is drawn."""
     column: Id
     """The column, by its id in every table that is read."""
     panels: Annotated[tuple[LinePanel, ...], Field(min_length=1)]
@@ -171,7 +155,6 @@ class RatingsFigure(Figure):
     """A score by the category of the benchmark's prompts."""
 
     kind: Literal["ratings"]
-    """What is drawn."""
     score: ScoreId
     """The per-prompt score; its benchmark's prompts have categories."""
     polygons: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
@@ -182,9 +165,7 @@ class SharesFigure(Figure):
     """Topics of the prompts that each iteration of a row trains on."""
 
     kind: Literal["shares"]
-    """What is drawn."""
     row: RowRef
-    """The row."""
 
 
 class RewardsFigure(Figure):
@@ -195,16 +176,13 @@ class RewardsFigure(Figure):
     """
 
     row: RowRef
-    """The row."""
     iteration: int = Field(ge=1)
-    """The iteration, from 1."""
 
 
 class DensitiesFigure(RewardsFigure):
     """Histograms of informativeness metrics over prompts."""
 
     kind: Literal["densities"]
-    """What is drawn."""
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
     """The metrics, each min-max normalised as the weights are."""
     bins: int = Field(ge=2)
@@ -215,20 +193,15 @@ class CorrelationFigure(RewardsFigure):
     """One informativeness metric against another over prompts."""
 
     kind: Literal["correlation"]
-    """What is drawn."""
     x: Metric
-    """The metric on the horizontal axis."""
     y: Metric
-    """The metric on the vertical axis."""
 
 
 class TopicsFigure(RewardsFigure):
     """Share, mean reward and reward gap of each topic."""
 
     kind: Literal["topics"]
-    """What is drawn."""
     gap: Metric
-    """The metric that is called the gap."""
 
 
 AnyFigure = (

@@ -18,13 +18,9 @@ class Contrast(Strict):
     over: str
     """The right row in plain words."""
     table: str
-    """Table of both rows."""
     left: str
-    """A row."""
     right: str
-    """The row it is compared with."""
     column: str
-    """Column of both."""
     about_choosing: bool = False
     """Whether it is about which prompts are chosen, which has controls of its own."""
 
@@ -33,9 +29,7 @@ class Paper(Strict):
     """The paper."""
 
     title: str
-    """Its title."""
     authors: str
-    """Its authors, in short."""
     address: str
     """Where it can be read."""
     cited: str

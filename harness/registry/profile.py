@@ -57,7 +57,6 @@ class RewardTraining(Strict):
     """A reward model that no file holds: a stage trains it, on the world's noisy preferences."""
 
     steps: Count
-    """Steps of its training."""
     flipped: float = Field(ge=0, lt=0.5)
     """Share of its training labels that are wrong."""
 
@@ -68,7 +67,6 @@ class CreatorModel(Strict):
     source: str
     """Model that writes, by its name at an endpoint, or `world` for the embedded rewriter."""
     methods: tuple[Method, ...]
-    """Evolving methods it offers."""
     online_method: Method = "evol_instruct"
     """Evolving method of online runs, whose recipes name none."""
     templates: str | None = None
@@ -82,7 +80,6 @@ class CreatorModel(Strict):
     temperature: float | None = Field(default=None, ge=0)
     """Sampling temperature; null where nothing is sampled from a model."""
     top_p: Share | None = None
-    """Nucleus of the sampling."""
     max_new_tokens: Count | None = None
     """Longest rewrite, in tokens."""
 
@@ -107,9 +104,7 @@ class Generation(Strict):
     n: Count
     """Answers to each prompt."""
     temperature: Positive
-    """Sampling temperature."""
     top_p: Share
-    """Nucleus of the sampling."""
     top_k: Literal[0]
     """Most probable tokens kept; 0 keeps all."""
     max_new_tokens: Count
@@ -185,23 +180,18 @@ class Profile(documents.Sourced):
     """The scale a recipe runs at."""
 
     name: Id
-    """Name of the profile, and of its file."""
     scale: Literal["toy", "reduced", "paper"]
     """What its numbers may be said to show; only `paper` is compared with the paper's values."""
     description: str
-    """What it is for, and what it takes."""
     engine: Literal["transformers", "vllm", "sglang", "endpoint"]
     """What generates text."""
     threads: Count
-    """Processor threads of each worker."""
     dtype: Literal["float32", "bfloat16"]
-    """Number format of models."""
     priced_for: PricedFor | None = None
     """The GPUs it is meant for; null where it needs none."""
     x: Count
     """Prompts of one iteration."""
     prompts: PromptSettings
-    """Where human prompts come from."""
     policy: str
     """The base model, or `world` for the embedded one."""
     reward_models: dict[RewardRole, str]
@@ -209,9 +199,7 @@ class Profile(documents.Sourced):
     trained_reward_models: dict[RewardRole, RewardTraining] = Field(default={})
     """How the model of each further reward role is trained; only the embedded world can."""
     creator: CreatorModel
-    """What rewrites prompts."""
     algorithms: tuple[Algorithm, ...]
-    """Algorithms that can be trained."""
     arms: tuple[Arm, ...]
     """Kinds of iterations that can stand in a chain."""
     train_modes: tuple[TrainMode, ...]
@@ -219,19 +207,14 @@ class Profile(documents.Sourced):
     rewriter: bool
     """Whether chosen answers can be rewritten."""
     generation: Generation
-    """How the policy answers training prompts."""
     selection: SelectionSettings
-    """How prompts are drawn by weight."""
     pairs: Pairing
-    """How answers become pairs."""
     training: Training
-    """Hyperparameters of each algorithm."""
     hardware: Hardware | None = None
     """What large models are trained on; null trains in the worker's own process, in float32."""
     serving: Serving | None = None
     """The servers that the harness starts for it; null where all are elsewhere."""
     benchmarks: dict[Id, BenchmarkSettings]
-    """How each benchmark is answered and judged."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:

@@ -91,18 +91,14 @@ class PaperSource(Strict):
     section: str
     """Section, `4.2.1`, or appendix, `H.1`."""
     table: int = Field(ge=1)
-    """Number of the table."""
     caption: str
-    """What the caption says, in short."""
 
 
 class Column(Strict):
     """What is measured, in which unit, and which way is better."""
 
     id: Id
-    """Name of the column in its table."""
     benchmark: str
-    """Benchmark that is answered."""
     metric: str
     """What is computed from the answers."""
     printed: str
@@ -141,9 +137,7 @@ class Row(Strict):
     """One line of a table: a label, a recipe, and what the paper prints."""
 
     id: Id
-    """Name of the row in its table."""
     label: str
-    """Label as printed."""
     reading: str | None = None
     """The path the label stands for, where the paper's bars over evolved sets are lost."""
     kind: RowKind = "policy"
@@ -155,9 +149,7 @@ class Row(Strict):
     baseline: Id | None = None
     """Row that gains are measured against; null on that row itself."""
     recipe: dict[str, Any] = Field(default={})
-    """Settings laid over the table's."""
     values: dict[Id, PaperValue] = Field(default={})
-    """The paper's number in each column."""
     printed_notes: dict[Id, str] = Field(default={})
     """What the paper prints beside a number."""
 
@@ -185,16 +177,13 @@ class Control(Strict):
     """What must come out if experiments about prompts can find anything at a profile."""
 
     id: Id
-    """Name of the control."""
     statement: str
-    """What must be so, in a sentence."""
     training: TrainingKind
     """Kind of training whose tables rest on it."""
     kind: Literal["rising", "alike", "less"]
     """The scores rise from each row to the next; or do not differ; or, of three rows, the gain of
     the second over the first is less than a share of that of the third."""
     column: Id
-    """The column whose scores decide."""
     rows: Annotated[tuple[Id, ...], Field(min_length=2)]
     """The rows, from the lowest to the highest."""
     doses: tuple[int, ...] = ()
@@ -230,13 +219,9 @@ class Table(Strict):
     """One table: its question, columns, rows, known problems, and what the paper says of it."""
 
     id: Id
-    """Name of the table, and of its file."""
     kind: Literal["experiment", "ablation"]
-    """Main result or ablation."""
     title: str
-    """What the table is about."""
     question: str
-    """What its rows answer."""
     source: PaperSource | None
     """Where the paper prints it; `ours` in a file, and None here, where it does not."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
@@ -244,7 +229,6 @@ class Table(Strict):
     recipe: dict[str, Any] = Field(default={})
     """Settings all rows share, but for the base model."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
-    """The lines, in printed order."""
     study: TableStudy | None = None
     """What is measured beside the columns, if anything is."""
     controls: tuple[Control, ...] = ()

@@ -24,7 +24,6 @@ class Served(Strict):
     """How the model of a role is served on this machine."""
 
     engine: Literal["vllm", "sglang"]
-    """What serves it."""
     model: str | None = None
     """Its weights on the hub, at a commit: `owner/name@<40 digits>`. Null for the policy alone,
     whose checkpoint each stage names."""

@@ -33,13 +33,11 @@ class Optimiser(Strict):
     learning_rate: Positive
     """Peak learning rate."""
     lr_scheduler: Literal["linear", "cosine", "constant_with_warmup"]
-    """Shape of the learning rate after warm-up."""
     warmup_ratio: Share
     """Share of the steps that warm up."""
     max_length: Count
     """Longest prompt and completion together, in tokens."""
     optimizer: Literal["adamw_torch", "rmsprop"]
-    """Optimiser."""
     weight_decay: float = Field(ge=0)
     """Decoupled weight decay."""
     max_grad_norm: Positive
@@ -95,9 +93,7 @@ class OnlineTraining(Optimiser):
     beta: float = Field(ge=0)
     """KL coefficient, or DPO's beta for OAIF."""
     temperature: Positive
-    """Sampling temperature of rollouts."""
     top_p: Share
-    """Nucleus of the sampling."""
     max_new_tokens: Count
     """Longest rollout, in tokens."""
     missing_eos_penalty: float = Field(ge=0)
@@ -113,17 +109,11 @@ class Training(Strict):
     """Hyperparameters of each algorithm the profile offers."""
 
     dpo: Dpo | None = None
-    """Hyperparameters of DPO."""
     sppo: Sppo | None = None
-    """Hyperparameters of SPPO."""
     simpo: Simpo | None = None
-    """Hyperparameters of SimPO."""
     orpo: Orpo | None = None
-    """Hyperparameters of ORPO."""
     rloo: OnlineTraining | None = None
-    """Hyperparameters of RLOO."""
     oaif: OnlineTraining | None = None
-    """Hyperparameters of OAIF."""
 
     def of(self, algorithm: str) -> Offline | OnlineTraining:
         found = getattr(self, algorithm) if algorithm in type(self).model_fields else None
@@ -147,7 +137,6 @@ class Lora(Strict):
     """Low-rank adapters, trained instead of the weights and merged into them at the end."""
 
     rank: Count
-    """Rank of each adapter."""
     alpha: Count
     """Scale; an adapter's product is multiplied by alpha / rank."""
     targets: tuple[str, ...] | Literal["all-linear"]

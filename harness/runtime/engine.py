@@ -73,7 +73,6 @@ class EngineOptions(BaseModel):
     sbatch: str | None = None
 
     def check(self) -> None:
-        """Refuse what does not go together."""
         for option, given, engine in (
             ("--ray-address", self.ray_address, "ray"),
             ("--sbatch", self.sbatch, "slurm"),
@@ -85,13 +84,11 @@ class EngineOptions(BaseModel):
         _ = self.arguments
 
     def make(self, store: Store, functions: dict[str, str], log_dir: Path, **more: Any) -> Engine:
-        """Return the engine; the arguments are those of `Engine`."""
         self.check()
         return Engine(store, functions, log_dir, where=self, **more)
 
     @property
     def arguments(self) -> list[str]:
-        """The arguments for `sbatch`."""
         try:
             return shlex.split(self.sbatch or "")
         except ValueError as error:
@@ -195,7 +192,6 @@ class Engine:
         return RunOutcome(tuple(run.finished), run.failed, run.skipped)
 
     def on_event(self, take: Callable[[Event], None]) -> None:
-        """Let something else take the events of the runs to come."""
         self._on_event = take
 
     def crew(self) -> Crew:
@@ -290,7 +286,6 @@ class _Run:
             events += self._stop(crew)
 
     def _hand_out(self, crew: Crew) -> list[Event]:
-        """Give ready stages to the crew as long as it has room."""
         events = self._look_elsewhere()
         while (stage := self._schedule.take(self._room(crew))) is not None:
             if self._store.status(stage.fingerprint) == "done":
@@ -353,7 +348,6 @@ class _Run:
         return self._skip(self._schedule.drop_all(), f"stopped when {first} failed")
 
     def _take_in(self, stage: Stage, message: Message) -> list[Event]:
-        """Note what is said of a stage; return the events that follow from it."""
         match message["event"]:
             case "started":
                 return [StageStarted(stage)]
@@ -403,7 +397,6 @@ class _Run:
         return StageFinished(stage, wall_s)
 
     def _fail(self, stage: Stage, reason: str, text: str) -> list[Event]:
-        """Record a failure and skip what needs the stage."""
         try:
             self._store.record_failure(stage, reason, text)
         except StoreError as error:

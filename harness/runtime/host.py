@@ -122,7 +122,6 @@ class Host:
                 self.stop()
 
     def stop(self) -> None:
-        """End the worker."""
         if self._pool is not None:
             self._pool.stop()
         self._pool = None

@@ -27,7 +27,6 @@ from typing import Any, TypedDict, cast
 
 from harness.project import PACKAGE
 from harness.runtime.files import FileEntry
-from harness.runtime.stage import StageRecord
 
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
@@ -111,7 +110,6 @@ def available_cores() -> int:
 
 
 def cpu_model() -> str:
-    """Return the processor's name, as far as the platform tells it."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         for line in cpuinfo.read_text().splitlines():
@@ -239,12 +237,6 @@ def write_manifest(entry: Path, manifest: Manifest) -> None:
         file.write(raw)
         file.flush()
         os.fsync(file.fileno())
-
-
-def record_of(manifest: Manifest) -> StageRecord:
-    """Return the stage a manifest describes, with the fingerprint its fields have."""
-    kind, version, label = manifest["kind"], manifest["version"], manifest["label"]
-    return StageRecord(kind, version, manifest["settings"], manifest["inputs"], label)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -52,11 +51,9 @@ class Plan:
         return iter(self.stages)
 
     def states(self, store: Store) -> dict[str, State]:
-        """Return the state of each stage by fingerprint, in plan order."""
         return {stage.fingerprint: store.status(stage.fingerprint) for stage in self.stages}
 
     def pending(self, store: Store) -> tuple[Stage, ...]:
-        """Return the stages that are not done, in plan order."""
         states = self.states(store)
         return tuple(stage for stage in self.stages if states[stage.fingerprint] != "done")
 
@@ -68,14 +65,6 @@ class Plan:
             for needed in stage.inputs.values():
                 if store.released(needed.fingerprint):
                     store.discard(needed.fingerprint)
-
-    def count(self, store: Store) -> dict[str, Counter[State]]:
-        """Return how many stages of each kind are in each state, kinds in plan order."""
-        counts: dict[str, Counter[State]] = {}
-        states = self.states(store)
-        for stage in self.stages:
-            counts.setdefault(stage.kind, Counter())[states[stage.fingerprint]] += 1
-        return counts
 
     def durations(self, store: Store, fallback: Mapping[str, float]) -> dict[str, float]:
         """Return the expected seconds of one stage of each kind.
@@ -106,7 +95,6 @@ class Plan:
         return chains
 
     def remaining_s(self, store: Store, jobs: int, fallback: Mapping[str, float]) -> float:
-        """Return the expected seconds until all is done, without the start of the workers."""
         durations = self.durations(store, fallback)
         pending = self.pending(store)
         chains = self.chains(pending, durations)
@@ -162,7 +150,6 @@ class Schedule:
 
     @property
     def left(self) -> list[Stage]:
-        """The stages that are not settled, in plan order."""
         return list(self._unsettled.values())
 
     def take(self, room: Callable[[str], bool] = lambda kind: True) -> Stage | None:
@@ -313,7 +300,6 @@ class RunOutcome:
 
     @property
     def ok(self) -> bool:
-        """Whether every stage of the plan is now done."""
         return not self.failed and not self.skipped
 
 
@@ -393,7 +379,6 @@ class Tally:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the run began."""
         return self._clock() - self._began
 
     @property
@@ -419,7 +404,6 @@ class Tally:
         return remaining_s(left.values(), chains.values(), self._jobs)
 
     def _durations(self) -> dict[str, float]:
-        """Return the seconds that a stage of each kind takes."""
         took = sum(map(sum, self._took.values()))
         expected = sum(self._expected[kind] * len(ended) for kind, ended in self._took.items())
         slower = (took + _FEW_S) / (expected + _FEW_S)

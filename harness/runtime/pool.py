@@ -56,7 +56,6 @@ class Need:
 
     @property
     def words(self) -> str:
-        """The need in words: `8 cores and 1 GPU`."""
         gpus = f" and {counted(self.gpus, 'GPU')}" if self.gpus else ""
         return f"{counted(self.cpus, 'core')}{gpus}"
 
@@ -84,8 +83,6 @@ class Needs:
 
 
 class Crew(ABC):
-    """Computes stages, several at a time."""
-
     def check(self, stages: Collection[Stage]) -> None:
         """Refuse stages that can never be computed here.
 
@@ -123,7 +120,6 @@ class Crew(ABC):
 
 
 def refuse(stage: Stage, need: Need, where: str) -> UserError:
-    """Return the error for a stage that nothing can compute; `where` says what there is."""
     return UserError(
         f"{stage.title} needs {need.words}, and {where}: run on a larger machine, or lower "
         f"`hardware.stages.{stage.kind}` in the profile"

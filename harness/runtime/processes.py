@@ -126,7 +126,6 @@ class Program:
 def running(
     name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[Program]:
-    """Run a program while the block lasts; see `Program`."""
     program = Program(name, command, log, environment)
     try:
         yield program
@@ -135,14 +134,12 @@ def running(
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         return int(listener.getsockname()[1])
 
 
 def is_healthy(port: int) -> bool:
-    """Return whether a server on this machine answers `GET /health`."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5.0)
     try:
         with suppress(OSError, http.client.HTTPException):

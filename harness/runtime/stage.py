@@ -72,7 +72,6 @@ def canonical_json(value: object, where: str = "value") -> str:
 
 
 def digest(text: str) -> str:
-    """Return the sha256 of a text as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
@@ -115,12 +114,10 @@ class StageRecord:
 
     @property
     def title(self) -> str:
-        """The label with the start of the fingerprint: enough to find the stage by."""
         return titled(self.label or self.kind, self.fingerprint)
 
     @property
     def seed(self) -> int:
-        """The stage's random seed, 31 bits, derived from its fingerprint."""
         return int(self.fingerprint[:8], 16) & 0x7FFFFFFF
 
     def as_json(self) -> dict[str, Any]:
@@ -156,12 +153,10 @@ class Stage:
 
     @property
     def seed(self) -> int:
-        """The stage's random seed, 31 bits, derived from its fingerprint."""
         return self.record.seed
 
     @property
     def title(self) -> str:
-        """The label with the start of the fingerprint: enough to find the stage by."""
         return self.record.title
 
     def __eq__(self, other: object) -> bool:
@@ -229,7 +224,6 @@ class ProgressWriter:
         self._path = folder / name
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append one point."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line_of(step, metrics))
 

@@ -86,7 +86,6 @@ class Store:
         return self._entry(fingerprint)
 
     def manifest(self, fingerprint: str) -> Manifest:
-        """Return the manifest of a done stage."""
         manifest = self.find(fingerprint)
         if manifest is None:
             raise StoreError(
@@ -155,19 +154,16 @@ class Store:
         return held
 
     def progress(self, fingerprint: str) -> list[CurvePoint]:
-        """Return the points a done stage reported while it ran, in order."""
         path = self.file(fingerprint, PROGRESS)
         if not path.exists():  # it reported none
             return []
         return [point_of(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def stages(self) -> Iterator[Manifest]:
-        """Yield the manifests of all done stages, in the order of their fingerprints."""
         for fingerprint in self.fingerprints():
             yield self.manifest(fingerprint)
 
     def fingerprints(self) -> list[str]:
-        """Return the fingerprints of all done stages, sorted."""
         return list(self._entries())
 
     @contextmanager
@@ -183,7 +179,6 @@ class Store:
             yield mine
 
     def claimed(self, fingerprint: str) -> bool:
-        """Return whether any process works on a stage."""
         with explained(f"looking who computes {fingerprint[:12]}", self.root):
             return is_held(lock_of(self.unfinished(fingerprint)))
 

@@ -122,7 +122,6 @@ class StageWorker:
         return {"event": "finished", "wall_s": wall_s}
 
     def _compute(self, record: StageRecord) -> None:
-        """Run the stage's function and store its output."""
         module, _, name = self._setup["functions"][record.kind].partition(":")
         function = getattr(importlib.import_module(module), name)
         inputs = {
@@ -159,7 +158,6 @@ class StageWorker:
 
 
 def _reason(error: BaseException) -> str:
-    """Return one line that says what went wrong."""
     if isinstance(error, HarnessError):
         return str(error)
     return error_in_a_line(error)

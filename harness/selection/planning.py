@@ -90,16 +90,6 @@ class GroupedTable(Strict):
     rows: int
     runs: int
     stages: Counts
-    own: int
-    """Stages that no other table of the group needs."""
-    training_stages: Counts
-
-
-class Alone(Strict):
-    """What the tables of a group would take in all, each planned by itself."""
-
-    stages: int
-    training_stages: int
 
 
 class LeftOutTable(Strict):
@@ -122,7 +112,6 @@ class GroupSummary(Summary):
     group: str
     tables: list[GroupedTable]
     left_out: list[LeftOutTable | LeftOutFigure]
-    alone: Alone
     figures: list[str]
     """Figures that are planned with them."""
 
@@ -226,10 +215,9 @@ class RunPlan:
                 shared=sum(needed > 1 for needed in times.values()),
                 **self._progress,
             )
-        alone = [runtime.Plan(runs.targets) for runs in self.work.tables]
         return GroupSummary(
             group=self.work.id,
-            tables=self._grouped(self.work.tables, alone),
+            tables=[self._grouped(runs) for runs in self.work.tables],
             left_out=[
                 *(
                     LeftOutTable(table=n, reasons=list(why))
@@ -237,10 +225,6 @@ class RunPlan:
                 ),
                 *(LeftOutFigure(figure=n, reasons=[why]) for n, why in self.lacking.items()),
             ],
-            alone=Alone(
-                stages=sum(len(own) for own in alone),
-                training_stages=sum(len(training_stages(own)) for own in alone),
-            ),
             figures=[figure.id for figure in self.figures],
             **self._progress,
         )
@@ -253,21 +237,13 @@ class RunPlan:
         found = [self._states[stage.fingerprint] for stage in stages]
         return {"total": len(found)} | {state: found.count(state) for state in runtime.STATES}
 
-    def _grouped(
-        self, tables: Iterable[TableRuns], alone: Sequence[runtime.Plan]
-    ) -> list[GroupedTable]:
-        needed = Counter(stage.fingerprint for own in alone for stage in own)
-        return [
-            GroupedTable(
-                table=runs.table.id,
-                rows=len(runs.rows),
-                runs=len(runs.runs),
-                stages=Counts(**self._counts(own)),
-                own=sum(needed[stage.fingerprint] == 1 for stage in own),
-                training_stages=Counts(**self._counts(training_stages(own))),
-            )
-            for runs, own in zip(tables, alone, strict=True)
-        ]
+    def _grouped(self, runs: TableRuns) -> GroupedTable:
+        return GroupedTable(
+            table=runs.table.id,
+            rows=len(runs.rows),
+            runs=len(runs.runs),
+            stages=Counts(**self._counts(runtime.Plan(runs.targets))),
+        )
 
     @property
     def headline(self) -> str:
@@ -514,14 +490,11 @@ def headline(summary: PlanSummary | GroupSummary) -> str:
             f"{counted(summary.runs, 'run')} of {counted(stages, 'distinct stage')}, "
             f"{summary.shared} of them shared by runs. {_what_is_left(summary)}"
         )
-    alone, trainings = summary.alone, summary.training_stages.total
     return (
         f"{summary.group} on {summary.profile} ({summary.scale} scale), "
         f"{counted(len(summary.tables), 'table')}, seeds {seeds}: "
-        f"{counted(summary.runs, 'distinct run')}. Each table by itself would take "
-        f"{counted(alone.stages, 'stage')} ({counted(alone.training_stages, 'training')}) "
-        f"in all; together they take {counted(stages, 'distinct stage')} "
-        f"({counted(trainings, 'training')}). {_what_is_left(summary)}"
+        f"{counted(summary.runs, 'distinct run')} of {counted(stages, 'distinct stage')} "
+        f"({counted(summary.training_stages.total, 'training')}). {_what_is_left(summary)}"
     )
 
 

@@ -59,7 +59,6 @@ class Stored(Strict):
     """What the store holds."""
 
     place: str
-    """Its folder."""
     runs: int
     """Declared runs that this work folder has asked for, by which it is judged what is needed."""
     kinds: list[KindStored]

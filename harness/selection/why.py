@@ -2,15 +2,13 @@
 
 Two stages of one kind are compared setting by setting, then input by input. A difference is
 charged to the stage that has the setting, however far upstream, so that the answer names causes
-and not their consequences. Stages that are only in the store are compared the same way, through
-their manifests.
+and not their consequences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from harness.pipeline.algorithm import Run
@@ -18,8 +16,7 @@ from harness.pipeline.runs import plan_table
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import Recipe, flattened, in_short
 from harness.registry.schema import Row, Table
-from harness.runtime import Plan, Stage, StageRecord, State, Store
-from harness.runtime.manifest import record_of
+from harness.runtime import Plan, Stage, State, Store
 from harness.strict import Output, Strict
 
 ABSENT = "(none)"
@@ -30,23 +27,6 @@ MADE_BY = "made by"
 
 _OTHER_KIND = 100
 """What a different kind counts against a neighbour: more than any number of settings."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A stage as far as comparing needs it; `inputs` of a stored stage may be gone."""
-
-    fingerprint: str
-    kind: str
-    label: str
-    version: int
-    settings: Mapping[str, Any]
-    inputs: dict[str, Node]
-
-    @cached_property
-    def flat(self) -> dict[str, Any]:
-        """The version and the settings, with dotted keys."""
-        return {"version": self.version} | flattened(self.settings)
 
 
 @dataclass(frozen=True)
@@ -96,8 +76,6 @@ class ExplainedStage(Strict):
     """Other rows of the table that need the stage."""
     new_among_rows: Near | None
     """The nearest stage of another row, where none shares it."""
-    new_in_store: Near | None
-    """The nearest stored stage, where this one is not stored."""
 
 
 class ExplainedRun(Strict):
@@ -122,49 +100,13 @@ class Explanation(Output):
     runs: list[ExplainedRun]
 
 
-def _node(record: StageRecord, inputs: dict[str, Node]) -> Node:
-    return Node(
-        record.fingerprint, record.kind, record.label, record.version, record.settings, inputs
-    )
-
-
-class Nodes:
-    """Makes nodes of stages and of the store's entries, each once."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._nodes: dict[str, Node] = {}
-
-    def of(self, stage: Stage) -> Node:
-        """Return a planned stage's node."""
-        if stage.fingerprint not in self._nodes:
-            inputs = {name: self.of(needed) for name, needed in stage.inputs.items()}
-            self._nodes[stage.fingerprint] = _node(stage.record, inputs)
-        return self._nodes[stage.fingerprint]
-
-    def stored(self) -> list[Node]:
-        """Return the nodes of everything in the store."""
-        return [self._entry(manifest["fingerprint"]) for manifest in self._store.stages()]
-
-    def _entry(self, fingerprint: str) -> Node:
-        known = self._nodes.get(fingerprint)
-        if known is None and self._store.status(fingerprint) == "done":
-            record = record_of(self._store.manifest(fingerprint))
-            inputs = {name: self._entry(needed) for name, needed in record.inputs.items()}
-            known = _node(record, inputs)
-        elif known is None:
-            known = Node(fingerprint, "removed", f"removed stage {fingerprint[:12]}", 1, {}, {})
-        self._nodes[fingerprint] = known
-        return known
-
-
 class Comparison:
     """Compares stages; remembers what it has compared."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[Cause, ...]] = {}
 
-    def causes(self, here: Node, there: Node) -> tuple[Cause, ...]:
+    def causes(self, here: Stage, there: Stage) -> tuple[Cause, ...]:
         """Return the differing settings, upstream first; equal ones of several stages are one."""
         pair = (here.fingerprint, there.fingerprint)
         if here.fingerprint == there.fingerprint:
@@ -173,40 +115,47 @@ class Comparison:
             self._known[pair] = _merged(self._compare(here, there))
         return self._known[pair]
 
-    def nearest(self, here: Node, others: Iterable[Node]) -> tuple[Node, tuple[Cause, ...]] | None:
-        """Return the node of the same kind with the fewest causes; the first of equals."""
+    def nearest(
+        self, here: Stage, others: Iterable[Stage]
+    ) -> tuple[Stage, tuple[Cause, ...]] | None:
+        """Return the stage of the same kind with the fewest causes; the first of equals."""
         compared = [
             (there, self.causes(here, there)) for there in others if there.kind == here.kind
         ]
         return min(compared, key=_distance, default=None)
 
-    def _compare(self, here: Node, there: Node) -> Iterable[Cause]:
+    def _compare(self, here: Stage, there: Stage) -> Iterable[Cause]:
         if here.kind != there.kind:
             yield Cause(MADE_BY, here.kind, there.kind, (here.kind,))
             return
-        for name in here.inputs | there.inputs:
-            mine, its = here.inputs.get(name), there.inputs.get(name)
-            if mine is not None and its is not None:
-                yield from self.causes(mine, its)
+        for name in {**here.inputs, **there.inputs}:
+            if name in here.inputs and name in there.inputs:
+                yield from self.causes(here.inputs[name], there.inputs[name])
             else:
                 yield Cause(name, _input(here, name), _input(there, name), (here.kind,))
-        for key in here.flat | there.flat:
-            if key in here.inputs or key in there.inputs:
-                continue  # an input of one and a setting of the other: said above
-            mine, its = here.flat.get(key, ABSENT), there.flat.get(key, ABSENT)
-            if mine != its:
-                yield Cause(key, mine, its, (here.kind,))
+        mine, its = _flat(here), _flat(there)
+        for key in mine | its:
+            # An input of one and a setting of the other is said above.
+            if key not in here.inputs and key not in there.inputs:
+                values = mine.get(key, ABSENT), its.get(key, ABSENT)
+                if values[0] != values[1]:
+                    yield Cause(key, *values, (here.kind,))
 
 
-def _input(node: Node, name: str) -> Any:
+def _flat(stage: Stage) -> dict[str, Any]:
+    """Return the version and the settings, with dotted keys."""
+    return {"version": stage.version} | flattened(stage.settings)
+
+
+def _input(stage: Stage, name: str) -> Any:
     """Return what stands for an input where only one of two stages has it."""
-    if name in node.inputs:
-        return f"output of {node.inputs[name].label}"
-    return node.flat.get(name, ABSENT)
+    if name in stage.inputs:
+        return f"output of {stage.inputs[name].label}"
+    return _flat(stage).get(name, ABSENT)
 
 
-def _distance(compared: tuple[Node, tuple[Cause, ...]]) -> tuple[int, int]:
-    """Return how far the compared node is: its causes, then how many stages have them."""
+def _distance(compared: tuple[Stage, tuple[Cause, ...]]) -> tuple[int, int]:
+    """Return how far the compared stage is: its causes, then how many stages have them."""
     causes = compared[1]
     far = sum(_OTHER_KIND if cause.key == MADE_BY else 1 for cause in causes)
     return far, sum(len(cause.kinds) for cause in causes)
@@ -231,15 +180,14 @@ def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) 
     row = table.row(name)
     # Rows this profile cannot run have no stages to compare with.
     runs = plan_table(table, profile, (seed,), supported_rows(table, profile, asked=[row.id]))
-    nodes = Nodes(store)
-    around = _Around(store, Comparison(), nodes, nodes.stored(), {}, {})
+    around = _Around(store, Comparison(), {}, {})
     own = set(runs.table.recipes(row))
     for (run_id, _), run in runs.runs.items():
         rows = [r.id for r in runs.rows if run_id in runs.table.recipes(r) and r.id != row.id]
         for stage in Plan(run.targets):
             around.rows.setdefault(stage.fingerprint, {}).update(dict.fromkeys(rows))
             if run_id not in own:
-                around.others[stage.fingerprint] = nodes.of(stage)
+                around.others[stage.fingerprint] = stage
     nearest = _nearest_row(runs.table, row)
     baseline = None if row.baseline is None else runs.table.row(row.baseline)
     return Explanation(
@@ -259,7 +207,7 @@ def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) 
 
 @dataclass
 class _Around:
-    """What a row's stages are compared with: the other rows' stages and the store's.
+    """What a row's stages are compared with: the other rows' stages.
 
     `rows` are the other rows that need a stage, `others` the stages of the other rows' runs, both
     by fingerprint.
@@ -267,33 +215,29 @@ class _Around:
 
     store: Store
     comparison: Comparison
-    nodes: Nodes
-    stored: Sequence[Node]
     rows: dict[str, dict[str, None]]
-    others: dict[str, Node]
+    others: dict[str, Stage]
 
     def stages(self, run: Run) -> list[ExplainedStage]:
         """Return what is to be said about each stage of a run, inputs first."""
-        return [self._stage(self.nodes.of(stage), stage.label) for stage in Plan(run.targets)]
+        return [self._stage(stage) for stage in Plan(run.targets)]
 
-    def _stage(self, node: Node, label: str) -> ExplainedStage:
-        """Return what is to be said of a stage, under the name that its own run has for it."""
-        shared = list(self.rows.get(node.fingerprint, {}))
-        state = self.store.status(node.fingerprint)
-        failure = self.store.failure(node.fingerprint) if state == "failed" else None
+    def _stage(self, stage: Stage) -> ExplainedStage:
+        shared = list(self.rows.get(stage.fingerprint, {}))
+        state = self.store.status(stage.fingerprint)
+        failure = self.store.failure(stage.fingerprint) if state == "failed" else None
         return ExplainedStage(
-            kind=node.kind,
-            label=label,
-            fingerprint=node.fingerprint,
+            kind=stage.kind,
+            label=stage.label,
+            fingerprint=stage.fingerprint,
             state=state,
             failure=failure["reason"] if failure else None,
             shared_with=shared,
-            new_among_rows=None if shared else self._nearest(node, self.others.values()),
-            new_in_store=None if state == "done" else self._nearest(node, self.stored),
+            new_among_rows=None if shared else self._nearest(stage),
         )
 
-    def _nearest(self, node: Node, others: Iterable[Node]) -> Near | None:
-        found = self.comparison.nearest(node, others)
+    def _nearest(self, stage: Stage) -> Near | None:
+        found = self.comparison.nearest(stage, self.others.values())
         if found is None:
             return None
         there, causes = found

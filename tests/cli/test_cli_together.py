@@ -51,9 +51,7 @@ def test_each_distinct_stage_is_planned_once(says: Callable[..., Any], folders: 
     distinct = {stage.fingerprint: stage.kind for stage in itertools.chain(*plans)}
     assert plan["stages"]["total"] == len(distinct)
     assert plan["training_stages"]["total"] == list(distinct.values()).count("train")
-    assert plan["alone"]["stages"] == sum(map(len, plans))
     assert [table["stages"]["total"] for table in plan["tables"]] == list(map(len, plans))
-    assert plan["alone"]["training_stages"] > plan["training_stages"]["total"]
     assert not folders.exists()
 
 
@@ -67,16 +65,6 @@ def test_a_policy_is_trained_once_however_many_tables_show_it(says: Callable[...
     """
     plan = says("plan", "plan", "all-offline", "--seeds", "0")
     assert plan["training_stages"]["total"] == plan["runs"] == 20
-    assert plan["alone"]["training_stages"] == 26
-
-
-@pytest.mark.usefixtures("few")
-def test_what_is_a_tables_own_is_lost_without_it(says: Callable[..., Any]) -> None:
-    plan = says("plan", "plan", "all-offline", "--seeds", "0")
-    own = {table["table"]: table["own"] for table in plan["tables"]}
-    others = [planned(name, "micro", (0,)) for name in FEW if name != "table5"]
-    without = len(Plan([stage for runs in others for stage in runs.targets]))
-    assert own["table5"] == plan["stages"]["total"] - without
 
 
 @pytest.mark.usefixtures("few")
