@@ -56,8 +56,8 @@ def plan(
     """Show what a run would compute: stages done, missing, failed, and the time left.
 
     For a profile with models from outside the embedded world it shows the price instead of the
-    time: GPU hours, dollars and disk, and what they assume. `all` then takes in the figures, and
-    leaves out what the profile cannot run. The exit code is 1 if a limit is passed.
+    time: GPU hours, dollars and disk, and what they assume. Of a group it then leaves
+    out what the profile cannot run. The exit code is 1 if a limit is passed.
     """
     if power:
         _show_power(asked, as_json)
@@ -128,7 +128,7 @@ def _print_stages(out: Console, summary: Summary) -> None:
 
 
 def _print_tables(out: Console, summary: GroupSummary) -> None:
-    """Print a line for each table of a group, the figures with them, and what is left out."""
+    """Print a line for each table of a group, and what is left out."""
     lines = []
     for line in summary.tables:
         numbers = (line.rows, line.runs, line.stages.total, line.stages.done)
@@ -136,18 +136,15 @@ def _print_tables(out: Console, summary: GroupSummary) -> None:
     headings = ("table", "rows", "runs", "stages", "done")
     out.print()
     out.print(Grid(headings, lines, right="1234"))
-    if summary.figures:
-        out.print(f"\nwith the figures: {', '.join(summary.figures)}", soft_wrap=True)
     print_left_out(out, summary)
 
 
 def print_left_out(out: Console, summary: Summary) -> None:
-    """Print why tables, and rows of figures, are left out of a group."""
-    from harness.selection.planning import GroupSummary, LeftOutTable
+    """Print why tables are left out of a group."""
+    from harness.selection.planning import GroupSummary
 
     for item in summary.left_out if isinstance(summary, GroupSummary) else ():
-        name = item.table if isinstance(item, LeftOutTable) else item.figure
-        out.print(f"left out: {name}: {'; '.join(item.reasons)}", soft_wrap=True)
+        out.print(f"left out: {item.table}: {'; '.join(item.reasons)}", soft_wrap=True)
 
 
 def _print_price(out: Console, price: Price) -> None:

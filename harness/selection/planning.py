@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -99,21 +99,12 @@ class LeftOutTable(Strict):
     reasons: list[str]
 
 
-class LeftOutFigure(Strict):
-    """Rows of a figure that the profile cannot run."""
-
-    figure: str
-    reasons: list[str]
-
-
 class GroupSummary(Summary):
     """The plan of several tables together."""
 
     group: str
     tables: list[GroupedTable]
-    left_out: list[LeftOutTable | LeftOutFigure]
-    figures: list[str]
-    """Figures that are planned with them."""
+    left_out: list[LeftOutTable]
 
 
 @dataclass(frozen=True)
@@ -151,8 +142,6 @@ class RunPlan:
         jobs: Number of workers that the estimate assumes.
         asked_jobs: Most stages at once, where that is asked for.
         options: What is asked about the price.
-        figures: Figures that are planned with a group.
-        lacking: Why rows of such figures cannot run.
     """
 
     work: Work
@@ -161,14 +150,11 @@ class RunPlan:
     jobs: int
     asked_jobs: int | None = None
     options: PriceOptions = PriceOptions()
-    figures: tuple[FigureRuns, ...] = ()
-    lacking: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> runtime.Plan:
         """All stages, each once, inputs first."""
-        beside = (stage for figure in self.figures for stage in figure.targets)
-        return runtime.Plan([*self.work.targets, *beside])
+        return runtime.Plan(self.work.targets)
 
     @cached_property
     def price(self) -> Price | None:
@@ -219,13 +205,9 @@ class RunPlan:
             group=self.work.id,
             tables=[self._grouped(runs) for runs in self.work.tables],
             left_out=[
-                *(
-                    LeftOutTable(table=n, reasons=list(why))
-                    for n, why in self.work.left_out.items()
-                ),
-                *(LeftOutFigure(figure=n, reasons=[why]) for n, why in self.lacking.items()),
+                LeftOutTable(table=name, reasons=list(why))
+                for name, why in self.work.left_out.items()
             ],
-            figures=[figure.id for figure in self.figures],
             **self._progress,
         )
 

@@ -117,45 +117,21 @@ class Selection:
     def priced(
         self, seeds: Seeds = None, jobs: int | None = None, price: PriceOptions | None = None
     ) -> RunPlan:
-        """Return the plan that is shown where plans have a price.
-
-        All tables (`all`) then take in the figures, and what the profile cannot run is left out.
+        """Return the plan that is shown: at a profile with prices without what it cannot run.
 
         Raises:
             UserError: As `plan`.
         """
         from harness.selection.planning import has_price
 
-        asked = self._seeds(seeds)
-        if not self.is_group or not has_price(self.profile):
-            return self.plan(asked, jobs, price)
-        work = self.work(asked, skip_unsupported=True)
-        if self.name != "all":
-            return self._plan(work, jobs, price)
-        figures = [self._figure_runs(f, asked) for f in declared.all_figures().values()]
-        lacking = {f"{f.id}, {row}": why for f in figures for row, why in f.lacking.items()}
-        return self._plan(work, jobs, price, [f for f in figures if f.runs], lacking)
+        skip = self.is_group and has_price(self.profile)
+        return self._plan(self.work(self._seeds(seeds), skip_unsupported=skip), jobs, price)
 
-    def _plan(
-        self,
-        work: Work,
-        jobs: int | None,
-        price: PriceOptions | None,
-        figures: Sequence[FigureRuns] = (),
-        lacking: Mapping[str, str] | None = None,
-    ) -> RunPlan:
+    def _plan(self, work: Work, jobs: int | None, price: PriceOptions | None) -> RunPlan:
         from harness.selection.planning import PriceOptions, RunPlan
 
-        return RunPlan(
-            work,
-            Store(store_dir()),
-            self.name,
-            workers_of(jobs),
-            jobs,
-            price or PriceOptions(),
-            tuple(figures),
-            lacking or {},
-        )
+        store, asked = Store(store_dir()), price or PriceOptions()
+        return RunPlan(work, store, self.name, workers_of(jobs), jobs, asked)
 
     def why(self, row: str, seed: int = 0) -> Explanation:
         """Return which stages of a row of a table are shared, and what makes the others new.
