@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from harness.errors import HarnessError, UserError
 from harness.foreign import READ_BY_LOADERS
 from harness.pipeline.algorithm import Planner, Run
@@ -41,7 +39,8 @@ from harness.registry.schema import Table
 from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
 from harness.runtime.files import FileEntry, explained, seal_files
-from harness.runtime.manifest import Manifest, git_state, write_json
+from harness.runtime.manifest import git_state, write_json
+from harness.runtime.plan import Plan
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
 from harness.worlds import World
@@ -223,31 +222,33 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
 
 def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]]) -> str:
     """Return the card's head: what the hub reads of it, with the lines of the card's scores."""
+    from huggingface_hub import EvalResult, ModelCardData
+
     licence = licence_of(policy.base)
-    head: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
-    if licence is not None:
-        head["license"] = licence.name
-        if licence.link is not None:
-            head["license_link"] = licence.link
-    if not policy.world.self_contained:
-        head["base_model"] = policy.base.partition("@")[0]
-    head["tags"] = [
-        the_paper().method,
-        str(policy.run.recipe.algorithm),
-        f"scale:{policy.profile.scale}",
-    ]
     results = [
-        {
-            "task": {"type": "text-generation"},
-            "dataset": {"name": f"{benchmark}, judged by {judge}", "type": benchmark},
-            "metrics": [{"type": score, "value": float(mean), "name": score}],
-        }
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=benchmark,
+            dataset_name=f"{benchmark}, judged by {judge}",
+            metric_type=score,
+            metric_name=score,
+            metric_value=float(mean),
+        )
         for benchmark, score, mean, _, _, judge in scores
         if mean != NOT_RUN
     ]
-    if results:  # the hub takes no model without results
-        head["model-index"] = [{"name": policy.title, "results": results}]
-    return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
+    method, scale = the_paper().method, f"scale:{policy.profile.scale}"
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        license=licence and licence.name,
+        license_link=licence and licence.link,
+        base_model=None if policy.world.self_contained else policy.base.partition("@")[0],
+        tags=[method, str(policy.run.recipe.algorithm), scale],
+        model_name=policy.title if results else None,
+        eval_results=results or None,
+    )
+    return f"{data.to_yaml()}\n"
 
 
 def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
@@ -271,10 +272,8 @@ def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
 
 # The folder.
 
-FORMAT = 1
+FORMAT = 2
 """Version of the form of `lineage.json`."""
-
-_TOLD = ("kind", "version", "label", "settings", "inputs", "files", "started", "finished", "wall_s")
 
 
 def lineage(
@@ -282,7 +281,6 @@ def lineage(
 ) -> dict[str, Any]:
     """Return a trained policy's lineage as JSON data; `commit` is the exporting checkout's."""
     run = policy.run
-    stages = manifests_behind(policy.stage.fingerprint, store)
     return {
         "format": FORMAT,
         "run": run.run_id,
@@ -299,46 +297,9 @@ def lineage(
             if store.status(judge.fingerprint) == "done"
         },
         "exported_by_commit": commit,
-        "commits": distinct(stage["provenance"]["commit"] for stage in stages),
-        "versions": versions(stages),
-        "stages": [
-            {"fingerprint": stage["fingerprint"]}
-            | {name: stage[name] for name in _TOLD}  # type: ignore[literal-required]
-            | {"provenance": stage["provenance"]}
-            for stage in stages
-        ],
+        "stages": [store.manifest(stage.fingerprint) for stage in Plan([policy.stage])],
         "files": dict(files),
     }
-
-
-def manifests_behind(fingerprint: str, store: Store) -> list[Manifest]:
-    """Return the manifests of a stage and all stages behind it, inputs first."""
-    found: dict[str, Manifest] = {}
-
-    def visit(at: str) -> None:
-        if at in found:
-            return
-        manifest = store.manifest(at)
-        for before in manifest["inputs"].values():
-            visit(before)
-        found[at] = manifest
-
-    visit(fingerprint)
-    return list(found.values())
-
-
-def versions(stages: Iterable[Manifest]) -> dict[str, list[str]]:
-    """Return the versions of each library that stages were computed with, in order."""
-    met: dict[str, dict[str, None]] = {}
-    for stage in stages:
-        for library, version in stage["provenance"]["versions"].items():
-            if version is not None:
-                met.setdefault(library, {})[version] = None
-    return {library: list(seen) for library, seen in met.items()}
-
-
-def distinct(values: Iterable[str | None]) -> list[str]:
-    return list(dict.fromkeys(value for value in values if value is not None))
 
 
 LINEAGE = "lineage.json"
