@@ -255,11 +255,12 @@ def claim_problems(
                 text = f"`{claim.id}` cannot be tested; name another one"
                 yield document.wrong(("claims", i, "primary"), text)
             continue
-        cells = places(claim.test)
-        for row in dict.fromkeys(row for row, _ in cells):
-            yield from document.unknown(("claims", i, "test"), "row", row, rows)
-        for column in dict.fromkeys(column for _, column in cells):
-            yield from document.unknown(("claims", i, "test"), "column", column, columns)
+        for what, names, known in zip(
+            ("row", "column"), zip(*places(claim.test), strict=True), (rows, columns), strict=True
+        ):
+            for name in dict.fromkeys(names):
+                if name not in known:
+                    yield from document.unknown(("claims", i, "test"), what, name, known)
     testable = [claim for claim in claims if not isinstance(claim.test, Qualitative)]
     primary = [claim.id for claim in testable if claim.primary]
     if testable and len(primary) != 1:

@@ -271,9 +271,12 @@ class RunPlan:
         The times that ship with the project are those of `micro`. At another profile a kind of
         stage is timed once one of its stages is done.
         """
-        timed = {stage.kind for stage in self.stages if self._states[stage.fingerprint] == "done"}
-        unknown = {stage.kind for stage in self.stages.pending(self.store)} - timed
-        if unknown and self.work.profile.name != DEFAULT_PROFILE:
+        kinds: dict[bool, set[str]] = {True: set(), False: set()}
+        for stage in self.stages:
+            kinds[self._states[stage.fingerprint] == "done"].add(stage.kind)
+        if not kinds[False]:
+            return 0.0
+        if kinds[False] - kinds[True] and self.work.profile.name != DEFAULT_PROFILE:
             return None
         return self.stages.remaining_s(self.store, self.jobs, factory.EXPECTED_S)
 
