@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,25 +38,11 @@ RunArgument = Annotated[str, common.argument("RUN", "A run's id, or a row, as `t
 FolderOption = Annotated[Path, common.option("--output", "DIR", "A new or empty folder.")]
 
 
-class Place(StrEnum):
-    """Where runs can be written to besides MLflow."""
-
-    tensorboard = "tensorboard"
-    wandb = "wandb"
-    trackio = "trackio"
-
-
-ToOption = Annotated[
-    Place | None,
-    common.option("--to", None, "Write to another place than MLflow.", default="MLflow"),
-]
-
-
 class Synced(Strict):
     """What was done to bring some runs to where they are looked at."""
 
     what: str
-    """The tables, the sweep, `published results`, `evaluations`, or the place besides MLflow."""
+    """The tables, the sweep, `published results`, or `evaluations`."""
     runs: int
     """How many there are."""
     changes: dict[str, int]
@@ -155,21 +140,15 @@ def _size(size: float) -> str:
 
 
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
-def sync(
-    published: PublishedOption = False, to: ToOption = None, as_json: common.JsonOption = False
-) -> None:
+def sync(published: PublishedOption = False, as_json: common.JsonOption = False) -> None:
     """Bring the tracking server to the state of the store.
 
     All tables and sweeps that were ever run, and all evaluations that were kept, are written to
     MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
     """
     out = console(stderr=as_json)
-    if to is not None:
-        done = _write_elsewhere(to.value, published=published)
-    else:
-        done = _write_published() if published else _write_own()
     found: list[Synced] = []
-    for one, sentence in done:
+    for one, sentence in _write_published() if published else _write_own():
         found.append(one)
         out.print(sentence, soft_wrap=True)
     if as_json:
@@ -206,30 +185,11 @@ def _write_own() -> Said:
         yield _said("evaluations", EvaluationTracker(work_dir(), warn).sync())
 
 
-def _write_elsewhere(place: str, *, published: bool) -> Said:
-    """Write what MLflow would hold to another place."""
-    from harness.runtime import Store
-    from harness.selection.stored import asked_states, tracker_of
-    from harness.tracking.published import published_records
-    from harness.tracking.writers import write_to
-
-    if published:
-        records = published_records(results_dir())
-    else:
-        store = Store(store_dir())
-        records = tracker_of(store, warn).records(asked_states(store))
-    changes = write_to(place, records, work_dir())  # type: ignore[arg-type]
-    beside = "" if place == "trackio" else f" in {work_dir() / 'tracking' / place}"
-    yield _said(place, changes, noun="run", beside=beside)
-
-
-def _said(
-    what: str, changes: Mapping[str, int], noun: str = "MLflow run", beside: str = ""
-) -> tuple[Synced, str]:
+def _said(what: str, changes: Mapping[str, int]) -> tuple[Synced, str]:
     """Return how many runs were changed, and how, with the sentence that says so."""
     one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
     done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
-    return one, f"{what}: {counted(one.runs, noun)} ({done or 'nothing stored'}){beside}."
+    return one, f"{what}: {counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})."
 
 
 @app.command("ui", epilog="Example: harness ui --port 5001")
