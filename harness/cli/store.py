@@ -46,7 +46,7 @@ class Synced(Strict):
     runs: int
     """How many there are."""
     changes: dict[str, int]
-    """How many were `created`, `updated`, `replaced`, and left `unchanged` or `kept`."""
+    """How many were `created`, `updated`, `replaced`, and left `unchanged`."""
 
 
 Syncs = list[Synced]
@@ -103,40 +103,34 @@ def store(
 
 
 def _print_stored(said: Stored, prune: bool) -> None:
+    from rich.filesize import decimal
+
     out = console()
     rows = [
         (
             row.kind,
             f"{row.stages:,}",
-            _size(row.size),
+            decimal(row.size),
             counted(row.unneeded, "stage") if row.unneeded else "",
-            _size(row.unneeded_size + row.spent_size),
+            decimal(row.unneeded_size + row.spent_size),
         )
         for row in said.kinds
     ]
     out.print(common.Grid(("kind", "stages", "size", "not needed", "can go"), rows, right="1234"))
     out.print(
-        f"{_size(said.size)} in {said.place}, judged by {counted(said.runs, 'declared run')} of "
+        f"{decimal(said.size)} in {said.place}, judged by {counted(said.runs, 'declared run')} of "
         "this work folder",
         soft_wrap=True,
     )
     if said.broken == []:
         out.print("every file is what was written")
     if said.pruned:
-        out.print(f"{_size(said.prunable)} were given back")
+        out.print(f"{decimal(said.prunable)} were given back")
     elif prune:
         out.print(
-            f"{_size(said.prunable)} can be given back: `harness store --prune --yes` does it",
+            f"{decimal(said.prunable)} can be given back: `harness store --prune --yes` does it",
             soft_wrap=True,
         )
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}" if unit != "B" else f"{size:.0f} B"
-        size /= 1000
-    return f"{size:.3g} TB"
 
 
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
@@ -159,9 +153,11 @@ def sync(published: PublishedOption = False, as_json: common.JsonOption = False)
 
 def _write_published() -> Said:
     """Bring MLflow to the published results."""
-    from harness.tracking import PublishedTracker
+    from harness.tracking import Mlflow
+    from harness.tracking.published import published_records
 
-    yield _said("published results", PublishedTracker(work_dir(), warn).sync(results_dir()))
+    records = published_records(results_dir())
+    yield _said("published results", Mlflow(work_dir(), warn).write(records))
 
 
 def _write_own() -> Said:
@@ -178,9 +174,8 @@ def _write_own() -> Said:
     if states:
         named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
         yield _said(", ".join(named), tracker_of(store, warn).sync(states))
-    for name, number in sync_sweeps(warn).items():
-        one = Synced(what=f"sweep {name}", runs=number, changes={})
-        yield one, f"{one.what}: {counted(number, 'trial')}."
+    for name, changes in sync_sweeps(warn).items():
+        yield _said(f"sweep {name}", changes)
     if evaluations:
         yield _said("evaluations", EvaluationTracker(work_dir(), warn).sync())
 

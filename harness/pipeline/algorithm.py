@@ -158,13 +158,6 @@ class Planner(StageFactory):
         name = self.profile.name
         return Run(run_id, recipe, name, seed, iterations, judges, tuple(judges), kind)
 
-    def first_part(self, run: Run) -> Run:
-        """Return a run's first iteration, or first segment, judged as the whole run is."""
-        first = run.iterations[:1]
-        label = f"seed {run.seed} · {run.run_id} · first part"
-        judges = judges_of_answers(self, label, first[0].policy, run.seed)
-        return replace(run, iterations=first, judges=judges, asked=tuple(judges))
-
     def _iterations(self, run_id: str, recipe: Recipe, seed: int) -> tuple[Iteration, ...]:
         done: list[Iteration] = []
         humans = 0

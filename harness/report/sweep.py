@@ -72,8 +72,8 @@ class SweepTrial(Strict):
     """Whether another trial stands for it, because its process was killed."""
     retry_of: int | None
     """The trial that it stands for."""
-    mlflow_run: str | None
-    """Id of its MLflow run."""
+    mlflow_run: str | None = None
+    """Id of its MLflow run, in what was published while it was kept."""
 
 
 class WinnerScore(Strict):

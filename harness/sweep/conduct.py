@@ -7,6 +7,7 @@ works on a sweep. What it was doing when it was killed or stopped, the next one 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from functools import partial
 from importlib.util import find_spec
 
@@ -27,7 +28,6 @@ from harness.sweep.results import (
     final_scores,
     report_of,
     run_final,
-    trial_line,
     winner_of,
 )
 from harness.sweep.space import (
@@ -35,13 +35,10 @@ from harness.sweep.space import (
     candidate,
     check_settings,
     impossible,
-    on_validation,
     points,
     validation_runs,
 )
 from harness.sweep.study import (
-    check_sampler,
-    cut_off_unfinished,
     find_study,
     journal,
     open_journal,
@@ -52,8 +49,8 @@ from harness.sweep.study import (
     study_of,
     trials_of,
 )
-from harness.sweep.work import Order, Say, Worker, order_of, source_of
-from harness.tracking import TrialTracker
+from harness.sweep.work import Order, Say, Worker, order_of, trial_records
+from harness.tracking import Mlflow
 from harness.tracking.published import published_sweep
 
 
@@ -70,7 +67,6 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
             f"`{sweep.name}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
     check_settings(sweep, profile)
-    check_sampler(sweep.sampler)
     shared: dict[str, Stage] | None = None
     for point in points(sweep):
         found = candidate(sweep, profile, point)
@@ -104,19 +100,18 @@ def run_sweep(
     for advice in refuse_to_start(order.profile, pending, here=here, serves=False):
         warn(advice)
     with order.alone():
-        cut_off_unfinished(order.journal)
         study = open_study(order.sweep, order.study, order.journal)
         for number in requeue(order.sweep, study):
             say(f"trial {number} · its command was stopped; its point is tried again")
-        tracker = order.tracker(warn)
+        mlflow = Mlflow(order.work_dir, warn)
         done = len(standing(trials_of(study)))
         say(f"{order.study}: {min(done, order.target)} of {order.target} trials done")
         with order.engine() as engine:
-            worker = Worker(order, engine, study, tracker, say, watch)
+            worker = Worker(order, engine, study, mlflow, say, watch)
             if done < order.target:
                 worker.share(shared)
                 worker.work()
-            track_rest(order, study, tracker)
+            mlflow.attempt(lambda: trial_records(order, study))
             best = _winner(order, study, worker) if order.final else ()
         scores = final_scores(best, Store(order.store_dir))
         return report_of(order.sweep, order.profile, order.study, study, scores)
@@ -136,7 +131,7 @@ def dashboard_command(order: Order, port: int) -> list[str]:
             "`pip install 'eva-harness[sweeps]'`"
         )
     where, name = order.journal, order.sweep.name
-    if find_study(order.study, where)[0] is None:
+    if find_study(order.study, where) is None:
         report = published_sweep(results_dir(), order.profile.name, name)
         if report is None:
             raise UserError(
@@ -151,25 +146,24 @@ def dashboard_command(order: Order, port: int) -> list[str]:
     return [sys.executable, "-c", code, str(where), *options]
 
 
-def stored_report(order: Order) -> tuple[SweepReport, int]:
-    """Return what a sweep has found, without computing anything, and its number of old studies."""
+def stored_report(order: Order) -> SweepReport:
+    """Return what a sweep has found, without computing anything."""
     sweep, profile = order.sweep, order.profile
-    study, others = find_study(order.study, order.journal)
+    study = find_study(order.study, order.journal)
     best = winner_of(sweep, trials_of(study))
     scores: Measured = {}
     if study is not None and best is not None:
         point = point_of(trials_of(study)[best])
         scores = final_scores(final_runs(sweep, profile, point), Store(order.store_dir))
-    return report_of(sweep, profile, order.study, study, scores), others
+    return report_of(sweep, profile, order.study, study, scores)
 
 
-def sync_sweeps(warn: Say) -> dict[str, int]:
-    """Write all ended trials of the work folder's studies to MLflow; return how many, by study.
+def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
+    """Write all ended trials of the work folder's studies to MLflow; return what was done of each.
 
     Studies under other settings than those declared now are left out.
 
     Raises:
-        UserError: MLflow is a file in a folder that cannot be written, and lacks a trial.
         TrackingError: MLflow cannot be reached, or refuses what is written.
     """
     done = {}
@@ -181,33 +175,11 @@ def sync_sweeps(warn: Say) -> dict[str, int]:
                 order = order_of(sweep, profile)
             except UserError:
                 continue  # it cannot run there, so it has no study
-            study, _ = find_study(order.study, order.journal)
+            study = find_study(order.study, order.journal)
             if study is not None:
-                tracker = order.tracker(warn, must=True)
-                track_rest(order, study, tracker, again=not tracker.is_read_only())
-                done[f"{sweep.name}/{profile.name}"] = len(trials_of(study))
+                records = trial_records(order, study)
+                done[f"{sweep.name}/{profile.name}"] = Mlflow(order.work_dir, warn).write(records)
     return done
-
-
-def track_rest(
-    order: Order, study: optuna.Study, tracker: TrialTracker, *, again: bool = False
-) -> None:
-    """Write the ended trials that MLflow lacks: those it was away for, and killed ones.
-
-    `again` also writes those that it had, should another server be meant now.
-    """
-    trials = trials_of(study)
-    counted = {trial.number for trial in standing(trials)}
-    for trial in trials:
-        line = trial_line(order.sweep, trial, stands=trial.number in counted)
-        known = line.mlflow_run and trial.number in counted and not again
-        if not trial.state.is_finished() or known:
-            continue
-        if trial.params.keys() != order.sweep.space.keys():
-            continue
-        found = candidate(order.sweep, order.profile, point_of(trial))
-        runs = validation_runs(order.sweep, found, order.run_id(trial.number))
-        tracker.write(line, runs, on_validation(found.profile), source_of(order, found.recipe))
 
 
 def _winner(order: Order, study: optuna.Study, worker: Worker) -> tuple[Run, ...]:
@@ -221,8 +193,4 @@ def _winner(order: Order, study: optuna.Study, worker: Worker) -> tuple[Run, ...
         )
     runs = final_runs(order.sweep, order.profile, point_of(trials[best]))
     run_final(runs, partial(worker.compute, "winner"), Store(order.store_dir), worker.say)
-    found = {"winner": candidate(order.sweep, order.profile, point_of(trials[best]))}
-    for role, it in {**found, "base": base_candidate(order.sweep, order.profile)}.items():
-        own = [run for run in runs if run.run_id.rpartition("-")[2] == role]
-        worker.tracker.write_runs(own, it.profile, {"sweep.role": role})
     return runs

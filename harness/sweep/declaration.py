@@ -54,7 +54,7 @@ Measure = Literal[
 """What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
 mean partial credit and share of wholly right answers), or a count of an online run."""
 
-SamplerKind = Literal["tpe", "random", "grid", "gp", "nsga2", "cmaes"]
+SamplerKind = Literal["tpe", "random", "grid"]
 """What can suggest points."""
 
 MOST_VALUES = 10_000
@@ -148,36 +148,20 @@ class Sampler(Strict):
     """What suggests points."""
 
     kind: SamplerKind
-    """Optuna's tree-structured Parzen estimator, independent draws, every point once, a Gaussian
-    process, the genetic algorithm NSGA-II, or the evolution strategy CMA-ES."""
+    """Optuna's tree-structured Parzen estimator, independent draws, or every point once."""
     seed: int = Field(ge=0, lt=2**31)
     """Seed of all suggestions."""
     startup_trials: int = Field(default=10, ge=1)
-    """Trials drawn at random before the first that is modelled; of NSGA-II, its population."""
+    """Trials drawn at random before the first that is modelled."""
 
 
 class Pruner(Strict):
     """What ends a trial early."""
 
-    kind: Literal["median", "wilcoxon"]
-    """It is worse than the median of the others at the same step, or, by Wilcoxon's signed-rank
-    test over the prompts, than the best so far."""
+    kind: Literal["median"]
+    """It is worse than the median of the others at the same step."""
     startup_trials: int = Field(default=5, ge=1)
-    """Median: complete trials before the first that may be pruned."""
-    p: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda p: p is None)
-    """Wilcoxon: the p-value below which a trial is worse; null: Optuna's 0.1."""
-    early: bool = Field(default=False, exclude_if=lambda early: not early)
-    """Whether a trial is also looked at after its first iteration, or the first segment of an
-    online run, before the rest is trained. That costs another judging of each seed."""
-
-
-class Limit(Strict):
-    """What a trial may spend; one that spends more is no winner, and the sampler learns it."""
-
-    measure: Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
-    """A count of an online run, averaged over the seeds."""
-    at_most: float = Field(gt=0)
-    """Most of it."""
+    """Complete trials before the first that may be pruned."""
 
 
 class Result(Strict):
@@ -208,8 +192,6 @@ class Sweep(Strict):
     """What ends a trial early; null: nothing."""
     enqueue: tuple[dict[str, Scalar], ...] = ()
     """Points that are tried first, such as the paper's own; each names every setting."""
-    limits: tuple[Limit, ...] = ()
-    """What a trial may spend at most."""
     trials: int = Field(ge=1)
     """Trials of the whole study, however many commands they take."""
     result: Result
@@ -222,13 +204,13 @@ class Sweep(Strict):
                 "a `pruner` needs one objective: with several no trial is worse on the way; "
                 "remove the pruner or all objectives but one"
             )
-        if self.pruner and len(self.seeds) < 2 and not self.pruner.early:
+        if self.pruner and len(self.seeds) < 2:
             raise ValueError(
                 "a `pruner` looks after each seed and there is one; give two or more `seeds`"
             )
-        if self.pruner and self.pruner.kind == "wilcoxon" and self.objectives[0].measure in COSTS:
-            raise ValueError("the pruner `wilcoxon` compares prompts, and the objective is a count")
-        self._check_sampler()
+        endless = [name for name, p in self.space.items() if not p.is_finite]
+        if self.sampler.kind == "grid" and endless:
+            raise ValueError(f"a grid has no points for `{endless[0]}`; give it a `step`")
         for point in self.enqueue:
             self._check_point(point)
         if len({objective.name for objective in self.objectives}) < len(self.objectives):
@@ -243,18 +225,6 @@ class Sweep(Strict):
                 "fresh ones"
             )
         return self
-
-    def _check_sampler(self) -> None:
-        kind = self.sampler.kind
-        endless = [name for name, p in self.space.items() if not p.is_finite]
-        if kind == "grid" and endless:
-            raise ValueError(f"a grid has no points for `{endless[0]}`; give it a `step`")
-        if kind == "cmaes":
-            words = [name for name, p in self.space.items() if p.kind == "categorical"]
-            if words or len(self.space) < 2:
-                raise ValueError("the sampler `cmaes` needs two or more settings, all numbers")
-            if len(self.objectives) > 1 or self.limits:
-                raise ValueError("the sampler `cmaes` needs one objective and no `limits`")
 
     def _check_point(self, point: Point) -> None:
         """Raise ValueError unless a point that is tried first lies in the space."""
@@ -369,6 +339,3 @@ def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
         if objective.measure in COSTS and not recipe.is_online:
             text = f"objectives[{i}]: `{objective.measure}` is counted in online runs only"
             yield document.problem(("objectives", i), text)
-    if sweep.limits and not recipe.is_online:
-        text = "limits: what a trial spends is counted in online runs only"
-        yield document.problem(("limits",), text)

@@ -32,7 +32,7 @@ from harness.report.sweep import (
     winner_scores,
 )
 from harness.runtime import Plan, RunOutcome, Store
-from harness.sweep.declaration import Point, Pruner, Sweep
+from harness.sweep.declaration import Point, Sweep
 from harness.sweep.space import base_candidate, candidate
 from harness.sweep.study import Note, point_of, retry_of, standing, study_of, trials_of
 from harness.worlds.lookup import world_of
@@ -63,7 +63,7 @@ def report_of(
             for o in sweep.objectives
         ),
         sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
-        pruner=None if sweep.pruner is None else pruner_words(sweep.pruner),
+        pruner=None if sweep.pruner is None else f"{sweep.pruner.kind}, after each seed",
         seeds=sweep.seeds,
         result_seeds=sweep.result.seeds,
         target=sweep.target(),
@@ -83,12 +83,6 @@ def report_of(
     )
 
 
-def pruner_words(pruner: Pruner) -> str:
-    """Return what ends trials early, in words."""
-    words = f"{pruner.kind}, after each seed"
-    return f"{words} and after the first part of a run" if pruner.early else words
-
-
 def trial_line(sweep: Sweep, trial: FrozenTrial, *, stands: bool = True) -> SweepTrial:
     """Return one trial as plain data; one that does not stand is done again by another."""
     notes = trial.user_attrs
@@ -100,7 +94,7 @@ def trial_line(sweep: Sweep, trial: FrozenTrial, *, stands: bool = True) -> Swee
         state=trial.state.name.lower(),
         params=point_of(trial),
         values=dict(zip(names, trial.values, strict=True)) if complete else None,
-        so_far=_so_far(trial),
+        so_far=dict(sorted(trial.intermediate_values.items())),
         started=notes.get(Note.STARTED),
         ended=notes.get(Note.ENDED),
         seconds=notes.get(Note.SECONDS),
@@ -109,32 +103,18 @@ def trial_line(sweep: Sweep, trial: FrozenTrial, *, stands: bool = True) -> Swee
         failure=notes.get(Note.FAILURE, "its command was stopped") if failed else None,
         done_again=not stands,
         retry_of=retry_of(trial),
-        mlflow_run=notes.get(Note.MLFLOW_RUN),
     )
-
-
-def _so_far(trial: FrozenTrial) -> dict[int, float]:
-    """Return the objective after each seed; 0 is the look after the first iteration or segment."""
-    noted = trial.user_attrs.get(Note.SO_FAR)
-    found = trial.intermediate_values if noted is None else noted
-    return dict(sorted((int(step), float(value)) for step, value in found.items()))
-
-
-def _excess(trial: FrozenTrial) -> float:
-    """Return by how much of its limits a trial spent more than it may; 0 where it kept them."""
-    return sum(max(0.0, over) for over in trial.constraints.values())
 
 
 def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:
     """Return the number of the best complete trial, None where there is none.
 
-    Of trials that keep the limits, the first objective decides, the others break ties in their
-    order, then the earlier trial. Where none keeps them, it is the one that comes nearest.
+    The first objective decides, the others break ties in their order, then the earlier trial.
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not complete:
         return None
-    best = min(complete, key=lambda t: (_excess(t), _losses(sweep, t), t.number))
+    best = min(complete, key=lambda t: (_losses(sweep, t), t.number))
     return best.number
 
 
@@ -197,7 +177,8 @@ def final_runs(sweep: Sweep, profile: Profile, point: Point) -> tuple[Run, ...]:
     )
 
 
-def _plan(runs: Sequence[Run]) -> Plan:
+def plan_of(runs: Sequence[Run]) -> Plan:
+    """Return the plan of some runs."""
     return Plan(stage for run in runs for stage in run.targets)
 
 
@@ -213,7 +194,7 @@ def run_final(
         HarnessError: A stage failed.
         Interrupted: Ctrl-C.
     """
-    plan = _plan(runs)
+    plan = plan_of(runs)
     missing = len(plan.pending(store))
     say(
         f"winner and base recipe on the benchmarks with fresh seeds: {len(plan) - missing} of "
@@ -234,7 +215,7 @@ def final_scores(runs: Sequence[Run], store: Store) -> Measured:
     Raises:
         StoreError: A stored file is not what was written.
     """
-    if _plan(runs).pending(store):
+    if plan_of(runs).pending(store):
         return {}
     rows: list[tuple[Key, str, float]] = []
     for run in runs:

@@ -194,27 +194,8 @@ def validation_runs(
         UserError: The profile cannot run the recipe.
     """
     recipe = found.recipe if after is None else _shortened(found.recipe, after)
-    return _on_validation(found, [(run_id, recipe, seed) for seed in sweep.seeds])
-
-
-def first_parts(sweep: Sweep, found: Candidate, run_id: str) -> list[Run]:
-    """Return the first iteration, or segment of an online run, of each of a trial's seeds.
-
-    Each is judged on the validation prompts; its stages are those that the whole run begins with.
-
-    Raises:
-        UserError: The profile cannot run the recipe.
-    """
-    whole = [(run_id, found.recipe, seed) for seed in sweep.seeds]
-    return _on_validation(found, whole, first=True)
-
-
-def _on_validation(
-    found: Candidate, wanted: list[tuple[str, Recipe, int]], *, first: bool = False
-) -> list[Run]:
     planner = Planner(world_of(on_validation(found.profile)))
-    runs = [planner.run(*one) for one in wanted]
-    runs = [planner.first_part(run) for run in runs] if first else runs
+    runs = [planner.run(run_id, recipe, seed) for seed in sweep.seeds]
     if planner.world.has_validation_prompts:
         return runs
     return [_scored(planner, run) for run in runs]
@@ -258,25 +239,15 @@ def measured(measure: Measure, run: Run, store: Store) -> float:
     """
     if measure in COSTS:
         return _count(measure, run, store)
-    values = by_prompt(measure, run, store)
-    return math.fsum(values) / len(values)
-
-
-def by_prompt(measure: Measure, run: Run, store: Store) -> list[float]:
-    """Return a score of each validation prompt, in the prompts' order.
-
-    Raises:
-        StoreError: A stage is not done, or a file is not what was written.
-        HarnessError: The judge gave no such score.
-    """
     if BASE in run.judged:
-        return _by_reward(measure, run, store)
-    folder = store.open(run.judged[VALIDATION].fingerprint)
-    rows = read_rows(folder / "scores.parquet", "column", "prompt_id", "value")
-    values = {prompt: value for column, prompt, value in rows if column == measure}
+        values = _by_reward(measure, run, store)
+    else:
+        folder = store.open(run.judged[VALIDATION].fingerprint)
+        rows = read_rows(folder / "scores.parquet", "column", "value")
+        values = [value for column, value in rows if column == measure]
     if not values:
         raise HarnessError(f"the judge of `{VALIDATION}` gave no scores `{measure}`")
-    return [values[prompt] for prompt in sorted(values)]
+    return math.fsum(values) / len(values)
 
 
 def _by_reward(measure: str, run: Run, store: Store) -> list[float]:

@@ -16,7 +16,6 @@ sweep that was stopped and goes on suggests what one left alone would have.
 from __future__ import annotations
 
 import copy
-import importlib.util
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,20 +29,12 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import (
-    BaseSampler,
-    CmaEsSampler,
-    GPSampler,
-    NSGAIISampler,
-    RandomSampler,
-    TPESampler,
-)
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RetryHeartbeatStaleTrialCallback
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.report.sweep import SweepReport
 from harness.runtime import Json, canonical_json
@@ -62,12 +53,7 @@ class Note:
     SECONDS = "seconds"  # how long it took
     REUSED = "stages reused"  # those in the store when it began
     COMPUTED = "stages computed"
-    SO_FAR = "so far"  # the objective after each seed, where the pruner looks at prompts
-    MLFLOW_RUN = "mlflow run"  # absent where MLflow could not be reached
 
-
-GRACE_S = 5
-"""Seconds after which Optuna takes the journal's lock from a process that was killed with it."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -78,28 +64,9 @@ def journal(work_dir: Path, name: str) -> Path:
 
 
 def open_journal(path: Path) -> JournalStorage:
-    """Return the storage in a file, created where absent.
-
-    Raises:
-        UserError: The file is no journal.
-    """
+    """Return the storage in a file, created where absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = JournalFileOpenLock(str(path), grace_period=GRACE_S)
-    try:
-        return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
-    except (ValueError, KeyError) as error:
-        raise UserError(
-            f"{path} is no journal of a sweep, or is damaged: move it away to begin anew"
-        ) from error
-
-
-def cut_off_unfinished(path: Path) -> None:
-    """Remove a last line without an end, which would make all that follow unreadable."""
-    if path.exists():
-        whole = path.read_bytes()
-        if whole and not whole.endswith(b"\n"):
-            with path.open("r+b") as file:
-                file.truncate(whole.rfind(b"\n") + 1)
+    return JournalStorage(JournalFileBackend(str(path)))
 
 
 def study_name(sweep: Sweep, profile: Profile) -> str:
@@ -115,10 +82,6 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
         ),
         "base": [stage.fingerprint for run in runs for stage in run.targets],
     }
-    # Named where there are any, so that no other study is another one by their being possible.
-    # What is tried first is not named: it changes no trial's numbers.
-    if sweep.limits:
-        identity["limits"] = sweep.model_dump(mode="json", include={"limits"})["limits"]
     return f"{sweep.name}/{profile.name}/{digest(canonical_json(identity))[:8]}"
 
 
@@ -136,16 +99,14 @@ def open_study(sweep: Sweep, name: str, path: Path) -> optuna.Study:
     return study
 
 
-def find_study(name: str, path: Path) -> tuple[optuna.Study | None, int]:
-    """Return a study that exists, or None, and how many of other settings its sweep has."""
+def find_study(name: str, path: Path) -> optuna.Study | None:
+    """Return a study; None where it has not begun."""
     if not path.exists():
-        return None, 0
+        return None
     storage = open_journal(path)
-    names = optuna.get_all_study_names(storage)
-    family = name.rpartition("/")[0]
-    others = sum(n.rpartition("/")[0] == family and n != name for n in names)
-    found = optuna.load_study(study_name=name, storage=storage) if name in names else None
-    return found, others
+    if name not in optuna.get_all_study_names(storage):
+        return None
+    return optuna.load_study(study_name=name, storage=storage)
 
 
 def study_of(report: SweepReport, storage: BaseStorage | None = None) -> optuna.Study:
@@ -176,9 +137,6 @@ def pruner_of(sweep: Sweep) -> optuna.pruners.BasePruner:
     """Return the sweep's pruner."""
     if sweep.pruner is None:
         return optuna.pruners.NopPruner()
-    if sweep.pruner.kind == "wilcoxon":
-        with experimental():
-            return optuna.pruners.WilcoxonPruner(p_threshold=sweep.pruner.p or 0.1)
     return optuna.pruners.MedianPruner(
         n_startup_trials=sweep.pruner.startup_trials, n_warmup_steps=0
     )
@@ -190,31 +148,14 @@ def sampler_for(sampler: Sampler, position: int) -> BaseSampler:
     A grid needs none: its points are given out in order (`take`).
     """
     seed = int(np.random.SeedSequence([sampler.seed, position]).generate_state(1)[0])
-    startup = sampler.startup_trials
+    if sampler.kind != "tpe":
+        return RandomSampler(seed=seed)
     with experimental():
-        if sampler.kind == "gp":
-            return GPSampler(seed=seed, n_startup_trials=startup)
-        if sampler.kind == "nsga2":
-            return NSGAIISampler(seed=seed, population_size=max(startup, 2))
-        if sampler.kind == "cmaes":
-            return CmaEsSampler(seed=seed, n_startup_trials=startup)
-        if sampler.kind != "tpe":
-            return RandomSampler(seed=seed)
         return TPESampler(
-            n_startup_trials=startup, seed=seed, multivariate=True, constant_liar=True
-        )
-
-
-def check_sampler(sampler: Sampler) -> None:
-    """Check that what a sampler needs is installed.
-
-    Raises:
-        UserError: It is not.
-    """
-    if sampler.kind == "cmaes" and importlib.util.find_spec("cmaes") is None:
-        raise UserError(
-            "the sampler `cmaes` needs the package `cmaes`: install the extra `sweeps`, "
-            "`pip install 'eva-harness[sweeps]'`"
+            n_startup_trials=sampler.startup_trials,
+            seed=seed,
+            multivariate=True,
+            constant_liar=True,
         )
 
 

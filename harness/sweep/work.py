@@ -24,7 +24,6 @@ from harness.pipeline import factory, steps
 from harness.pipeline.algorithm import Run
 from harness.project import store_dir, work_dir
 from harness.registry.profile import Profile
-from harness.registry.recipe import Recipe
 from harness.report.sweep import digits
 from harness.runtime import (
     HERE,
@@ -41,25 +40,15 @@ from harness.runtime import (
 from harness.runtime.locks import hold
 from harness.runtime.manifest import utc_now
 from harness.sweep.declaration import Sweep
-from harness.sweep.results import trial_line
-from harness.sweep.space import (
-    base_candidate,
-    by_prompt,
-    candidate,
-    first_parts,
-    measured,
-    on_validation,
-    shown,
-    validation_runs,
-)
+from harness.sweep.results import plan_of, trial_line
+from harness.sweep.space import base_candidate, candidate, measured, shown, validation_runs
 from harness.sweep.study import Note, journal, point_of, standing, study_name, take, trials_of
-from harness.tracking import Source, StudyName, TrialTracker
+from harness.tracking import Mlflow
+from harness.tracking.projection import StudyName, trial_record
+from harness.tracking.record import Record
 from harness.words import duration
 
 Say = Callable[[str], None]
-
-MOST_PROMPTS = 100_000
-"""More than a seed has validation prompts."""
 
 LEAST_BETWEEN_S = 1.0
 """Seconds between two words about where a sweep stands."""
@@ -115,18 +104,6 @@ class Order:
         """Return what a trial's runs are called."""
         return f"{self.sweep.name}-t{trial}"
 
-    def tracker(self, warn: Say, *, must: bool = False) -> TrialTracker:
-        """Return what writes the order's trials to MLflow; where it `must`, a failure is raised."""
-        objectives = self.sweep.objectives
-        name = StudyName(
-            self.sweep.name,
-            self.profile.name,
-            self.study,
-            tuple(objective.name for objective in objectives),
-            best_is_greatest=objectives[0].direction == "maximize",
-        )
-        return TrialTracker(self.work_dir, Store(self.store_dir), name, warn, must=must)
-
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other commands from the sweep.
@@ -170,9 +147,22 @@ def order_of(
     )
 
 
-def source_of(order: Order, recipe: Recipe) -> Source:
-    """Return where a trial of a recipe comes from."""
-    return Source(f"harness sweep run {order.sweep.name}", recipe=recipe.canonical())
+def trial_records(order: Order, study: optuna.Study) -> list[Record]:
+    """Return what MLflow should hold of the trials that have ended."""
+    sweep, profile = order.sweep, order.profile
+    names = tuple(objective.name for objective in sweep.objectives)
+    best = sweep.objectives[0].direction == "maximize"
+    name = StudyName(sweep.name, profile.name, order.study, names, best_is_greatest=best)
+    return [
+        trial_record(
+            name,
+            trial_line(sweep, trial),
+            f"harness sweep run {sweep.name}",
+            candidate(sweep, profile, point_of(trial)).recipe.canonical(),
+        )
+        for trial in trials_of(study)
+        if trial.state.is_finished() and trial.params.keys() == sweep.space.keys()
+    ]
 
 
 class _Pruned(Exception):
@@ -183,8 +173,7 @@ class _Pruned(Exception):
 class _Work:
     """A trial that is worked on: its runs on the validation prompts, and what comes of it.
 
-    `early` has the runs that end earlier, by what they end after, for objectives that ask for it,
-    `first` the first parts of its runs, for a pruner that looks at them.
+    `early` has the runs that end earlier, by what they end after, for objectives that ask for it.
     """
 
     trial: optuna.Trial
@@ -193,12 +182,8 @@ class _Work:
     values: list[float] | None = None
     runs: list[Run] = field(default_factory=list)
     early: dict[int, list[Run]] = field(default_factory=dict)
-    first: list[Run] = field(default_factory=list)
     sums: list[float] = field(default_factory=list)
-    spent: list[float] = field(default_factory=list)
     computed: int = 0
-    profile: Profile | None = None
-    source: Source | None = None
 
     def of_seeds(self, seeds: Iterable[int]) -> list[Run]:
         """Return the runs of some seeds, by their places."""
@@ -217,7 +202,7 @@ class Worker:
         order: Order,
         engine: Engine,
         study: optuna.Study,
-        tracker: TrialTracker,
+        mlflow: Mlflow,
         say: Say,
         watch: Say = lambda words: None,
     ) -> None:
@@ -225,7 +210,7 @@ class Worker:
         self._engine = engine
         self._store = engine.store
         self._study = study
-        self.tracker = tracker
+        self._mlflow = mlflow
         self.say = say
         self._watch = watch
 
@@ -289,33 +274,22 @@ class Worker:
         for work in batch:
             self._unless_failed(work, partial(self._plan, work))
         seeds = range(len(sweep.seeds))
-        rounds = [[seed] for seed in seeds] if sweep.pruner else [list(seeds)]
-        with self.tracker.computing({work.trial.number: work.runs for work in batch}):
-            for work in batch:
-                if work.state == TrialState.RUNNING:
-                    self._track(work)
-            if sweep.pruner is not None and sweep.pruner.early:
-                self._round(batch, lambda work: work.first, self._look_early)
-            for places in rounds:
-                runs_of = partial(_Work.of_seeds, seeds=places)
-                self._round(batch, runs_of, partial(self._look, places=places))
-            for work in batch:
-                self._end(work)
+        for places in [[seed] for seed in seeds] if sweep.pruner else [list(seeds)]:
+            self._round(batch, places)
+        for work in batch:
+            self._end(work)
 
     def _plan(self, work: _Work) -> None:
         """Plan the runs of a trial and say what is there of them."""
         trial, order, sweep = work.trial, self._order, self._order.sweep
         found = candidate(sweep, order.profile, point_of(trial))
-        work.profile, work.source = on_validation(found.profile), source_of(order, found.recipe)
         run_id = order.run_id(trial.number)
         work.runs = validation_runs(sweep, found, run_id)
         for after in {o.after for o in sweep.objectives if o.after is not None}:
             work.early[after] = validation_runs(sweep, found, run_id, after)
-        if sweep.pruner is not None and sweep.pruner.early:
-            work.first = first_parts(sweep, found, run_id)
-        work.sums, work.spent = [0.0] * len(sweep.objectives), [0.0] * len(sweep.limits)
-        planned = [*work.first, *work.of_seeds(range(len(sweep.seeds)))]
-        plan = Plan(stage for run in planned for stage in run.targets)
+        work.sums = [0.0] * len(sweep.objectives)
+        planned = work.of_seeds(range(len(sweep.seeds)))
+        plan = plan_of(planned)
         missing = len(plan.pending(self._store))
         trial.set_user_attr(Note.REUSED, len(plan) - missing)
         self.say(
@@ -323,17 +297,12 @@ class Worker:
             f"{len(plan)} stages reused, {missing} to compute"
         )
 
-    def _round(
-        self,
-        batch: Sequence[_Work],
-        runs_of: Callable[[_Work], Sequence[Run]],
-        look: Callable[[_Work], None],
-    ) -> None:
-        """Compute some runs of each trial that goes on, and look at what they are worth."""
+    def _round(self, batch: Sequence[_Work], places: Sequence[int]) -> None:
+        """Compute some seeds of each trial that goes on, and look at what they are worth."""
         live = [work for work in batch if work.state == TrialState.RUNNING]
         if not live:
             return
-        plans = {w.trial.number: Plan(t for run in runs_of(w) for t in run.targets) for w in live}
+        plans = {work.trial.number: plan_of(work.of_seeds(places)) for work in live}
         numbers = ", ".join(map(str, plans))
         try:
             outcome = self.compute(
@@ -353,7 +322,7 @@ class Worker:
                 for stage, reason in [*outcome.failed.items(), *outcome.skipped.items()]:
                     if stage.fingerprint in own:
                         raise HarnessError(f"{stage.title}: {reason}")
-                look(work)
+                self._look(work, places)
 
             self._unless_failed(work, settle)
 
@@ -366,23 +335,6 @@ class Worker:
             work.state = TrialState.FAIL
             work.trial.set_user_attr(Note.FAILURE, str(error))
 
-    @property
-    def _by_prompt(self) -> bool:
-        pruner = self._order.sweep.pruner
-        return pruner is not None and pruner.kind == "wilcoxon"
-
-    def _look_early(self, work: _Work) -> None:
-        """Show the pruner the first parts of the runs; raise _Pruned where they are enough."""
-        measure = self._order.sweep.objectives[0].measure
-        if self._by_prompt:
-            for seed, run in enumerate(work.first):
-                self._report_prompts(work, run, seed - len(work.first))
-        else:
-            values = [measured(measure, run, self._store) for run in work.first]
-            work.trial.report(math.fsum(values) / len(values), step=0)
-        if work.trial.should_prune():
-            raise _Pruned
-
     def _look(self, work: _Work, places: Sequence[int]) -> None:
         """Take in some seeds; raise _Pruned where they are enough."""
         sweep, total = self._order.sweep, len(self._order.sweep.seeds)
@@ -390,45 +342,23 @@ class Worker:
             for i, objective in enumerate(sweep.objectives):
                 run = work.at(seed, objective.after)
                 work.sums[i] += measured(objective.measure, run, self._store)
-            for i, limit in enumerate(sweep.limits):
-                work.spent[i] += measured(limit.measure, work.runs[seed], self._store) / total
             if len(sweep.objectives) == 1:
-                self._report(work, seed)
+                work.trial.report(work.sums[0] / (seed + 1), step=seed + 1)
         if places[-1] + 1 < total:
             if work.trial.should_prune():
                 raise _Pruned
             return
-        for limit, spent in zip(sweep.limits, work.spent, strict=True):
-            work.trial.set_constraint(limit.measure, spent - limit.at_most)
         means = [found / total for found in work.sums]
         if not all(map(math.isfinite, means)):
             raise HarnessError(f"an objective is not a number: {means}")
         work.state, work.values = TrialState.COMPLETE, means
 
-    def _report(self, work: _Work, seed: int) -> None:
-        """Show the pruner what a trial has found up to a seed, counted from 0."""
-        mean = work.sums[0] / (seed + 1)
-        if not self._by_prompt:
-            work.trial.report(mean, step=seed + 1)
-            return
-        self._report_prompts(work, work.at(seed, self._order.sweep.objectives[0].after), seed)
-        so_far = work.trial.user_attrs.get(Note.SO_FAR, {})
-        work.trial.set_user_attr(Note.SO_FAR, {**so_far, str(seed + 1): mean})
-
-    def _report_prompts(self, work: _Work, run: Run, seed: int) -> None:
-        """Report the score of each prompt; a prompt has the same step in every trial."""
-        sweep = self._order.sweep
-        first = (seed + len(sweep.seeds)) * MOST_PROMPTS
-        for at, value in enumerate(by_prompt(sweep.objectives[0].measure, run, self._store)):
-            work.trial.report(value, step=first + at)
-
     def _end(self, work: _Work) -> None:
         trial = work.trial
         trial.set_user_attr(Note.SECONDS, round(time.perf_counter() - work.began, 1))
         trial.set_user_attr(Note.ENDED, utc_now())
-        # MLflow comes first, because a trial that has ended takes no more notes.
-        self._track(work)
         ended = self._study.tell(trial, work.values, state=work.state)
+        self._mlflow.attempt(lambda: trial_records(self._order, self._study))
         self.say(f"{said(self._order.sweep, ended)} · {self._standing()}")
 
     def _standing(self) -> str:
@@ -444,22 +374,6 @@ class Worker:
         after = " before the winner" if self._order.final else ""
         return f"{words}, about {duration(left_s)} left{after}" if left_s else words
 
-    def _track(self, work: _Work) -> None:
-        """Bring MLflow to the state of a trial, and note its run there."""
-        trial, sweep = work.trial, self._order.sweep
-        line = trial_line(sweep, trials_of(self._study)[trial.number])
-        names = (objective.name for objective in sweep.objectives)
-        values = None if work.values is None else dict(zip(names, work.values, strict=True))
-        failed = work.state == TrialState.FAIL
-        failure = trial.user_attrs.get(Note.FAILURE) if failed else None
-        line = line.model_copy(
-            update={"state": work.state.name.lower(), "values": values, "failure": failure}
-        )
-        source = work.source or Source(f"harness sweep run {sweep.name}")
-        run_id = self.tracker.write(line, work.runs, work.profile, source)
-        if run_id is not None and line.mlflow_run != run_id:
-            trial.set_user_attr(Note.MLFLOW_RUN, run_id)
-
 
 def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
     """Return how a trial ended, as a line."""
@@ -470,8 +384,7 @@ def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
         return f"trial {trial.number} · {scores} {took}"
     if line.state == "pruned":
         name = sweep.objectives[0].name
-        step, value = max(line.so_far.items(), default=(0, math.nan))
-        after = f"{step} of {len(sweep.seeds)} seeds" if step else "the first part of its runs"
-        worth = "" if math.isnan(value) else f" with {name} {digits(value)}"
-        return f"trial {trial.number} · pruned{worth} after {after} {took}"
+        step, value = max(line.so_far.items())
+        after = f"{step} of {len(sweep.seeds)} seeds"
+        return f"trial {trial.number} · pruned with {name} {digits(value)} after {after} {took}"
     return f"trial {trial.number} · failed: {line.failure} {took}"

@@ -8,26 +8,15 @@ it again on any other server: the result is the same. MLflow is imported by `ser
 """
 
 from harness.tracking.connection import TrackingError
-from harness.tracking.projection import Source, StudyName
 from harness.tracking.tables import Details
-from harness.tracking.tracker import (
-    EvaluationTracker,
-    PublishedTracker,
-    TableState,
-    Tracker,
-    TrialTracker,
-    ui_command,
-)
+from harness.tracking.tracker import EvaluationTracker, Mlflow, TableState, Tracker, ui_command
 
 __all__ = [
     "Details",
     "EvaluationTracker",
-    "PublishedTracker",
-    "Source",
-    "StudyName",
+    "Mlflow",
     "TableState",
     "Tracker",
     "TrackingError",
-    "TrialTracker",
     "ui_command",
 ]

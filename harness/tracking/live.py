@@ -6,6 +6,9 @@ they are, and a run's record again when one of its stages has finished or failed
 raises. When MLflow fails, it says so once and ignores all further messages. Nothing depends on
 live tracking: what it missed, the next `sync` adds.
 
+One command of a work folder at a time is tracked live, and holds a lock as long as it lives: what
+is RUNNING in MLflow while nobody holds it was left by one that was killed.
+
 A stage that several runs share is computed once, and its curves appear in each of these runs.
 """
 
@@ -17,16 +20,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.pipeline.runs import asked_together
 from harness.runtime import Event, Plan, StageFailed, StageFinished, StageProgress, Store
-from harness.tracking.connection import Connection, Marks
+from harness.tracking.connection import Connection, too_slow
+from harness.tracking.record import COMPUTED_IN, metric_name, point_ms, sha256
 from harness.tracking.runs import run_identity, run_record, trained_in
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric
-
     from harness.pipeline.algorithm import Run
     from harness.pipeline.runs import TableRuns
     from harness.registry.profile import Profile
@@ -37,8 +40,18 @@ Message: TypeAlias = "StageProgress | str"
 """A point of a curve, or the fingerprint of a stage that has finished or failed."""
 
 
+def lock_of(work_dir: Path) -> Path:
+    """Return the lock that is held by the command which is tracked live."""
+    return work_dir / "tracking" / "live.lock"
+
+
+def place_of(work_dir: Path) -> str:
+    """Return the value of the tag `COMPUTED_IN` for a work folder."""
+    return sha256(str(work_dir.resolve()))
+
+
 class LiveRuns:
-    """The runs that are being computed, found by stage; writes what is new of them.
+    """The runs that are being computed in a place, found by stage; writes what is new of them.
 
     One that several tables judge differently is judged on the benchmarks of all of them.
     """
@@ -46,12 +59,12 @@ class LiveRuns:
     def __init__(
         self,
         store: Store,
-        marks: Marks,
+        place: str,
         served: Mapping[str, Sequence[str]],
         tables: Iterable[TableRuns],
     ) -> None:
         self._store = store
-        self._marks = marks
+        self._place = place
         self._served = served
         self._runs: dict[str, tuple[Run, Profile]] = {}
         self._trained: dict[str, dict[str, str]] = {}
@@ -62,57 +75,6 @@ class LiveRuns:
         for table in asked_together(tables):
             for run in table.runs.values():
                 self._add(run, table.profile)
-
-    @property
-    def asked(self) -> dict[str, tuple[str, ...]]:
-        """The benchmarks asked for of each run, by its identity."""
-        return {identity: run.asked for identity, (run, _) in self._runs.items()}
-
-    def message(self, event: Event) -> Message | None:
-        """Return what an event changes in MLflow; None where that is nothing.
-
-        That is a point of what trains one of the runs, the end of what trains or judges one, or a
-        failure of what one cannot do without.
-        """
-        match event:
-            case StageProgress(stage) if stage.fingerprint in self._trained:
-                return event
-            case StageFinished(stage) if stage.fingerprint in self._shown:
-                return stage.fingerprint
-            case StageFailed(stage) if stage.fingerprint in self._needed:
-                return stage.fingerprint
-        return None
-
-    def write(self, server: Server, batch: Sequence[Message]) -> None:
-        """Add points to all runs they belong to, then write the runs whose stages have ended."""
-        points = (message for message in batch if isinstance(message, StageProgress))
-        for identity, metrics in self._points(server, points).items():
-            server.add_points(self._written[identity][0], metrics)
-        settled = (message for message in batch if isinstance(message, str))
-        for identity in dict.fromkeys(run for stage in settled for run in self._needed[stage]):
-            self._write(server, identity)
-
-    def write_ends(self, server: Server) -> None:
-        """Write the records of the runs that are not computed any more."""
-        for identity in sorted(self._running):
-            self._write(server, identity)
-
-    def _points(self, server: Server, points: Iterable[StageProgress]) -> dict[str, list[Metric]]:
-        """Return the points of each run; its record is written before its first."""
-        from harness.tracking.server import point_metrics
-
-        metrics: dict[str, list[Metric]] = {}
-        for point in points:
-            if self._store.status(point.stage.fingerprint) == "done":
-                continue  # the runs' records have the whole curve
-            # A store keeps no infinities, so live points have none either.
-            values = {n: v if math.isfinite(v) else math.nan for n, v in point.metrics.items()}
-            for identity, prefix in self._trained[point.stage.fingerprint].items():
-                if identity in self._written or self._write(server, identity):
-                    start_ms = self._written[identity][1]
-                    new = point_metrics(prefix, start_ms, point.step, values)
-                    metrics.setdefault(identity, []).extend(new)
-        return metrics
 
     def _add(self, run: Run, profile: Profile) -> None:
         identity = run_identity(run)
@@ -126,13 +88,55 @@ class LiveRuns:
             self._needed.setdefault(stage.fingerprint, []).append(identity)
         self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
 
-    def _write(self, server: Server, identity: str) -> bool:
+    def message(self, event: Event) -> Message | None:
+        """Return what an event changes in MLflow; None where that is nothing.
+
+        That is a point of what trains one of the runs, and the end of a stage that trains, judges
+        or fails.
+        """
+        match event:
+            case StageProgress(stage) if stage.fingerprint in self._trained:
+                return event
+            case StageFinished(stage) if stage.fingerprint in self._shown:
+                return stage.fingerprint
+            case StageFailed(stage):
+                return stage.fingerprint
+        return None
+
+    def write(self, server: Server, batch: Sequence[Message]) -> None:
+        """Add points to all runs they belong to, then write the runs whose stages have ended."""
+        for message in batch:
+            if isinstance(message, StageProgress):
+                self._add_point(server, message)
+        settled = (message for message in batch if isinstance(message, str))
+        for identity in dict.fromkeys(i for stage in settled for i in self._needed.get(stage, ())):
+            self._write(server, identity)
+
+    def write_ends(self, server: Server) -> None:
+        """Write the records of the runs that are not computed any more."""
+        for identity in sorted(self._running):
+            self._write(server, identity, is_computed=False)
+
+    def _add_point(self, server: Server, point: StageProgress) -> None:
+        """Add a point to its runs; the record of a run is written before its first."""
+        if self._store.status(point.stage.fingerprint) == "done":
+            return  # the runs' records have the whole curve
+        # A store keeps no infinities, so live points have none either.
+        values = {n: v if math.isfinite(v) else math.nan for n, v in point.metrics.items()}
+        for identity, prefix in self._trained[point.stage.fingerprint].items():
+            if identity in self._written or self._write(server, identity):
+                run_id, start_ms = self._written[identity]
+                named = {metric_name(prefix + name): value for name, value in values.items()}
+                server.add_point(run_id, named, point.step, point_ms(start_ms, point.step))
+
+    def _write(self, server: Server, identity: str, *, is_computed: bool = True) -> bool:
         """Write the record of a run; return whether there is one yet."""
-        record = run_record(*self._runs[identity], self._store, self._served, self._marks.read())
+        run, profile = self._runs[identity]
+        record = run_record(run, profile, self._store, self._served, is_computed=is_computed)
         if record is None:
             return False
-        # What is dear and can wait is written when everything has ended.
-        record = replace(record, files=None, model=None)
+        if record.status == "RUNNING":
+            record = replace(record, tags={**record.tags, COMPUTED_IN: self._place})
         found = server.find([record]).get(identity, [])
         _, run_id = server.apply(record, found, afresh=identity not in self._written)
         self._written[identity] = run_id, record.start_ms
@@ -159,8 +163,13 @@ class Live:
 
     def observe(self, event: Event) -> None:
         """Take an event of the engine; returns at once."""
-        if (message := self._runs.message(event)) is not None:
-            self._put(message)
+        message = self._runs.message(event)
+        if message is None or self.failed.is_set():
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mlflow", daemon=True)
+            self._thread.start()
+        self._queue.put(message)
 
     def close(self, timeout_s: float) -> None:
         """Write what is left and stop; what needs longer ends with the process."""
@@ -168,15 +177,7 @@ class Live:
             self._queue.put(None)
             self._thread.join(timeout_s)
             if self._thread.is_alive():
-                self._give_up(self._connection.too_slow())
-
-    def _put(self, message: Message) -> None:
-        if self.failed.is_set():
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="mlflow", daemon=True)
-            self._thread.start()
-        self._queue.put(message)
+                self._give_up(too_slow(self._connection.uri))
 
     def _run(self) -> None:
         """Write batches of messages until told to stop."""

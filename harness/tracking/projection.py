@@ -21,12 +21,10 @@ from typing import TYPE_CHECKING, Any
 from harness.evaluation.scores import REPLIES, Kept, load
 from harness.runtime import Store
 from harness.runtime.manifest import utc_now
-from harness.tracking.connection import Asked
 from harness.tracking.record import (
     LONGEST_TAG,
     NOTE_TAG,
     Record,
-    Status,
     join,
     metric_name,
     milliseconds,
@@ -50,27 +48,19 @@ _EVALUATIONS_NOTE = (
     "another judge than the benchmark's own has the judge in its name."
 )
 
-_TRIAL_STATUS: Mapping[str, Status] = {
-    "running": "RUNNING",
-    "complete": "FINISHED",
-    "pruned": "FINISHED",
-    "fail": "FAILED",
-}
-
 
 def table_records(
     table_runs: TableRuns,
     cells: Sequence[Cell],
     store: Store,
     served: Mapping[str, Sequence[str]],
-    asked: Asked,
     details: Callable[[], Details] | None = None,
 ) -> list[Record]:
     """Return the records of a table: its runs, then its rows, if there are cells of it."""
     runs = {
         key: record
         for key, run in table_runs.runs.items()
-        if (record := run_record(run, table_runs.profile, store, served, asked))
+        if (record := run_record(run, table_runs.profile, store, served))
     }
     table, profile = table_runs.table, table_runs.profile
     behind = {}
@@ -113,40 +103,22 @@ class StudyName:
         )
 
 
-def trial_identity(name: StudyName, number: int) -> str:
-    """Return the tag value by which a trial's MLflow run is found again."""
-    return sha256(["trial", name.study, number])
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where trials come from: the command or folder, the commit, and the recipe of each."""
-
-    name: str
-    commit: str | None = None
-    recipe: Mapping[str, Any] | None = None
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """MLflow's own tags for it."""
-        commit = {} if self.commit is None else {"mlflow.source.git.commit": self.commit}
-        return {"mlflow.source.name": self.name, "mlflow.source.type": "LOCAL", **commit}
-
-
 def trial_record(
     name: StudyName,
     trial: SweepTrial,
-    source: Source,
-    tags: Mapping[str, str] | None = None,
+    source: str,
+    recipe: Mapping[str, Any] | None = None,
     suffix: str = "",
 ) -> Record:
-    """Return what MLflow should hold of a trial; `suffix` ends the name of its experiment."""
+    """Return what MLflow should hold of a trial that has ended.
+
+    `source` is the command or folder that it comes from; `suffix` ends its experiment's name.
+    """
     now = utc_now()
-    status = _TRIAL_STATUS[trial.state]
     metrics = dict(trial.values or {})
     metrics |= {f"{name.objectives[0]}/seeds{step}": value for step, value in trial.so_far.items()}
     settings = ", ".join(f"{path.rpartition('.')[2]} {v}" for path, v in trial.params.items())
-    own = {
+    tags = {
         "sweep": name.sweep,
         "study": name.study,
         "trial": str(trial.number),
@@ -154,30 +126,25 @@ def trial_record(
         "stages": f"{trial.reused} reused, {trial.computed} computed",
         NOTE_TAG: f"Trial {trial.number} of the sweep {name.sweep} on the profile {name.profile}: "
         f"{settings}. Measured on validation prompts; no result.",
-        **source.tags,
+        "mlflow.source.name": source,
+        "mlflow.source.type": "LOCAL",
     }
     if trial.failure:
-        own["failure"] = trial.failure[:LONGEST_TAG]
-    if trial.retry_of is not None:
-        own["retry_of"] = str(trial.retry_of)
-    recipe = source.recipe
+        tags["failure"] = trial.failure[:LONGEST_TAG]
     return Record(
         experiment=f"sweeps/{name.sweep}/{name.profile}{suffix}",
         note=_TRIALS_NOTE.format(name.sweep, name.profile),
         view=name.view(sorted(trial.params)).tags,
-        identity=trial_identity(name, trial.number)
-        if not suffix
-        else sha256([name.study, trial.number]),
+        identity=sha256(["trial", name.study, trial.number, suffix]),
         name=f"trial {trial.number}",
-        status=status,
+        status="FAILED" if trial.state == "fail" else "FINISHED",
         start_ms=milliseconds(trial.started or now),
-        end_ms=None if status == "RUNNING" else milliseconds(trial.ended or now),
+        end_ms=milliseconds(trial.ended or now),
         params={path: join([value]) for path, value in trial.params.items()},
-        tags={**own, **(tags or {})},
+        tags=tags,
         scores_digest=sha256({key: repr(value) for key, value in metrics.items()}),
         read_scores=lambda: {metric_name(key): value for key, value in metrics.items()},
         files=None if recipe is None else recipe_file({f"trial {trial.number}": dict(recipe)}),
-        grows=True,
     )
 
 

@@ -23,7 +23,7 @@ from harness.report.controls import KnownControls
 from harness.report.publication import REPORT, check_files
 from harness.report.publish import Published, judge_published, published_folders, read_published
 from harness.report.sweep import SWEEP, SweepReport
-from harness.tracking.projection import Source, StudyName, trial_record
+from harness.tracking.projection import StudyName, trial_record
 from harness.tracking.record import Record, join, metric_name, milliseconds
 from harness.tracking.tables import Details, TableContent
 
@@ -68,28 +68,17 @@ def _behind(found: Published, row: ReportRow) -> Record:
                      "gradient_steps": cost.gradient_steps,
                      "creator_calls": cost.creator_calls}  # fmt: skip
             costs = {f"cost/{name}": value for name, value in named.items() if value is not None}
+    tags = {
+        "policy": join(origin.policies),
+        "reward_model": join(origin.reward_models),
+        "creator": join(origin.creators),
+        "judge": join(origin.judges.values()),
+        "commit": join(origin.commits),
+        "mlflow.source.git.commit": join(origin.commits[-1:]),
+    }
     return Record(
-        experiment="",
-        note="",
-        identity="",
-        name=row.id,
-        status="FINISHED",
-        start_ms=end,
-        end_ms=end,
-        params={},
-        tags={
-            "policy": join(origin.policies),
-            "reward_model": join(origin.reward_models),
-            "creator": join(origin.creators),
-            "judge": join(origin.judges.values()),
-            "commit": join(origin.commits),
-            "mlflow.source.git.commit": join(origin.commits[-1:]),
-        },
-        scores_digest="",
-        read_scores=dict,
-        costs=costs,
-        by_step=seeds,
-    )
+        "", "", "", row.id, "FINISHED", end, end, {}, tags, costs=costs, by_step=seeds
+    )  # fmt: skip
 
 
 def _table(found: Published, known: KnownControls) -> list[Record]:
@@ -140,4 +129,4 @@ def _sweeps(results_dir: Path) -> Iterator[Record]:
         study = StudyName(name, profile, report.study, names, best_is_greatest=best)
         source = f"results/{profile}/sweeps/{name}"
         for trial in report.trials:
-            yield trial_record(study, trial, Source(source), suffix=SUFFIX)
+            yield trial_record(study, trial, source, suffix=SUFFIX)

@@ -25,7 +25,7 @@ from harness.registry.recipe import flattened
 from harness.runtime import CurvePoint, Json, canonical_json
 from harness.runtime.stage import digest
 
-VERSION = 4
+VERSION = 5
 """Version of the projection; bumped when the same store should look different in MLflow."""
 
 ID = "harness.id"
@@ -34,11 +34,11 @@ ID = "harness.id"
 DIGEST = "harness.digest"
 """Tag with the digest of the record that was written last, and completely."""
 
-FILES = "harness.files"
-"""Tag with the digest of the artifacts that were written completely."""
-
 MODEL = "harness.model"
 """Tag with the id of the logged model of a run's policy."""
+
+COMPUTED_IN = "harness.computed_in"
+"""Tag with the digest of the work folder in which a RUNNING run is computed."""
 
 NOTE_TAG = "mlflow.note.content"
 """MLflow's tag for what a run is, in Markdown."""
@@ -47,7 +47,7 @@ LONGEST_TAG = 4000
 """Most characters of a tag; what is longer is cut off."""
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
-"""RUNNING is what something computes now; what is unfinished and is not computed was KILLED."""
+"""RUNNING is what a command computes now; what is unfinished otherwise was KILLED."""
 
 _UNUSABLE = re.compile(r"[^0-9A-Za-z_\-. :/]")
 
@@ -107,11 +107,9 @@ class Record:
     `note` is what its experiment is, and `view` has more tags of it: what its page opens on.
     `identity` is the value of the tag `ID`; times are milliseconds since 1970, the end None while
     running. `scores_digest` identifies what `read_scores` reads, metrics without steps; `costs` are
-    among them. `curves` has the curves of finished training stages, by the prefix of their metrics.
-    Artifacts are written once the run has ended, the model once it is there. `describe` makes the
-    description.
-
-    What `grows` only ever gets more than it had: it is completed in MLflow and not written afresh.
+    among them. `by_step` has metrics by step, `curves` those of finished training stages, by the
+    prefix of their metrics. Artifacts and the model are written once the run has ended. `describe`
+    makes the description.
     """
 
     experiment: str
@@ -123,8 +121,8 @@ class Record:
     end_ms: int | None
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    scores_digest: str
-    read_scores: Callable[[], Mapping[str, float]] = field(repr=False)
+    scores_digest: str = ""
+    read_scores: Callable[[], Mapping[str, float]] = field(default=dict, repr=False)
     datasets: tuple[Dataset, ...] = ()
     curves: Mapping[str, Curves] = field(default_factory=dict)
     view: Mapping[str, str] = field(default_factory=dict)
@@ -133,7 +131,6 @@ class Record:
     describe: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     costs: Mapping[str, float] = field(default_factory=dict)
     by_step: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    grows: bool = False
 
     def __post_init__(self) -> None:
         # Not every database that MLflow may use can hold this one character.

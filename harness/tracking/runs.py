@@ -1,18 +1,19 @@
 """Records of runs: experiment `runs/<profile>`, one MLflow run for each recipe and seed.
 
-A run that was asked for appears in MLflow when its first stage is done (or one has failed). It is
-RUNNING while something computes it, and KILLED where nothing does and not all its targets are in
-the store. Tables ask for different benchmarks of one run; it is one MLflow run all the same, with
-the scores of every benchmark that is judged. Its identity covers the fingerprints of its training
-and of all its judges, asked for or not: a run whose settings have changed is another run, and the
-old one stays as history.
+A run appears in MLflow when the first of its stages is done while it is computed, and otherwise
+when one of its ends is in the store, or a stage has failed: shared stages alone may be another
+run's. It is RUNNING while a command computes it, and KILLED where none does and not all its targets
+are in the store. Tables ask for different benchmarks of one run; it is one MLflow run all the same,
+with the scores of every benchmark that is judged. Its identity covers the fingerprints of its
+training and of all its judges, asked for or not: a run whose settings have changed is another run,
+and the old one stays as history.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from harness.pipeline.factory import reward_models_named
 from harness.runtime import FailureRecord, Manifest, Plan, Stage, Store
-from harness.tracking.connection import Asked
 from harness.tracking.record import (
     LONGEST_TAG,
     NOTE_TAG,
@@ -81,32 +81,17 @@ def iteration_name(run: Run, number: int) -> str:
     return f"{'online' if run.recipe.is_online else 'iter'}{number}"
 
 
-def commit_of(runs: Iterable[Run], store: Store) -> str | None:
-    """Return the commit that computed the last finished stage of some runs; None where none did."""
-    names = (stage.fingerprint for run in runs for stage in Plan(run.targets))
-    done = [store.manifest(name) for name in names if store.status(name) == "done"]
-    last = max(done, key=lambda manifest: manifest["finished"], default=None)
-    return None if last is None else last["provenance"]["commit"]
-
-
 def run_record(
     run: Run,
     profile: Profile,
     store: Store,
     served: Mapping[str, Sequence[str]],
-    asked: Asked,
+    *,
+    is_computed: bool = False,
 ) -> Record | None:
-    """Return what MLflow should hold of a run; None where nothing of it was run yet.
-
-    The benchmarks the run asks for count where it was never marked.
-    """
-    identity = run_identity(run)
-    marked = asked.benchmarks.get(identity)
-    wanted = run if marked is None else run.asking(marked)
-    state = _RunState(wanted, store, identity, is_computed=identity in asked.computing)
-    if marked is None and not state.has_ends:
-        return None
-    return state.record(profile, served.get(run.run_id, ()))
+    """Return what MLflow should hold of a run; None where nothing of it was run yet."""
+    state = _RunState(run, store, is_computed)
+    return state.record(profile, served.get(run.run_id, ())) if state.is_there else None
 
 
 @dataclass(frozen=True)
@@ -115,14 +100,15 @@ class _RunState:
 
     run: Run
     store: Store
-    identity: str
     is_computed: bool
 
     @property
-    def has_ends(self) -> bool:
+    def is_there(self) -> bool:
         """Whether something is there that no other run would have computed for itself."""
+        if self.failures or (self.is_computed and self.done):
+            return True
         ends = self.run.judges.values() if self.run.asked else self.run.targets
-        return any(self.store.status(stage.fingerprint) != "missing" for stage in ends)
+        return any(stage.fingerprint in self.done for stage in ends)
 
     @cached_property
     def judged(self) -> dict[str, Stage]:
@@ -148,10 +134,8 @@ class _RunState:
         names = [stage.fingerprint for stage in self.stages if stage.fingerprint not in self.done]
         return [failure for name in names if (failure := self.store.failure(name))]
 
-    def record(self, profile: Profile, places: Sequence[str]) -> Record | None:
+    def record(self, profile: Profile, places: Sequence[str]) -> Record:
         """Return the run's record."""
-        if not self.done and not self.failures:
-            return None
         status, end_ms = self._end()
         run = self.run
         judges = [  # where a sweep asks no judge, rewards stand in for scores
@@ -163,7 +147,7 @@ class _RunState:
             experiment=f"runs/{run.profile}",
             note=NOTE.format(run.profile),
             view=KIND_TAG,
-            identity=self.identity,
+            identity=run_identity(run),
             name=f"{run.run_id} · seed {run.seed}",
             status=status,
             start_ms=self._start(),
@@ -179,7 +163,6 @@ class _RunState:
             files=self._files(judges),
             model=self._model(status),
             curves=self._curves(),
-            grows=True,
         )
 
     def _start(self) -> int:

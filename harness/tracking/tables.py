@@ -34,7 +34,7 @@ from harness.tracking.record import (
     sha256,
     shown,
 )
-from harness.tracking.view import KIND_TAG, Bars, Parallel, View
+from harness.tracking.view import KIND_TAG, Bars, View
 
 if TYPE_CHECKING:
     from harness.report.model import Cell, Report, Verdict
@@ -44,9 +44,6 @@ _INHERITED = ("policy", "reward_model", "creator", "judge", "benchmarks", "commi
 
 _CHARTED = 3
 """Most columns that have a chart of their own at first."""
-
-_COMPARED = 5
-"""Most settings that the first view compares."""
 
 _FOLDED = ("gain", "ours", "paper", "seeds", "cost")
 
@@ -213,7 +210,7 @@ class TableContent:
     @property
     def _view(self) -> View:
         columns: list[str] = []
-        charts: list[Bars | Parallel] = []
+        charts: list[Bars] = []
         papers = [] if self.table.is_ours else ["paper"]
         for column in self._columns:
             name = metric_name(column.id)
@@ -224,22 +221,8 @@ class TableContent:
                 beside = " and the paper's" if papers else ""
                 sides = [f"gain/{name}", *(f"{it}/{name}.gain" for it in papers)]
                 charts.append(Bars(f"{column_name(column)}: our gain{beside}", sides))
-        differing = self._differing()
-        if differing:
-            found = [f"gain/{metric_name(column.id)}" for column in self._columns[:_CHARTED]]
-            charts.append(Parallel("What the rows differ in", differing, found))
-        settings = [f"params.{name}" for name in differing]
         title = "Gain over the baseline, ours and the paper's" if papers else "Gain"
-        return View([*columns, *settings], "tags.order", charts, title, _FOLDED)
-
-    def _differing(self) -> list[str]:
-        """Return the settings that rows which have them have different values of."""
-        values: dict[str, set[str]] = {}
-        for row in self.rows:
-            for recipe in self.table.recipes(row).values():
-                for key, text in flatten(recipe.canonical(), "recipe").items():
-                    values.setdefault(key, set()).add(text)
-        return [name for name, found in values.items() if len(found) > 1][:_COMPARED]
+        return View(columns, "tags.order", charts, title, _FOLDED)
 
 
 def _metrics(cell: Cell) -> dict[str, float]:
@@ -312,10 +295,10 @@ def _failures(behind: Sequence[Record]) -> dict[str, str]:
 
 def _inherited(behind: Sequence[Record]) -> dict[str, str]:
     """Return what the runs behind a row say of themselves, each value once."""
-    found = [record.tags for record in behind]
-    names = [*_INHERITED, *sorted({n for t in found for n in t if n.startswith("version.")})]
-    # A run that several commits computed says so itself, as a list.
-    parts = {name: [p for t in found if name in t for p in t[name].split(", ")] for name in names}
+    parts = {
+        name: [part for r in behind if name in r.tags for part in r.tags[name].split(", ")]
+        for name in _INHERITED
+    }
     return {
         name: join(part for part in values if part != "none")
         for name, values in parts.items()

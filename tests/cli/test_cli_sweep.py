@@ -19,7 +19,6 @@ MISTAKES = {
     "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",
     "sweep show nothing": "there is no sweep `nothing`",
     "sweep run offline-evolve --profile mirco": "did you mean `micro`?",
-    "sweep run offline-evolve --trials 0": "--trials is 0",
     "sweep run offline-evolve --jobs 0": "jobs is 0",
     "sweep run offline-evolve --set recipe.sise=2": "did you mean `recipe.size`",
     "sweep run ./nothing.yaml": "there is no file `./nothing.yaml`",

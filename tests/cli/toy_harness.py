@@ -40,9 +40,6 @@ class ToyServer:
     def apply(self, record: Any, found: Any, *, afresh: bool = False) -> tuple[str, str]:
         return "created", "0"
 
-    def end_stale(self, known: Any, computing: Any) -> None:
-        pass
-
 
 def main() -> None:
     if "TOY_IMPORTED" in os.environ:

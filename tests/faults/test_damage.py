@@ -12,7 +12,6 @@ from pathlib import Path
 from scene import ROOT, ROWS, RUN, Done, Scene
 
 from harness.report import publication
-from harness.tracking.connection import Marks
 
 REPORT = ("report", *ROWS, "0", "--json")
 
@@ -184,7 +183,6 @@ def numbers(done: Done) -> list[object]:
 def test_damage_to_the_notes_in_the_work_folder(scene: Scene) -> None:
     """What was asked for and what was tracked: a sentence, or as if the note were not there."""
     shutil.copytree(published(scene).work, scene.work)
-    Marks(scene.work).begin({"a run": ["arena_hard"]}).close()
     assert scene.call("sync").code == 0
     whole = scene.folder / "whole"
     shutil.copytree(scene.work, whole)

@@ -25,7 +25,6 @@ from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
 from harness.report.rows import Reader
 from harness.runtime import Store
-from harness.tracking.connection import Asked
 from harness.tracking.projection import table_records
 
 PIECES = (
@@ -152,8 +151,7 @@ def check_terminal(shown: str) -> None:
 
 def check_mlflow(runs: TableRuns, cells: Any, store: Store) -> None:
     """Fail where MLflow is given what a database of its cannot keep; its pages show texts."""
-    nothing = Asked({}, frozenset(), ())
-    for record in table_records(runs, cells, store, {}, nothing):
+    for record in table_records(runs, cells, store, {}):
         for said in [record.name, record.note, *record.tags.values(), *record.params.values()]:
             said.encode()
             assert "\x00" not in said

@@ -39,12 +39,8 @@ from harness.report.rows import Reader
 from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
 from harness.runtime import Store
-from harness.tracking.connection import Asked
 from harness.tracking.projection import table_records
 from harness.worlds.embedded.files import VERSION
-
-UNKNOWN = Asked({}, frozenset(), ())
-"""A work folder that knows of no run."""
 
 
 @pytest.fixture
@@ -172,7 +168,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
     for runs in planned:
         found = stored(runs, store)
         cells, report = found.cells, found.report
-        found_in = table_records(runs, cells, store, {}, UNKNOWN)
+        found_in = table_records(runs, cells, store, {})
         records = {record.params.get("row", record.name): record for record in found_in}
         lines = csv.DictReader(io.StringIO(as_csv([report])))
         texts = [dict(facts(report)), facts_of_markdown(as_markdown(report))]
@@ -228,7 +224,7 @@ def test_csv_and_json_hold_every_cell_with_all_digits(report: Report) -> None:
 def test_mlflow_gets_the_numbers_of_the_cells(
     report: Report, runs: TableRuns, store: Store
 ) -> None:
-    records = table_records(runs, report.cells, store, {}, UNKNOWN)
+    records = table_records(runs, report.cells, store, {})
     by_row = {record.params.get("row"): record.read_scores() for record in records}
     for cell in report.cells:
         metrics = by_row[cell.row]

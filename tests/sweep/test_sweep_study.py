@@ -15,8 +15,6 @@ from harness.project import results_dir
 from harness.report.sweep import SWEEP
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import (
-    cut_off_unfinished,
-    find_study,
     open_study,
     point_of,
     requeue,
@@ -87,26 +85,6 @@ def test_a_grid_gives_out_every_point_once(work_dir: Path) -> None:
     sweep = toy(sampler={"kind": "grid", "seed": 0}, trials=8)
     found = suggested(sweep, opened(order_of(sweep, work_dir)), 8)
     assert len({repr(sorted(point.items())) for point in found}) == 8
-
-
-def test_a_journal_with_an_unfinished_line_is_mended(work_dir: Path) -> None:
-    sweep = toy()
-    order = order_of(sweep, work_dir)
-    suggested(sweep, opened(order), 2)
-    with order.journal.open("ab") as file:
-        file.write(b'{"op_code": 4, "wor')
-    study, others = find_study(order.study, order.journal)
-    assert (len(trials_of(study)), others) == (2, 0)
-    cut_off_unfinished(order.journal)
-    assert len(suggested(sweep, opened(order), 3)) == 1
-
-
-def test_a_damaged_journal_is_one_sentence(work_dir: Path) -> None:
-    order = order_of(toy(), work_dir)
-    order.journal.parent.mkdir(parents=True)
-    order.journal.write_text("no journal\nat all\n")
-    with pytest.raises(UserError, match=r"toy\.log is no journal of a sweep"):
-        find_study(order.study, order.journal)
 
 
 def test_one_command_at_a_time_works_on_a_sweep(work_dir: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_sweep import SHARE, InlineEngine, QuietTracker, order_of, toy
+from toy_sweep import SHARE, InlineEngine, QuietMlflow, order_of, toy
 
 from harness.report.sweep import SweepReport
 from harness.runtime import Interrupted, Store
@@ -28,21 +28,21 @@ class Stopped(InlineEngine):
 
 def worked(
     sweep: Sweep, work_dir: Path, engine: InlineEngine | None = None, **changes: Any
-) -> tuple[list[str], QuietTracker]:
+) -> tuple[list[str], list[Any]]:
     """Work on a sweep until it has its trials; return what was said, and what was tracked."""
     order = order_of(sweep, work_dir, **changes)
     said: list[str] = []
-    tracker = QuietTracker()
+    mlflow = QuietMlflow()
     engine = engine or InlineEngine(Store(order.store_dir))
     study = open_study(sweep, order.study, order.journal)
     requeue(sweep, study)
-    worker: Any = Worker(order, engine, study, tracker, said.append)  # type: ignore[arg-type]
+    worker: Any = Worker(order, engine, study, mlflow, said.append)  # type: ignore[arg-type]
     worker.work()
-    return said, tracker
+    return said, mlflow.records
 
 
 def found(sweep: Sweep, work_dir: Path) -> SweepReport:
-    return stored_report(order_of(sweep, work_dir))[0]
+    return stored_report(order_of(sweep, work_dir))
 
 
 def test_a_trial_is_worth_the_mean_over_its_seeds(work_dir: Path) -> None:
@@ -55,7 +55,6 @@ def test_a_trial_is_worth_the_mean_over_its_seeds(work_dir: Path) -> None:
         share = trial.params[SHARE]
         assert isinstance(share, float)
         assert trial.values == {"win_rate": pytest.approx(10 * share + 0.5)}
-        assert trial.mlflow_run == f"run-{trial.number}"
     assert report.winner is not None
     assert report.trial(report.winner).params == {SHARE: 0.8}
     assert [trial.params[SHARE] for trial in report.best()] == [0.8, 0.6, 0.4, 0.2]
@@ -93,7 +92,7 @@ def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(work_dir: 
     """
     pruner = {"kind": "median", "startup_trials": 2}
     sweep = toy(space=SHARES, sampler={"kind": "grid", "seed": 3}, pruner=pruner)
-    said, tracker = worked(sweep, work_dir)
+    said, records = worked(sweep, work_dir)
     complete: list[float] = []
     for trial in found(sweep, work_dir).trials:
         first = trial.so_far[1]
@@ -104,7 +103,7 @@ def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(work_dir: 
         pruned = len(complete) >= 2 and first < median
         assert trial.state == ("pruned" if pruned else "complete")
         assert set(trial.so_far) == ({1} if pruned else {1, 2})
-        assert (trial.number, trial.state) in tracker.written
+        assert records[trial.number].tags["trial.state"] == trial.state
         if not pruned:
             complete.append(first)
     assert len(complete) == 3
@@ -130,15 +129,14 @@ def test_trials_of_a_batch_come_out_as_alone_and_share_their_stages(work_dir: Pa
 
 def test_a_failed_stage_fails_its_trial_and_no_other(work_dir: Path) -> None:
     sweep = toy(space=SHARES, sampler=GRID)
-    said, tracker = worked(sweep, work_dir, InlineEngine(Store(work_dir / "store"), "mix"))
+    said, records = worked(sweep, work_dir, InlineEngine(Store(work_dir / "store"), "mix"))
     report = found(sweep, work_dir)
     assert [trial.state for trial in report.failed] == ["fail"] * 4
     assert all("the toy is broken" in str(trial.failure) for trial in report.failed)
     assert report.counted == 4
     assert report.winner is None
     assert any("failed: " in line and "the toy is broken" in line for line in said)
-    assert (0, "running") in tracker.written
-    assert (0, "fail") in tracker.written
+    assert [record.status for record in records] == ["FAILED"] * 4
 
 
 def test_a_stopped_trial_is_tried_again(work_dir: Path) -> None:
@@ -166,31 +164,6 @@ def test_other_settings_make_another_study(work_dir: Path) -> None:
     }
     assert len(names) == 5
     assert order_of(toy(trials=9, result={"seeds": [5]}), work_dir).study in names
-
-
-def test_by_prompt_a_trial_worse_than_the_best_is_pruned_after_its_first_seed(
-    work_dir: Path,
-) -> None:
-    """The grid's order is 0.8, 0.2, 0.6, 0.4; each is worse than 0.8 on all four prompts.
-
-    One side of a signed-rank test over four equal signs is 1/16, which is less than 0.1.
-    """
-    pruner = {"kind": "wilcoxon"}
-    sweep = toy(space=SHARES, sampler={"kind": "grid", "seed": 3}, pruner=pruner)
-    worked(sweep, work_dir)
-    trials = found(sweep, work_dir).trials
-    assert [trial.state for trial in trials] == ["complete", "pruned", "pruned", "pruned"]
-    assert set(trials[0].so_far) == {1, 2}
-    assert trials[1].so_far == {1: pytest.approx(10 * float(str(trials[1].params[SHARE])))}
-
-
-def test_an_early_look_is_at_the_first_part_of_every_seed(work_dir: Path) -> None:
-    """The first iterations of all trials are equal, so that none is worse and none is pruned."""
-    pruner = {"kind": "median", "startup_trials": 1, "early": True}
-    sweep = toy(space=SHARES, sampler=GRID, pruner=pruner)
-    worked(sweep, work_dir)
-    first = found(sweep, work_dir).trials[0]
-    assert set(first.so_far) == {0, 1, 2}
 
 
 def test_points_that_are_to_be_tried_first_are(work_dir: Path) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,22 +96,14 @@ class InlineEngine:
         return RunOutcome(tuple(done), {}, {})
 
 
-class QuietTracker:
-    """Takes trials and keeps their states instead of writing to MLflow."""
+class QuietMlflow:
+    """Keeps the records of trials instead of writing them to MLflow."""
 
     def __init__(self) -> None:
-        self.written: list[tuple[int, str]] = []
+        self.records: list[Any] = []
 
-    @contextmanager
-    def computing(self, trials: Any) -> Iterator[None]:
-        yield
-
-    def write(self, trial: Any, runs: Any, profile: Any, source: Any) -> str | None:
-        self.written.append((trial.number, trial.state))
-        return f"run-{trial.number}"
-
-    def write_runs(self, runs: Any, profile: Any, tags: Any) -> list[str | None]:
-        return []
+    def attempt(self, records: Any) -> None:
+        self.records = records()
 
 
 def compute(store: Store, stage: Stage) -> None:

@@ -9,10 +9,8 @@ import pytest
 from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
 
 from harness.pipeline.runs import TableRuns
-from harness.runtime import StageFailed, StageFinished, Store
+from harness.runtime import Store
 from harness.tracking import TableState, Tracker
-from harness.tracking.connection import Marks
-from harness.tracking.live import LiveRuns
 from harness.tracking.runs import run_identity
 
 NewWorkDir = Callable[[str], Path]
@@ -82,11 +80,3 @@ def test_a_run_is_finished_when_all_that_any_table_asks_is(
         tracker(work, store).sync(states)
         assert contents(work)[NAME]["info"][0] == "KILLED"
         assert tracker(work, store).is_current(states)
-
-
-def test_live_news_of_any_tables_benchmark_finds_its_run(store: Store, tmp_path: Path) -> None:
-    writer = LiveRuns(store, Marks(tmp_path), SERVED, [asking(*HARD), asking(*RATED)])
-    for name in (*HARD, *RATED):
-        judge = asking(name).runs["dpo-h1", 0].judged[name]
-        assert writer.message(StageFinished(judge, 1.0)) == judge.fingerprint
-        assert writer.message(StageFailed(judge, "broken")) == judge.fingerprint

@@ -16,18 +16,13 @@ import pytest
 from toy_table import SERVED, filled, toy_cells, toy_runs
 
 from harness.runtime import Store
-from harness.tracking import (
-    EvaluationTracker,
-    StudyName,
-    TableState,
-    Tracker,
-    TrackingError,
-    TrialTracker,
-)
+from harness.tracking import EvaluationTracker, Mlflow, TableState, Tracker, TrackingError
 from harness.tracking.connection import Connection, shown, within, without_secrets
+from harness.tracking.record import Record
 
 RUNS = toy_runs((0,))
 STATE = TableState(RUNS, toy_cells())
+RECORDS = [Record("sweeps/toy", "", "1", "trial 0", "FINISHED", 0, 0, {}, {})]
 SECRET = "pa55word"
 PATIENCE_S = 1.0
 IN_TIME_S = 15.0
@@ -132,14 +127,14 @@ def test_a_uri_that_cannot_be_used_is_a_sentence_without_its_password(
     uri: str, store: Store, tmp_path: Path
 ) -> None:
     """Also for everybody who goes on without MLflow: runs, evaluations and sweeps."""
-    with pytest.raises(TrackingError, match="cannot be written") as raised:
-        Connection(tmp_path, uri, pytest.fail).server()
+    connection = Connection(tmp_path, uri, pytest.fail)
+    with pytest.raises(TrackingError, match="cannot be written") as raised, connection.writing():
+        pass
     warnings: list[str] = []
     Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append).finish(lambda: [STATE])
-    name = StudyName("toy", "micro", "toy/micro/1", ("win_rate",))
-    trials = TrialTracker(tmp_path, store, name, warnings.append, uri)
-    profile, runs = RUNS.profile, list(RUNS.runs.values())
-    assert trials.write_runs(runs, profile, {}) == trials.write_runs(runs, profile, {})
+    mlflow = Mlflow(tmp_path, warnings.append, uri)
+    for _ in range(2):  # a sweep goes on without it, and says so once
+        mlflow.attempt(lambda: RECORDS)
     EvaluationTracker(tmp_path, warnings.append, uri).write([tmp_path / "absent.json"])
     assert len(warnings) == 3
     said = [str(raised.value), *warnings]

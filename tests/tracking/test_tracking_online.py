@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toy_table import PROVENANCE, ToyWorld, contents, mark
+from toy_table import PROVENANCE, ToyWorld, contents
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
@@ -74,20 +74,6 @@ def test_segments_are_one_curve_over_the_steps_of_the_run(
     tracker_of(work_dir, store).sync([state()])
     first, second = (stage.settings["first_step"] for stage in (FIRST, SECOND))
     assert (first, second) == (1, 51)
-    assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
-
-
-def test_a_half_finished_run_shows_its_finished_segments_and_syncs_once(
-    tmp_path: Path, new_work_dir: NewWorkDir
-) -> None:
-    store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
-    write(store, FIRST)
-    mark(work_dir, RUNS).close()
-    tracker_of(work_dir, store).sync([state()])
-    assert curve(work_dir) == [1, 2, 3]
-    assert tracker_of(work_dir, store).sync([state()])["unchanged"] == 1
-    write(store, SECOND)
-    tracker_of(work_dir, store).sync([state()])
     assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
 
 

@@ -19,7 +19,8 @@ from toy_table import LABELS, SERVED, filled, toy_cells, toy_runs
 
 from harness.project import results_dir
 from harness.registry.declared import load_tables
-from harness.tracking import PublishedTracker, TableState, Tracker, ui_command
+from harness.tracking import Mlflow, TableState, Tracker, ui_command
+from harness.tracking.published import published_records
 
 PATIENCE_S = 240
 SHOTS = Path(os.environ["HARNESS_SCREENSHOTS"]) if "HARNESS_SCREENSHOTS" in os.environ else None
@@ -87,7 +88,7 @@ def test_a_published_table_opens_on_our_gain_and_the_papers(
     table = "table6"
     shutil.copytree(results_dir() / "micro" / table, tmp_path / "results" / "micro" / table)
     work = new_work_dir("a")
-    assert PublishedTracker(work, print).sync(tmp_path / "results")["created"] > 0
+    assert Mlflow(work).write(published_records(tmp_path / "results"))["created"] > 0
     rows = [row.label for row in load_tables()[table].rows]
     with served(work, _free_port()) as pages:
         page = opened(browser, pages[f"{table}/micro/published"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from harness.registry.profile import load_profiles
 from harness.report.model import Cell
 from harness.runtime import Json, Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
-from harness.tracking.connection import Marks, default_uri
-from harness.tracking.record import MODEL
-from harness.tracking.runs import run_identity
+from harness.tracking.connection import default_uri
+from harness.tracking.record import COMPUTED_IN, MODEL
 from harness.worlds.embedded.world import EmbeddedWorld
 
 ROWS = ("dpo-1", "eva-a_min")
@@ -121,11 +119,6 @@ def filled(root: Path, runs: TableRuns) -> Store:
     return store
 
 
-def mark(work_dir: Path, runs: TableRuns) -> ExitStack:
-    """Mark all runs of a table as computed in a work folder, as a process that computes does."""
-    return Marks(work_dir).begin({run_identity(run): run.asked for run in runs.runs.values()})
-
-
 def toy_cell(row: str, column: str, **changes: Any) -> Cell:
     """Return a cell of the toy table."""
     whole = Cell(
@@ -167,7 +160,7 @@ def contents(work_dir: Path) -> dict[str, Any]:
             found[name] = {
                 "info": (run.info.status, run.info.start_time, run.info.end_time),
                 "params": run.data.params,
-                "tags": {k: v for k, v in run.data.tags.items() if k != MODEL},
+                "tags": {k: v for k, v in run.data.tags.items() if k not in (MODEL, COMPUTED_IN)},
                 "metrics": history,
                 "datasets": sorted(
                     (i.dataset.name, i.dataset.digest, i.dataset.source, i.tags[0].value)
