@@ -126,6 +126,15 @@ class Asked:
         DEFAULT_SEEDS
     )
     jobs: JobsOption = None
+    settings: Annotated[
+        list[str] | None,
+        option(
+            "--set",
+            "KEY=VALUE",
+            "Another value of a setting, as `profile.training.dpo.beta=0.5`; may be repeated.",
+            default="none",
+        ),
+    ] = None
     skip_unsupported: Annotated[
         bool,
         option(
@@ -139,10 +148,11 @@ class Asked:
     def selection(self) -> Selection:
         """What that is."""
         from harness.selection.selection import select
+        from harness.selection.varied import varied
 
         return select(
             self.table,
-            self.profile,
+            varied(self.profile, self.settings) if self.settings else self.profile,
             self.rows,
             self.seeds,
             skip_unsupported=self.skip_unsupported,
@@ -325,24 +335,14 @@ def writing(option: str, given: Path) -> Iterator[Path]:
 
     `option` is the one that names the path.
     """
-    path = given
     try:
-        path = given.expanduser().resolve()
-        if not path.name:
-            raise UserError(f"`{option} {given}` names no file or folder of its own; name one")
+        path = given.expanduser().absolute()
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UserError(f"`{option} {given}` is a device or a pipe; name a file or a folder")
         yield path
-    except (OSError, RuntimeError) as error:
-        # Links in a circle and an unknown user behind `~` have no path of their own.
-        at = Path(getattr(error, "filename", None) or path)
-        if isinstance(error, RuntimeError) and path is not given:
-            raise
-        if not (at.is_relative_to(path.parent) or path.is_relative_to(at)):
-            raise
-        why = getattr(error, "strerror", None) or "it leads nowhere"
-        shown = str(given) if len(str(given)) <= 80 else f"{str(given)[:80]}…"
-        raise UserError(f"`{option} {shown}` cannot be written: {why}; name another") from error
+    except (OSError, RuntimeError) as error:  # no such user behind `~` is a RuntimeError
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"`{option} {given}` cannot be written: {why}; name another") from error
 
 
 def save(text: str, output: Path, option: str = "--output") -> None:

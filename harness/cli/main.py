@@ -13,14 +13,12 @@ import importlib
 import io
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from harness.errors import HarnessError, UserError
-from harness.project import work_dir
 from harness.quiet import silence
 
 COMMANDS = {
@@ -92,6 +90,13 @@ VersionOption = Annotated[
 ]
 
 
+_OF_A_PATH = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG,
+    errno.ELOOP,
+)  # fmt: skip
+"""What the system has against a path that only a user can have named."""
+
+
 class HarnessGroup(TyperGroup):
     """The group of all verbs: turns foreseen failures into a sentence and an exit code."""
 
@@ -101,18 +106,7 @@ class HarnessGroup(TyperGroup):
         self.commands = {verb: TyperCommand(verb) for verb in COMMANDS}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, all of which must be text that can be written down.
-
-        A path of bytes that are no UTF-8 can be opened, but no library that writes it into a file
-        can name it.
-        """
-        for arg in args:
-            try:
-                arg.encode()
-            except UnicodeEncodeError as error:
-                shown = _short(Path(arg.encode(errors="backslashreplace").decode()))
-                sys.stderr.write(f"harness: `{shown}` is no UTF-8; name it otherwise\n")
-                raise typer.Exit(UserError.exit_code) from error
+        """Read the arguments, plug-ins first."""
         return list(super().parse_args(ctx, _plugins_first(args)))
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -135,16 +129,21 @@ class HarnessGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a verb."""
         try:
-            return super().invoke(ctx)
+            done = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a pipe that was closed is known to be one
+            return done
         except HarnessError as error:
             sys.stdout.flush()
             sys.stderr.write(f"harness: {error}\n")
             raise typer.Exit(error.exit_code) from error
         except OSError as error:
-            sentence = _of_a_path(error)
-            if sentence is None:
+            if error.errno not in _OF_A_PATH:
                 raise
-            sys.stderr.write(f"harness: {sentence}\n")
+            path = os.fsdecode(error.filename or "")[:80]
+            sys.stderr.write(
+                f"harness: `{path}`: {error.strerror}; name another path, or another work folder "
+                "with HARNESS_WORK\n"
+            )
             raise typer.Exit(UserError.exit_code) from error
         except KeyboardInterrupt as error:
             sys.stderr.write("harness: stopped\n")
@@ -171,27 +170,6 @@ def _plugins_first(args: list[str]) -> list[str]:
     return [*first, *rest]
 
 
-def _of_a_path(error: OSError) -> str | None:
-    """Return what is wrong with a path that only a user can have named, None for other faults."""
-    path, work = Path(os.fsdecode(error.filename or "")), work_dir()
-    on_the_way = path.is_relative_to(work) or work.is_relative_to(path)
-    if path.name and on_the_way and not os.path.isdir(work):
-        why = f"cannot be made ({error.strerror})"
-        return f"the work folder {_short(work)} {why}; name another with HARNESS_WORK"
-    if path.is_relative_to(work) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        why = f"{_short(path)} cannot be read or written ({error.strerror})"
-        return f"{why}; allow it, or name another work folder with HARNESS_WORK"
-    if error.errno == errno.ENAMETOOLONG:
-        return f"the path {_short(path)} is longer than a path can be; name a shorter one"
-    if error.errno == errno.ELOOP:
-        return f"the path {_short(path)} is a link that leads back to itself; name another one"
-    return None
-
-
-def _short(path: Path) -> str:
-    return str(path) if len(str(path)) <= 80 else f"{str(path)[:80]}…"
-
-
 app = typer.Typer(
     name="harness",
     cls=HarnessGroup,
@@ -211,63 +189,16 @@ def _all(ctx: typer.Context, plugin: PluginOption = None, version: VersionOption
     name_plugins(plugin or [], load=ctx.invoked_subcommand not in ("list", "show"))
 
 
-class _UnwritableError(Exception):
-    """stdout takes no more: its disk is full, or whoever read it has seen enough."""
-
-
-class _Stream(io.FileIO):
-    """stdout or stderr, whose faults are told from those of all other files."""
-
-    def write(self, data: Any, /) -> int:
-        try:
-            return super().write(data) or 0
-        except OSError as error:
-            if self.fileno() == _STDERR:
-                return len(data)  # there is nowhere to say so
-            # The interpreter must not flush into it again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            raise _UnwritableError(error.errno, error.strerror) from error
-
-
-_STDOUT, _STDERR = 1, 2
-
-
-def _open_streams() -> None:
-    """Let stdout and stderr take whatever is written, and say in a sentence where they cannot.
-
-    One that was closed (`>&-`) is the null device, or the next file that is opened would take its
-    number, and what is printed.
-    """
-    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        pass
-    os.close(opened)
-    for number, name in ((_STDOUT, "stdout"), (_STDERR, "stderr")):
-        file = _Stream(number, "w", closefd=False)
-        encoding = getattr(getattr(sys, name), "encoding", None)
-        lines = number == _STDERR or file.isatty()
-        # A terminal that cannot show a letter shows a question mark, not a traceback.
-        stream = io.TextIOWrapper(
-            io.BufferedWriter(file), encoding, errors="replace", line_buffering=lines
-        )
-        setattr(sys, name, stream)
-
-
 def main() -> None:
     """Run the command line and leave with its exit code."""
     silence()
     # A command makes many objects and keeps most: looking for circles takes a tenth of its time.
     gc.set_threshold(100_000)
-    _open_streams()
-    try:
-        try:
-            app(prog_name="harness")
-        finally:
-            sys.stdout.flush()
-    except _UnwritableError as error:
-        number, why = error.args
-        if number != errno.EPIPE:
-            sys.stderr.write(f"harness: what was printed could not be written: {why}\n")
-        sys.exit(1)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a letter shows a question mark, not a traceback.
+            stream.reconfigure(errors="replace")
+    app(prog_name="harness")
 
 
 if __name__ == "__main__":

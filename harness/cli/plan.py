@@ -29,10 +29,8 @@ GpusOption = Annotated[
 ]
 RowArgument = Annotated[
     str,
-    common.argument("ROW", "A row, as `table4/eva-a_min` or `./mine.yaml/few`, or with --table."),
+    common.argument("ROW", "A row, as `table4/eva-a_min` or `./mine.yaml/few`."),
 ]
-TableOption = Annotated[str | None, common.option("--table", "TABLE", "The table the row is in.")]
-
 PowerOption = Annotated[
     bool,
     common.option(
@@ -289,7 +287,6 @@ def _print_assumptions(out: Console, price: Price) -> None:
 @app.command("why", epilog="Example: harness why table4/eva-a_min")
 def why(
     row: RowArgument,
-    table: TableOption = None,
     profile: common.ProfileOption = DEFAULT_PROFILE,
     seed: common.SeedOption = 0,
     as_json: common.JsonOption = False,
@@ -301,23 +298,17 @@ def why(
     """
     from harness.selection.selection import select
 
-    named, name = _place(table, row)
+    named, name = _place(row)
     explanation = select(named, profile).why(name, seed)
     print_json(explanation) if as_json else _print_explanation(explanation)
 
 
-def _place(table: str | None, row: str) -> tuple[str, str]:
-    """Return table and row of `table/row`, or of a row and an option."""
-    if row.endswith((".yaml", ".yml")):
-        raise UserError(f"`{row}` names a table and no row; write `{row}/ROW`")
-    named, slash, name = row.rpartition("/")  # of a file's path, the last slash is the row's
-    if not slash:
-        if table is None:
-            raise UserError(f"`{row}` names no table; write `table4/{row}` or add `--table table4`")
-        return table, row
-    if table not in (None, named):
-        raise UserError(f"`{row}` is not in `{table}`; leave out `--table`")
-    return named, name
+def _place(row: str) -> tuple[str, str]:
+    """Return table and row of `table/row`; of a file's path, the last slash is the row's."""
+    table, slash, name = row.rpartition("/")
+    if not slash or row.endswith((".yaml", ".yml")):
+        raise UserError(f"`{row}` is no row of a table; write `table4/ROW` or `./mine.yaml/ROW`")
+    return table, name
 
 
 def _print_explanation(found: Explanation) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from toy_world import planned
 
+from harness.pipeline.runs import plan_table
 from harness.project import profiles_dir
+from harness.registry.declared import load_tables
+from harness.registry.profile import load_profiles
 from harness.runtime import Plan, Store
 
 
@@ -64,9 +67,23 @@ def test_the_command_that_computes_it_names_the_plug_ins_that_were_named(
     assert call("plan", "table4").stdout.splitlines()[-1] == "Compute it: harness run table4"
 
 
-@pytest.mark.parametrize("asked", [("{}/many",), ("many", "--table", "{}")])
+def test_another_value_of_a_setting_is_a_profile_of_its_own(
+    says: Callable[..., Any], folders: Path
+) -> None:
+    """The training, and what follows it, is new; the prompts and their answers are not."""
+    told = ("--rows", "dpo-1", "--seeds", "0", "--set", "profile.training.dpo.beta=0.5")
+    found = says("plan", "plan", "table4", *told)
+    (file,) = (folders / "profiles").iterdir()
+    assert found["profile"] == file.stem
+    profiles = (load_profiles()["micro"], load_profiles(file)[file.stem])
+    assert [it.training.of("dpo").beta for it in profiles] == [2.0, 0.5]  # type: ignore[union-attr]
+    plans = [plan_table(load_tables()["table4"], it, [0], ["dpo-1"]).targets for it in profiles]
+    one, other = ({s.fingerprint: s.kind for s in Plan(targets)} for targets in plans)
+    assert {one[name] for name in one.keys() - other.keys()} == {"train", "answer", "judge"}
+
+
 def test_why_takes_the_path_of_a_table_s_file(
-    call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path, asked: tuple[str, ...]
+    call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path
 ) -> None:
     text = (Path(__file__).parents[2] / "ablations" / "table4.yaml").read_text(encoding="utf-8")
     ours = text[: text.index("rows:")].replace("id: table4", "id: mine", 1)
@@ -82,7 +99,7 @@ def test_why_takes_the_path_of_a_table_s_file(
     )
     (tmp_path / "mine.yaml").write_text(ours, encoding="utf-8")
     file = str(tmp_path / "mine.yaml")
-    explained = says("why", "why", *(part.format(file) for part in asked))
+    explained = says("why", "why", f"{file}/many")
     assert (explained["table"], explained["row"]) == ("mine", "many")
     refused = call("why", file)
     assert refused.exit_code == 2

@@ -141,34 +141,6 @@ def test_a_closed_pipe_is_no_traceback(command: tuple[str, ...]) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["show table4", "show table4 --json", "list", "--help", "run --help", "report table4"],
-)
-def test_output_on_a_full_disk_is_a_sentence(command: str) -> None:
-    asked = f"{sys.executable} -m harness.cli.main {command}"
-    done = subprocess.run(
-        ["sh", "-c", f"{asked} > /dev/full"], stderr=subprocess.PIPE, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr == (
-        "harness: what was printed could not be written: No space left on device\n"
-    )
-
-
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2> /dev/full"])
-@pytest.mark.parametrize(("command", "code"), [("show table4", 0), ("show table99", 2)])
-def test_closed_streams_change_nothing_but_what_is_seen(
-    command: str, code: int, closed: str
-) -> None:
-    asked = f"{sys.executable} -m harness.cli.main {command}"
-    done = subprocess.run(
-        ["sh", "-c", f"{asked} {closed}"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code
-    assert "Traceback" not in done.stderr
-
-
 def test_a_work_folder_that_cannot_be_written_is_read(process: Process, folders: Path) -> None:
     asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
     assert process(*asked).returncode == 0

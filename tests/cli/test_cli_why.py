@@ -86,7 +86,7 @@ def test_what_is_stored_is_told_from_what_is_missing(
     store = Store(folders / "store")
     for target in planned("table4", "micro", (0,), ["dpo-1"]).targets:
         _store(store, target)
-    stages = says("why", "why", "dpo-1", "--table", "table4")["runs"][0]["stages"]
+    stages = says("why", "why", "table4/dpo-1")["runs"][0]["stages"]
     assert {stage["state"] for stage in stages} == {"done"}
     assert "All of its stages are in the store" in call("why", "table4/dpo-1").stdout
     other = call("why", "table4/dpo-1", "--seed", "1").stdout
