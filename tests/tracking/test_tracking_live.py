@@ -153,7 +153,7 @@ def test_a_fault_of_ours_is_one_warning_with_its_traceback_in_a_file(
     store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
     tracker = Tracker(work, store, SERVED, warn=warnings.append, flush_s=0.0)
     tracker.start([RUNS])
-    monkeypatch.setattr("harness.tracking.live.run_record", lambda *_: 1 / 0)
+    monkeypatch.setattr("harness.tracking.live.run_record", lambda *_, **__: 1 / 0)
     for stage in stages(RUNS):
         compute(tracker, store, stage)
     assert tracker.close(60)
