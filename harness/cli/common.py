@@ -44,20 +44,17 @@ BETWEEN = 3
 
 
 def complete_table(incomplete: str) -> list[str]:
-    """Return the tables and figures that a shell completes a beginning to."""
     from harness.registry.declared import all_figures, all_tables
 
     return [name for name in (*all_tables(), *all_figures()) if name.startswith(incomplete)]
 
 
 def complete_tables(incomplete: str) -> list[str]:
-    """Return the tables, and the names of several, that a beginning is completed to."""
     groups = [name for name in ("all-offline", "all") if name.startswith(incomplete)]
     return [*complete_table(incomplete), *groups]
 
 
 def complete_profile(incomplete: str) -> list[str]:
-    """Return the profiles that a beginning is completed to."""
     from harness.registry.declared import all_profiles
 
     return [name for name in all_profiles() if name.startswith(incomplete)]
@@ -146,7 +143,6 @@ class Asked:
 
     @property
     def selection(self) -> Selection:
-        """What that is."""
         from harness.selection.selection import select
         from harness.selection.varied import varied
 
@@ -182,8 +178,6 @@ class Limits:
 
 
 class EngineName(StrEnum):
-    """Where stages are computed."""
-
     local = "local"
     ray = "ray"
     slurm = "slurm"
@@ -217,7 +211,6 @@ class EngineChoice:
 
     @property
     def options(self) -> EngineOptions:
-        """The same, checked: no option is of another engine."""
         from harness.runtime import EngineOptions
 
         asked = EngineOptions(
@@ -401,7 +394,6 @@ class Grid:
     right: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it as wide as there is room."""
         from rich import box
         from rich.table import Table
         from rich.text import Text

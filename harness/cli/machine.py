@@ -126,8 +126,6 @@ def _left(table: str, profile: str) -> Sequence[Stage]:
 
 
 class Downloaded(Output):
-    """What was downloaded."""
-
     fetched: list[str]
 
 
@@ -311,8 +309,6 @@ def _print_pool(found: PromptPool) -> None:
 
 
 class Built(Output):
-    """A world that was rebuilt."""
-
     version: str
     folder: str
     differing: list[str] | None
@@ -320,8 +316,6 @@ class Built(Output):
 
 
 class Pushed(Output):
-    """What a policy pushed too far looks like was published."""
-
     folder: str
 
 
@@ -353,8 +347,6 @@ def build(
 
 
 class Frozen(Output):
-    """A world that was frozen."""
-
     at: str
     """When, ISO 8601 in UTC."""
     parts: dict[str, str]
@@ -405,7 +397,6 @@ def over_optimise(
 
 
 def _say(out: Console, event: Event) -> None:
-    """Print a line for each stage that is done."""
     from harness.runtime import StageFinished
 
     if isinstance(event, StageFinished):
@@ -428,7 +419,6 @@ def _differing(card: Card) -> list[str] | None:
 
 
 def _compared(differing: list[str] | None) -> str:
-    """Return how a rebuilt world differs from the one in use."""
     if differing is None:
         return "there is no other to compare it with"
     if not differing:

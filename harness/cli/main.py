@@ -110,7 +110,6 @@ class HarnessGroup(TyperGroup):
         return list(super().parse_args(ctx, _plugins_first(args)))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the verbs."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
@@ -122,12 +121,10 @@ class HarnessGroup(TyperGroup):
         return verbs.commands[name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the verbs with their lines of help."""
         with formatter.section("Commands"):
             formatter.write_dl([(verb, text) for verb, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb."""
         try:
             done = super().invoke(ctx)
             sys.stdout.flush()  # here, where a pipe that was closed is known to be one
@@ -190,7 +187,6 @@ def _all(ctx: typer.Context, plugin: PluginOption = None, version: VersionOption
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
     silence()
     # A command makes many objects and keeps most: looking for circles takes a tenth of its time.
     gc.set_threshold(100_000)

@@ -66,7 +66,6 @@ def plan(
 
 
 def _show_power(asked: common.Asked, as_json: bool) -> None:
-    """Print the seeds that each claim of a table still needs."""
     from harness.report.power import power_of
 
     chosen = asked.selection
@@ -85,7 +84,6 @@ def _show_power(asked: common.Asked, as_json: bool) -> None:
 
 
 def power_line(power: ClaimPower) -> tuple[str, ...]:
-    """Return what a claim needs, as text."""
     from harness.statistics.sequential import MOST_SEEDS
 
     numbers = ("-" if it is None else f"{it:.2f}" for it in (power.detectable, power.sought))
@@ -96,7 +94,6 @@ def power_line(power: ClaimPower) -> tuple[str, ...]:
 
 
 def show(planned: RunPlan, as_json: bool) -> None:
-    """Print a plan, with its price if it has one."""
     from harness.selection.planning import GroupSummary
 
     summary = planned.summary
@@ -115,7 +112,6 @@ def show(planned: RunPlan, as_json: bool) -> None:
 
 
 def _print_stages(out: Console, summary: Summary) -> None:
-    """Print how many stages of each kind are in each state, and which failed."""
     out.print()
     counts = [*((kind.kind, kind) for kind in summary.kinds), ("all", summary.stages)]
     cells = [(name, str(c.total), str(c.done), str(c.missing), str(c.failed)) for name, c in counts]
@@ -146,7 +142,6 @@ def print_left_out(out: Console, summary: Summary) -> None:
 
 
 def _print_price(out: Console, price: Price) -> None:
-    """Print a price: totals, their parts, and what they assume."""
     out.print(
         "\nWhat is left is estimated to take the following: arithmetic on the assumptions below, "
         f"and {_speeds(price)}.",
@@ -238,7 +233,6 @@ def _print_kinds(out: Console, price: Price) -> None:
 
 
 def _print_servers(out: Console, price: Price) -> None:
-    """Print how often the servers that take turns on the GPU are started."""
     if not price.servers:
         return
     rows = [(each.role, str(each.starts), f"{each.gpu_hours:,.1f}") for each in price.servers]

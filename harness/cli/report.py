@@ -149,7 +149,6 @@ def show(found: Reports, out: Console, *, full: bool = False) -> None:
 
 
 def print_answer(answer: Answer, out: Console) -> None:
-    """Print what was asked, what was seen, and how sure that is."""
     from harness.report.render import names_and_texts, print_parts
 
     print_parts([names_and_texts(answer.lines)], out, margin=2)
@@ -259,7 +258,6 @@ def _in_short(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _print_counts(found: Judged, out: Console) -> None:
-    """Print how often each verdict was reached, by table."""
     from harness.report.claims import counts
     from harness.report.model import TESTED
     from harness.report.view import seeds_text
@@ -355,7 +353,6 @@ def verify(store: StoreOption = False, as_json: common.JsonOption = False) -> No
 
 
 def _print_verified(found: Verified) -> None:
-    """Say what was checked, how, and what was not."""
     out = console()
     where = f"{counted(len(found.tables), 'table')} and {counted(len(found.sweeps), 'sweep')}"
     out.print(

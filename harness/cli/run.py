@@ -140,7 +140,6 @@ def _run_once(
     as_json: bool,
     level: float | None = None,
 ) -> Reports:
-    """Run what is asked for and print its report, which is returned."""
     where, chosen = engine.options, asked.selection
     planned = chosen.plan(jobs=asked.jobs, price=limits.price())
     if limits != common.Limits():
@@ -174,7 +173,6 @@ def _run_once(
 
 
 def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Observe]:
-    """Show how a run goes; yield what takes its events."""
     from harness.pipeline.factory import EXPECTED_S
     from harness.runtime import Tally
 
@@ -199,7 +197,6 @@ def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool
 
 
 def _print_failures(report: Reports, planned: RunPlan) -> None:
-    """Print what failed and why, and where more is written, on stderr."""
     for title, reason in report.failed.items():
         note(f"failed: {title}: {reason}")
     number = 0 if report.outcome is None else len(report.outcome.skipped)
@@ -212,7 +209,6 @@ def _print_failures(report: Reports, planned: RunPlan) -> None:
 
 
 def progress(out: Console, tally: Tally) -> AbstractContextManager[Observe]:
-    """Yield what takes a run's events, and show them as it suits a console."""
     return redrawn(out, tally) if out.is_terminal else lines(out, tally)
 
 
@@ -235,7 +231,6 @@ def _awaited(event: Awaited) -> str:
 
 
 def _running(tally: Tally) -> list[str]:
-    """Return a line for each running stage, with the last point of its curves."""
     lines = []
     for stage in tally.running:
         point = tally.latest.get(stage.fingerprint)
@@ -299,7 +294,6 @@ def redrawn(out: Console, tally: Tally) -> Iterator[Observe]:
 
 
 def rendered(tally: Tally) -> RenderableType:
-    """Return the display of a run as it stands."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

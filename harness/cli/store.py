@@ -56,8 +56,6 @@ Said = Iterator[tuple[Synced, str]]
 
 
 class Exported(Output):
-    """A policy that was written."""
-
     run: str
     profile: str
     seed: int
@@ -152,7 +150,6 @@ def sync(published: PublishedOption = False, as_json: common.JsonOption = False)
 
 
 def _write_published() -> Said:
-    """Bring MLflow to the published results."""
     from harness.tracking import Mlflow
     from harness.tracking.published import published_records
 
@@ -181,7 +178,6 @@ def _write_own() -> Said:
 
 
 def _said(what: str, changes: Mapping[str, int]) -> tuple[Synced, str]:
-    """Return how many runs were changed, and how, with the sentence that says so."""
     one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
     done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
     return one, f"{what}: {counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})."

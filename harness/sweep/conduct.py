@@ -183,7 +183,6 @@ def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
 
 
 def _winner(order: Order, study: optuna.Study, worker: Worker) -> tuple[Run, ...]:
-    """Run the winner on the benchmarks; return its runs."""
     trials = trials_of(study)
     best = winner_of(order.sweep, trials)
     if best is None:

@@ -140,7 +140,6 @@ class Objective(Strict):
 
     @property
     def label(self) -> str:
-        """Its name and unit."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
@@ -156,8 +155,6 @@ class Sampler(Strict):
 
 
 class Pruner(Strict):
-    """What ends a trial early."""
-
     kind: Literal["median"]
     """It is worse than the median of the others at the same step."""
     startup_trials: int = Field(default=5, ge=1)
@@ -245,7 +242,6 @@ class Sweep(Strict):
 
     @property
     def grid_size(self) -> int | None:
-        """Number of points, None where they cannot be counted."""
         if not all(parameter.is_finite for parameter in self.space.values()):
             return None
         return math.prod(len(parameter.values()) for parameter in self.space.values())
@@ -273,7 +269,6 @@ class ListedSweep(Strict):
 
 
 def listed(sweep: Sweep) -> ListedSweep:
-    """Return what is said of a sweep where all are listed."""
     return ListedSweep(
         name=sweep.name,
         question=" ".join(sweep.question.split()),

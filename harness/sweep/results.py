@@ -178,7 +178,6 @@ def final_runs(sweep: Sweep, profile: Profile, point: Point) -> tuple[Run, ...]:
 
 
 def plan_of(runs: Sequence[Run]) -> Plan:
-    """Return the plan of some runs."""
     return Plan(stage for run in runs for stage in run.targets)
 
 

@@ -65,7 +65,6 @@ class Candidate:
 
 
 def base_candidate(sweep: Sweep, profile: Profile) -> Candidate:
-    """Return the base recipe on the profile as it is."""
     return Candidate(Recipe.model_validate(sweep.recipe), profile)
 
 
@@ -276,7 +275,6 @@ def _text(value: Scalar) -> str:
 
 
 def _check(recipe: Recipe, profile: Profile) -> None:
-    """Raise ValueError where a recipe cannot run on a profile."""
     reasons = unsupported(recipe, (), profile)
     if reasons:
         raise ValueError("; ".join(reasons))

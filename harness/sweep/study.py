@@ -59,12 +59,10 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def journal(work_dir: Path, name: str) -> Path:
-    """Return the file with the trials of a sweep."""
     return work_dir / "sweeps" / f"{name}.log"
 
 
 def open_journal(path: Path) -> JournalStorage:
-    """Return the storage in a file, created where absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return JournalStorage(JournalFileBackend(str(path)))
 
@@ -86,7 +84,6 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
 
 
 def open_study(sweep: Sweep, name: str, path: Path) -> optuna.Study:
-    """Return a study, created where absent."""
     study = optuna.create_study(
         storage=open_journal(path),
         study_name=name,
@@ -134,7 +131,6 @@ def study_of(report: SweepReport, storage: BaseStorage | None = None) -> optuna.
 
 
 def pruner_of(sweep: Sweep) -> optuna.pruners.BasePruner:
-    """Return the sweep's pruner."""
     if sweep.pruner is None:
         return optuna.pruners.NopPruner()
     return optuna.pruners.MedianPruner(
@@ -173,7 +169,6 @@ def tidy(point: Point) -> dict[str, Scalar]:
 
 
 def trials_of(study: optuna.Study | None) -> Sequence[FrozenTrial]:
-    """Return a study's trials in order; none where there is no study yet."""
     return [] if study is None else study.get_trials(deepcopy=False)
 
 

@@ -83,7 +83,6 @@ class Order:
 
     @property
     def journal(self) -> Path:
-        """The file with the trials."""
         return journal(self.work_dir, self.sweep.name)
 
     def engine(self) -> Engine:
@@ -101,7 +100,6 @@ class Order:
         )
 
     def run_id(self, trial: int) -> str:
-        """Return what a trial's runs are called."""
         return f"{self.sweep.name}-t{trial}"
 
     @contextmanager
@@ -186,11 +184,9 @@ class _Work:
     computed: int = 0
 
     def of_seeds(self, seeds: Iterable[int]) -> list[Run]:
-        """Return the runs of some seeds, by their places."""
         return [runs[seed] for seed in seeds for runs in (self.runs, *self.early.values())]
 
     def at(self, seed: int, after: int | None) -> Run:
-        """Return the run of a seed that an objective is measured of."""
         return self.runs[seed] if after is None else self.early[after][seed]
 
 
@@ -280,7 +276,6 @@ class Worker:
             self._end(work)
 
     def _plan(self, work: _Work) -> None:
-        """Plan the runs of a trial and say what is there of them."""
         trial, order, sweep = work.trial, self._order, self._order.sweep
         found = candidate(sweep, order.profile, point_of(trial))
         run_id = order.run_id(trial.number)
@@ -376,7 +371,6 @@ class Worker:
 
 
 def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
-    """Return how a trial ended, as a line."""
     line = trial_line(sweep, trial)
     took = f"({trial.user_attrs.get(Note.SECONDS, 0):.0f} s)"
     if line.state == "complete" and line.values:

@@ -135,7 +135,6 @@ def _alone(lock: Path) -> AbstractContextManager[object]:
 
 
 def default_uri(work_dir: Path) -> str:
-    """Return the tracking URI of the default database."""
     return f"sqlite:///{work_dir.resolve() / 'mlflow.db'}"
 
 
@@ -151,7 +150,6 @@ def database_path(uri: str) -> Path | None:
 
 
 def artifacts_path(database: Path) -> Path:
-    """Return where artifacts of a SQLite database lie."""
     return database.parent / "mlartifacts"
 
 
@@ -223,7 +221,6 @@ def within(seconds: float, uri: str, work: Callable[[], _T]) -> _T:
 
 
 def too_slow(uri: str) -> str:
-    """Return the sentence for a server that takes too long."""
     return (
         f"MLflow at {shown(uri)} is too slow to take everything now: `harness sync` adds the rest"
     )
@@ -285,7 +282,6 @@ class Notes:
         self._path = work_dir / "tracking" / f"{sha256(uri)[:16]}.json"
 
     def covers(self, records: Iterable[Record]) -> bool:
-        """Return whether the server had all of some records, as they are."""
         noted = self._digests()
         return all(noted.get(record.identity) == record.digest for record in records)
 

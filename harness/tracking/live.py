@@ -118,7 +118,6 @@ class LiveRuns:
             self._write(server, identity, is_computed=False)
 
     def _add_point(self, server: Server, point: StageProgress) -> None:
-        """Add a point to its runs; the record of a run is written before its first."""
         if self._store.status(point.stage.fingerprint) == "done":
             return  # the runs' records have the whole curve
         # A store keeps no infinities, so live points have none either.

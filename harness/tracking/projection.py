@@ -193,7 +193,6 @@ def evaluation_record(path: Path) -> Record:
 
 
 def _evaluation_metrics(found: Kept) -> dict[str, float]:
-    """Return scores, intervals, categories and costs by metric name."""
     numbers: dict[str, float | None] = {}
     for score, column in found.columns.items():
         numbers[column] = found.scores[score]

@@ -82,7 +82,6 @@ def _behind(found: Published, row: ReportRow) -> Record:
 
 
 def _table(found: Published, known: KnownControls) -> list[Record]:
-    """Return the records of a published table."""
     report = found.report
     table, profile = report.table, report.profile
 

@@ -165,7 +165,6 @@ class Record:
 
 
 def sha256(content: object) -> str:
-    """Return the sha256 of JSON data as 64 hexadecimal digits."""
     return digest(canonical_json(content))
 
 
@@ -198,7 +197,6 @@ def point_ms(start_ms: int, step: int) -> int:
 
 
 def milliseconds(iso: str) -> int:
-    """Return an ISO 8601 time as milliseconds since 1970."""
     return round(datetime.fromisoformat(iso).timestamp() * 1000)
 
 
@@ -211,7 +209,6 @@ def flatten(settings: Mapping[str, object], name: str) -> dict[str, str]:
 
 
 def recipe_file(recipes: Mapping[str, Json]) -> Files:
-    """Return recipes, by run id, as the artifact `recipe.yaml`."""
     text = _yaml_of(json.dumps(dict(recipes)))
     return Files(sha256(text), lambda: {"recipe.yaml": text.encode()})
 

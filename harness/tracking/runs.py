@@ -43,13 +43,10 @@ from harness.tracking.record import (
 from harness.tracking.view import KIND_TAG
 
 if TYPE_CHECKING:
-    from pyarrow import Field
-
-    from harness.pipeline.algorithm import Iteration, Run
+    from harness.pipeline.algorithm import Run
     from harness.registry.profile import Profile
 
 SCORES = "scores.parquet"
-PROMPTS = "prompts.parquet"
 ANSWERS = "answers.parquet"
 LONGEST_TABLE = 2000
 """Most rows of a table among the artifacts; the store has all."""
@@ -135,7 +132,6 @@ class _RunState:
         return [failure for name in names if (failure := self.store.failure(name))]
 
     def record(self, profile: Profile, places: Sequence[str]) -> Record:
-        """Return the run's record."""
         status, end_ms = self._end()
         run = self.run
         judges = [  # where a sweep asks no judge, rewards stand in for scores
@@ -166,7 +162,6 @@ class _RunState:
         )
 
     def _start(self) -> int:
-        """Return the start of the run's first stage, else of the earliest there is."""
         first = self.done.get(self.stages[0].fingerprint)
         starts = [manifest["started"] for manifest in ([first] if first else self.done.values())]
         return min(map(milliseconds, starts or [failure["at"] for failure in self.failures]))
@@ -225,14 +220,9 @@ class _RunState:
         if status == "FAILED":
             reasons = "; ".join(f"{f['label']}: {f['reason']}" for f in self.failures)
             tags["failure"] = reasons[:LONGEST_TAG]
-        for number, stage in enumerate(run.training, start=1):
-            tags[f"stage.{iteration_name(run, number)}"] = stage.fingerprint[:12]
-        for name, stage in self.judged.items():
-            tags[f"stage.{name}"] = stage.fingerprint[:12]
         return tags | self._provenance()
 
     def _named(self, setting: str) -> str:
-        """Return the distinct values of a setting over the run's stages."""
         return join(s.settings[setting] for s in self.stages if setting in s.settings)
 
     def _judge(self) -> str:
@@ -243,23 +233,12 @@ class _RunState:
 
     def _provenance(self) -> dict[str, str]:
         found = [manifest["provenance"] for manifest in self.done.values()]
-        if not found:
-            return {}
-        versions = {name for provenance in found for name in provenance["versions"]}
         known = [provenance["commit"] for provenance in found if provenance["commit"]]
-        mlflows = {"mlflow.source.git.commit": known[-1]} if known else {}
-        return (
-            mlflows
-            | {
-                "commit": join(provenance["commit"] or "unknown" for provenance in found),
-                "dirty": join(p["dirty"] if p["dirty"] is not None else "unknown" for p in found),
-                "version.python": join(provenance["python"] for provenance in found),
-            }
-            | {
-                f"version.{name}": join(p["versions"].get(name) for p in found)
-                for name in sorted(versions)
-            }
-        )
+        return {
+            "commit": join(provenance["commit"] or "unknown" for provenance in found),
+            "dirty": join(p["dirty"] if p["dirty"] is not None else "unknown" for p in found),
+            **({"mlflow.source.git.commit": known[-1]} if known else {}),
+        }
 
     def _datasets(self) -> tuple[Dataset, ...]:
         """Return the tables each iteration was trained on and drew its prompts from."""
@@ -281,30 +260,17 @@ class _RunState:
         return self.store.file(stage.fingerprint, name)
 
     def _files(self, judges: Sequence[Stage]) -> Files:
-        """Return the recipe, per-prompt scores and evolved prompts of a run as artifacts."""
-        run = self.run
-        recipe = recipe_file({run.run_id: run.recipe.canonical()})
-        evolved = {
-            f"evolved/iter{number}.json": stage
-            for number, iteration in enumerate(run.iterations, start=1)
-            if (stage := _evolving(iteration)) is not None and stage.fingerprint in self.done
+        """Return the recipe and the judgments of a run as artifacts."""
+        recipe = recipe_file({self.run.run_id: self.run.recipe.canonical()})
+        judged = {
+            f"judgments/{stage.settings['benchmark']}.json": stage
+            for stage in judges
+            if "benchmark" in stage.settings
         }
-        judged = {f"judgments/{stage.settings['benchmark']}.json": stage for stage in judges
-                  if "benchmark" in stage.settings}  # fmt: skip
-        behind = [stage.fingerprint for stage in (*evolved.values(), *judged.values())]
-
-        def make() -> dict[str, bytes | Columns]:
-            made: dict[str, bytes | Columns] = {}
-            for path, stage in judged.items():
-                made[path] = self._judgments(stage)
-            for path, stage in evolved.items():
-                prompts = self._file(stage, PROMPTS)
-                if prompts.is_file():
-                    made[path] = _as_table(prompts)
-            return made
-
-        digest = sha256([recipe.digest, sha256(sorted(behind))])
-        return Files(digest, lambda: {**recipe.make(), **make()})
+        return Files(
+            sha256([recipe.digest, *sorted(stage.fingerprint for stage in judged.values())]),
+            lambda: {**recipe.make(), **{path: self._judgments(it) for path, it in judged.items()}},
+        )
 
     def _judgments(self, stage: Stage) -> Columns:
         """Return each prompt with its answer and its scores, as far as the stages have them."""
@@ -361,13 +327,11 @@ class _RunState:
         }
 
     def _digest(self, stage: str, name: str) -> str:
-        """Return the digest of a file of a finished stage; `none` where it has no such file."""
         file = self.done[stage]["files"].get(name)
         return file["sha256"] if file else "none"
 
 
 def _scores(store: Store, judges: Sequence[Stage]) -> dict[str, float]:
-    """Return the score of each column: the plain mean of its per-prompt values."""
     import pyarrow.parquet as pq
 
     values: dict[str, list[float]] = {}
@@ -376,25 +340,3 @@ def _scores(store: Store, judges: Sequence[Stage]) -> dict[str, float]:
         for row in table.to_pylist():
             values.setdefault(metric_name(row["column"]), []).append(row["value"])
     return {f"ours/{column}": math.fsum(found) / len(found) for column, found in values.items()}
-
-
-def _evolving(iteration: Iteration) -> Stage | None:
-    """Return the stage that evolved the prompts of an offline iteration; None without one."""
-    evolved = iteration.pairs.inputs.get("evolved")
-    if evolved is None or "completions" not in evolved.inputs:
-        return None
-    return evolved.inputs["completions"].inputs.get("prompts")
-
-
-def _as_table(path: Path) -> Columns:
-    """Return a Parquet file's plain columns, cut off where it gets long."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path).slice(0, LONGEST_TABLE)
-    plain = [name for name in table.column_names if not _is_nested(table.schema.field(name))]
-    columns: Columns = table.select(plain).to_pydict()
-    return columns
-
-
-def _is_nested(field: Field) -> bool:
-    return str(field.type).startswith(("list", "struct", "map", "large_list"))

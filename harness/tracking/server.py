@@ -99,7 +99,6 @@ class Server:
         return "replaced", self._write(record, self._create(record))
 
     def add_point(self, run_id: str, values: Mapping[str, float], step: int, time_ms: int) -> None:
-        """Add a point of curves to a run."""
         metrics = [Metric(name, value, time_ms, step) for name, value in values.items()]
         self._client.log_batch(run_id, metrics=metrics)
 
@@ -121,7 +120,6 @@ class Server:
         return _all_pages(lambda token: self._client.search_experiments(page_token=token))
 
     def _search(self, experiments: list[str], wanted: str) -> list[Run]:
-        """Return all of our runs that a filter finds."""
         if not experiments:
             return []
         found: list[Run] = _all_pages(
@@ -182,7 +180,6 @@ class Server:
         return run_id
 
     def _write_files(self, run_id: str, record: Record) -> None:
-        """Write the artifacts of a run that has ended."""
         made = {} if record.files is None else record.files.make()
         for path, content in made.items():
             if isinstance(content, bytes):
@@ -207,7 +204,6 @@ class Server:
         return str(logged.model_id)
 
     def _delete(self, run: Run) -> None:
-        """Delete a run and the model logged of it."""
         self._client.delete_run(run.info.run_id)
         if MODEL in run.data.tags:
             with suppress(MlflowException):  # somebody has deleted it before
@@ -262,7 +258,6 @@ def _datasets(record: Record, without: set[tuple[str, str]]) -> list[entities.Da
 
 
 def _dataset(dataset: Dataset) -> entities.Dataset:
-    """Return a data set as MLflow shows it, with its source, columns and number of rows."""
     import pyarrow.parquet as pq
 
     path = dataset.locate()

@@ -262,7 +262,6 @@ def _verdict(cell: Cell) -> str:
 
 
 def _claims(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    """Return how many claims came out how."""
     return {f"claims/{word}": float(n) for word, n in Counter(v.verdict for v in verdicts).items()}
 
 

@@ -73,7 +73,6 @@ class View:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The experiment's tags that make the view."""
         return {**KIND_TAG, f"{SHARED}{FIRST_VIEW}": self._value()}
 
     def _value(self) -> str:

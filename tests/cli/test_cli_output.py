@@ -68,6 +68,28 @@ def test_a_grid_breaks_sentences_before_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"FORCE_COLOR": "1"}, "\x1b[1;32msupported\x1b[0m"),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, "\x1b[1msupported\x1b[0m"),
+        ({}, "\nsupported"),
+    ],
+)
+def test_verdicts_have_colours_on_a_terminal_unless_none_are_wanted(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    expected: str,
+) -> None:
+    for name in ("FORCE_COLOR", "NO_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", **variables}.items():
+        monkeypatch.setenv(name, value)
+    common.console().print(common.Grid(("verdict",), [("supported",)]))
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     "command",
     ["list", "show table4", "show table9", "show figure3", "plan table4", "plan all-offline",
      "why table4/eva-a_min", "doctor", "sweep list", "store", "report table4"],
