@@ -322,6 +322,16 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
 
+def saying(out: Console) -> Callable[[str], None]:
+    """Return what prints a line at once: a pipe is read while a command goes on."""
+
+    def say(line: str) -> None:
+        out.print(line, soft_wrap=True)
+        out.file.flush()
+
+    return say
+
+
 @contextmanager
 def writing(option: str, given: Path) -> Iterator[Path]:
     """Yield where something is to be written; what the system has against it becomes a sentence.

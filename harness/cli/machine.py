@@ -147,12 +147,7 @@ def download(
     from harness.worlds.downloading import download as fetch
 
     left = None if table is None else _left(table, profile)
-    out = console(stderr=as_json)
-
-    def say(line: str) -> None:
-        out.print(line, soft_wrap=True)
-        out.file.flush()
-
+    say = common.saying(console(stderr=as_json))
     found = fetch(demand_of(named_profile(profile), left), say)
     if as_json:
         print_json(Downloaded(fetched=found))
@@ -333,12 +328,7 @@ def build(
     given = work_dir() / "world" if output is None else output
     with common.writing("--output", given) as folder:
         folder.mkdir(parents=True, exist_ok=True)
-    out = console(stderr=as_json)
-
-    def say(line: str) -> None:
-        out.print(line, soft_wrap=True)
-        out.file.flush()
-
+    say = common.saying(console(stderr=as_json))
     card = build_world(folder, seed, say)
     differing = _differing(card)
     say(f"The world {card.version} is in {folder}: {_compared(differing)}.")

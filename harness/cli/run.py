@@ -250,9 +250,7 @@ def lines(
     def show() -> None:
         nonlocal last
         last = clock()
-        out.print(headline(tally), soft_wrap=True)
-        # A pipe is read while the run goes on.
-        out.file.flush()
+        common.saying(out)(headline(tally))
 
     def observe(event: Event) -> None:
         tally.observe(event)

@@ -100,14 +100,8 @@ def run(
     shared = shared_stages(sweep, scale)
     order = order_of(sweep, scale, trials, jobs, engine.options, final=not no_final)
     out = console(stderr=as_json)
-
-    def say(line: str) -> None:
-        out.print(line, soft_wrap=True)
-        # A pipe is read while the sweep goes on.
-        out.file.flush()
-
     with _watching(out) as watch:
-        report = run_sweep(order, shared, say, warn, watch)
+        report = run_sweep(order, shared, common.saying(out), warn, watch)
     if as_json:
         print_json(report)
     else:

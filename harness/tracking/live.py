@@ -71,7 +71,6 @@ class LiveRuns:
         self._needed: dict[str, list[str]] = {}
         self._shown: set[str] = set()
         self._written: dict[str, tuple[str, int]] = {}  # MLflow's id and the start
-        self._running: set[str] = set()
         for table in asked_together(tables):
             for run in table.runs.values():
                 self._add(run, table.profile)
@@ -112,10 +111,9 @@ class LiveRuns:
         for identity in dict.fromkeys(i for stage in settled for i in self._needed.get(stage, ())):
             self._write(server, identity)
 
-    def write_ends(self, server: Server) -> None:
-        """Write the records of the runs that are not computed any more."""
-        for identity in sorted(self._running):
-            self._write(server, identity, is_computed=False)
+    def end(self, server: Server) -> None:
+        """End the runs that are not whole: nothing computes them any more."""
+        server.end_left(self._place)
 
     def _add_point(self, server: Server, point: StageProgress) -> None:
         if self._store.status(point.stage.fingerprint) == "done":
@@ -128,10 +126,10 @@ class LiveRuns:
                 named = {metric_name(prefix + name): value for name, value in values.items()}
                 server.add_point(run_id, named, point.step, point_ms(start_ms, point.step))
 
-    def _write(self, server: Server, identity: str, *, is_computed: bool = True) -> bool:
+    def _write(self, server: Server, identity: str) -> bool:
         """Write the record of a run; return whether there is one yet."""
         run, profile = self._runs[identity]
-        record = run_record(run, profile, self._store, self._served, is_computed=is_computed)
+        record = run_record(run, profile, self._store, self._served, is_computed=True)
         if record is None:
             return False
         if record.status == "RUNNING":
@@ -139,7 +137,6 @@ class LiveRuns:
         found = server.find([record]).get(identity, [])
         _, run_id = server.apply(record, found, afresh=identity not in self._written)
         self._written[identity] = run_id, record.start_ms
-        (self._running.add if record.status == "RUNNING" else self._running.discard)(identity)
         return True
 
 
@@ -187,7 +184,7 @@ class Live:
                 with self._connection.writing() as server:
                     self._runs.write(server, batch)
                     if closing:
-                        self._runs.write_ends(server)
+                        self._runs.end(server)
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
             self._give_up(self._connection.sentence(error))
 

@@ -95,9 +95,7 @@ def test_a_run_that_is_stopped_is_not_running(tmp_path: Path, new_work_dir: NewW
     training = RUNS.runs["dpo-h1", 0].training[0]
     tracker.observe(StageProgress(training, 1, {"loss": 0.5}))
     tracker.close(60)
-    assert statuses(work) == {}  # there is nothing that another run would not have computed
-    tracker.sync([STATE])
-    assert FIRST not in statuses(work)
+    assert statuses(work) == {FIRST: "KILLED", EVA: "KILLED"}
 
 
 def test_one_command_at_a_time_is_tracked_live(tmp_path: Path, new_work_dir: NewWorkDir) -> None:
