@@ -14,6 +14,7 @@ from __future__ import annotations
 import getpass
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -175,16 +176,22 @@ class Server:
             run_id,
             metrics=metrics,
             params=[Param(*item) for item in sorted(record.params.items() - held.params.items())],
-            tags=[*(RunTag(*tag) for tag in tags.items()), RunTag(DIGEST, record.digest)],
+            tags=[RunTag(*tag) for tag in sorted(tags.items() - held.tags.items())]
+            + [RunTag(DIGEST, record.digest)],
         )
         return run_id
 
     def _write_files(self, run_id: str, record: Record) -> None:
-        made = {} if record.files is None else record.files.make()
+        if record.files is None:
+            return
+        made = record.files.make()
+        with tempfile.TemporaryDirectory() as folder:
+            for path, content in made.items():
+                if isinstance(content, bytes):
+                    Path(folder, path).write_bytes(content)
+            self._client.log_artifacts(run_id, folder)
         for path, content in made.items():
-            if isinstance(content, bytes):
-                self._client.log_text(run_id, content.decode(), path)
-            else:
+            if not isinstance(content, bytes):
                 self._client.log_table(run_id, {n: [*v] for n, v in content.items()}, path)
 
     def _write_model(self, run_id: str, record: Record, model: Model, scores: list[Metric]) -> str:
