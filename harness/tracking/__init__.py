@@ -7,7 +7,7 @@ it again on any other server: the result is the same. MLflow is imported by `ser
 `server` only when something has to be written, so that importing this package costs nothing.
 """
 
-from harness.tracking.connection import TrackingError
+from harness.tracking.record import TrackingError
 from harness.tracking.tables import Details
 from harness.tracking.tracker import EvaluationTracker, Mlflow, TableState, Tracker, ui_command
 

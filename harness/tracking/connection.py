@@ -33,7 +33,7 @@ from harness.foreign import read_json
 from harness.quiet import silence
 from harness.runtime.files import write_whole
 from harness.runtime.locks import hold
-from harness.tracking.record import Record, sha256
+from harness.tracking.record import Record, TrackingError, sha256
 
 if TYPE_CHECKING:
     from harness.tracking.server import Server
@@ -56,10 +56,6 @@ _USER_VERSION_AT = 60
 """Where a SQLite file keeps the number that is free for applications to use."""
 
 _T = TypeVar("_T")
-
-
-class TrackingError(HarnessError):
-    """MLflow cannot be reached, or refuses what is written."""
 
 
 class Connection:

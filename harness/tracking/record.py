@@ -20,6 +20,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
+from harness.errors import HarnessError
 from harness.registry.documents import as_yaml
 from harness.registry.recipe import flattened
 from harness.runtime import CurvePoint, Json, canonical_json
@@ -50,6 +51,10 @@ Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 """RUNNING is what a command computes now; what is unfinished otherwise was KILLED."""
 
 _UNUSABLE = re.compile(r"[^0-9A-Za-z_\-. :/]")
+
+
+class TrackingError(HarnessError):
+    """MLflow cannot be reached, or refuses what is written."""
 
 
 @dataclass(frozen=True)

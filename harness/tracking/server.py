@@ -24,7 +24,6 @@ from mlflow import MlflowClient, entities
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from harness.tracking.connection import TrackingError
 from harness.tracking.record import (
     COMPUTED_IN,
     DIGEST,
@@ -34,6 +33,7 @@ from harness.tracking.record import (
     Dataset,
     Model,
     Record,
+    TrackingError,
     metric_name,
     point_ms,
 )
