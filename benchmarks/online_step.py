@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from harness.eva.stream import PromptStream
 from harness.pipeline.online_steps import online_stage
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import prompts_stage
@@ -28,6 +27,7 @@ from harness.quiet import silence
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import find_profile, load_profiles
 from harness.runtime import StageContext
+from harness.selectors.stream import PromptStream
 
 
 def timed(function: Callable[..., Any], spent: list[float], sign: int = 1) -> Callable[..., Any]:

@@ -34,6 +34,7 @@ __all__ = [
     "loss",
     "metric",
     "reward",
+    "selector",
     "verify",
 ]
 
@@ -50,13 +51,14 @@ _HOMES = {
     "loss": "harness.extensions",
     "metric": "harness.extensions",
     "reward": "harness.extensions",
+    "selector": "harness.extensions",
 }
 """Where the public names stand that are not in `harness.api`."""
 
 if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
     from harness.errors import HarnessError, UserError
-    from harness.extensions import benchmark, creator, judge, loss, metric, reward
+    from harness.extensions import benchmark, creator, judge, loss, metric, reward, selector
     from harness.selection.names import Format
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports

@@ -225,6 +225,33 @@ CREATORS = Extensible(
 """How the creator rewrites prompts; see `creator`."""
 
 
+SELECTORS = Extensible(
+    "selector",
+    {
+        name: f"harness.selectors.{name}:{kind}"
+        for name, kind in {
+            "uniform": "Uniform", "eva": "Eva", "mopps": "MoPPS", "dapo": "DAPO", "band": "Band",
+            "speed": "SPEED", "lilo": "LILO", "sfl": "SFL", "greso": "GRESO", "plr": "PLR",
+            "pcl": "PCL", "cures": "CurES", "adarft": "AdaRFT", "sec": "SEC",
+        }.items()
+    } | {"accel": "harness.selectors.plr:ACCEL"},
+)  # fmt: skip
+"""What chooses the prompts of an online training in a league; see `selector`."""
+
+
+def selector(name: str, *, version: str) -> Callable[[Thing], Thing]:
+    """Return a decorator that adds a selector: what chooses the prompts of an online training.
+
+    It decorates a subclass of `harness.selectors.selector.Selector`, whose constructor takes the
+    options of a recipe's `online.league`. It is used as `selector` there. Change the version when
+    what it chooses changes.
+
+    Raises:
+        UserError: The name is taken.
+    """
+    return SELECTORS.register(name, version)
+
+
 def metric(name: str, *, version: str, inverse: bool = False) -> Callable[[Thing], Thing]:
     """Return a decorator that adds an informativeness metric.
 

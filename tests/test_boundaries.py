@@ -26,6 +26,7 @@ LAYERS = (
     {"registry", "runtime", "statistics"},  # the runtime runs stages and knows no kind of them
     {"endpoint", "serving"},  # the one place that sends requests; servers of our own
     {"eva", "models"},
+    {"selectors"},  # choose among prompts by what `eva` makes of their rewards
     {"evaluation", "inference"},  # have what `models` loads answer, for a judge or by any engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"pipeline"},  # turns recipes into stages that call all of the above

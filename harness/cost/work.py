@@ -7,7 +7,7 @@ are those that a user gives for a role (`HARNESS_CREATOR_PRICE`), else the list'
 How many prompts a stage works on is read off the graph; of an online run, step by step. Numbers are
 what a run makes when nothing is dropped: every rewrite usable, no tie left out. What is drawn from
 a mixture of human and evolved prompts has the mixture's shares. The phases of an online run are
-those of `harness.eva.stream`. Table 9's tasks run in lm-evaluation-harness: no endpoint judges.
+those of `harness.selectors.eva`. Table 9's tasks run in lm-evaluation-harness: no endpoint judges.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, Literal, cast
 from harness.cost.assumptions import Asked, Judged, assumptions, parameters_of
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
-from harness.eva.stream import StreamSettings
 from harness.evaluation.benchmark import Benchmark
 from harness.registry.profile import REWARD_JUDGE, Profile, benchmark_named
 from harness.runtime.stage import Stage
+from harness.selectors.eva import StreamSettings
 from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 from harness.worlds.real.models import Role, price_of
 

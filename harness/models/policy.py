@@ -16,13 +16,14 @@ Source: paper appendix A (six completions); authors' code (temperature 0.7, top_
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import DynamicCache
 
 from harness.models.loading import (
@@ -46,6 +47,8 @@ class Completion:
     """Without special tokens and surrounding blanks."""
     n_tokens: int
     """Tokens sampled before the end of the turn (that token not counted)."""
+    ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """The tokens, with the one that ended the turn; none where a server sampled them."""
 
 
 def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
@@ -89,6 +92,7 @@ def generate(
     for batch in batches_by_length(prompts, max(1, batch_size // n)):
         ids, mask = pad(tokenizer, [prompts[i] for i in batch], "left", device)
         draws = [np.random.default_rng([seed, i]).random((n, max_new_tokens)) for i in batch]
+        ends: dict[int, int] = {}
         sampled = decode(
             checkpoint.model,
             ids,
@@ -99,13 +103,36 @@ def generate(
             temperature=temperature,
             top_p=top_p,
             uniforms=torch.from_numpy(np.concatenate(draws)).to(device),
+            ends=ends,
         )
         for row, tokens in enumerate(sampled):
             text = tokenizer.decode(
                 tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
-            completions[batch[row // n]].append(Completion(str(text).strip(), len(tokens)))
+            ids_of_row = (*tokens, *([ends[row]] if row in ends else ()))
+            one = Completion(str(text).strip(), len(tokens), ids_of_row)
+            completions[batch[row // n]].append(one)
     return completions
+
+
+@torch.inference_mode()
+def embed(
+    policy: Checkpoint, conversations: Sequence[Conversation], batch_size: int
+) -> NDArray[np.float64]:
+    """Return what the policy makes of each of P conversations: P x D numbers.
+
+    They are the last layer's, at the last token before the answer.
+    """
+    prompts = tokenize(policy.tokenizer, conversations, add_generation_prompt=True)
+    made: dict[int, NDArray[np.float64]] = {}
+    for batch in batches_by_length(prompts, batch_size):
+        rows = [prompts[i] for i in batch]
+        ids, mask = pad(policy.tokenizer, rows, "left", str(policy.model.device))
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        read = policy.model.base_model(input_ids=ids, attention_mask=mask, position_ids=positions)
+        last = read.last_hidden_state[:, -1].double().cpu().numpy()
+        made |= zip(batch, last, strict=True)
+    return np.stack([made[i] for i in range(len(prompts))])
 
 
 @torch.inference_mode()
@@ -121,6 +148,7 @@ def decode(
     top_p: float,
     uniforms: torch.Tensor,
     log_probabilities: list[list[float]] | None = None,
+    ends: dict[int, int] | None = None,
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
 
@@ -129,7 +157,8 @@ def decode(
 
     Token ids and mask are B x T, padded on the left; `uniforms` are (B * n) x M numbers in [0, 1),
     one for each token. `log_probabilities` receives B * n lists, the log-probability of each token
-    returned under the model as it is (before temperature and nucleus).
+    returned under the model as it is (before temperature and nucleus). `ends` receives, by row, the
+    token that ended the turn.
 
     Returns:
         B * n token lists, the n of the first prompt first, without the stopping token.
@@ -149,6 +178,8 @@ def decode(
         tokens = next_tokens(logits, temperature, top_p, uniforms[rows, step])
         going = ~torch.isin(tokens, stop_ids)
         left = going.nonzero()[:, 0]
+        if ends is not None:
+            ends |= zip(rows[~going].tolist(), tokens[~going].tolist(), strict=True)
         if log_probabilities is not None:
             drawn = logits.float().log_softmax(-1).gather(-1, tokens[:, None])[left]
             for row, (value,) in zip(rows[left].tolist(), drawn.tolist(), strict=True):

@@ -50,14 +50,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.errors import UserError
-from harness.eva.stream import StreamSettings
-from harness.extensions import CREATORS, LOSSES, METRICS
+from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
 from harness.pipeline.factory import StageFactory
 from harness.registry.profile import BASE, Profile
-from harness.registry.recipe import FIRST_ARMS, Arm, Online, Recipe, RewardRole
+from harness.registry.recipe import (
+    FIRST_ARMS,
+    Arm,
+    League,
+    Online,
+    Recipe,
+    RewardRole,
+    evolves_online,
+)
 from harness.registry.schema import RowKind
 from harness.registry.training import OnlineTraining
 from harness.runtime.stage import Json, Stage
+from harness.selectors.eva import StreamSettings
+from harness.selectors.selector import Sizes
 
 INDEPENDENT = ("self_instruct",)
 """Shipped evolving methods whose rewrites of a prompt do not build on one another."""
@@ -390,6 +399,8 @@ def segments(
     assert online is not None
     hyper = profile.training.of(str(recipe.algorithm))
     assert isinstance(hyper, OnlineTraining)
+    if online.league is not None:
+        return _marks(planner, run_id, recipe, online.league, seed, hyper)
     steps = segment_steps(online, hyper, profile.x)
     StreamSettings(**online.model_dump(), x=profile.x)  # refused where the buffer is too small
     settings = _of_all_segments(planner, recipe, seed, hyper)
@@ -417,6 +428,71 @@ def segments(
     return made
 
 
+def _marks(
+    planner: StageFactory,
+    run_id: str,
+    recipe: Recipe,
+    league: League,
+    seed: int,
+    hyper: OnlineTraining,
+) -> list[tuple[Stage, Stage]]:
+    """Return the stages of a run in a league: one for each part of the budget, on the same pool."""
+    online, x = recipe.online, planner.profile.x
+    assert online is not None
+    count, rest = divmod(online.size * x, league.visits)
+    whole = budget_of(online, hyper, x, league.budget)
+    _checked_selector(online, league, count)
+    if hyper.lr_scheduler != "constant_with_warmup":
+        raise UserError(
+            "a league ends where its budget does, which no schedule can know beforehand: set "
+            "`lr_scheduler: constant_with_warmup`"
+        )
+    settings = _of_all_segments(planner, recipe, seed, hyper)
+    arm = "matched" if online.prompts == "matched_pool" else "human"
+    cut = planner.new_prompts(arm, seed, 0, 1) | {"count": count + (rest > 0)}
+    prompts = planner.stage("prompts", cut, {}, f"seed {seed} · {run_id} · pool")
+    made: list[tuple[Stage, Stage]] = []
+    for mark in range(1, league.ends + 1):
+        label = f"seed {seed} · {run_id} · {mark}/{league.marks}"
+        before = made[-1][1] if made else None
+        inputs = {"prompts": prompts} | ({"before": before} if before else {})
+        if online.oracle is not None:
+            inputs["probe"] = probed(planner, before, label)
+        budget: dict[str, Json] = {"of": league.budget, "amount": whole * mark // league.marks}
+        made.append(
+            (prompts, planner.stage("online", settings | {"budget": budget}, inputs, label))
+        )
+    return made
+
+
+def budget_of(online: Online, hyper: OnlineTraining, x: int, unit: str) -> int:
+    """Return what training on `size` x prompts drawn evenly takes, in steps, rollouts or tokens.
+
+    A rollout is taken to be half as long as it may be.
+    """
+    prompts = online.size * x
+    rollouts = prompts * hyper.rollouts
+    tokens = rollouts * hyper.max_new_tokens // 2
+    return {"steps": prompts // online.minibatch, "rollouts": rollouts, "tokens": tokens}[unit]
+
+
+def _checked_selector(online: Online, league: League, pool: int) -> None:
+    """Refuse what the selector does not take, before anything runs."""
+    sizes = Sizes(online.minibatch, pool, online.n_new if league.grows else 0)
+    try:
+        SELECTORS.get(league.selector).made(dict(league.options), sizes)
+    except (TypeError, KeyError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise UserError(
+            f"the selector `{league.selector}` does not take these `options`: {said}"
+        ) from error
+    if pool < online.minibatch:
+        raise UserError(
+            f"{pool} prompts make no mini-batch of {online.minibatch}: lower `visits`, or raise "
+            "`size`"
+        )
+
+
 def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
     steps, rest = divmod(x, online.minibatch * hyper.segments)
     if rest or not steps:
@@ -434,10 +510,19 @@ def _of_all_segments(
     assert online is not None
     role = recipe.reward_model_at(1)
     ranked_by = recipe.informativeness_reward_model_at(1)
-    evolves = online.prompts == "eva"
-    other = evolves and online.metric != "uniform" and ranked_by != role
+    league = online.league
+    evolves = evolves_online(online)
+    other = evolves and league is None and online.metric != "uniform" and ranked_by != role
     # What is seen when is said by each segment, so that longer runs begin with shorter ones.
     kept = {k: v for k, v in online.canonical().items() if k not in ("size", "passes", "skip")}
+    metric = online.metric
+    added: dict[str, Json] = {}
+    if league is not None:
+        # What a part of the budget is, and how large the pool, is said by each.
+        kept["league"] = league.model_dump(include={"selector", "options", "seen", "grows"})
+        metric = str(league.options.get("metric", metric))
+        found = SELECTORS.identity(league.selector)
+        added = {"selector_plugin": found["plugin"]} if found else {}
     scheme = planner.profile.creator.online_method
     creator = planner.creator(scheme) if evolves else {"creator": None}
     return {
@@ -448,7 +533,8 @@ def _of_all_segments(
         **creator,
         **planner.world.creator.tree_scorer(online),
         "online": kept,
-        **(METRICS.identity(online.metric) if evolves else {}),
+        **(METRICS.identity(metric) if evolves or league is not None else {}),
+        **added,
         "x": x,
         "retries": planner.profile.creator.retries,
         "missing_eos_penalty": hyper.missing_eos_penalty,

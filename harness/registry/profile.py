@@ -24,6 +24,7 @@ from harness.registry.recipe import (
     Recipe,
     RewardRole,
     TrainMode,
+    evolves_online,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.registry.serving import Role, Served, Serving
@@ -437,7 +438,7 @@ def roles_of(recipe: Recipe) -> list[RewardRole]:
 
 def _methods(recipe: Recipe, profile: Profile) -> list[str]:
     if recipe.online is not None:
-        return [profile.creator.online_method] if recipe.online.prompts == "eva" else []
+        return [profile.creator.online_method] if evolves_online(recipe.online) else []
     return [recipe.creator.method] if "eva" in recipe.chain and recipe.creator.method else []
 
 
@@ -446,7 +447,8 @@ def human_prompts(recipe: Recipe) -> int:
     online = recipe.online
     if online is not None:
         # An evolving run sees one multiple of x and grows the rest itself.
-        return {"human": online.skip + online.size, "matched": 0}.get(online.prompts, 1)
+        known = {"human": online.skip + online.size, "pool": online.size}
+        return 0 if online.prompts.startswith("matched") else known.get(online.prompts, 1)
     human = recipe.skip + (recipe.pool or recipe.size) * recipe.chain.count("human")
     return max(human, recipe.creator.parents or 0)
 
@@ -459,7 +461,9 @@ def asks_oracle(recipe: Recipe) -> bool:
 def trains_on_matched(recipe: Recipe) -> bool:
     """Return whether a recipe's prompts are the oracle's choice."""
     online = recipe.online
-    return "matched" in recipe.chain or (online is not None and online.prompts == "matched")
+    return "matched" in recipe.chain or (
+        online is not None and online.prompts.startswith("matched")
+    )
 
 
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from harness.extensions import CREATORS, LOSSES, METRICS, withheld
+from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS, withheld
 from harness.strict import Strict
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
@@ -133,12 +133,60 @@ class Creator(Strict):
         return data | {name: value for name, value in named.items() if value}
 
 
+SelectorName = Annotated[str, OneOf(SELECTORS)]
+Seen = Literal["raw", "beat", "rank"]
+Budget = Literal["steps", "rollouts", "tokens"]
+
+
+class League(Strict):
+    """How one of several selectors chooses prompts out of the same pool, until a budget is spent.
+
+    The budget is that of training on `size` x prompts drawn evenly, in the unit it is counted in.
+    """
+
+    selector: SelectorName = "uniform"
+    """What chooses. Ours: the peers of eva, each by its own paper."""
+    options: dict[str, bool | int | float | str] = Field(default={})
+    """The selector's own settings, where they are not the default."""
+    seen: Seen | None = None
+    """How the selector sees rewards; null: as it says itself."""
+    grows: bool = False
+    """Whether the creator rewrites the better half of each mini-batch, `n_new` times each, into the
+    pool. Ours: the same creator for all, so that parents are chosen and nothing else."""
+    visits: int = Field(default=3, ge=1)
+    """How often each prompt of the pool could be trained on: the pool is the budget's prompts
+    divided by it."""
+    budget: Budget = "tokens"
+    """What is equal: gradient steps, rollouts of whatever kind, or generated tokens, the creator's
+    included."""
+    marks: int = Field(default=4, ge=1)
+    """Equal parts of the budget, after each of which the policy can be judged."""
+    mark: int | None = Field(default=None, ge=1)
+    """The part after which this run ends; null: the last."""
+
+    @model_validator(mode="after")
+    def _a_mark_there_is(self) -> League:
+        if self.mark is not None and self.mark > self.marks:
+            raise ValueError(f"`mark` {self.mark} lies beyond the {self.marks} `marks`")
+        return self
+
+    @property
+    def ends(self) -> int:
+        """The mark after which a run ends."""
+        return self.mark or self.marks
+
+    def canonical(self) -> dict[str, Any]:
+        """Return the settings that matter."""
+        return self.model_dump(exclude={"mark"}) | {"mark": self.ends}
+
+
 class Online(Strict):
     """How mini-batches are drawn and evolved in one continual online run (paper appendix A)."""
 
-    prompts: Literal["human", "eva", "matched"] = "eva"
+    prompts: Literal["human", "eva", "matched", "pool", "matched_pool"] = "eva"
     """Human prompts only, human prompts and a buffer of evolved ones, or only prompts matched to
-    the hard benchmark (ours: a control, the oracle's choice)."""
+    the hard benchmark (ours: a control, the oracle's choice); or a pool of human or of matched
+    prompts for a `league`."""
     metric: Metric = "a_avg"
     """Informativeness of a prompt over its rewards. Paper section 3.2 (average-based online)."""
     n_new: int = Field(default=4, ge=1)
@@ -195,7 +243,10 @@ class Online(Strict):
     """Let the oracle value prompts in place of the metric: it says which of a mini-batch evolve
     and which are drawn from the buffer. Ours: a control, no method."""
     shuffled: bool = False
-    """Permute the oracle's values over the prompts it values together. Ours: a control."""
+    """Permute the oracle's values over the prompts it values together; of a league's selector,
+    carry its choice over to other prompts. Ours: a control."""
+    league: League | None = None
+    """What chooses out of a pool, and for how long. Ours: selectors on equal budgets."""
 
     @property
     def length(self) -> int:
@@ -205,12 +256,17 @@ class Online(Strict):
     @model_validator(mode="after")
     def _only_without_evolving(self) -> Online:
         for name in ("passes", "skip"):
-            if self.prompts == "eva" and getattr(self, name) != Online.model_fields[name].default:
-                raise ValueError(f"`{name}` goes with `prompts: human` or `matched`, not `eva`")
-        if self.shuffled and self.oracle is None:
+            chosen = self.prompts not in ("human", "matched")
+            if chosen and getattr(self, name) != Online.model_fields[name].default:
+                raise ValueError(
+                    f"`{name}` goes with `prompts: human` or `matched`, not `{self.prompts}`"
+                )
+        if (self.league is None) == self.prompts.endswith("pool"):
+            raise ValueError("a `league` and `prompts: pool` (or `matched_pool`) go together")
+        if self.shuffled and self.oracle is None and self.league is None:
             raise ValueError("`shuffled` permutes the values of the `oracle`, and none is asked")
-        if self.oracle is not None and self.prompts != "eva":
-            raise ValueError(f"`oracle` goes with `prompts: eva`, not `{self.prompts}`")
+        if self.oracle is not None and self.prompts not in ("eva", "pool"):
+            raise ValueError(f"`oracle` goes with `prompts: eva` or `pool`, not `{self.prompts}`")
         if self.oracle is not None and self.metric == "uniform":
             raise ValueError("the `oracle` values prompts: leave `metric: uniform` out, with which "
                              "all weigh alike")  # fmt: skip
@@ -229,9 +285,12 @@ class Online(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter, without those of a buffer that is never filled."""
-        data = self.model_dump(exclude={"passes", "skip", "oracle", "shuffled"})
+        data = self.model_dump(exclude={"passes", "skip", "oracle", "shuffled", "league"})
         if self.prompts != "eva":
             data = {name: data[name] for name in ("prompts", "minibatch", "size")}
+        if self.league is not None:
+            data["league"] = self.league.canonical()
+            data |= {"n_new": self.n_new} if self.league.grows else {}
         # Named where they say something, so that no other recipe changes by their being there.
         if self.passes > 1:
             data["passes"] = self.passes
@@ -430,10 +489,15 @@ class Recipe(Strict):
         return data
 
 
+def evolves_online(online: Online) -> bool:
+    """Return whether an online run has prompts rewritten."""
+    return online.prompts == "eva" or (online.league is not None and online.league.grows)
+
+
 def chooses_prompts(recipe: Recipe) -> bool:
     """Return whether a recipe evolves, selects or repeats prompts, rather than taking new ones."""
     if recipe.online is not None:
-        return recipe.online.prompts == "eva"
+        return recipe.online.prompts == "eva" or recipe.online.league is not None
     return any(arm not in FIRST_ARMS for arm in recipe.chain)
 
 

@@ -162,7 +162,7 @@ class SharedPolicy:
         text = self.tokenizer.decode(
             kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return Completion(str(text).strip(), len(kept))
+        return Completion(str(text).strip(), len(kept), tuple(tokens))
 
     def _sampled(
         self,

@@ -60,7 +60,7 @@ class OAIF(OnlineAlgorithm):
 
 
 class _Trainer(InSegment, OnlineDPOTrainer):  # type: ignore[misc]
-    """`OnlineDPOTrainer` with its prompts, and in several processes its rollouts, replaced."""
+    """`OnlineDPOTrainer` with its prompts replaced, and its rollouts where others were made."""
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Take one step on the prompts that the source draws."""
@@ -68,7 +68,7 @@ class _Trainer(InSegment, OnlineDPOTrainer):  # type: ignore[misc]
         return super().training_step(model, {"prompt": prompts}, num_items_in_batch)
 
     def _generate(self, model: Any, prompts: Any, images: Any = None) -> tuple[Any, ...]:
-        if not self.steps.own_draws:
+        if not (self.steps.given or self.steps.own_draws):
             rolled_out: tuple[Any, ...] = super()._generate(model, prompts, images)
             return rolled_out
         ids = 2 * tokenize(self.processing_class, prompts, add_generation_prompt=True)

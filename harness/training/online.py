@@ -25,7 +25,8 @@ from __future__ import annotations
 import math
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -108,6 +109,8 @@ class Segment:
 
     first: int
     last: int
+    budgeted: bool = False
+    """Whether it ends before its last step once the source has spent its budget."""
 
     @property
     def steps(self) -> int:
@@ -154,11 +157,27 @@ class OnlineSetup:
         )
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """The texts of a step's P prompts and, where they were rolled out already, the P x N token ids.
+
+    The ids end with the token that ends the turn, where there is one.
+    """
+
+    texts: Sequence[str]
+    answers: Sequence[Sequence[Sequence[int]]] | None = None
+
+
 class StepPrompts(Protocol):
     """Chooses the prompts of each step and takes what came of them."""
 
-    def draw(self) -> Sequence[str]:
-        """Begin a step and return the texts of its prompts."""
+    @property
+    def spent(self) -> bool:
+        """Whether the budget of a budgeted segment is used up."""
+        ...
+
+    def draw(self, policy: Checkpoint | SharedPolicy) -> Drawn:
+        """Begin a step and return its prompts."""
         ...
 
     def reward(
@@ -194,10 +213,18 @@ class Steps:
         self._blocks = blocks
         self._step = segment.first - 1
         self._prompts = 0
+        self._answers: Sequence[Sequence[Sequence[int]]] | None = None
+        self._budgeted = segment.budgeted
+        self.spent = False
 
     def attach(self, policy: Checkpoint | SharedPolicy) -> None:
         self._policy = policy
         self._stops = frozenset(stop_token_ids(policy.tokenizer))
+
+    @property
+    def given(self) -> bool:
+        """Whether the step's prompts were rolled out already."""
+        return self._answers is not None
 
     @property
     def own_draws(self) -> bool:
@@ -211,20 +238,33 @@ class Steps:
         """
         self._step += 1
         torch.manual_seed(self._number())
-        drawn = None if self._source is None else list(self._source.draw())
-        texts = distributed.broadcast(drawn)
-        self._prompts = len(texts)
-        rows = [[{"role": "user", "content": text}] for text in texts for _ in range(repeat)]
+        drawn = self._drawn(self._policy)
+        self._prompts, self._answers = len(drawn.texts), drawn.answers
+        rows = [[{"role": "user", "content": text}] for text in drawn.texts for _ in range(repeat)]
         return distributed.local_shard(rows)
+
+    def _drawn(self, policy: Checkpoint | SharedPolicy) -> Drawn:
+        if self._source is None:
+            assert isinstance(policy, SharedPolicy)
+            followed: Drawn = policy.follow()
+            return followed
+        with _answering(policy.model):
+            drawn = self._source.draw(policy)
+        if isinstance(policy, SharedPolicy):
+            policy.dismiss(drawn)
+        return drawn
 
     def sample(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Roll out this process's rows of the step, in the trainer's order, from their token ids.
 
-        Only where each rollout has random numbers of its own.
+        Only where they were rolled out already, or each has random numbers of its own.
         """
-        assert isinstance(self._policy, SharedPolicy)
         rows = len(prompts) * distributed.count()
         places = {int(row): place for place, row in np.ndenumerate(self._order(rows))}
+        if self._answers is not None:
+            made = [list(self._answers[places[row][0]][places[row][1]]) for row in range(rows)]
+            return distributed.local_shard(made)
+        assert isinstance(self._policy, SharedPolicy)
         root = self._number(_ROLLOUTS)
         draws = [(root, *places[row]) for row in distributed.local_shard(range(rows))]
         return self._policy.sample(prompts, draws)  # type: ignore[arg-type]
@@ -241,12 +281,12 @@ class Steps:
             rewards = policy.follow()
         else:
             rewards = self._rewards(self._source, *zip(*rows, strict=True))
-            model, training = policy.model, policy.model.training
-            model.eval()
-            self.metrics = self._source.finish(policy)
-            model.train(training)
+            with _answering(policy.model):
+                self.metrics = self._source.finish(policy)
             if isinstance(policy, SharedPolicy):
                 policy.dismiss(rewards)
+        if self._budgeted:
+            self.spent = distributed.broadcast(self._source is not None and self._source.spent)
         return distributed.local_shard(rewards)
 
     def _rewards(self, source: StepPrompts, completions: Any, completion_ids: Any) -> list[float]:
@@ -278,6 +318,14 @@ class Steps:
         """Return the step's root of random numbers for a purpose."""
         sequence = np.random.SeedSequence([self._seed, self._step, *purpose])
         return int(sequence.generate_state(1)[0])
+
+
+@contextmanager
+def _answering(model: Any) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    yield
+    model.train(training)
 
 
 class InSegment:
@@ -340,7 +388,7 @@ def train_segment(
             trainer.train()
         except torch.OutOfMemoryError as error:
             raise TrainingError(FULL) from error
-        if recorder.logged != segment.steps:
+        if recorder.logged != segment.steps and not steps.spent:
             raise TrainingError(
                 f"the trainer took {recorder.logged} of {segment.steps} steps: report this with "
                 "the settings used."
@@ -358,6 +406,9 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
         self._steps = steps
         self._before = segment.first - 1
         self.logged = 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_training_stop |= self._steps.spent
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         logs = kwargs["logs"]

@@ -46,7 +46,7 @@ class RLOO(OnlineAlgorithm):
 
 
 class _Trainer(InSegment, RLOOTrainer):  # type: ignore[misc]
-    """`RLOOTrainer` with its prompts, and in several processes its rollouts, replaced."""
+    """`RLOOTrainer` with its prompts replaced, and its rollouts where others were made."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         prompts = self.steps.begin(repeat=self.num_generations)
@@ -56,6 +56,6 @@ class _Trainer(InSegment, RLOOTrainer):  # type: ignore[misc]
         return outputs
 
     def _generate_single_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any) -> Any:
-        if self.use_vllm or not self.steps.own_draws:
+        if not self.steps.given and (self.use_vllm or not self.steps.own_draws):
             return super()._generate_single_turn(prompt_ids, images, multimodal_fields)
         return self.steps.sample(prompt_ids)

@@ -9,11 +9,11 @@ import pytest
 from harness.cost.assumptions import Hardware
 from harness.cost.pricing import price
 from harness.cost.work import Costing, count_steps, stage_cost
-from harness.eva.stream import StreamSettings
 from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan
+from harness.selectors.eva import StreamSettings
 
 SMALL: dict[str, Any] = {"x": 120, "buffer": 64 / 120}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import weights
-from harness.eva.stream import Buffer, BufferEntry
+from harness.selectors.selector import Buffer, BufferEntry
 
 
 def entry(number: int, informativeness: float = 1.0) -> BufferEntry:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, Rewrite
-from harness.eva.stream import Buffer, BufferEntry, Fed, MiniBatch, PromptStream, StreamSettings
+from harness.selectors.eva import StreamSettings, eva_stream
+from harness.selectors.selector import Buffer, BufferEntry, Rolled
+from harness.selectors.stream import Fed, MiniBatch, PromptStream
 
 
 class Writer:
@@ -36,6 +38,10 @@ def rewards_of(prompts: Sequence[Prompt]) -> np.ndarray[Any, Any]:
     return np.array([[0.0, gap] for gap in gaps])
 
 
+def rolled(prompts: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
+    return [Rolled(rewards) for rewards in rewards_of(prompts)]
+
+
 def sizes(capacity: int = 64, **changes: Any) -> StreamSettings:
     base: dict[str, Any] = {"tree_depth": 1}  # and the paper's
     return StreamSettings(**base | changes, x=64, buffer=capacity / 64)
@@ -46,12 +52,12 @@ def humans(count: int) -> list[Prompt]:
 
 
 def stream(count: int = 200, seed: int = 0, fails: int = 0, **changes: Any) -> PromptStream:
-    return PromptStream(sizes(**changes), humans(count), Writer(fails), seed, quality=len)
+    return eva_stream(sizes(**changes), humans(count), Writer(fails), seed, quality=len)
 
 
 def step(of: PromptStream) -> tuple[MiniBatch, Fed]:
     batch = of.draw()
-    return batch, of.feed(rewards_of(batch.prompts), rewards_of)
+    return batch, of.feed(rewards_of(batch.prompts), rolled)
 
 
 def test_the_papers_arithmetic_holds() -> None:
@@ -69,8 +75,8 @@ def test_the_papers_arithmetic_holds() -> None:
     assert [len(fed.children) for _, fed in seen] == [16] * 46 + [8] * 14
     assert [fed.evicted for _, fed in seen] == [0] * 4 + [12] * 42 + [0] * 14
     assert [batch.from_buffer for batch, _ in seen] == [0] * 4 + [4] * 42 + [8] * 14
-    assert run.used == 200
-    assert len(run.buffer) == 64
+    assert run.pool.used == 200
+    assert len(run.pool.buffer) == 64
 
 
 def test_the_informative_half_is_evolved_and_ties_go_by_position() -> None:
@@ -78,7 +84,7 @@ def test_the_informative_half_is_evolved_and_ties_go_by_position() -> None:
     run = stream()
     run.draw()
     gaps = [0, 3, 1, 2, 3, 0, 0, 2]
-    fed = run.feed([[0.0, gap] for gap in gaps], rewards_of)
+    fed = run.feed([[0.0, gap] for gap in gaps], rolled)
     assert list(dict.fromkeys(c.parent_id for c in fed.children)) == ["h1", "h4", "h3", "h7"]
     assert fed.informativeness.tolist() == [gap / 2 for gap in gaps]
 
@@ -87,7 +93,7 @@ def test_a_child_enters_with_what_its_own_rollouts_say() -> None:
     run = stream()
     _, fed = step(run)
     expected = {c.prompt_id: rewards_of([c])[0, 1] / 2 for c in fed.children}
-    held = {e.prompt.prompt_id: e.informativeness for e in run.buffer.entries}
+    held = {e.prompt.prompt_id: e.informativeness for e in run.pool.buffer.entries}
     assert held == pytest.approx(expected)
     assert fed.scored == 16
 
@@ -97,7 +103,7 @@ def test_a_child_can_inherit_its_parents_informativeness() -> None:
     batch, fed = step(run)
     parents = {p.prompt_id: fed.informativeness[i] for i, p in enumerate(batch.prompts)}
     assert fed.scored == 0
-    for held in run.buffer.entries:
+    for held in run.pool.buffer.entries:
         assert held.informativeness == parents[str(held.prompt.parent_id)]
 
 
@@ -112,7 +118,7 @@ def test_a_tree_of_depth_two_keeps_the_children_of_the_best_child() -> None:
 def test_human_prompts_can_enter_the_buffer() -> None:
     run = stream(buffer_holds="evolved_and_human")
     batch, _ = step(run)
-    held = {e.prompt.prompt_id for e in run.buffer.entries}
+    held = {e.prompt.prompt_id for e in run.pool.buffer.entries}
     assert {p.prompt_id for p in batch.prompts} <= held
     assert len(held) == 24
 
@@ -121,7 +127,7 @@ def test_the_buffer_can_be_scored_anew() -> None:
     run = stream(rescore_every=2, child_score="parent")
     assert step(run)[1].scored == 0
     assert step(run)[1].scored == 32
-    for held in run.buffer.entries:
+    for held in run.pool.buffer.entries:
         assert held.informativeness == pytest.approx(rewards_of([held.prompt])[0, 1] / 2)
 
 
@@ -132,9 +138,9 @@ def test_a_value_takes_the_metrics_place_for_who_is_evolved() -> None:
         numbers = [int(text.split()[1]) for text in texts]
         return np.array([n / 2 if n % 2 else n for n in numbers], dtype=float)
 
-    run = PromptStream(sizes(), humans(64), Writer(), 0, value=value)
+    run = eva_stream(sizes(), humans(64), Writer(), 0, value=value)
     run.draw()
-    fed = run.feed([[0.0, 8.0 - at] for at in range(8)], rewards_of)
+    fed = run.feed([[0.0, 8.0 - at] for at in range(8)], rolled)
     assert list(dict.fromkeys(c.parent_id for c in fed.children)) == ["h6", "h4", "h7", "h5"]
     assert fed.informativeness.tolist() == [0, 0.5, 2, 1.5, 4, 2.5, 6, 3.5]
 
@@ -148,16 +154,16 @@ def test_a_value_is_asked_anew_of_all_that_wait_before_each_draw() -> None:
         said.append(len(texts))
         return now[0] * np.arange(len(texts), dtype=float)
 
-    def no_rollouts(prompts: Sequence[Prompt]) -> np.ndarray[Any, Any]:
+    def no_rollouts(prompts: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
         raise AssertionError("the children's values are asked for, not their rewards")
 
-    run = PromptStream(sizes(), humans(64), Writer(), 0, value=value)
+    run = eva_stream(sizes(), humans(64), Writer(), 0, value=value)
     run.feed(rewards_of(run.draw().prompts), no_rollouts)
     assert said == [8, 16]
     now[0] = 2.0
     run.draw()
     assert said == [8, 16, 16]
-    assert [e.informativeness for e in run.buffer.entries] == [2.0 * at for at in range(16)]
+    assert [e.informativeness for e in run.pool.buffer.entries] == [2.0 * at for at in range(16)]
 
 
 def test_warm_up_can_end_after_a_number_of_steps() -> None:
@@ -166,7 +172,7 @@ def test_warm_up_can_end_after_a_number_of_steps() -> None:
 
 
 def test_human_prompts_alone_come_in_order_and_run_out() -> None:
-    run = PromptStream(sizes(), humans(16), None, 0)
+    run = eva_stream(sizes(), humans(16), None, 0)
     prompts = [p.prompt_id for _ in range(2) for p in step(run)[0].prompts]
     assert prompts == [f"h{i}" for i in range(16)]
     assert run.phase == "human"
@@ -225,9 +231,9 @@ def test_a_creator_that_mostly_fails_stops_no_run(fails: int, replacement: bool)
         batch, fed = step(run)
         if not fed.repeated:
             continue
-        kept = [e for e in run.buffer.entries if e.prompt in batch.prompts]
+        kept = [e for e in run.pool.buffer.entries if e.prompt in batch.prompts]
         assert len(kept) == fed.repeated
-        assert len({e.prompt for e in run.buffer.entries}) == len(run.buffer)
+        assert len({e.prompt for e in run.pool.buffer.entries}) == len(run.pool.buffer)
         best = sorted((round(float(v), 9) for v in fed.informativeness), reverse=True)
         assert round(kept[0].informativeness, 9) == best[0]
     assert fed.repeated == {1: 8, 2: 4}[fails] or replacement
@@ -238,7 +244,7 @@ def test_a_share_of_one_never_touches_human_prompts_after_warm_up() -> None:
     run = stream(ratio_evol=1.0)
     phases = [step(run)[0].phase for _ in range(20)]
     assert phases[4:] == ["mix-up"] * 16
-    assert run.used == 32
+    assert run.pool.used == 32
 
 
 @settings(max_examples=40, deadline=None)
@@ -260,9 +266,9 @@ def test_whatever_the_settings_the_invariants_hold(
         batch, _ = step(run)
         trained += [p.prompt_id for p in batch.prompts]
         phases.append(batch.phase)
-        assert len(run.buffer) <= 64
-        assert not {e.prompt.prompt_id for e in run.buffer.entries} & set(trained)
-        if batch.phase == "mix-up" and run.used < 120:
+        assert len(run.pool.buffer) <= 64
+        assert not {e.prompt.prompt_id for e in run.pool.buffer.entries} & set(trained)
+        if batch.phase == "mix-up" and run.pool.used < 120:
             assert batch.from_buffer == 8 * ratio
         assert sum(p.generation > 0 for p in batch.prompts) == batch.from_buffer
     assert len(trained) == len(set(trained))
@@ -309,14 +315,14 @@ def test_where_the_next_mini_batch_is_full_no_more_prompts_are_evolved(
     _, fed = step(run)
     assert len(fed.children) == 8
     assert len({child.parent_id for child in fed.children}) == 4
-    assert (len(run.buffer), fed.repeated) == (left, 0)
+    assert (len(run.pool.buffer), fed.repeated) == (left, 0)
 
 
 def test_nothing_is_repeated_where_the_next_mini_batch_has_human_prompts_to_fill_it() -> None:
     """In mix-up half comes from D: the four that are left in the buffer are enough."""
     run = restored(8, phase="mix-up", count=64, fails=1)
     _, fed = step(run)
-    assert (len(run.buffer), fed.repeated, len(fed.children)) == (4, 0, 0)
+    assert (len(run.pool.buffer), fed.repeated, len(fed.children)) == (4, 0, 0)
 
 
 def test_what_waits_already_is_not_put_back_again() -> None:
@@ -327,9 +333,9 @@ def test_what_waits_already_is_not_put_back_again() -> None:
     settings: dict[str, Any] = {"buffer_holds": "evolved_and_human", "fails": 1}
     run = restored(4, used=60, phase="mix-up", count=64, **settings)
     batch = run.draw()
-    fed = run.feed([[0.0, 1.0 + at] for at in range(8)], rewards_of)
+    fed = run.feed([[0.0, 1.0 + at] for at in range(8)], rolled)
     assert fed.repeated == 4
-    waiting = [entry.prompt for entry in run.buffer.entries]
+    waiting = [entry.prompt for entry in run.pool.buffer.entries]
     assert waiting == [*batch.prompts[4:], *reversed(batch.prompts[:4])]
 
 
@@ -356,7 +362,7 @@ def test_what_was_evolved_and_trained_on_does_not_come_back() -> None:
     run = stream(buffer_holds="evolved_and_human")
     while (batch := step(run)[0]).phase != "mix-up":
         pass
-    held = {entry.prompt for entry in run.buffer.entries}
+    held = {entry.prompt for entry in run.pool.buffer.entries}
     assert batch.from_buffer == 4
     assert not held & set(batch.prompts[:4])
     assert set(batch.prompts[4:]) <= held
@@ -364,7 +370,7 @@ def test_what_was_evolved_and_trained_on_does_not_come_back() -> None:
 
 def test_without_a_creator_there_is_no_phase_but_the_human_one() -> None:
     """A warm-up of one step would otherwise be over, and half of each mini-batch be missing."""
-    run = PromptStream(sizes(warm_up=8 / 64), humans(24), None, 0)
+    run = eva_stream(sizes(warm_up=8 / 64), humans(24), None, 0)
     assert [step(run)[0].phase for _ in range(3)] == ["human"] * 3
 
 
@@ -388,7 +394,7 @@ def test_rewards_of_other_prompts_are_refused() -> None:
     run = stream()
     run.draw()
     with pytest.raises(HarnessError, match="rewards of 3 prompts"):
-        run.feed([[0.0, 1.0]] * 3, rewards_of)
+        run.feed([[0.0, 1.0]] * 3, rolled)
 
 
 def test_a_buffer_that_cannot_fill_a_mini_batch_is_refused() -> None:
@@ -399,7 +405,7 @@ def test_a_buffer_that_cannot_fill_a_mini_batch_is_refused() -> None:
 def evolved_of(run: PromptStream, gaps: Sequence[float]) -> set[str]:
     """Return which prompts of the first mini-batch are evolved, given their gaps."""
     batch = run.draw()
-    fed = run.feed(np.array([[0.0, gap] for gap in gaps]), rewards_of)
+    fed = run.feed(np.array([[0.0, gap] for gap in gaps]), rolled)
     parents = {str(child.parent_id) for child in fed.children}
     return {str(i) for i, prompt in enumerate(batch.prompts) if prompt.prompt_id in parents}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,14 @@ from harness.errors import UserError
 from harness.models.loading import load_model, load_tokenizer, tokenize
 from harness.training.oaif import OAIF
 from harness.training.offline import TrainingError
-from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, Steps, train_segment
+from harness.training.online import (
+    OPTIMIZER,
+    Drawn,
+    OnlineAlgorithm,
+    Segment,
+    Steps,
+    train_segment,
+)
 from harness.training.rloo import RLOO
 
 BETA = 0.5
@@ -34,10 +40,10 @@ class Source:
         self.seen: list[list[list[str]]] = []
         self.told: list[tuple[Any, int]] = []
 
-    def draw(self) -> Sequence[str]:
+    def draw(self, policy: Any) -> Drawn:
         self.step += 1
         self.drawn.append([WORDS[self.step % 8], f"{WORDS[self.births[-1] % 8]} p"])
-        return self.drawn[-1]
+        return Drawn(self.drawn[-1])
 
     def reward(self, completions: Any, ended: Any, tokens: int) -> Any:
         self.seen.append([list(row) for row in completions])

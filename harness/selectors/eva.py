@@ -1,0 +1,269 @@
+"""Online eva's creator as a selector: an informative half of each mini-batch is evolved.
+
+The model. A run sees its human prompts D once, in three phases:
+
+- warm-up: mini-batches from D alone. The informative half of each is evolved into `n_new` rewrites
+  a prompt, which enter the buffer, until it is full;
+- mix-up: a share `ratio_evol` of each mini-batch is drawn from the buffer by informativeness, the
+  rest comes from D; the informative half of the whole is evolved; what was trained on is gone from
+  the buffer, and beyond its capacity the oldest leave;
+- bootstrap: D is used up. Mini-batches come from the buffer alone, and each evolved prompt has
+  `n_new_bootstrap` rewrites, so that as many come in as go out. Unusable rewrites make it fewer;
+  when what is left would not fill the next mini-batch, the other prompts of this one are evolved
+  as well.
+
+Where even that leaves too few for the next mini-batch (a creator that mostly fails), this one's
+most informative prompts go back into the buffer, and `Fed.repeated` counts them.
+
+The buffer is a list of at most `capacity` prompts in the order they came in, each with the
+informativeness it was given then. A mini-batch is drawn by weight,
+
+    w_i = max(floor, (v_i - min v) / (max v - min v)),        p_i = w_i / sum(w)
+
+and what is drawn leaves for good. What comes in is added at the end; if there are then too many,
+the oldest leave (or the least informative). The floor is there because min-max gives the least
+informative prompt weight 0: it would stay until it is evicted and never be trained on.
+
+Without a creator, human prompts come in order and run out. In a league of selectors without one,
+what was trained on goes back into the buffer with its new informativeness (`Eva.returns`).
+
+Source: paper section 3.2 and appendix A; what it leaves open is a setting each
+(`harness.registry.recipe.Online`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import model_validator
+
+from harness.errors import HarnessError, UserError
+from harness.eva.evolving import Over, Prompt, Rewriter, Shape
+from harness.eva.informativeness import Floats, informativeness, weights
+from harness.registry.recipe import Online
+from harness.selectors.selector import (
+    BufferEntry,
+    Context,
+    Group,
+    Pool,
+    Proposal,
+    Selector,
+    Sizes,
+    best,
+)
+from harness.selectors.stream import Evolving, PromptStream
+
+
+class StreamSettings(Online):
+    """How mini-batches are made: a recipe's `online` where an iteration has x prompts."""
+
+    x: int
+    retries: int = 0
+    """Further attempts at an unusable rewrite."""
+
+    @model_validator(mode="after")
+    def _buffer_fills_a_mini_batch(self) -> StreamSettings:
+        if self.capacity < self.minibatch:
+            raise UserError(
+                f"the buffer holds {self.capacity} prompts and a mini-batch takes "
+                f"{self.minibatch}: enlarge the buffer."
+            )
+        return self
+
+    @property
+    def capacity(self) -> int:
+        """Prompts that the buffer holds."""
+        return round(self.buffer * self.x)
+
+    @property
+    def warm_up_steps(self) -> int | None:
+        """Steps of the warm-up; None where it lasts until the buffer is full."""
+        return None if self.warm_up is None else round(self.warm_up * self.x / self.minibatch)
+
+    @property
+    def shape(self) -> Shape:
+        """How the rewrites of a prompt hang together."""
+        return "tree" if self.method == "tree_bon" else "independent"
+
+    @property
+    def from_buffer(self) -> int:
+        """Prompts of a mini-batch that come from the buffer in mix-up."""
+        return round(self.ratio_evol * self.minibatch)
+
+    @property
+    def evolved(self) -> int:
+        """Prompts of a mini-batch that are evolved."""
+        return round(self.evolve_share * self.minibatch)
+
+
+Value = Callable[[Sequence[str]], Floats]
+"""Returns a value for each prompt's text, in place of its informativeness: the more, the better."""
+
+
+class Eva(Selector):
+    """Eva's stream of mini-batches."""
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        *,
+        creates: bool = True,
+        value: Value | None = None,
+        returns: bool = False,
+    ) -> None:
+        """Without `creates` it draws human prompts alone, in order.
+
+        `value` replaces the metric, and values the buffer anew at every step. `returns` puts what
+        was trained on back into the buffer.
+        """
+        self.settings = settings
+        self.opens = "warm-up" if creates else "human"
+        self.returns = returns
+        self._value = value
+
+    @classmethod
+    def made(cls, options: Mapping[str, Any], sizes: Sizes) -> Eva:
+        """Return eva in a league: the pool is D, and the buffer may hold as many prompts.
+
+        Without a creator its warm-up takes a quarter of D, and what was trained on returns.
+        """
+        chosen: dict[str, Any] = {"buffer": 1.0, "minibatch": sizes.minibatch, **options}
+        if sizes.n_new:
+            chosen |= {"n_new": sizes.n_new, "n_new_bootstrap": max(1, sizes.n_new // 2)}
+        else:
+            chosen.setdefault("warm_up", 0.25)
+        return cls(StreamSettings(**chosen, x=sizes.pool), returns=not sizes.n_new)
+
+    def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
+        s = self.settings
+        phase = self._next_phase(pool, ctx.phase, ctx.step - 1)
+        human = self._take_human(pool, self._next_human(pool, phase), ctx.rng)
+        missing = k - len(human)
+        if missing and phase == "human":
+            raise HarnessError(
+                f"step {ctx.step} needs {k} human prompts and {len(human)} are left: "
+                "ask for fewer steps or give more prompts."
+            )
+        if self._value is not None and len(pool.buffer):
+            pool.buffer.rescore(self._value([e.prompt.prompt for e in pool.buffer.entries]))
+        drawn = pool.buffer.take(missing, ctx.rng, s.metric, s.weight_floor, s.replacement)
+        return Proposal((*drawn, *human), phase, len(drawn))
+
+    def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
+        return self._values([group.prompt for group in groups], lambda: groups)
+
+    def spawn(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[tuple[Prompt, int]]:
+        s, ends = self.settings, ctx.phase == "bootstrap"
+        n_new = s.n_new_bootstrap if ends else s.n_new
+        if not ctx.spawned:
+            named = self._most_informative(kept, ctx.rng)
+        elif ends and len(pool.buffer) < s.minibatch:
+            named = [group.prompt for group in kept if group.prompt.prompt_id not in ctx.spawned]
+        else:
+            named = []
+        return [(prompt, n_new) for prompt in dict.fromkeys(named)]
+
+    def enter(self, children: Sequence[Prompt], inherited: Floats, ctx: Context) -> ArrayLike:
+        if self.settings.child_score == "parent":
+            return inherited
+        return self._values(children, lambda: ctx.roll_out(children, ctx.n, "insertion"))
+
+    def evict(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> tuple[int, int]:
+        s = self.settings
+        if self.opens == "human":
+            return 0, 0
+        human = kept[ctx.from_buffer :] if s.buffer_holds == "evolved_and_human" else ()
+        back = kept if self.returns else human
+        gone = pool.buffer.put(self._entries(back, ctx.step), s.eviction)
+        again = self._again(pool, kept, ctx)
+        pool.buffer.put(again, s.eviction)
+        waiting = [entry.prompt for entry in pool.buffer.entries]
+        if s.rescore_every is not None and ctx.step % s.rescore_every == 0 and waiting:
+            scored = self._values(waiting, lambda: ctx.roll_out(waiting, ctx.n, "screen"))
+            pool.buffer.rescore(scored)
+        return gone, len(again)
+
+    def _values(self, prompts: Sequence[Prompt], rolled: Callable[[], Sequence[Group]]) -> Floats:
+        if self._value is not None:
+            return self._value([prompt.prompt for prompt in prompts])
+        return informativeness([group.rewards for group in rolled()], self.settings.metric)
+
+    def _next_phase(self, pool: Pool, phase: str, finished: int) -> str:
+        s = self.settings
+        if phase == "warm-up":
+            full = len(pool.buffer) >= s.capacity
+            over = full if s.warm_up_steps is None else finished >= s.warm_up_steps
+            phase = "mix-up" if over else phase
+        if phase in ("warm-up", "mix-up") and pool.used >= len(pool.human):
+            phase = "bootstrap"
+        return phase
+
+    def _next_human(self, pool: Pool, phase: str) -> int:
+        s = self.settings
+        wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}
+        return min(wanted.get(phase, s.minibatch), len(pool.human) - pool.used)
+
+    def _take_human(self, pool: Pool, count: int, rng: np.random.Generator) -> list[Prompt]:
+        first, pool.used = pool.used, pool.used + count
+        if self.settings.human_order == "one_pass":
+            return pool.human[first : pool.used]
+        return [pool.human[i] for i in rng.choice(len(pool.human), size=count, replace=False)]
+
+    def _again(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[BufferEntry]:
+        """Return those of a mini-batch that the buffer lacks for the next one, best first."""
+        s = self.settings
+        missing = s.minibatch - self._next_human(pool, self._next_phase(pool, ctx.phase, ctx.step))
+        if pool.buffer.can_give(missing, s.replacement):
+            return []
+        waiting = {entry.prompt for entry in pool.buffer.entries}
+        ranked = [kept[i] for i in best(self._chances(kept), len(kept))]
+        again = {group.prompt: group for group in ranked if group.prompt not in waiting}
+        return self._entries(list(again.values())[: missing - len(waiting)], ctx.step)
+
+    def _entries(self, groups: Sequence[Group], step: int) -> list[BufferEntry]:
+        distinct = {group.prompt: group for group in groups}
+        return [BufferEntry(prompt, group.value, step) for prompt, group in distinct.items()]
+
+    def _most_informative(self, kept: Sequence[Group], rng: np.random.Generator) -> list[Prompt]:
+        s, chances = self.settings, self._chances(kept)
+        chosen: Sequence[int] = best(chances, s.evolved)
+        if s.evolve_by == "draw":
+            chosen = rng.choice(len(kept), size=s.evolved, replace=False, p=chances).tolist()
+        return [kept[i].prompt for i in chosen]
+
+    def _chances(self, kept: Sequence[Group]) -> Floats:
+        values = [group.value for group in kept]
+        return weights(values, self.settings.metric, self.settings.weight_floor)
+
+
+def eva_stream(
+    settings: StreamSettings,
+    human: Sequence[Prompt],
+    creator: Rewriter | None,
+    seed: int,
+    *,
+    rollouts: int = 0,
+    quality: Callable[[str], float] | None = None,
+    over: Over = map,
+    value: Value | None = None,
+) -> PromptStream:
+    """Return the stream of eva on the shuffled human prompts D; without a creator on these alone.
+
+    `quality` scores a prompt's text, for best-of-n trees; `value` as in `Eva`.
+    """
+    evolving = None
+    if creator is not None:
+        depth = settings.tree_depth if settings.shape == "tree" else 1
+        how = (settings.n_new, settings.retries, settings.shape, depth, quality, over)
+        evolving = Evolving(creator, *how)
+    return PromptStream(
+        Eva(settings, creates=creator is not None, value=value),
+        Pool(human, settings.capacity),
+        seed,
+        minibatch=settings.minibatch,
+        rollouts=rollouts,
+        evolving=evolving,
+    )

@@ -1,0 +1,344 @@
+"""The stream of prompts of an online run: what asks a selector, step by step.
+
+`draw` starts a step and returns its mini-batch; `feed` takes the rewards of its rollouts and ends
+the step. Of a selector that screens, `draw` rolls prompts out until it has kept a mini-batch, and
+the rollouts of those are trained on. Nothing here knows a model: the caller rolls out and rewards
+(`RollOut`).
+
+Randomness. A step's generators are derived from the seed, the step's number and what is asked, so
+the state to be saved is that of the pool and the selector, and a run that is cut anywhere goes on
+as if it had not been.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from harness.errors import HarnessError
+from harness.eva.evolving import Attempt, Over, Prompt, Rewriter, Shape, evolve
+from harness.eva.informativeness import Floats, check_rewards
+from harness.selectors.selector import (
+    BufferEntry,
+    Context,
+    Group,
+    Phase,
+    Pool,
+    Proposal,
+    Rolled,
+    Selector,
+)
+from harness.selectors.views import View
+
+MOST_PROPOSALS = 10
+"""Proposals of one step: then the best of what was dropped fills it. DAPO's released code."""
+
+PROPOSE, SPAWN, AGAIN, JUDGE, OBSERVE, ENTER, EVICT = (), (1,), (4,), (5,), (6,), (7,), (8,)
+"""What tells the generators of a step's questions apart. 2 and 3 are those of rollouts."""
+
+RollOut = Callable[[Sequence[Prompt], int, Phase], Sequence[Rolled]]
+"""Rolls prompts out with the policy as it is, so many times each."""
+
+Embed = Callable[[Sequence[Prompt]], Floats]
+"""Returns what the policy as it is makes of prompts, P x D numbers."""
+
+
+@dataclass(frozen=True)
+class Evolving:
+    """How the creator rewrites: of each prompt up to `n_new` in all, by default.
+
+    `quality` scores a prompt's text, for best-of-n trees.
+    """
+
+    creator: Rewriter
+    n_new: int
+    retries: int = 0
+    shape: Shape = "independent"
+    depth: int = 1
+    quality: Callable[[str], float] | None = None
+    over: Over = map
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """The prompts of one step: its number, from 1, its phase, and how many came from the buffer.
+
+    `kept` has the rollouts of each where they were made already, `dropped` those of the others.
+    """
+
+    step: int
+    phase: str
+    prompts: tuple[Prompt, ...]
+    from_buffer: int
+    kept: tuple[Group, ...] = ()
+    dropped: tuple[Group, ...] = ()
+    predicted: tuple[float, ...] | None = None
+    propensity: tuple[float, ...] | None = None
+
+
+@dataclass
+class Fed:
+    """What a step did to the prompts after its rollouts."""
+
+    informativeness: Floats
+    """What the selector says of the mini-batch's prompts, in order."""
+    children: list[Prompt] = field(default_factory=list)
+    """Rewrites that entered the pool."""
+    scored: int = 0
+    """Prompts that were rolled out after the mini-batch."""
+    calls: int = 0
+    """Calls of the creator."""
+    tried: list[Attempt] = field(default_factory=list)
+    """Each of them."""
+    dropped: int = 0
+    """Rewrites given up after all retries."""
+    unusable: Counter[str] = field(default_factory=Counter)
+    """Unusable rewrites by reason."""
+    evicted: int = 0
+    """Prompts that left the buffer untrained."""
+    repeated: int = 0
+    """Prompts of the mini-batch that went back into the buffer, to be trained on again."""
+
+
+def _no_embedding(prompts: Sequence[Prompt]) -> Floats:
+    raise HarnessError("no policy reads prompts here, and the selector asks for it")
+
+
+class PromptStream:
+    """Draws mini-batches as a selector says, and has the creator rewrite what it names.
+
+    Attributes:
+        step: steps finished or, between `draw` and `feed`, begun.
+        phase: phase of the last step; before the first, what the selector opens with.
+        pool: what can be chosen.
+        selector: what chooses.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        pool: Pool,
+        seed: int,
+        *,
+        minibatch: int,
+        rollouts: int = 0,
+        evolving: Evolving | None = None,
+        seen: str = "raw",
+        ledger: Mapping[str, int] | None = None,
+        embed: Embed = _no_embedding,
+    ) -> None:
+        """Begin a run; `rollouts` of each prompt are trained on, seen in the way `seen`."""
+        self.step = 0
+        self.phase = selector.opens
+        self.pool = pool
+        self.selector = selector
+        self.view = View(seen)
+        self._seed = seed
+        self._minibatch = minibatch
+        self._rollouts = rollouts
+        self._evolving = evolving
+        self._ledger = {} if ledger is None else ledger
+        self._embed = embed
+        self._open: MiniBatch | None = None
+
+    def draw(self, roll_out: RollOut | None = None) -> MiniBatch:
+        """Begin the next step and return its mini-batch; some selectors need `roll_out`."""
+        if self._open is not None:
+            raise HarnessError(f"step {self._open.step} was drawn and never fed: feed it first.")
+        self.step += 1
+        if self.selector.screens:
+            self._open = self._screened(roll_out)
+        else:
+            said = self.selector.propose(self.pool, self._minibatch, self._asked(PROPOSE, roll_out))
+            self._open = self._batch(said, said.prompts, said.from_buffer)
+        self.phase = self._open.phase
+        if len(self._open.prompts) != self._minibatch:
+            raise HarnessError(
+                f"step {self.step} needs {self._minibatch} prompts and the selector gives "
+                f"{len(self._open.prompts)}: ask for fewer steps or give more prompts."
+            )
+        return self._open
+
+    def feed(self, rewards: ArrayLike, roll_out: RollOut) -> Fed:
+        """End the step: remember what came of it, evolve what is named, and bound the pool.
+
+        `rewards` are those of the mini-batch's rollouts, P x N.
+        """
+        batch = self._open
+        array = check_rewards(rewards)
+        if batch is None or len(array) != len(batch.prompts):
+            raise HarnessError(
+                f"rewards of {len(array)} prompts were fed to step {self.step}, which does not "
+                "have as many: draw a mini-batch and feed its own rewards."
+            )
+        self._open = None
+        kept: Sequence[Group] = batch.kept
+        if not kept:
+            self.view.take(array)
+            pairs = zip(batch.prompts, array, strict=True)
+            kept = [Group(prompt, own, "train", batch.step) for prompt, own in pairs]
+        groups = [*kept, *batch.dropped]
+        values = np.asarray(self.selector.observe(groups, self._asked(OBSERVE)), dtype=float)
+        kept = [replace(own, value=float(v)) for own, v in zip(kept, values, strict=False)]
+        fed = Fed(values[: len(kept)])
+
+        def counted(prompts: Sequence[Prompt], n: int, phase: Phase) -> Sequence[Rolled]:
+            fed.scored += len(prompts)
+            return roll_out(prompts, n, phase)
+
+        if self._evolving is not None:
+            self._evolve(kept, batch, fed, counted)
+        asked = self._asked(EVICT, counted, from_buffer=batch.from_buffer)
+        fed.evicted, fed.repeated = self.selector.evict(self.pool, kept, asked)
+        return fed
+
+    def state(self) -> dict[str, Any]:
+        """Return what a run must remember between two steps, as JSON data."""
+        if self._open is not None:
+            raise HarnessError(f"step {self._open.step} is not finished and cannot be saved.")
+        entries = [
+            {**vars(e.prompt), "informativeness": e.informativeness, "entered": e.entered}
+            for e in self.pool.buffer.entries
+        ]
+        state = {"step": self.step, "used": self.pool.used, "phase": self.phase, "buffer": entries}
+        # Named where there is something to say: eva's stream has all its state in the pool.
+        own = {"selector": self.selector.state_dict(), "seen": list(self.view.lately)}
+        return state | {name: value for name, value in own.items() if value}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state that `state` returned, with equal settings, prompts and seed."""
+        self.step, self.pool.used, self.phase = state["step"], state["used"], state["phase"]
+        self.pool.buffer.entries = [
+            BufferEntry(
+                Prompt(**{k: v for k, v in row.items() if k not in ("informativeness", "entered")}),
+                row["informativeness"],
+                row["entered"],
+            )
+            for row in state["buffer"]
+        ]
+        self.selector.load_state_dict(state.get("selector", {}))
+        self.view.lately.extend(state.get("seen", ()))
+        self._open = None
+
+    def _asked(
+        self,
+        question: tuple[int, ...],
+        roll_out: RollOut | None = None,
+        spawned: Iterable[str] = (),
+        from_buffer: int = 0,
+    ) -> Context:
+        def groups(prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
+            assert roll_out is not None
+            rolled = roll_out(prompts, n, phase)
+            self.view.take([one.rewards for one in rolled])
+            return [
+                Group(prompt, own.rewards, phase, self.step, answers=own.answers)
+                for prompt, own in zip(prompts, rolled, strict=True)
+            ]
+
+        return Context(
+            step=self.step,
+            phase=self.phase,
+            rng=np.random.default_rng([self._seed, self.step, *question]),
+            k=self._minibatch,
+            n=self._rollouts,
+            n_new=0 if self._evolving is None else self._evolving.n_new,
+            view=self.view,
+            ledger=dict(self._ledger),
+            roll_out=groups,
+            embed=self._embed,
+            spawned=frozenset(spawned),
+            from_buffer=from_buffer,
+        )
+
+    def _batch(self, said: Proposal, prompts: Sequence[Prompt], from_buffer: int) -> MiniBatch:
+        more = (said.predicted, said.propensity)
+        return MiniBatch(self.step, said.phase, tuple(prompts), from_buffer, (), (), *more)
+
+    def _screened(self, roll_out: RollOut | None) -> MiniBatch:
+        """Propose, roll out and judge until there is a mini-batch, or enough was tried."""
+        kept: list[Group] = []
+        dropped: list[Group] = []
+        for number in range(MOST_PROPOSALS):
+            missing = self._minibatch - len(kept)
+            question = (*AGAIN, number) if number else PROPOSE
+            said = self.selector.propose(self.pool, missing, self._asked(question, roll_out))
+            ctx = self._asked((*JUDGE, number), roll_out)
+            groups = ctx.roll_out(said.prompts, said.rollouts or self._rollouts, "screen")
+            for group, keep in zip(groups, self.selector.judge(groups, missing, ctx), strict=True):
+                wanted = keep and len(kept) < self._minibatch
+                (kept if wanted else dropped).append(group)
+            if len(kept) == self._minibatch:
+                break
+        missing = self._minibatch - len(kept)
+        kept, dropped = kept + dropped[:missing], dropped[missing:]
+        kept = self._extended(kept, self._asked((*JUDGE, MOST_PROPOSALS), roll_out))
+        batch = self._batch(said, [group.prompt for group in kept], 0)
+        return replace(batch, kept=tuple(kept), dropped=tuple(dropped), predicted=None)
+
+    def _extended(self, kept: Sequence[Group], ctx: Context) -> list[Group]:
+        """Give each group as many rollouts as training takes, and call them trained on."""
+        short = [group.prompt for group in kept if len(group.rewards) < self._rollouts]
+        if short:
+            more = self._rollouts - min(len(group.rewards) for group in kept)
+            rest = iter(ctx.roll_out(short, more, "screen"))
+            kept = [
+                replace(
+                    group,
+                    rewards=np.concatenate([group.rewards, (new := next(rest)).rewards]),
+                    answers=(*group.answers, *new.answers),
+                )
+                if len(group.rewards) < self._rollouts
+                else group
+                for group in kept
+            ]
+        return [replace(group, phase="train") for group in kept]
+
+    def _evolve(self, kept: Sequence[Group], batch: MiniBatch, fed: Fed, roll_out: RollOut) -> None:
+        """Have the creator rewrite what the selector names, until it names nothing more."""
+        how = self._evolving
+        assert how is not None
+        values = {group.prompt.prompt_id: group.value for group in kept}
+        spawned: set[str] = set()
+        while True:
+            asked = self._asked(SPAWN, roll_out, spawned, batch.from_buffer)
+            named = dict(self.selector.spawn(self.pool, kept, asked))
+            if not named:
+                return
+            spawned |= {prompt.prompt_id for prompt in named}
+            made: list[Prompt] = []
+            for count in dict.fromkeys(named.values()):
+                evolution = evolve(
+                    [prompt for prompt, own in named.items() if own == count],
+                    how.creator,
+                    evolutions=count,
+                    retries=how.retries,
+                    # The step as well, because a prompt drawn again is to be evolved anew.
+                    seed=int(np.random.SeedSequence([self._seed, self.step]).generate_state(1)[0]),
+                    iteration=self.step,
+                    shape=how.shape,
+                    depth=how.depth,
+                    quality=how.quality,
+                    over=how.over,
+                )
+                made += evolution.prompts
+                fed.calls += evolution.attempts
+                fed.tried += evolution.tried
+                fed.dropped += evolution.dropped
+                fed.unusable += evolution.unusable
+            fed.children += made
+            if made:
+                # A child's id is its ancestor's in the mini-batch, the step and its place.
+                suffix = f".{self.step}."
+                inherited = [values[child.prompt_id.rpartition(suffix)[0]] for child in made]
+                asked = self._asked(ENTER, roll_out)
+                entering = self.selector.enter(made, np.array(inherited), asked)
+                pairs = zip(made, np.asarray(entering, dtype=float).tolist(), strict=True)
+                self.pool.buffer.entries += [
+                    BufferEntry(prompt, value, self.step) for prompt, value in pairs
+                ]

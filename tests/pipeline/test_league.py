@@ -1,0 +1,181 @@
+"""Laws of a league: real small trainings by every selector, whose ledgers add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.extensions import SELECTORS
+from harness.pipeline.algorithm import Planner, Run, budget_of
+from harness.pipeline.steps import FUNCTIONS
+from harness.registry.profile import Profile
+from harness.registry.recipe import Online, Recipe
+from harness.runtime import Engine, Plan, Store
+from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import read_rows
+
+pytestmark = pytest.mark.usefixtures("shipped_world")
+
+NAMES = list(SELECTORS.shipped)
+N, B = 6, 4
+
+
+def small(profile: Profile) -> Profile:
+    """The embedded profile with 16 prompts an iteration and no benchmarks."""
+    return profile.model_copy(update={"x": 16, "benchmarks": {}})
+
+
+def planned(
+    profile: Profile, name: str, *, algorithm: str = "rloo", online: Any = None, **league: Any
+) -> Run:
+    base = {"prompts": "pool", "minibatch": B, "n_new": 2} | (online or {})
+    settings = Online(**base, league={"selector": name, "visits": 1, "marks": 1} | league)
+    recipe = Recipe(algorithm=algorithm, online=settings)
+    return Planner(world_of(small(profile))).run(f"run-{name}", recipe, 0)
+
+
+def compute(work: Path, runs: list[Run]) -> Store:
+    store = Store(work / "store")
+    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    outcome = engine.run(Plan([stage for run in runs for stage in run.training]))
+    assert outcome.ok, dict(outcome.failed)
+    return store
+
+
+def read(store: Store, run: Run, part: int, name: str) -> dict[str, Any]:
+    path = store.open(run.training[part].fingerprint) / name
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A run of every selector in both leagues, and of some controls, computed once."""
+    from harness.registry.profile import load_profiles
+
+    profile = load_profiles()["micro"]
+    cut = {"uniform": 2, "mopps": 2}
+    runs = {
+        name: planned(profile, name, budget="rollouts", marks=cut.get(name, 1)) for name in NAMES
+    }
+    runs |= {f"{name}+": planned(profile, name, grows=True) for name in ("eva", "accel", "mopps")}
+    runs["oracle"] = planned(profile, "uniform", online={"oracle": "best"})
+    runs["ignored"] = planned(profile, "lilo", online={"shuffled": True})
+    runs["steps"] = planned(profile, "dapo", budget="steps")
+    runs["whole"] = planned(profile, "mopps", budget="rollouts", marks=1)
+    runs["oaif"] = planned(profile, "lilo", algorithm="oaif", budget="steps")
+    store = compute(tmp_path_factory.mktemp("league"), list(runs.values()))
+    return {"store": store, "runs": runs, "profile": profile}
+
+
+@pytest.mark.parametrize("name", [*NAMES, "eva+", "accel+", "mopps+", "oracle", "ignored", "steps"])
+def test_every_rollout_is_charged_once(name: str, trained: dict[str, Any]) -> None:
+    """Trained on are N rollouts of B prompts a step, what the trainer itself has counted."""
+    store, run = trained["store"], trained["runs"][name]
+    rows, last = [], 0
+    for part, stage in enumerate(run.training):
+        said = read(store, run, part, "summary.json")
+        points = store.progress(stage.fingerprint)
+        steps = [point.step for point in points]
+        assert steps == list(range(last + 1, last + 1 + len(steps)))
+        last = steps[-1]
+        assert said["gradient_steps"] == last
+        assert said["trained"] == last * B * N
+        assert points[-1].metrics["rollouts"] == said["rollouts"]
+        rows += read_rows(store.open(stage.fingerprint) / "trained.parquet")
+        assert len(rows) == last * B
+    assert said["rollouts"] >= said["trained"] + said["insertion"]
+    assert said["scored_tokens"] == said["tokens"] >= said["rollouts"]
+    screens = name in ("dapo", "band", "speed", "lilo", "greso", "sfl", "cures", "adarft", "steps")
+    made_to_choose = said["rollouts"] - said["trained"] - said["insertion"]
+    assert (made_to_choose > 0) == (screens or name == "ignored")
+    assert (said["insertion"] > 0) == (name in ("eva+", "accel+"))
+    assert (said["creator_tokens"] > 0) == name.endswith("+")
+    assert (said["read_prompts"] > 0) == (name == "pcl")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_ends_with_the_step_that_uses_its_budget_up(
+    name: str, trained: dict[str, Any]
+) -> None:
+    """16 prompts of 6 rollouts are 96, and 48 at the first of two marks."""
+    store, run = trained["store"], trained["runs"][name]
+    parts = len(run.training)
+    for part in range(parts):
+        amount = 96 * (part + 1) // parts
+        spent = read(store, run, part, "summary.json")["rollouts"]
+        points = store.progress(run.training[part].fingerprint)
+        before = points[-2].metrics["rollouts"] if len(points) > 1 else 0
+        assert before < amount <= spent
+
+
+def test_uniform_takes_what_the_budget_says(trained: dict[str, Any]) -> None:
+    """A step is 24 rollouts: two steps to each of two marks, four in all."""
+    store, run = trained["store"], trained["runs"]["uniform"]
+    said = [read(store, run, part, "summary.json") for part in (0, 1)]
+    assert [one["gradient_steps"] for one in said] == [2, 4]
+    assert [one["rollouts"] for one in said] == [48, 96]
+    steps = read(store, trained["runs"]["steps"], 0, "summary.json")
+    assert steps["gradient_steps"] == 4
+    assert steps["rollouts"] > 96
+
+
+def test_where_a_run_is_judged_changes_nothing(trained: dict[str, Any]) -> None:
+    """MoPPS in two parts and in one: the same weights, to the last bit."""
+    store, runs = trained["store"], trained["runs"]
+    ends = [runs[name].training[-1].fingerprint for name in ("mopps", "whole")]
+    weights = [(store.open(end) / "model/model.safetensors").read_bytes() for end in ends]
+    assert weights[0] == weights[1]
+
+
+def test_what_was_screened_is_what_is_trained_on(trained: dict[str, Any]) -> None:
+    """The rewards of LILO's prompts are those they were chosen by: none is flatter than dropped."""
+    store, runs = trained["store"], trained["runs"]
+    mean = {}
+    for name in ("lilo", "ignored"):
+        rows = [
+            row
+            for stage in runs[name].training
+            for row in read_rows(store.open(stage.fingerprint) / "trained.parquet")
+        ]
+        mean[name] = sum(row["spread"] for row in rows) / len(rows)
+    assert mean["lilo"] > mean["ignored"]
+    assert read(store, runs["oaif"], 0, "summary.json")["gradient_steps"] == 4
+
+
+def test_a_budget_is_what_even_draws_take(micro: Profile) -> None:
+    """400 prompts, 8 a step: 50 steps, 2,400 rollouts, each half of 14 tokens."""
+    hyper = micro.training.rloo
+    assert hyper is not None
+    online = Online(prompts="pool", league={})  # type: ignore[arg-type]
+    found = [budget_of(online, hyper, 400, unit) for unit in ("steps", "rollouts", "tokens")]
+    assert found == [50, 2400, 16800]
+
+
+def test_marks_are_parts_of_one_run_and_visits_set_the_pool(micro: Profile) -> None:
+    early = planned(micro, "mopps", marks=2, mark=1)
+    late = planned(micro, "mopps", marks=2)
+    assert [s.fingerprint for s in early.training] == [late.training[0].fingerprint]
+    counts = [
+        planned(micro, "mopps", visits=visits).iterations[0].prompts.settings["count"]
+        for visits in (1, 3)
+    ]
+    assert counts == [16, 6]
+
+
+@pytest.mark.parametrize(
+    ("league", "words"),
+    [
+        ({"options": {"candidate": 3}}, "does not take these `options`"),
+        ({"visits": 16}, "lower `visits`"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_runs(
+    micro: Profile, league: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        planned(micro, "mopps", **league)

@@ -1,0 +1,494 @@
+"""Each selector against steps of its formula that were worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from harness.errors import HarnessError
+from harness.eva.evolving import Prompt, Rewrite
+from harness.extensions import SELECTORS
+from harness.selectors.adarft import AdaRFT
+from harness.selectors.band import Band
+from harness.selectors.cures import CurES, shared_out
+from harness.selectors.dapo import DAPO
+from harness.selectors.greso import GRESO
+from harness.selectors.lilo import LILO
+from harness.selectors.mopps import MoPPS
+from harness.selectors.pcl import PCL
+from harness.selectors.plr import ACCEL, PLR
+from harness.selectors.ranked import Ranked
+from harness.selectors.sec import SEC, category
+from harness.selectors.selector import (
+    BufferEntry,
+    Context,
+    Group,
+    Pool,
+    Rolled,
+    Selector,
+    Shuffled,
+    Sizes,
+)
+from harness.selectors.sfl import SFL
+from harness.selectors.speed import SPEED
+from harness.selectors.stream import Evolving, PromptStream
+from harness.selectors.uniform import Uniform
+from harness.selectors.views import View
+
+
+def prompts(count: int) -> list[Prompt]:
+    return [Prompt(f"h{i}", f"human {i}") for i in range(count)]
+
+
+def group(rewards: ArrayLike, number: int = 0, phase: Any = "train") -> Group:
+    return Group(prompts(number + 1)[number], np.asarray(rewards, dtype=float), phase, 1)
+
+
+def groups(rows: Sequence[ArrayLike]) -> list[Group]:
+    return [group(row, number) for number, row in enumerate(rows)]
+
+
+def rates(wanted: Sequence[float], n: int = 4) -> list[Group]:
+    """Groups of n rewards of 0 and 1, with some shares of 1."""
+    rights = [round(rate * n) for rate in wanted]
+    return groups([[1.0] * right + [0.0] * (n - right) for right in rights])
+
+
+def asked(seed: int = 0, *, step: int = 1, k: int = 2, n: int = 4, **more: Any) -> Context:
+    def nobody(*_: Any) -> Any:
+        raise AssertionError("nothing was to be rolled out or read")
+
+    view = View("raw")
+    base = Context(step, "pool", np.random.default_rng(seed), k, n, 0, view, {}, nobody, nobody)
+    return replace(base, **more)
+
+
+def paid(rewards: dict[str, Sequence[float]], log: list[tuple[int, int, str]]) -> Any:
+    """Roll prompts out to known rewards, and note how many, how often and what for."""
+
+    def roll_out(some: Sequence[Prompt], n: int, phase: Any) -> list[Group]:
+        log.append((len(some), n, phase))
+        return [Group(p, np.array(rewards[p.prompt_id][:n]), phase, 1) for p in some]
+
+    return roll_out
+
+
+def names(found: Sequence[Prompt]) -> list[str]:
+    return [prompt.prompt_id for prompt in found]
+
+
+# The views.
+
+
+def test_a_rank_is_the_share_below_and_half_of_the_equal_ones() -> None:
+    """Of 1, 2, 2, 3: below 2 lies one, two are equal: (1 + 3) / 8; above all is 1."""
+    view = View("rank")
+    view.take([1, 2, 2, 3])
+    assert view([2.0, 0.0, 9.0]).tolist() == [0.5, 0.0, 1.0]
+
+
+def test_to_beat_is_to_lie_above_the_median_of_what_was_seen() -> None:
+    view = View("beat")
+    view.take([[1, 2], [3, 10]])
+    assert view([[2.0, 2.5], [2.6, 10.0]]).tolist() == [[0, 0], [1, 1]]
+    assert View().lately.maxlen == 2048
+    assert View("raw")([3.0]).tolist() == [3.0]
+
+
+# Without memory.
+
+
+def test_uniform_draws_evenly_and_another_stream_draws_otherwise() -> None:
+    pool, drawn = Pool(prompts(10), 0), Uniform().propose
+    said = drawn(pool, 4, asked(1))
+    assert len(set(said.prompts)) == 4
+    assert said.propensity == (0.4,) * 4
+    assert drawn(pool, 4, asked(1)) == said
+    assert Uniform(stream=1).propose(pool, 4, asked(1)).prompts != said.prompts
+    counts = np.zeros(10)
+    for seed in range(500):
+        for prompt in drawn(pool, 2, asked(seed)).prompts:
+            counts[int(prompt.prompt_id[1:])] += 1
+    # 100 expected; the standard error is sqrt(500 * 0.2 * 0.8) = 9.
+    assert counts.min() > 64
+    assert counts.max() < 136
+
+
+def test_dapo_keeps_what_spreads_more_than_the_flattest_quarter_of_the_first() -> None:
+    """Standard deviations 0, 1, 2, 3: their quantile of a quarter is 0.75; later 0.5 is flat."""
+    selector = DAPO()
+    assert len(selector.propose(Pool(prompts(9), 0), 1, asked(k=2)).prompts) == 6
+    first = groups([[0, 0], [0, 2], [0, 4], [0, 6]])
+    assert selector.judge(first, 2, asked()) == [False, True, True, True]
+    assert selector.epsilon == 0.75
+    assert selector.judge(groups([[0, 1], [0, 2]]), 2, asked()) == [False, True]
+    ties = DAPO(flat=0.0)
+    assert ties.judge(groups([[0, 0], [0, 1e-9]]), 2, asked()) == [False, True]
+
+
+def test_a_band_keeps_success_rates_strictly_between_its_ends() -> None:
+    """0, 0.2, 0.4, 0.8 and 1 of five rewards: only 0.4 lies between 0.2 and 0.8."""
+    found = Band().judge(rates([0, 0.2, 0.4, 0.8, 1], n=5), 2, asked())
+    assert found == [False, False, True, False, False]
+
+
+def test_speed_screens_with_few_rollouts() -> None:
+    assert SPEED().propose(Pool(prompts(9), 0), 2, asked(n=6)).rollouts == 4
+    assert SPEED().propose(Pool(prompts(9), 0), 2, asked(n=2)).rollouts == 2
+
+
+@pytest.mark.parametrize(
+    ("by", "kept"), [("learnable", 2), ("hardest", 0), ("easiest", 3), ("dead", 1)]
+)
+def test_lilo_keeps_the_most_learnable_and_its_controls_others(by: str, kept: int) -> None:
+    """Success rates 0.25, 0, 0.5, 0.75 but for rewards that make 0 the second lowest mean."""
+    found = groups([[-1, -1, -1, 0], [0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 1, 1]])
+    assert LILO(by=by).judge(found, 1, asked()) == [i == kept for i in range(4)]
+    assert len(LILO().propose(Pool(prompts(20), 0), 2, asked()).prompts) == 8
+
+
+def test_sfl_takes_half_from_the_most_learnable_of_a_paid_sample() -> None:
+    """Four prompts, all rolled out; the best half of them is h2 and h3."""
+    rewards = {"h0": [0, 0], "h1": [0, 1], "h2": [0, 5], "h3": [0, 9]}
+    log: list[tuple[int, int, str]] = []
+    selector = SFL(share=1.0, top=0.5)
+    ctx = asked(k=2, n=2, roll_out=paid(rewards, log))
+    said = selector.propose(Pool(prompts(4), 0), 2, ctx)
+    assert log == [(4, 2, "screen")]
+    assert set(selector.learnable) == {"h2", "h3"}
+    assert said.prompts[0].prompt_id in {"h2", "h3"}
+    assert len(set(said.prompts)) == 2
+    selector.propose(Pool(prompts(4), 0), 2, replace(ctx, step=2))
+    assert len(log) == 1
+    selector.propose(Pool(prompts(4), 0), 2, replace(ctx, step=51))
+    assert len(log) == 2
+
+
+# With memory.
+
+
+def test_mopps_counts_successes_and_forgets_by_its_decay() -> None:
+    """From (1, 1), 3 of 4 make (4, 2), at a decay of a half as well; then 0 of 4 (2.5, 5.5)."""
+    selector = MoPPS(decay=0.5)
+    selector.observe(rates([0.75]), asked())
+    assert selector.beliefs == {"h0": [4.0, 2.0]}
+    assert selector.observe(rates([0.0]), asked()) == [-((2.5 / 8 - 0.5) ** 2)]
+    assert selector.beliefs == {"h0": [2.5, 5.5]}
+    whole = MoPPS()
+    whole.observe(rates([0.75]), asked())
+    whole.observe(rates([0.0]), asked())
+    assert whole.beliefs == {"h0": [4.0, 6.0]}
+
+
+def test_mopps_prefers_what_it_believes_to_be_half_right() -> None:
+    selector = MoPPS()
+    selector.beliefs = {"h0": [900, 100], "h1": [500, 500], "h2": [100, 900], "h3": [510, 490]}
+    said = selector.propose(Pool(prompts(4), 0), 2, asked())
+    assert set(names(said.prompts)) == {"h1", "h3"}
+
+
+def test_mopps_as_released_has_another_prior_with_one_rollout() -> None:
+    for released, prior in ((True, 8.0), (False, 1.0)):
+        selector = MoPPS(released=released)
+        selector.observe([group([1.0])], asked(n=1))
+        assert selector.beliefs == {"h0": [prior + 1, prior]}
+
+
+def test_greso_skips_by_the_streak_and_moves_its_chances_after_a_pass() -> None:
+    """Right three times in a row: 1 - 0.5^3. A chance of 0.05 gives 0.01 at the least.
+
+    After the first pass: all right in 1 of 2 is above 8.3%, so down; none wrong, so up.
+    """
+    selector = GRESO()
+    selector.propose(Pool(prompts(4), 0), 2, asked())
+    for _ in range(2):
+        selector.observe(rates([1.0, 0.5]), asked())
+    assert selector.chances == {"easy": 0.5, "hard": 0.5}
+    selector.observe(rates([1.0, 0.5]), asked())
+    assert selector.chances == pytest.approx({"easy": 0.49, "hard": 0.51})
+    assert selector.streaks == {"h0": [3, 0], "h1": [0, 0]}
+    assert selector.skipped("h0") == pytest.approx(1 - 0.49**3)
+    assert selector.skipped("h1") == 0.0
+    selector.chances["easy"] = 0.05
+    assert selector.skipped("h0") == 0.99
+    selector.observe(rates([0.0, 0.5]), asked())
+    assert selector.streaks["h0"] == [0, 1]
+    assert selector.judge(rates([0.0, 0.5]), 2, asked()) == [False, True]
+
+
+def test_plr_scores_by_the_positive_value_loss_or_by_the_best_ever() -> None:
+    """Of 0, 0, 4 the mean is 4/3, what lies above it 8/3, over three 8/9.
+
+    MaxMC: 4 - 4/3; later the best stays 4, less a mean of 1.
+    """
+    value_loss = PLR()
+    assert value_loss.observe([group([0, 0, 4])], asked()) == [pytest.approx(8 / 9)]
+    maxmc = PLR(score="maxmc")
+    assert maxmc.observe([group([0, 0, 4])], asked()) == [pytest.approx(8 / 3)]
+    assert maxmc.observe([group([1, 1, 1])], asked()) == [pytest.approx(3.0)]
+
+
+def test_plr_replays_by_rank_and_staleness_once_all_were_seen() -> None:
+    """Scores 1 and 2, beta 1: ranks 2 and 1, so 1/3 and 2/3; ages 3 and 1: 3/4 and 1/4.
+
+    With rho 0.5: (1/3 + 3/4) / 2 = 13/24.
+    """
+    selector = PLR(beta=1.0, rho=0.5)
+    selector.scores, selector.last = {"h0": 1.0, "h1": 2.0}, {"h0": 7, "h1": 9}
+    assert selector.chances(prompts(2), 10) == pytest.approx([13 / 24, 11 / 24])
+    said = selector.propose(Pool(prompts(4), 0), 2, asked(step=10))
+    assert set(names(said.prompts)) == {"h2", "h3"}
+    log: list[tuple[int, int, str]] = []
+    rewards = {name: [0.0, 1.0] for name in ("h0", "h1", "h2", "h3")}
+    robust = PLR(robust=True)
+    robust.propose(Pool(prompts(4), 0), 2, asked(n=2, roll_out=paid(rewards, log)))
+    assert log == [(2, 2, "screen")]
+
+
+def test_accel_scores_its_edits_and_displaces_the_lowest() -> None:
+    children = [Prompt("c0", "a", "evolved", "h0"), Prompt("c1", "b", "evolved", "h0")]
+    selector, log = ACCEL(), []  # type: tuple[ACCEL, list[tuple[int, int, str]]]
+    rewards = {"c0": [0.0, 0.0], "c1": [0.0, 1.0]}
+    ctx = asked(n=2, roll_out=paid(rewards, log))
+    assert selector.enter(children, np.zeros(2), ctx) == [0.0, 0.25]
+    assert log == [(2, 2, "insertion")]
+    pool = Pool(prompts(2), 1)
+    pool.buffer.entries = [BufferEntry(child, 0.0, 1) for child in children]
+    assert selector.evict(pool, [], ctx) == (1, 0)
+    assert [entry.prompt.prompt_id for entry in pool.buffer.entries] == ["c1"]
+
+
+def test_pcl_moves_its_head_towards_the_mean_and_takes_the_nearest() -> None:
+    """Phi = (1, 1), y = 0.6 from w = 0: w = 0.5 * 0.6 / 3 = 0.1 each."""
+    selector = PCL(rate=0.5)
+    read = {"h0": [1.0, 1.0], "h1": [4.0, 1.0], "h2": [0.0, 0.0], "h3": [9.0, 9.0]}
+
+    def embed(some: Sequence[Prompt]) -> Any:
+        return np.array([read[prompt.prompt_id] for prompt in some])
+
+    selector.observe([group([0.2, 1.0])], asked(embed=embed))
+    assert selector.weights == pytest.approx([0.1, 0.1])
+    # Predictions 0.2, 0.5, 0 and 1.8: the nearest to a half are h1 and h0.
+    said = selector.propose(Pool(prompts(4), 0), 2, asked(embed=embed))
+    assert names(said.prompts) == ["h1", "h0"]
+    assert said.predicted == pytest.approx((0.0, -0.3))
+
+
+def test_cures_shares_rollouts_out_in_proportion() -> None:
+    """Six over weights 3 and 1: one each, and four more as 3 and 1."""
+    assert shared_out(6, np.array([3.0, 1.0])) == [4, 2]
+    assert shared_out(4, np.array([1.0, 1.0, 1.0])) == [2, 1, 1]
+
+
+def test_cures_probes_every_period_and_draws_by_the_exponential() -> None:
+    """Probes of 4: all right (5, 1), half (3, 3): sigma sqrt(5/36) and 1/2."""
+    rewards = {"h0": [1.0] * 4, "h1": [0.0, 0.0, 1.0, 1.0]}
+    log: list[tuple[int, int, str]] = []
+    selector = CurES(period=2, tau=0.01, distinct=0.5)
+    said = selector.propose(Pool(prompts(2), 0), 2, asked(k=2, roll_out=paid(rewards, log)))
+    assert log == [(2, 4, "screen")]
+    assert selector.beliefs == {"h0": [5.0, 1.0], "h1": [3.0, 3.0]}
+    # exp((0.5 - 0.373) / 0.01) is e^12.7: h1 it is, with both groups.
+    assert names(said.prompts) == ["h1", "h1"]
+    selector.observe([group([1.0, 0.0, 0.0, 0.0], 1)], asked())
+    assert selector.beliefs["h1"] == [4.0, 6.0]
+    selector.propose(Pool(prompts(2), 0), 2, asked(step=2))
+    assert len(log) == 1
+
+
+def test_cures_as_released_draws_as_good_as_evenly() -> None:
+    rewards = {"h0": [1.0] * 4, "h1": [0.0, 0.0, 1.0, 1.0]}
+    drawn = [
+        names(
+            CurES(released=True)
+            .propose(Pool(prompts(2), 0), 2, asked(seed, roll_out=paid(rewards, [])))
+            .prompts
+        )[0]
+        for seed in range(200)
+    ]
+    # The standard error of a half is 7.
+    assert 70 < drawn.count("h0") < 130
+
+
+def test_adarft_labels_once_and_follows_the_mean_reward() -> None:
+    """Means 1, 2, 3, 4: percentiles 1/8, 3/8, 5/8, 7/8 and difficulties 87.5 to 12.5.
+
+    T is 0, so the easiest come first. A mean of 0.8: T = 50 tanh(0.6) = 26.9.
+    """
+    rewards = {f"h{i}": [float(i + 1)] for i in range(4)}
+    log: list[tuple[int, int, str]] = []
+    selector = AdaRFT()
+    said = selector.propose(Pool(prompts(4), 0), 2, asked(n=1, roll_out=paid(rewards, log)))
+    assert log == [(4, 1, "screen")]
+    assert selector.difficulty == {"h0": 87.5, "h1": 62.5, "h2": 37.5, "h3": 12.5}
+    assert names(said.prompts) == ["h3", "h2"]
+    trained = [group([0.8], 3), group([0.8], 2)]
+    selector.observe(trained, asked())
+    assert selector.target == pytest.approx(50 * np.tanh(0.6))
+    assert names(selector.propose(Pool(prompts(4), 0), 2, asked()).prompts) == ["h1", "h0"]
+    selector._released = True
+    assert names(selector.propose(Pool(prompts(4), 0), 2, asked()).prompts) == ["h2", "h3"]
+
+
+def test_sec_pays_categories_by_the_size_of_their_advantages() -> None:
+    """0 and 2: leave-one-out advantages -2 and 2, so 2; half of it from 0 is 1, then 1.5."""
+    selector = SEC(tau=0.01)
+    short = group([0, 2])
+    arm = category(short.prompt)
+    assert arm == "2"  # two words
+    selector.observe([short], asked())
+    assert selector.worth == {"2": 1.0}
+    selector.observe([short], asked())
+    assert selector.worth == {"2": 1.5}
+    long = Prompt("h9", "one two three four")
+    pool = Pool([*prompts(2), long], 0)
+    assert names(selector.propose(pool, 2, asked()).prompts) != ["h9"]
+    assert "h9" not in names(selector.propose(pool, 2, asked()).prompts)
+    selector.observe([Group(long, np.array([1.0, 1.0]), "train", 1)], asked())
+    assert selector.worth == {"2": 1.5, "3": 0.0}
+    released = SEC(released=True)
+    released.worth = {"2": 1.0}
+    released.observe([Group(long, np.array([1.0, 1.0]), "train", 1)], asked())
+    assert released.worth == {"2": 0.5, "3": 0.0}
+
+
+def test_what_is_valued_most_is_taken() -> None:
+    def value(texts: Sequence[str]) -> Any:
+        return np.array([float(text.split()[1]) for text in texts])
+
+    assert names(Ranked(value).propose(Pool(prompts(9), 0), 2, asked()).prompts) == ["h8", "h7"]
+
+
+def test_shuffled_a_choice_says_nothing_and_costs_the_same() -> None:
+    """Of 4 prompts LILO keeps the 1 most learnable; shuffled each is kept as often."""
+    found = groups([[0, 0], [0, 1], [0, 2], [0, 9]])
+    kept = [Shuffled(LILO()).judge(found, 1, asked(seed)) for seed in range(400)]
+    assert all(sum(one) == 1 for one in kept)
+    # The standard error of a quarter of 400 is 8.7.
+    assert all(65 < sum(one[i] for one in kept) < 135 for i in range(4))
+
+
+# All of them, in the stream.
+
+
+class Writer:
+    def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
+        return Rewrite(f"{prompt} {rng.integers(10**9)}", "deepening")
+
+
+def streamed(name: str, seed: int = 0, *, n_new: int = 0, shuffled: bool = False) -> PromptStream:
+    pool = Pool(prompts(24), 24)
+    chosen: Selector = SELECTORS.get(name).made({}, Sizes(4, 24, n_new))
+    chosen = Shuffled(chosen) if shuffled else chosen
+    evolving = Evolving(Writer(), n_new) if n_new else None
+
+    def embed(some: Sequence[Prompt]) -> Any:
+        return np.array([[1.0, len(p.prompt) / 10] for p in some])
+
+    more: dict[str, Any] = {"seen": chosen.view, "embed": embed}
+    return PromptStream(chosen, pool, seed, minibatch=4, rollouts=6, evolving=evolving, **more)
+
+
+def rolled(some: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
+    """Rewards of 0 and 1 by a rate that the prompt's text fixes, and their answers."""
+    made = []
+    for prompt in some:
+        rng = np.random.default_rng(sum(prompt.prompt.encode()))
+        made.append(Rolled((rng.random(n) < rng.random()).astype(float), tuple(range(n))))
+    return made
+
+
+def steps(of: PromptStream, count: int) -> list[tuple[Any, ...]]:
+    seen = []
+    for _ in range(count):
+        batch = of.draw(rolled)
+        rewards = [one.rewards for one in rolled(batch.prompts, 6, "train")]
+        if batch.kept:
+            rewards = [own.rewards for own in batch.kept]
+        fed = of.feed(rewards, rolled)
+        seen.append((names(batch.prompts), fed.informativeness.tolist(), names(fed.children)))
+    return seen
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("n_new", [0, 2])
+@pytest.mark.parametrize("name", list(SELECTORS.shipped))
+def test_saved_and_loaded_anywhere_a_run_goes_on_as_if_it_had_not_been(
+    name: str, n_new: int, shuffled: bool
+) -> None:
+    """Same state and seed, same steps; a mini-batch each; the pool bounded; children entered."""
+    whole = streamed(name, n_new=n_new, shuffled=shuffled)
+    expected = steps(whole, 12)
+    assert all(len(batch) == 4 for batch, _, _ in expected)
+    assert len(whole.pool.buffer) <= 24
+    assert any(children for _, _, children in expected) == bool(n_new)
+    first = streamed(name, n_new=n_new, shuffled=shuffled)
+    found = steps(first, 5)
+    second = streamed(name, n_new=n_new, shuffled=shuffled)
+    second.restore(json.loads(json.dumps(first.state())))
+    assert found + steps(second, 7) == expected
+    assert second.state() == whole.state()
+
+
+def test_a_mini_batch_that_nothing_passes_is_filled_with_what_was_dropped() -> None:
+    """No prompt spreads: ten proposals of twelve, of which four are trained on and all observed."""
+    log: list[int] = []
+
+    def flat(some: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
+        log.append(len(some))
+        return [Rolled(np.zeros(n), tuple(range(n))) for _ in some]
+
+    run = streamed("dapo")
+    batch = run.draw(flat)
+    assert log == [12] * 10
+    assert (len(batch.kept), len(batch.dropped)) == (4, 116)
+
+
+def test_who_was_screened_with_few_rollouts_gets_the_rest_if_kept() -> None:
+    """SPEED: 4 of 6 rollouts of 12 prompts at a time, then 2 more of each of the 4 kept."""
+    log: list[tuple[int, int]] = []
+
+    def noted(some: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
+        log.append((len(some), n))
+        return rolled(some, n, phase)
+
+    batch = streamed("speed").draw(noted)
+    assert log[-1] == (4, 2)
+    assert set(log[:-1]) == {(12, 4)}
+    assert [len(own.rewards) for own in batch.kept] == [6] * 4
+    assert [len(own.answers) for own in batch.kept] == [6] * 4
+    assert {len(own.rewards) for own in batch.dropped} == {4}
+
+
+def test_a_selector_that_gives_too_few_prompts_is_named() -> None:
+    class Short(Selector):
+        pass
+
+    run = PromptStream(Short(), Pool(prompts(2), 0), 0, minibatch=4)
+    with pytest.raises(HarnessError, match="needs 4 prompts and the selector gives 2"):
+        run.draw()
+
+
+def test_nothing_that_a_selector_is_given_or_imports_leads_to_the_oracle() -> None:
+    """The fields of a context, and what the selectors import of the project."""
+    import ast
+    from pathlib import Path
+
+    import harness.selectors as package
+
+    assert set(Context.__dataclass_fields__) == {
+        "step", "phase", "rng", "k", "n", "n_new", "view", "ledger", "roll_out", "embed",
+        "spawned", "from_buffer",
+    }  # fmt: skip
+    parts = set()
+    for path in Path(str(package.__file__)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("harness."):
+                parts.add(str(node.module).split(".")[1])
+    assert parts == {"errors", "eva", "registry", "selectors"}
