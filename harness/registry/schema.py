@@ -215,6 +215,38 @@ class Control(Strict):
         return self
 
 
+class LeagueRows(Strict):
+    """The rows of a table that choose prompts from the same pool on the same budget.
+
+    Its members are the rows with `uniform` as baseline. Columns are the parts of the budget, in
+    order, of one score.
+    """
+
+    id: Id
+    """Name of the league."""
+    title: str
+    """What its rows choose."""
+    uniform: Id
+    """The row that draws evenly, which all others are compared with."""
+    start: Id
+    """The row that is not trained: the score at a budget of nothing."""
+    twin: Id
+    """The row that draws evenly as well, by other random numbers."""
+    above: tuple[Id, ...]
+    """Rows, no methods, that must be above `uniform`."""
+    below: tuple[Id, ...]
+    """Rows, no methods, that must be below it."""
+    controls: tuple[Id, ...] = ()
+    """Further rows that are no methods."""
+    margin: float = Field(gt=0)
+    """A difference from `uniform` within this does not matter; in the columns' unit."""
+
+    @property
+    def no_methods(self) -> set[str]:
+        """The rows that are not ranked."""
+        return {self.uniform, self.start, self.twin, *self.above, *self.below, *self.controls}
+
+
 class Table(Strict):
     """One table: its question, columns, rows, known problems, and what the paper says of it."""
 
@@ -233,6 +265,8 @@ class Table(Strict):
     """What is measured beside the columns, if anything is."""
     controls: tuple[Control, ...] = ()
     """What must come out for verdicts about prompts to be admissible; only the controls have it."""
+    leagues: tuple[LeagueRows, ...] = ()
+    """The leagues of selectors that its rows make, if they do."""
     notes: tuple[str, ...] = ()
     """Known problems of the printed numbers, and readings chosen where the paper is open."""
     claims: tuple[Claim, ...] = ()

@@ -28,6 +28,7 @@ from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
 from harness.report.controls import Controls, dose_gain, inadmissible, inadmissible_claims
+from harness.report.league import leagues_of
 from harness.report.model import (
     Assumption,
     Cell,
@@ -127,6 +128,7 @@ class StoredTable:
             creation=tuple(creations(runs, store)),
             online=tuple(online_costs(runs, store)),
             study=study_of(runs, store, self.measured),
+            leagues=leagues_of(runs, self.reader, self.measured),
             **sensitivity(table, runs.seeds, self.cells, self.measured, self._controls),
             failures=tuple(_failures(self.cells)),
             origin=origin_of(runs, store, dict.fromkeys(name for name in read if name)),

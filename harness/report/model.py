@@ -301,6 +301,79 @@ WithInterval = tuple[float, float, float]
 """A mean, and the lower and the upper end of its 95% interval."""
 
 
+LeagueVerdict = Literal["above", "below", "alike", "open", "no method", "missing"]
+"""How a row's area compares with that of even draws: above or below them, p by Holm under 5%;
+within the margin with its whole interval; or none of these."""
+
+
+class LeagueMark(Part):
+    """A row at one part of its budget: means over seeds."""
+
+    score: float
+    """The score, in the columns' unit."""
+    reward: float
+    """Mean learned reward of what was trained on in this part."""
+    rollouts: float
+    tokens: float
+    gradient_steps: float
+    seconds: float
+    """Time of the stages so far, where they ran."""
+
+
+class LeagueCosts(Part):
+    """What a row had cost when its budget was spent, and what it trained on: means over seeds."""
+
+    trained: float
+    screened: float
+    insertion: float
+    tokens: float
+    scored_tokens: float
+    creator_tokens: float
+    gradient_steps: float
+    read_prompts: float
+    signal: float
+    """Share of the groups trained on whose rewards differ."""
+    prompts: float
+    """Distinct prompts trained on."""
+    foreseen: float | None
+    """Spearman's correlation of predicted and realised spread; null where nothing is predicted."""
+
+
+class LeagueMember(Part):
+    """A row in a league; numbers are null while seeds are missing."""
+
+    row: str
+    verdict: LeagueVerdict
+    area: float | None = None
+    """Mean height of the score over the budget, less the score at its start."""
+    gain: WithInterval | None = None
+    """The area less that of even draws; null of one seed, and of even draws themselves."""
+    p_holm: float | None = None
+    """Two-sided p-value, adjusted over all methods of the league."""
+    final: float | None = None
+    """The score at the end of the budget."""
+    overtakes: float | None = None
+    """The share of the budget after which the mean score is that of even draws at the end; null
+    where it never is."""
+    by_seed: tuple[float, ...] = ()
+    """The area of each seed less that of even draws."""
+    detectable: float | None = None
+    """The gain that would be found with a probability of 80%, not adjusted."""
+    curve: tuple[LeagueMark, ...] = ()
+    costs: LeagueCosts | None = None
+
+
+class FoundLeague(Part):
+    """What a league of selectors found."""
+
+    id: str
+    why_not: str | None
+    """Why it ranks nothing; null where it does."""
+    said: str
+    """What can be said of it, in a sentence."""
+    members: tuple[LeagueMember, ...]
+
+
 class StudiedModel(Part):
     """One reward model of a study."""
 
@@ -607,6 +680,8 @@ class Report(Part):
     """What each row cost; absent where it was not counted."""
     study: Study | None = Field(default=None, exclude_if=lambda study: study is None)
     """What the table's study of reward models found; absent where it has none."""
+    leagues: tuple[FoundLeague, ...] = Field(default=(), exclude_if=lambda found: not found)
+    """What the table's leagues of selectors found; absent where it has none."""
     inadmissible: str | None = Field(default=None, exclude_if=lambda why: why is None)
     """Why verdicts on the table are inadmissible; absent where they are not."""
     inadmissible_choosing: str | None = Field(default=None, exclude_if=lambda why: why is None)

@@ -19,6 +19,7 @@ from harness.report import publication, scores
 from harness.report.build import StoredTable, summarise
 from harness.report.cells import judged_runs
 from harness.report.controls import KnownControls, inadmissible_claims
+from harness.report.league import found_again
 from harness.report.model import Cell, Report, Summary, Verdict
 from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind
@@ -127,15 +128,15 @@ def difference(report: Report, folder: Path) -> str | None:
     for old, new in zip(report.cells, cells, strict=True):
         if name := publication.differing(old, new, (*Numbers.__dataclass_fields__, "state")):
             return f"{name} of `{old.row}` in `{old.column}`"
-    for before, again in zip(report.summary, summarise(cells, published.scores), strict=True):
-        if name := publication.differing(before, again, Summary.model_fields):
+    for before, anew in zip(report.summary, summarise(cells, published.scores), strict=True):
+        if name := publication.differing(before, anew, Summary.model_fields):
             return f"{name} in the summary of `{before.column}`"
-    if report.study is None:
-        return None
-    parts = _parts(report.study.as_json(), recomputed(report.study, published.measured).as_json())
-    return next(
-        (what for before, again, what in parts if not publication.same(before, again)), None
-    )
+    again = [league.as_json() for league in found_again(report, published.measured)]
+    parts = list(_parts([league.as_json() for league in report.leagues], again, "leagues"))
+    if report.study is not None:
+        study = recomputed(report.study, published.measured)
+        parts += _parts(report.study.as_json(), study.as_json())
+    return next((what for old, new, what in parts if not publication.same(old, new)), None)
 
 
 def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:

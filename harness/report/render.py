@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.report import reward_study, view
 from harness.report.answer import answer_to
+from harness.report.league import league_blocks, league_pictures
 from harness.report.model import Cell, Report
 from harness.report.plots import Picture, curves_picture
 from harness.report.publication import dumps
@@ -78,7 +79,11 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
     barred = [("Inadmissible", facts.pop("Inadmissible"))] if "Inadmissible" in facts else []
     yield Text(view.heading(report), style="bold")
     yield names_and_texts([*barred, *answer.lines])
-    for block in [*(view.blocks if full else view.main_blocks)(report), *study_blocks(report)]:
+    for block in [
+        *(view.blocks if full else view.main_blocks)(report),
+        *study_blocks(report),
+        *league_blocks(report),
+    ]:
         yield from block_lines(block)
     if report.failures:
         yield Text("\nMissing", style="bold")
@@ -152,7 +157,7 @@ def as_markdown(report: Report) -> str:
     return template("report.md.j2").render(
         heading=view.heading(report),
         facts=view.facts(report),
-        blocks=[*view.blocks(report), *study_blocks(report)],
+        blocks=[*view.blocks(report), *study_blocks(report), *league_blocks(report)],
         failures=report.failures,
         details=detail_blocks(report),
         pictures=pictures(report),
@@ -174,7 +179,7 @@ def pictures(report: Report, runs: Iterable[str] = ()) -> list[Picture]:
         found.append(curves_picture(of_runs))
     if report.study is not None and report.study.whole:
         found.append(reward_study.picture(report.study))
-    return found
+    return [*found, *league_pictures(report)]
 
 
 def escape(text: str) -> str:

@@ -1,0 +1,410 @@
+"""What a league of selectors found: who is above even draws on the same budget, if anybody is.
+
+A row's area is the mean height of its score over the budget, by the trapezoidal rule over the
+marks at which it was judged, less the score before training. It is a weighted sum of per-prompt
+scores, so that it is compared with that of even draws like any score: paired by seed and prompt,
+p-values adjusted by Holm over the methods of the league, and alike where the whole 95% interval
+lies within the declared margin.
+
+A league ranks nothing while its controls do not hold: what the oracle chooses must be above even
+draws and what cannot teach below, both intervals without zero, and even draws by other random
+numbers neither. One seed compares nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.registry.schema import LeagueRows, Table
+from harness.report import view
+from harness.report.model import (
+    FoundLeague,
+    LeagueCosts,
+    LeagueMark,
+    LeagueMember,
+    LeagueVerdict,
+    Report,
+)
+from harness.report.origin import stage_summary
+from harness.report.plots import STYLES, Picture, Target, canvas, plain_frame
+from harness.report.rows import Reader
+from harness.report.scores import ALPHA, Measured, read_rows, scores_of
+from harness.report.view import APPLIES_NOT, Block, probability, signed
+from harness.statistics import (
+    Interval,
+    ScoreMatrix,
+    Scores,
+    holm,
+    mean_interval,
+    spearman,
+    weighted_sum,
+)
+from harness.words import counted
+
+if TYPE_CHECKING:
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
+
+FEWEST_SEEDS = 3
+"""Seeds that a league needs to rank anything; with fewer the standard error is a guess."""
+
+Facts = Mapping[str, tuple[tuple[LeagueMark, ...], LeagueCosts | None]]
+"""What the stages of each row say of themselves."""
+
+
+def leagues_of(runs: TableRuns, reader: Reader, measured: Measured) -> tuple[FoundLeague, ...]:
+    """Return what the leagues of a table's rows found, as far as they were asked for."""
+    table, asked = runs.table, set(runs.row_ids)
+    facts = {
+        row.id: _facts(runs, row.id, reader, measured)
+        for row in runs.rows
+        if any(row.id in _rows(table, league) for league in table.leagues)
+    }
+    return tuple(
+        _found(table, league, runs.seeds, [r for r in _rows(table, league) if r in asked],
+               measured, facts)
+        for league in table.leagues
+        if league.uniform in asked
+    )  # fmt: skip
+
+
+def found_again(report: Report, measured: Measured) -> list[FoundLeague]:
+    """Return the leagues of a report that was read back, made anew of its scores."""
+    known = {league.id: league for league in report.table.leagues}
+    return [
+        _found(report.table, known[it.id], report.seeds, [own.row for own in it.members], measured,
+               {own.row: (own.curve, own.costs) for own in it.members})
+        for it in report.leagues
+    ]  # fmt: skip
+
+
+def _rows(table: Table, league: LeagueRows) -> list[str]:
+    """Return the rows of a league, even draws first."""
+    return [league.uniform, *(row.id for row in table.rows if row.baseline == league.uniform)]
+
+
+def _scores(table: Table, row: str, seeds: Sequence[int], measured: Measured) -> list[Scores]:
+    """Return a row's scores at each mark; none where a seed is missing."""
+    own = table.row(row)
+    found = [scores_of(measured, own.run_id(c), seeds, c.reads) for c in table.columns]
+    whole = [scores for scores in found if scores is not None]
+    return whole if len(whole) == len(found) else []
+
+
+def area(start: Scores, marks: Sequence[Scores]) -> Scores:
+    """Return the mean height of a score over equal parts of a budget, less that at the start."""
+    parts = len(marks)
+    inner = [(1.0 / parts, scores) for scores in marks[:-1]]
+    return weighted_sum([(0.5 / parts - 1.0, start), *inner, (0.5 / parts, marks[-1])])
+
+
+def _found(
+    table: Table,
+    league: LeagueRows,
+    seeds: Sequence[int],
+    rows: Sequence[str],
+    measured: Measured,
+    facts: Facts,
+) -> FoundLeague:
+    marks = {row: _scores(table, row, seeds, measured) for row in rows}
+    start = _scores(table, league.start, seeds, measured)
+    areas = {row: area(start[0], own) for row, own in marks.items() if own and start}
+    base = areas.get(league.uniform)
+    gains: dict[str, Interval] = {}
+    if base is not None and len(seeds) > 1:
+        others = [row for row in areas if row != league.uniform]
+        gains = {row: mean_interval(areas[row].minus(base)) for row in others}
+    methods = [row for row in gains if row not in league.no_methods]
+    p_values = [min(1.0, 2 * min(p, 1 - p)) for p in (gains[m].p_above_zero() for m in methods)]
+    adjusted = dict(zip(methods, holm(p_values), strict=True)) if methods else {}
+    why = why_not(league, gains, seeds)
+    uniform = marks[league.uniform]
+    members = []
+    for row in rows:
+        gain, own = gains.get(row), areas.get(row)
+        curve, costs = facts.get(row, ((), None))
+        last = marks[row][-1].mean if marks[row] else None
+        members.append(
+            LeagueMember(
+                row=row,
+                verdict=_verdict(league, row, own, gain, adjusted.get(row), why),
+                area=None if own is None else own.mean,
+                gain=None if gain is None else (gain.mean, gain.low, gain.high),
+                p_holm=adjusted.get(row),
+                final=last,
+                overtakes=_overtakes(start, marks[row], uniform),
+                by_seed=_by_seed(own, base) if row != league.uniform else (),
+                detectable=None if gain is None else gain.detectable(ALPHA),
+                curve=curve,
+                costs=costs,
+            )
+        )
+    return FoundLeague(
+        id=league.id, why_not=why, said=_said(league, members, why), members=tuple(members)
+    )
+
+
+def why_not(league: LeagueRows, gains: Mapping[str, Interval], seeds: Sequence[int]) -> str | None:
+    """Return why a league ranks nothing, None where its controls hold."""
+    missing = [r for r in (league.twin, *league.above, *league.below) if r not in gains]
+    if len(seeds) < FEWEST_SEEDS:
+        return f"it needs {FEWEST_SEEDS} seeds and has {len(seeds)}"
+    if missing:
+        return f"its controls {', '.join(missing)} have not run"
+    wrong = [f"{row} is not above even draws" for row in league.above if gains[row].low <= 0]
+    wrong += [f"{row} is not below even draws" for row in league.below if gains[row].high >= 0]
+    twin = gains[league.twin]
+    if twin.low > 0 or twin.high < 0:
+        wrong.append(f"{league.twin}, which draws evenly too, differs from even draws")
+    return "; ".join(wrong) or None
+
+
+def _verdict(
+    league: LeagueRows,
+    row: str,
+    own: Scores | None,
+    gain: Interval | None,
+    adjusted: float | None,
+    why: str | None,
+) -> LeagueVerdict:
+    if own is None:
+        return "missing"
+    if row in league.no_methods:
+        return "no method"
+    if why is not None or gain is None or adjusted is None:
+        return "open"
+    if adjusted < ALPHA:
+        return "above" if gain.mean > 0 else "below"
+    return "alike" if -league.margin < gain.low and gain.high < league.margin else "open"
+
+
+def _overtakes(
+    start: Sequence[Scores], marks: Sequence[Scores], uniform: Sequence[Scores]
+) -> float | None:
+    """Return where a curve of means first reaches the end of another, as a share of the budget."""
+    if not (start and marks and uniform):
+        return None
+    heights, goal = [start[0].mean, *(own.mean for own in marks)], uniform[-1].mean
+    for number, (before, after) in enumerate(pairwise(heights)):
+        if before >= goal:
+            return number / len(marks)
+        if after >= goal:
+            return (number + (goal - before) / (after - before)) / len(marks)
+    return None
+
+
+def _by_seed(own: Scores | None, base: Scores | None) -> tuple[float, ...]:
+    if own is None or base is None:
+        return ()
+    gained = own.minus(base)
+    assert isinstance(gained, ScoreMatrix)
+    return tuple(gained.values.mean(axis=1).tolist())
+
+
+def _said(league: LeagueRows, members: Sequence[LeagueMember], why: str | None) -> str:
+    if why is not None:
+        return f"Inadmissible, nothing is ranked: {why}."
+    of = {
+        name: [m.row for m in members if m.verdict == name]
+        for name in ("above", "below", "alike", "open", "missing")
+    }
+    methods = sum(map(len, of.values()))
+    least = [m.detectable for m in members if m.detectable is not None]
+    parts = [f"{len(of['above'])} above even draws{_named(of['above'])}"]
+    parts += [f"{len(of['below'])} below{_named(of['below'])}"]
+    parts += [f"{len(of['alike'])} alike within {league.margin:g}{_named(of['alike'])}"]
+    parts += [f"{len(of['open'])} that cannot be told from them"]
+    lacking = f"; {len(of['missing'])} have not run" if of["missing"] else ""
+    return (
+        f"On equal budgets, of {counted(methods, 'selector')}: {', '.join(parts)}{lacking}; a "
+        f"difference of {float(np.median(least)):.1f} would be found with a probability of 80% "
+        "(before adjusting)."
+    )
+
+
+def _named(rows: Sequence[str]) -> str:
+    return f" ({', '.join(rows)})" if rows else ""
+
+
+# What the stages say of themselves.
+
+
+def _facts(
+    runs: TableRuns, row: str, reader: Reader, measured: Measured
+) -> tuple[tuple[LeagueMark, ...], LeagueCosts | None]:
+    table = runs.table
+    scores = _scores(table, row, runs.seeds, measured)
+    own = [runs.of(table.row(row).run_id(column)) for column in table.columns]
+    stages = {s.fingerprint: s for of_mark in own for run in of_mark for s in run.training}
+    if not scores or any(reader.store.status(name) != "done" for name in stages):
+        return (), None
+    curve = tuple(
+        LeagueMark(score=height.mean, **_mean([_at_mark(run, reader) for run in of_mark]))
+        for height, of_mark in zip(scores, own, strict=True)
+    )
+    costs = [_at_the_end(run, reader) for run in own[-1]]
+    foreseen = [it.pop("foreseen") for it in costs]
+    known = [value for value in foreseen if value is not None]
+    return curve, LeagueCosts(**_mean(costs), foreseen=float(np.mean(known)) if known else None)
+
+
+def _mean(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([one[name] for one in numbers])) for name in numbers[0]}
+
+
+def _at_mark(run: Run, reader: Reader) -> dict[str, float]:
+    last = run.training[-1]
+    file = reader.store.file(last.fingerprint, "trained.parquet")
+    said = stage_summary(reader.store, last)
+    return {
+        "reward": float(np.mean([reward for (reward,) in read_rows(file, "reward_mean")])),
+        "seconds": reader.seconds(run.training) or 0.0,
+        **{name: float(said[name]) for name in ("rollouts", "tokens", "gradient_steps")},
+    }
+
+
+def _at_the_end(run: Run, reader: Reader) -> dict[str, Any]:
+    said = stage_summary(reader.store, run.training[-1])
+    rows = [
+        row
+        for stage in run.training
+        for row in read_rows(
+            reader.store.file(stage.fingerprint, "trained.parquet"),
+            *("prompt_id", "spread", "predicted"),
+        )
+    ]
+    pairs = [(predicted, spread) for _, spread, predicted in rows if predicted is not None]
+    names = ("tokens", "scored_tokens", "creator_tokens", "gradient_steps", "read_prompts")
+    return {
+        **{name: float(said[name]) for name in (*names, "trained", "insertion")},
+        "screened": float(said["rollouts"] - said["trained"] - said["insertion"]),
+        "signal": float(np.mean([spread > 0 for _, spread, _ in rows])),
+        "prompts": float(len({name for name, _, _ in rows})),
+        "foreseen": spearman(*map(list, zip(*pairs, strict=True))) if pairs else None,
+    }
+
+
+# How it is shown.
+
+
+def league_blocks(report: Report) -> list[Block]:
+    """Return the blocks of a report's leagues: who is above even draws, and what each cost."""
+    return [block for it in report.leagues for block in (_ranking(it, report), _costs(it, report))]
+
+
+def _title(found: FoundLeague, report: Report) -> str:
+    return next(it.title for it in report.table.leagues if it.id == found.id)
+
+
+def _ranking(found: FoundLeague, report: Report) -> Block:
+    names = view.row_names(report)
+
+    def figures(own: LeagueMember) -> list[str]:
+        if own.area is None or own.final is None:
+            return [own.verdict, *[APPLIES_NOT] * 6]
+        gain = APPLIES_NOT
+        if own.gain is not None:
+            gain = f"{signed(own.gain[0], 1)} ±{own.gain[2] - own.gain[0]:.1f}"
+        return [
+            (found.why_not and own.verdict == "open" and "not ranked") or own.verdict,
+            f"{own.area:.1f}",
+            gain,
+            APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
+            f"{own.final:.1f}",
+            "never" if own.overtakes is None else f"{own.overtakes:.2f}",
+            " ".join(signed(one, 1) for one in own.by_seed) or APPLIES_NOT,
+        ]
+
+    notes = (
+        found.said,
+        "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired "
+        "by seed and prompt, 95%; p by Holm over the league's methods. Overtakes: share of the "
+        "budget after which the score is what even draws end with.",
+    )
+    head = ("row", "verdict", "area", "over even\ndraws", "p", "final", "overtakes", "by seed")
+    rows = tuple((names[own.row], *figures(own)) for own in found.members)
+    return Block(f"League: {_title(found, report)}", tuple(map(view.plain, notes)), head, rows)
+
+
+def _costs(found: FoundLeague, report: Report) -> Block:
+    names = view.row_names(report)
+
+    def figures(own: LeagueMember) -> list[str]:
+        c = own.costs
+        if c is None:
+            return [APPLIES_NOT] * 11
+        amounts = (c.gradient_steps, c.trained, c.screened, c.insertion, c.tokens, c.scored_tokens)
+        more = (c.creator_tokens, c.read_prompts)
+        return [
+            *(f"{amount:,.0f}" for amount in (*amounts, *more)),
+            f"{100 * c.signal:.0f}%",
+            f"{c.prompts:.0f}",
+            APPLIES_NOT if c.foreseen is None else signed(c.foreseen, 2),
+        ]
+
+    note = (
+        "When the budget was spent, means over seeds. Rollouts that were trained on, made to "
+        "choose, and made of rewrites that entered the pool; tokens generated, read by the reward "
+        "model and written by the creator; prompts read by the policy to value them. Signal: "
+        "groups trained on whose rewards differ. Prompts: distinct ones. Foreseen: Spearman's "
+        "correlation of the spread that the selector predicted and that of the rewards."
+    )
+    head = (
+        *("row", "steps", "trained\non", "to\nchoose", "on\nentering", "tokens", "scored"),
+        *("creator", "read", "signal", "prompts", "foreseen"),
+    )
+    rows = tuple((names[own.row], *figures(own)) for own in found.members)
+    return Block(f"What each cost: {_title(found, report)}", (view.plain(note),), head, rows)
+
+
+AXES = {
+    "tokens": "tokens generated",
+    "rollouts": "rollouts",
+    "gradient_steps": "gradient steps",
+    "seconds": "seconds",
+}
+
+
+def league_pictures(report: Report) -> list[Picture]:
+    """Return a picture of each league that has whole rows."""
+    return [
+        Picture(
+            f"Score and reward over the budget: {_title(found, report)}",
+            f"league-{found.id}.svg",
+            "Score of each row against tokens, rollouts, steps and time, and against its reward",
+            functools.partial(_draw, found),
+        )
+        for found in report.leagues
+        if any(own.curve for own in found.members)
+    ]
+
+
+def _draw(found: FoundLeague, target: Target) -> None:
+    drawn = [own for own in found.members if own.curve]
+    with canvas(target, "harness", (4.0 * (len(AXES) + 1), 4.6), 1, len(AXES) + 1) as (
+        sheet,
+        panels,
+    ):
+        for place, (axis, label) in zip(panels.flat, AXES.items(), strict=False):
+            _lines(place, drawn, axis, label)
+        _lines(panels.flat[-1], drawn, "reward", "mean learned reward")
+        panels.flat[0].set_ylabel("score")
+        handles, labels = panels.flat[0].get_legend_handles_labels()
+        sheet.legend(handles, labels, loc="outside lower center", ncols=6)
+
+
+def _lines(place: Any, drawn: Sequence[LeagueMember], axis: str, label: str) -> None:
+    plain_frame(place, grid="both")
+    place.set_xlabel(label)
+    for number, own in enumerate(drawn):
+        colour, marker, _ = STYLES[number % len(STYLES)]
+        dashes = ("-", "--", ":", "-.")[number // len(STYLES) % 4]
+        across = [getattr(mark, axis) for mark in own.curve]
+        heights = [mark.score for mark in own.curve]
+        place.plot(across, heights, color=colour, marker=marker, linestyle=dashes, markersize=3,
+                   linewidth=0.9, label=own.row)  # fmt: skip
