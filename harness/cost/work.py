@@ -403,12 +403,14 @@ def _online(c: Costing, stage: Stage) -> StageCost:
     A step lasts as long as its longest rollout, which is taken to reach the limit.
     """
     s, policy = _settings(stage), base_policy(stage)
-    did = count_steps(
-        StreamSettings(**s["online"], x=s["x"], retries=s["retries"]),
-        s["first_step"],
-        s["last_step"],
-        evolves=s["creator"] is not None,
-    )
+    did = _of_budget(stage, s)
+    if did is None:
+        did = count_steps(
+            StreamSettings(**s["online"], x=s["x"], retries=s["retries"]),
+            s["first_step"],
+            s["last_step"],
+            evolves=s["creator"] is not None,
+        )
     hyper, prompts = s["training"], Prompts(did.trained + did.scored)
     prompt, limit = c.prompt_tokens(prompts), int(hyper["max_new_tokens"])
     answer, rollouts = c.answer_tokens(prompts, limit), float(hyper["rollouts"])
@@ -424,6 +426,24 @@ def _online(c: Costing, stage: Stage) -> StageCost:
     asked = _calls(c, s, did)
     disk, size = c.assumed.disk, parameters(stage)
     return StageCost(loads, asked, size * (disk.parameter + disk.moments), size * disk.checkpoint)
+
+
+def _of_budget(stage: Stage, s: Mapping[str, Any]) -> Stretch | None:
+    """Return what a part of a league's budget pays for where nothing but training is spent on.
+
+    None where the stage has no budget.
+    """
+    if "budget" not in s:
+        return None
+    before = stage.inputs.get("before")
+    done = 0 if before is None else _settings(before)["budget"]["amount"]
+    hyper, size = s["training"], s["online"]["minibatch"]
+    rollouts = hyper["minibatch"] * hyper["rollouts"]
+    per_step = {"steps": 1, "rollouts": rollouts}
+    unit = per_step.get(s["budget"]["of"], rollouts * hyper["max_new_tokens"] // 2)
+    steps = (s["budget"]["amount"] - done) // unit
+    children = 0 if s["creator"] is None else steps * max(1, size // 2) * s["online"]["n_new"]
+    return Stretch(steps, steps * size, children)
 
 
 def _calls(c: Costing, s: Mapping[str, Any], did: Stretch) -> tuple[Calls, ...]:

@@ -442,11 +442,6 @@ def _marks(
     count, rest = divmod(online.size * x, league.visits)
     whole = budget_of(online, hyper, x, league.budget)
     _checked_selector(online, league, count)
-    if hyper.lr_scheduler != "constant_with_warmup":
-        raise UserError(
-            "a league ends where its budget does, which no schedule can know beforehand: set "
-            "`lr_scheduler: constant_with_warmup`"
-        )
     settings = _of_all_segments(planner, recipe, seed, hyper)
     arm = "matched" if online.prompts == "matched_pool" else "human"
     cut = planner.new_prompts(arm, seed, 0, 1) | {"count": count + (rest > 0)}

@@ -346,6 +346,11 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
             for role in dict.fromkeys(roles_of(recipe))
             if role in trained
         ]
+    if recipe.online is not None and recipe.online.league is not None and not reasons:
+        # A schedule that falls would have to know when the budget is spent.
+        schedule = profile.training.of(recipe.algorithm).lr_scheduler
+        if schedule != "constant_with_warmup":
+            reasons.append(f"{name} has a learning rate that falls, and a league has no last step")
     methods = _methods(recipe, profile)
     own = {method: added for method in methods if (added := CREATORS.added(method)) is not None}
     need("evolving method", methods, [*profile.creator.methods, *own])

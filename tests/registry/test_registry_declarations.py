@@ -23,7 +23,7 @@ TABLE_FILES = table_files()
 PROFILE_FILES = yaml_files(profiles_dir())
 FIGURE_FILES = yaml_files(figures_dir())
 PAPER_TABLES = {f"table{n}" for n in (1, 2, *range(4, 17))}
-OUR_TABLES = {"choosing", "components", "controls", "reward-models"}
+OUR_TABLES = {"choosing", "components", "controls", "reward-models", "selectors"}
 
 
 def _paper(tables: dict[str, Table]) -> dict[str, Table]:

@@ -70,4 +70,4 @@ def test_the_profile_offers_what_the_papers_does_but_for_table_9(profile: Profil
     assert set(paper.benchmarks) - set(stand_in.benchmarks) == {"downstream", "alpaca_eval"}
     assert set(paper.scores) - set(stand_in.scores) == set(paper.benchmarks["downstream"].columns)
     lacking = {name for name, table in tables.items() if table_unsupported(table, stand_in)}
-    assert lacking == {"table9", "reward-models", "choosing"}
+    assert lacking == {"table9", "reward-models", "choosing", "selectors"}
