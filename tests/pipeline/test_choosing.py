@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from computing import compute
 
 from harness.pipeline.algorithm import Planner, Run
-from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Online, Recipe
-from harness.runtime import Engine, Plan, Stage, Store
+from harness.runtime import Stage, Store
 from harness.worlds.embedded.choosing import mean_taught, names_of, taught_by_name
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.texts import TOPIC_OF
@@ -43,12 +43,8 @@ def runs(micro: Profile) -> dict[str, Run]:
 
 @pytest.fixture(scope="module")
 def store(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Store:
-    work = tmp_path_factory.mktemp("work")
-    store = Store(work / "store")
-    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
-    outcome = engine.run(Plan([stage for run in runs.values() for stage in run.training]))
-    assert outcome.ok, dict(outcome.failed)
-    return store
+    stages = (stage for run in runs.values() for stage in run.training)
+    return compute(tmp_path_factory.mktemp("work"), *stages)
 
 
 def rows_of(store: Store, stage: Stage, file: str) -> Rows:

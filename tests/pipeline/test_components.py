@@ -8,15 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from computing import compute
 
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns, plan_table
-from harness.pipeline.steps import FUNCTIONS, select_stage
+from harness.pipeline.steps import select_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
-from harness.runtime import Engine, Json, Plan, Stage, StageContext, Store
+from harness.runtime import Json, Plan, Stage, StageContext, Store
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rewards, read_rows, write_rows
 
 X = 16
@@ -47,12 +48,8 @@ def small(micro: Profile) -> TableRuns:
 @pytest.fixture(scope="module")
 def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The small runs' policies, trained."""
-    work = tmp_path_factory.mktemp("work")
-    store = Store(work / "store")
-    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
-    outcome = engine.run(Plan([run.training[-1] for run in small.runs.values()]))
-    assert outcome.ok, dict(outcome.failed)
-    return store
+    targets = (run.training[-1] for run in small.runs.values())
+    return compute(tmp_path_factory.mktemp("work"), *targets)
 
 
 def of(runs: TableRuns, row: str) -> Run:

@@ -6,16 +6,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from computing import compute
 
 from harness.errors import UserError
 from harness.eva.informativeness import informativeness
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns, plan_table
-from harness.pipeline.steps import FUNCTIONS
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles, table_unsupported
 from harness.registry.schema import Table
-from harness.runtime import Engine, Plan, Stage, Store
+from harness.runtime import Plan, Stage, Store
 from harness.worlds.embedded import files
 from harness.worlds.embedded.choosing import names_of
 from harness.worlds.embedded.texts import TOPIC_OF, best_known_topics
@@ -51,12 +51,8 @@ def small(micro: Profile, table: Table) -> TableRuns:
 @pytest.fixture(scope="module")
 def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The small runs' policies, trained."""
-    work = tmp_path_factory.mktemp("work")
-    store = Store(work / "store")
-    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
-    outcome = engine.run(Plan([run.training[-1] for run in small.runs.values()]))
-    assert outcome.ok, dict(outcome.failed)
-    return store
+    targets = (run.training[-1] for run in small.runs.values())
+    return compute(tmp_path_factory.mktemp("work"), *targets)
 
 
 def of(runs: TableRuns, row: str) -> Run:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from computing import compute
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Planner, Run, training_settings
 from harness.pipeline.runs import plan_table
-from harness.pipeline.steps import FUNCTIONS
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
-from harness.runtime import Engine, Plan, Stage, Store
+from harness.runtime import Plan, Stage, Store
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import Rows, read_rows
 
@@ -43,14 +43,6 @@ def planned(profile: Profile, algorithm: str = "rloo", seed: int = 0, **online: 
 
 def trained_in(run: Run) -> list[str]:
     return [stage.fingerprint for stage in run.training]
-
-
-def compute(work: Path, *runs: Run) -> Store:
-    store = Store(work / "store")
-    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
-    outcome = engine.run(Plan([stage for run in runs for stage in run.training]))
-    assert outcome.ok, dict(outcome.failed)
-    return store
 
 
 def summary(store: Store, stage: Stage) -> dict[str, Any]:
@@ -135,7 +127,7 @@ def test_a_run_in_more_segments_ends_with_the_same_policy(
     """Two x in 2 and in 4 segments: the same prompts, costs and weights, to the last bit."""
     whole = planned(small(micro), algorithm, size=2)
     cut = planned(small(micro, segments=2), algorithm, size=2)
-    store = compute(tmp_path, whole, cut)
+    store = compute(tmp_path, *whole.training, *cut.training)
     assert trained(store, whole) == trained(store, cut)
     ends = [summary(store, run.training[-1]) for run in (whole, cut)]
     for name in ("rollouts", "tokens", "gradient_steps", "creator_calls", "buffer"):
@@ -150,7 +142,7 @@ def test_a_run_in_more_segments_ends_with_the_same_policy(
 def test_costs_count_training_prompts_and_rewrites(micro: Profile, tmp_path: Path) -> None:
     """Mini-batches of 4, 6 rollouts each: 24 a step, and 6 for every rewrite that came in."""
     run = planned(small(micro), size=2)
-    store = compute(tmp_path, run)
+    store = compute(tmp_path, *run.training)
     said = [summary(store, stage) for stage in run.training]
     rows = trained(store, run)
     assert said[-1]["gradient_steps"] == 8
@@ -166,7 +158,7 @@ def test_costs_count_training_prompts_and_rewrites(micro: Profile, tmp_path: Pat
 
 def test_a_human_run_goes_through_its_prompts_in_order(micro: Profile, tmp_path: Path) -> None:
     run = planned(small(micro, segments=2), prompts="human", size=2)
-    store = compute(tmp_path, run)
+    store = compute(tmp_path, *run.training)
     cut = [
         row["prompt_id"]
         for i in (0, 2)

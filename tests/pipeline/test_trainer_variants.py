@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from computing import compute
 
 from harness.pipeline import steps
 from harness.pipeline.algorithm import Planner, Run
-from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
-from harness.runtime import Engine, Plan, Stage, StageContext, Store
+from harness.runtime import Plan, Stage, StageContext, Store
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows
 
@@ -49,12 +49,8 @@ def runs(small: Profile) -> dict[str, Run]:
 
 @pytest.fixture(scope="module")
 def store(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Store:
-    work = tmp_path_factory.mktemp("work")
-    store = Store(work / "store")
-    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
-    outcome = engine.run(Plan([stage for run in runs.values() for stage in run.training]))
-    assert outcome.ok, dict(outcome.failed)
-    return store
+    stages = (stage for run in runs.values() for stage in run.training)
+    return compute(tmp_path_factory.mktemp("work"), *stages)
 
 
 def pairs(store: Store, stage: Stage) -> Rows:
