@@ -40,7 +40,7 @@ def test_table4_completes_with_a_vllm_server(tmp_path: Path) -> None:
     }
     profile = tmp_path / "served.yaml"
     text = (HERE / "stand-in.yaml").read_text()
-    assert "engine: transformers" in text
+    assert "engine: {value: transformers" in text
     profile.write_text(text.replace("engine: {value: transformers", "engine: {value: vllm"))
     asked = ("run", "table4", "--profile", str(profile), "--rows", ",".join(ROWS), "--seeds", "0")
     done = subprocess.run(
