@@ -393,8 +393,6 @@ def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
 
 def test_published_curves_are_those_of_the_longest_runs() -> None:
     """Runs that are a checkpoint of a longer one have no curve of their own."""
-    if not (results_dir() / "micro" / "table1").exists():
-        pytest.skip("table 1 is not published in micro-4 yet")
     profile = load_profiles()["micro"]
     contents = from_results([load_tables()["table1"]], profile, results_dir())
     (shown,) = contents.table_pictures["table1"]
@@ -407,8 +405,6 @@ def test_scores_stand_against_what_online_rows_spent() -> None:
 
     Eva's rows are those that trained on evolved prompts.
     """
-    if not (results_dir() / "micro" / "table1").exists():
-        pytest.skip("table 1 is not published in micro-4 yet")
     (report,) = from_results(
         [load_tables()["table1"]], load_profiles()["micro"], results_dir()
     ).reports
