@@ -343,7 +343,7 @@ def writing(option: str, given: Path) -> Iterator[Path]:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UserError(f"`{option} {given}` is a device or a pipe; name a file or a folder")
         yield path
-    except (OSError, RuntimeError) as error:  # no such user behind `~` is a RuntimeError
+    except (OSError, RuntimeError, ValueError) as error:  # no user behind `~`; `/` has no name
         why = getattr(error, "strerror", None) or error
         raise UserError(f"`{option} {given}` cannot be written: {why}; name another") from error
 

@@ -8,6 +8,7 @@ claim of each table is its primary one, declared before there are results.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,7 +241,7 @@ class FigureClaims(Strict):
 
 def figure_claims(path: Path | None = None) -> FigureClaims:
     file = path or project_root() / "experiments" / "claims" / "figures.yaml"
-    if not file.exists():
+    if not os.path.lexists(file):
         return FigureClaims()
     return read_declared(file, FigureClaims, "claims")[0]
 

@@ -296,7 +296,7 @@ class Deviations(Strict):
 def deviations(path: Path | None = None) -> Deviations:
     """Read and check the deviations; a paper may have none."""
     file = path or project_root() / FILE
-    if not file.exists():
+    if not os.path.lexists(file):
         return Deviations()
     found, document = read_declared(file, Deviations, "deviations")
     problems = list(_problems(document, found))

@@ -75,6 +75,8 @@ def leagues_of(runs: TableRuns, reader: Reader, measured: Measured) -> tuple[Fou
 
 def found_again(report: Report, measured: Measured) -> list[FoundLeague]:
     """Return the leagues of a report that was read back, made anew of its scores."""
+    if not report.leagues:
+        return []
     known = {league.id: league for league in report.table.leagues}
     return [
         _found(report.table, known[it.id], report.seeds, [own.row for own in it.members], measured,

@@ -148,7 +148,7 @@ def test_validate_names_the_problems_of_further_declarations(
     cost.speeds.cache_clear()
     monkeypatch.setattr(target, tmp_path if target.endswith("FOLDER") else wrong)
     problems = says("validate", "validate", code=2)["problems"]
-    assert {(p["file"], p["line"]) for p in problems} >= {(str(wrong), 1), (str(wrong), 2)}
+    assert (str(wrong), 2) in {(p["file"], p["line"]) for p in problems}
     assert any("`strange` is given twice, first on line 1" in p["message"] for p in problems)
 
 

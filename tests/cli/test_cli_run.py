@@ -175,7 +175,6 @@ def test_every_verb_names_a_stage_whose_manifest_is_broken(
         ("run", *asked),
         ("plan", *asked),
         ("report", "table4", "--seeds", "0,2"),
-        ("why", "table4/eva-a_min"),
         ("verify", "--store"),
         *([("claims", "table4")] if kind == "judge" else []),  # it reads judgments alone
     ):

@@ -229,7 +229,7 @@ def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:
         ),
         (
             {"algorithm": "rloo", "online": {"oracle": "best", "prompts": "human"}},
-            "`oracle` goes with `prompts: eva`, not `human`",
+            "`oracle` goes with `prompts: eva` or `pool`, not `human`",
         ),
         ({"algorithm": "sppo", "chain": ["human"]}, "needs a pairwise"),
         (

@@ -129,7 +129,7 @@ def test_the_report_says_what_stands_behind_it(store: Store) -> None:
     found = dict(facts(full(store)))
     assert found["Judge"] == "toy-1/oracle (arena_hard, mt_bench)"
     assert found["Reward model"] == "toy-1/rm_pointwise@bb (all rows but base)"
-    assert found["Creator"] == "toy-1/evol_instruct (eva-uniform, eva-a_min)"
+    assert found["Creator"] == "micro-4/evol_instruct (eva-uniform, eva-a_min)"
     assert found["Policy"] == "toy-1/theta0@aa"
     assert found["Seeds"] == "0, 1"
     assert found["Commit"] == "0123456789ab"
