@@ -103,7 +103,7 @@ def test_why_takes_the_path_of_a_table_s_file(
     assert (explained["table"], explained["row"]) == ("mine", "many")
     refused = call("why", file)
     assert refused.exit_code == 2
-    assert f"names a table and no row; write `{file}/ROW`" in refused.stderr
+    assert f"`{file}` is no row of a table; write `table4/ROW`" in refused.stderr
 
 
 def test_baselines_join_the_rows_asked_for(says: Callable[..., Any]) -> None:

@@ -124,9 +124,9 @@ def test_curves_are_drawn_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_every_online_setting_is_listed_with_who_says_so() -> None:
-    """Passes, skipped prompts and the oracle only where a row has some."""
+    """Passes, skipped prompts, the oracle and leagues only where a row has some."""
     found = {item.name: item for item in online_settings(planned())}
-    listed = set(Online.model_fields) - {"passes", "skip", "oracle", "shuffled"}
+    listed = set(Online.model_fields) - {"passes", "skip", "oracle", "shuffled", "league"}
     assert set(found) == {f"online.{name}" for name in listed}
     assert found["online.prompts"].value == "human, eva"
     assert found["online.child_score"].group == "ours"

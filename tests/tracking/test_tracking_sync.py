@@ -93,7 +93,7 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     assert wanted.items() <= held["params"].items()
     tags = {"cells": "table4/eva-a_min", "tables": "table4", "scale": "toy", "state": "done"}
     tags |= {"commit": "c0ffee", "dirty": "true", "judge": "toy/oracle"}
-    tags |= {"reward_model": "toy/pointwise", "creator": "toy/evol_instruct"}
+    tags |= {"reward_model": "toy/pointwise", "creator": "micro-4/evol_instruct"}
     assert tags.items() <= held["tags"].items()
     pairs = store.manifest(run.iterations[1].pairs.fingerprint)["files"]["pairs.parquet"]["sha256"]
     assert ["iter2/pairs", pairs[:16]] in [dataset[:2] for dataset in held["datasets"]]
