@@ -54,7 +54,7 @@ def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
         decimals = our_decimals(report, column)
         mean = f"{cell['mean']:.{decimals}f} ±{cell['ci_high'] - cell['mean']:.{decimals}f}"
         half = cell["gain_ci_high"] - cell["gain"]
-        gain = f"{cell['gain'] + 0.0:+.{decimals}f} ±{half:.{decimals}f}"
+        gain = f"{round(cell['gain'], decimals) + 0.0:+.{decimals}f} ±{half:.{decimals}f}"
         assert shown[name][cell["column"], cell["row"]][:2] == [mean, gain], (name, cell["row"])
         exact = f"{cell['mean']:.6g}, 95% from {cell['ci_low']:.6g} to {cell['ci_high']:.6g}"
         card = html.partition(f'id="c-{name}-{cell["row"]}-{cell["column"]}"')[2]
