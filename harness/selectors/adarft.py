@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import Floats
-from harness.selectors.selector import Context, Group, Pool, Proposal, Selector
+from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, rates
 
 
 class AdaRFT(Selector):
@@ -47,7 +47,7 @@ class AdaRFT(Selector):
         )
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
-        mean = float(np.mean([ctx.view(group.rewards).mean() for group in groups]))
+        mean = float(np.mean(rates(groups, ctx)))
         self.target = float(np.clip(self.target + 50 * np.tanh(2 * (mean - 0.5)), 0, 100))
         for group in groups:
             name = group.prompt.prompt_id

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from harness.selectors.selector import Context, Group, Selector
+from harness.selectors.selector import Context, Group, Selector, rates
 
 
 class Band(Selector):
@@ -25,9 +25,8 @@ class Band(Selector):
         self._low, self._high = low, high
 
     def judge(self, groups: Sequence[Group], k: int, ctx: Context) -> Sequence[bool]:
-        rates = [float(ctx.view(group.rewards).mean()) for group in groups]
-        return [self._low < rate < self._high for rate in rates]
+        return [bool(self._low < rate < self._high) for rate in rates(groups, ctx)]
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
-        rates = [float(ctx.view(group.rewards).mean()) for group in groups]
-        return [rate * (1 - rate) for rate in rates]
+        found = rates(groups, ctx)
+        return found * (1 - found)

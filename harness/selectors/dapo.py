@@ -16,13 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from harness.eva.informativeness import Floats
-from harness.selectors.selector import Context, Group, Pool, Proposal, Selector
-
-
-def spreads(groups: Sequence[Group], ctx: Context) -> Floats:
-    """Return the standard deviation of each group's rewards, as the view sees them."""
-    return np.array([np.std(ctx.view(group.rewards)) for group in groups])
+from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, spreads
 
 
 class DAPO(Selector):

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from harness.selectors.dapo import DAPO, spreads
-from harness.selectors.selector import Context, Group, Pool, Proposal
+from harness.selectors.dapo import DAPO
+from harness.selectors.selector import Context, Group, Pool, Proposal, rates, spreads
 
 EASY, HARD = "easy", "hard"
 TARGETS = {EASY: 0.083, HARD: 0.167}
@@ -42,7 +42,8 @@ class GRESO(DAPO):
         self._pool = len(pool)
         shown = pool.some(len(pool), ctx.rng)
         taken = [p for p in shown if ctx.rng.random() >= self.skipped(p.prompt_id)]
-        rest = [prompt for prompt in shown if prompt not in set(taken)]
+        rolled = set(taken)
+        rest = [prompt for prompt in shown if prompt not in rolled]
         return Proposal(tuple([*taken, *rest][:k]))
 
     def skipped(self, prompt_id: str) -> float:
@@ -54,8 +55,8 @@ class GRESO(DAPO):
         return 1.0 - max(chance ** max(easy, hard), self._least)
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
-        rates = [float(ctx.view(group.rewards).mean()) for group in groups]
-        found = {EASY: [rate >= 0.98 for rate in rates], HARD: [rate <= 0.11 for rate in rates]}
+        right = rates(groups, ctx)
+        found = {EASY: right >= 0.98, HARD: right <= 0.11}
         for i, group in enumerate(groups):
             easy, hard = self.streaks.get(group.prompt.prompt_id, [0, 0])
             again = [easy + 1 if found[EASY][i] else 0, hard + 1 if found[HARD][i] else 0]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from harness.eva.informativeness import Floats
-from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, best
+from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, best, rates
 
 
 class PCL(Selector):
@@ -44,7 +44,7 @@ class PCL(Selector):
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
         read = ctx.embed([group.prompt for group in groups])
         weights = np.array(self.weights or np.zeros(read.shape[1]))
-        targets = np.array([ctx.view(group.rewards).mean() for group in groups])
+        targets = rates(groups, ctx)
         for phi, target in zip(read, targets, strict=True):
             weights = weights + self._rate * (target - weights @ phi) * phi / (1 + phi @ phi)
         self.weights = weights.tolist()

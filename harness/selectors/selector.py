@@ -247,8 +247,8 @@ class Selector:
         """
         if not ctx.n_new or ctx.spawned:
             return []
-        best = np.argsort([-group.value for group in kept], kind="stable")
-        parents = dict.fromkeys(kept[i].prompt for i in best[: max(1, ctx.k // 2)])
+        better = best([group.value for group in kept], max(1, ctx.k // 2))
+        parents = dict.fromkeys(kept[i].prompt for i in better)
         return [(prompt, ctx.n_new) for prompt in parents]
 
     def enter(self, children: Sequence[Prompt], inherited: Floats, ctx: Context) -> ArrayLike:
@@ -311,6 +311,16 @@ class Shuffled(Selector):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.inner.load_state_dict(state)
+
+
+def spreads(groups: Sequence[Group], ctx: Context) -> Floats:
+    """Return the standard deviation of each group's rewards, as the view sees them."""
+    return np.array([np.std(ctx.view(group.rewards)) for group in groups])
+
+
+def rates(groups: Sequence[Group], ctx: Context) -> Floats:
+    """Return the mean of each group's rewards, as the view sees them."""
+    return np.array([ctx.view(group.rewards).mean() for group in groups])
 
 
 def best(values: ArrayLike, count: int) -> list[int]:

@@ -29,7 +29,6 @@ from harness.selectors.selector import (
     Group,
     Phase,
     Pool,
-    Proposal,
     Rolled,
     Selector,
 )
@@ -155,7 +154,14 @@ class PromptStream:
             self._open = self._screened(roll_out)
         else:
             said = self.selector.propose(self.pool, self._minibatch, self._asked(PROPOSE, roll_out))
-            self._open = self._batch(said, said.prompts, said.from_buffer)
+            self._open = MiniBatch(
+                self.step,
+                said.phase,
+                tuple(said.prompts),
+                said.from_buffer,
+                predicted=said.predicted,
+                propensity=said.propensity,
+            )
         self.phase = self._open.phase
         if len(self._open.prompts) != self._minibatch:
             raise HarnessError(
@@ -256,10 +262,6 @@ class PromptStream:
             from_buffer=from_buffer,
         )
 
-    def _batch(self, said: Proposal, prompts: Sequence[Prompt], from_buffer: int) -> MiniBatch:
-        more = (said.predicted, said.propensity)
-        return MiniBatch(self.step, said.phase, tuple(prompts), from_buffer, (), (), *more)
-
     def _screened(self, roll_out: RollOut | None) -> MiniBatch:
         """Propose, roll out and judge until there is a mini-batch, or enough was tried."""
         kept: list[Group] = []
@@ -278,8 +280,8 @@ class PromptStream:
         missing = self._minibatch - len(kept)
         kept, dropped = kept + dropped[:missing], dropped[missing:]
         kept = self._extended(kept, self._asked((*JUDGE, MOST_PROPOSALS), roll_out))
-        batch = self._batch(said, [group.prompt for group in kept], 0)
-        return replace(batch, kept=tuple(kept), dropped=tuple(dropped), predicted=None)
+        prompts = tuple(group.prompt for group in kept)
+        return MiniBatch(self.step, said.phase, prompts, 0, tuple(kept), tuple(dropped))
 
     def _extended(self, kept: Sequence[Group], ctx: Context) -> list[Group]:
         """Give each group as many rollouts as training takes, and call them trained on."""
