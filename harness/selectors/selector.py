@@ -279,7 +279,7 @@ class Shuffled(Selector):
 
     def __init__(self, inner: Selector) -> None:
         self.inner = inner
-        self.screens, self.opens = inner.screens, inner.opens  # type: ignore[misc]
+        self.screens, self.view, self.opens = inner.screens, inner.view, inner.opens  # type: ignore[misc]
 
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
         proposal = self.inner.propose(pool, k, ctx)

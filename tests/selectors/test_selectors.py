@@ -374,6 +374,16 @@ def test_shuffled_a_choice_says_nothing_and_costs_the_same() -> None:
     assert all(65 < sum(one[i] for one in kept) < 135 for i in range(4))
 
 
+def test_shuffled_a_selector_sees_rewards_as_it_does_otherwise() -> None:
+    """Raw rewards below zero would be less than no successes, which no belief can hold."""
+    of = streamed("mopps", shuffled=True)
+    for _ in range(2):
+        prompts_of_step = of.draw(rolled).prompts
+        of.feed([one.rewards - 5 for one in rolled(prompts_of_step, 6, "train")], rolled)
+    beliefs = of.selector.state_dict()["beliefs"].values()
+    assert all(alpha >= 1 and beta >= 1 and alpha + beta in (8, 14) for alpha, beta in beliefs)
+
+
 # All of them, in the stream.
 
 
