@@ -394,7 +394,8 @@ class Tally:
 
         Stages that have ended say how long one of their kind takes; where none has, those that run
         say it by their own steps. Of another kind it is what was expected, times how much longer
-        than expected the stages took that have ended.
+        than expected the stages took that have ended; where these were quicker, that says nothing
+        of other work.
         """
         durations = self._durations()
         left = self._left(durations)
@@ -406,7 +407,7 @@ class Tally:
     def _durations(self) -> dict[str, float]:
         took = sum(map(sum, self._took.values()))
         expected = sum(self._expected[kind] * len(ended) for kind, ended in self._took.items())
-        slower = (took + _FEW_S) / (expected + _FEW_S)
+        slower = max(1.0, (took + _FEW_S) / (expected + _FEW_S))
         measured: dict[str, list[float]] = {}
         for stage, seconds in self._by_steps().items():
             measured.setdefault(stage.kind, []).append(seconds)

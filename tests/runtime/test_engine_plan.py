@@ -99,8 +99,8 @@ def test_the_estimate_is_the_median_recorded_time_or_the_callers(tmp_path: Path)
 def test_the_tally_follows_the_events(tmp_path: Path) -> None:
     """Draws are expected to take 10 s; 4 s into the first, 6 + 10 + 10 s are left on one worker.
 
-    It took 8 s, so the other two count 8 s each, and the last stage, of which 1 s was expected,
-    (8 + 5) / (10 + 5) s; one draw fails, and the last stage is skipped.
+    It took 8 s, so the other two count 8 s each, and the last stage, of another kind, the 1 s that
+    was expected of it; one draw fails, and the last stage is skipped.
     """
     now = [0.0]
     draws = [toy("draw", number=number) for number in range(3)]
@@ -112,9 +112,8 @@ def test_the_tally_follows_the_events(tmp_path: Path) -> None:
     assert tally.remaining_s() == pytest.approx(6 + 10 + 10 + 1)
     now[0] = 8.0
     tally.observe(StageFinished(draws[0], 8.0))
-    last = 13 / 15
-    assert tally.remaining_s() == pytest.approx(8 + 8 + last)
-    assert tally.share == pytest.approx(8 / (8 + 8 + 8 + last))
+    assert tally.remaining_s() == pytest.approx(8 + 8 + 1)
+    assert tally.share == pytest.approx(8 / (8 + 8 + 8 + 1))
     assert tally.elapsed_s == 8.0
     tally.observe(StageFailed(draws[2], "why"))
     tally.observe(StageSkipped(total, "because"))
