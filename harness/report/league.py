@@ -14,6 +14,7 @@ numbers neither. One seed compares nothing.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ from harness.words import counted
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
     from harness.pipeline.runs import TableRuns
+    from harness.registry.profile import Profile
 
 FEWEST_SEEDS = 3
 """Seeds that a league needs to rank anything; with fewer the standard error is a guess."""
@@ -246,17 +248,17 @@ def _facts(
     if not scores or any(reader.store.status(name) != "done" for name in stages):
         return (), None
     curve = tuple(
-        LeagueMark(score=height.mean, **_mean([_at_mark(run, reader) for run in of_mark]))
+        LeagueMark(score=height.mean, **_mean([_at_mark(run, reader) for run in of_mark]))  # type: ignore[arg-type]
         for height, of_mark in zip(scores, own, strict=True)
     )
-    costs = [_at_the_end(run, reader) for run in own[-1]]
-    foreseen = [it.pop("foreseen") for it in costs]
-    known = [value for value in foreseen if value is not None]
-    return curve, LeagueCosts(**_mean(costs), foreseen=float(np.mean(known)) if known else None)
+    costs = _mean([_at_the_end(run, reader, runs.profile) for run in own[-1]])
+    return curve, LeagueCosts(**costs)  # type: ignore[arg-type]
 
 
-def _mean(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([one[name] for one in numbers])) for name in numbers[0]}
+def _mean(numbers: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+    """Return each number's mean over those that are known."""
+    known = {name: [it for one in numbers if (it := one[name]) is not None] for name in numbers[0]}
+    return {name: float(np.mean(values)) if values else None for name, values in known.items()}
 
 
 def _at_mark(run: Run, reader: Reader) -> dict[str, float]:
@@ -270,7 +272,7 @@ def _at_mark(run: Run, reader: Reader) -> dict[str, float]:
     }
 
 
-def _at_the_end(run: Run, reader: Reader) -> dict[str, Any]:
+def _at_the_end(run: Run, reader: Reader, profile: Profile) -> dict[str, float | None]:
     said = stage_summary(reader.store, run.training[-1])
     rows = [
         row
@@ -287,8 +289,22 @@ def _at_the_end(run: Run, reader: Reader) -> dict[str, Any]:
         "screened": float(said["rollouts"] - said["trained"] - said["insertion"]),
         "signal": float(np.mean([spread > 0 for _, spread, _ in rows])),
         "prompts": float(len({name for name, _, _ in rows})),
+        "topics": _topics(run, reader, profile),
         "foreseen": spearman(*map(list, zip(*pairs, strict=True))) if pairs else None,
     }
+
+
+def _topics(run: Run, reader: Reader, profile: Profile) -> float | None:
+    """Return the exponential of the entropy of the topics trained on: of k alike it is k."""
+    from harness.worlds.lookup import world_of
+
+    topics = world_of(profile).prompts.topics()
+    if topics is None or topics.settings is not None:  # a model would have to sort them
+        return None
+    folders = [reader.store.path(stage.fingerprint) for stage in run.training]
+    told = Counter(topic for folder in folders for _, topic in topics.read(folder))
+    shares = np.array(list(told.values())) / told.total()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 # How it is shown.
@@ -339,13 +355,14 @@ def _costs(found: FoundLeague, report: Report) -> Block:
     def figures(own: LeagueMember) -> list[str]:
         c = own.costs
         if c is None:
-            return [APPLIES_NOT] * 11
+            return [APPLIES_NOT] * 12
         amounts = (c.gradient_steps, c.trained, c.screened, c.insertion, c.tokens, c.scored_tokens)
         more = (c.creator_tokens, c.read_prompts)
         return [
             *(f"{amount:,.0f}" for amount in (*amounts, *more)),
             f"{100 * c.signal:.0f}%",
             f"{c.prompts:.0f}",
+            APPLIES_NOT if c.topics is None else f"{c.topics:.1f}",
             APPLIES_NOT if c.foreseen is None else signed(c.foreseen, 2),
         ]
 
@@ -353,12 +370,13 @@ def _costs(found: FoundLeague, report: Report) -> Block:
         "When the budget was spent, means over seeds. Rollouts that were trained on, made to "
         "choose, and made of rewrites that entered the pool; tokens generated, read by the reward "
         "model and written by the creator; prompts read by the policy to value them. Signal: "
-        "groups trained on whose rewards differ. Prompts: distinct ones. Foreseen: Spearman's "
-        "correlation of the spread that the selector predicted and that of the rewards."
+        "groups trained on whose rewards differ. Prompts: distinct ones. Topics: e to the entropy "
+        "of theirs, k where k topics are trained on alike. Foreseen: Spearman's correlation of the "
+        "spread that the selector predicted and that of the rewards."
     )
     head = (
         *("row", "steps", "trained\non", "to\nchoose", "on\nentering", "tokens", "scored"),
-        *("creator", "read", "signal", "prompts", "foreseen"),
+        *("creator", "read", "signal", "prompts", "topics", "foreseen"),
     )
     rows = tuple((names[own.row], *figures(own)) for own in found.members)
     return Block(f"What each cost: {_title(found, report)}", (view.plain(note),), head, rows)

@@ -335,6 +335,8 @@ class LeagueCosts(Part):
     """Share of the groups trained on whose rewards differ."""
     prompts: float
     """Distinct prompts trained on."""
+    topics: float | None
+    """e to the entropy of their topics; null where their text does not say the topic."""
     foreseen: float | None
     """Spearman's correlation of predicted and realised spread; null where nothing is predicted."""
 

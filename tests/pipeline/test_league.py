@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import entropy
 
 from harness.errors import UserError
 from harness.extensions import SELECTORS
@@ -14,7 +17,10 @@ from harness.pipeline.algorithm import Planner, Run, budget_of
 from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
+from harness.report.league import _at_the_end
+from harness.report.rows import Reader
 from harness.runtime import Engine, Plan, Store
+from harness.worlds.embedded.world import category_of_first_operation
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
@@ -122,6 +128,19 @@ def test_uniform_takes_what_the_budget_says(trained: dict[str, Any]) -> None:
     steps = read(store, trained["runs"]["steps"], 0, "summary.json")
     assert steps["gradient_steps"] == 4
     assert steps["rollouts"] > 96
+
+
+def test_what_a_row_cost_is_read_off_its_stages(trained: dict[str, Any]) -> None:
+    """Four steps of four prompts in two parts; e to the entropy of their categories."""
+    store, run = trained["store"], trained["runs"]["mopps"]
+    found = _at_the_end(run, Reader(store), small(trained["profile"]))
+    folders = [store.open(stage.fingerprint) for stage in run.training]
+    rows = [row for folder in folders for row in read_rows(folder / "trained.parquet")]
+    told = Counter(category_of_first_operation(row["prompt"]) for row in rows)
+    assert len(rows) == 16
+    assert found["topics"] == pytest.approx(np.exp(entropy(list(told.values()))))
+    assert found["prompts"] == len({row["prompt_id"] for row in rows})
+    assert (found["trained"], found["screened"], found["insertion"]) == (96, 0, 0)
 
 
 def test_where_a_run_is_judged_changes_nothing(trained: dict[str, Any]) -> None:

@@ -147,8 +147,9 @@ def category_of_first_operation(prompt: str) -> str:
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
-    answered = folder / "completions.parquet"
-    rows = stage_io.read_rows(answered) if answered.exists() else stage_io.read_prompts(folder)
+    written = (folder / name for name in ("completions.parquet", "trained.parquet"))
+    file = next((path for path in written if path.exists()), None)
+    rows = stage_io.read_prompts(folder) if file is None else stage_io.read_rows(file)
     return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
 
 
