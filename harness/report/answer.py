@@ -161,7 +161,11 @@ def _sure(reports: Sequence[Report], verdicts: Sequence[Verdict], paper: Paper) 
 
 
 def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
-    """Return what a table's runs say, in one sentence."""
+    """Return what a table's runs say, in one sentence, or one for each of its leagues."""
+    if report.leagues:
+        titles = {league.id: league.title for league in report.table.leagues}
+        parts = (f"{view.capital(titles[it.id])}: {it.said}" for it in report.leagues)
+        return plain(" ".join(parts))
     primary, column = primary_of(verdicts), report.table.main_column
     claim = "" if primary is None else f"“{primary.statement.strip().removesuffix('.')}”"
     if not any(cell.mean is not None for cell in report.cells):

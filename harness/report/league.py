@@ -312,19 +312,26 @@ def _topics(run: Run, reader: Reader, profile: Profile) -> float | None:
 
 def league_blocks(report: Report) -> list[Block]:
     """Return the blocks of a report's leagues: who is above even draws, and what each cost."""
-    return [block for it in report.leagues for block in (_ranking(it, report), _costs(it, report))]
+    parts = (_ranking, _seeds, _costs, _trained_on)
+    return [block for it in report.leagues for block in (part(it, report) for part in parts)]
 
 
 def _title(found: FoundLeague, report: Report) -> str:
     return next(it.title for it in report.table.leagues if it.id == found.id)
 
 
-def _ranking(found: FoundLeague, report: Report) -> Block:
+def _names(found: FoundLeague, report: Report) -> dict[str, str]:
+    """Return each row's label; what stands before its colon names the league."""
     names = view.row_names(report)
+    return {own.row: names[own.row].rpartition(": ")[2] for own in found.members}
+
+
+def _ranking(found: FoundLeague, report: Report) -> Block:
+    names = _names(found, report)
 
     def figures(own: LeagueMember) -> list[str]:
         if own.area is None or own.final is None:
-            return [own.verdict, *[APPLIES_NOT] * 6]
+            return [own.verdict, *[APPLIES_NOT] * 5]
         gain = APPLIES_NOT
         if own.gain is not None:
             gain = f"{signed(own.gain[0], 1)} ±{own.gain[2] - own.gain[0]:.1f}"
@@ -335,7 +342,6 @@ def _ranking(found: FoundLeague, report: Report) -> Block:
             APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
             f"{own.final:.1f}",
             "never" if own.overtakes is None else f"{own.overtakes:.2f}",
-            " ".join(signed(one, 1) for one in own.by_seed) or APPLIES_NOT,
         ]
 
     notes = (
@@ -344,22 +350,59 @@ def _ranking(found: FoundLeague, report: Report) -> Block:
         "by seed and prompt, 95%; p by Holm over the league's methods. Overtakes: share of the "
         "budget after which the score is what even draws end with.",
     )
-    head = ("row", "verdict", "area", "over even\ndraws", "p", "final", "overtakes", "by seed")
+    head = ("row", "verdict", "area", "over even\ndraws", "p", "final", "overtakes")
     rows = tuple((names[own.row], *figures(own)) for own in found.members)
     return Block(f"League: {_title(found, report)}", tuple(map(view.plain, notes)), head, rows)
 
 
+def _seeds(found: FoundLeague, report: Report) -> Block:
+    names = _names(found, report)
+    rows = tuple(
+        (names[own.row], *(signed(one, 1) for one in own.by_seed))
+        for own in found.members
+        if own.by_seed
+    )
+    title = f"Area over even draws, seed by seed: {_title(found, report)}"
+    return Block(title, (), ("row", *map(str, report.seeds)), rows)
+
+
 def _costs(found: FoundLeague, report: Report) -> Block:
-    names = view.row_names(report)
+    names = _names(found, report)
 
     def figures(own: LeagueMember) -> list[str]:
         c = own.costs
         if c is None:
-            return [APPLIES_NOT] * 12
-        amounts = (c.gradient_steps, c.trained, c.screened, c.insertion, c.tokens, c.scored_tokens)
-        more = (c.creator_tokens, c.read_prompts)
+            return [APPLIES_NOT] * 7
+        rolled = (c.gradient_steps, c.trained, c.screened, c.insertion)
+        return [f"{n:,.0f}" for n in (*rolled, c.tokens, c.creator_tokens, c.read_prompts)]
+
+    note = (
+        "When the budget was spent, means over seeds. Rollouts that were trained on, made to "
+        "choose, and made of rewrites that entered the pool; tokens generated, which the reward "
+        "model reads, and written by the creator; prompts read by the policy to value them."
+    )
+    head = (
+        "row",
+        "steps",
+        "trained\non",
+        "to\nchoose",
+        "on\nentering",
+        "tokens",
+        "creator",
+        "read",
+    )
+    rows = tuple((names[own.row], *figures(own)) for own in found.members)
+    return Block(f"What each cost: {_title(found, report)}", (view.plain(note),), head, rows)
+
+
+def _trained_on(found: FoundLeague, report: Report) -> Block:
+    names = _names(found, report)
+
+    def figures(own: LeagueMember) -> list[str]:
+        c = own.costs
+        if c is None:
+            return [APPLIES_NOT] * 4
         return [
-            *(f"{amount:,.0f}" for amount in (*amounts, *more)),
             f"{100 * c.signal:.0f}%",
             f"{c.prompts:.0f}",
             APPLIES_NOT if c.topics is None else f"{c.topics:.1f}",
@@ -367,19 +410,13 @@ def _costs(found: FoundLeague, report: Report) -> Block:
         ]
 
     note = (
-        "When the budget was spent, means over seeds. Rollouts that were trained on, made to "
-        "choose, and made of rewrites that entered the pool; tokens generated, read by the reward "
-        "model and written by the creator; prompts read by the policy to value them. Signal: "
-        "groups trained on whose rewards differ. Prompts: distinct ones. Topics: e to the entropy "
-        "of theirs, k where k topics are trained on alike. Foreseen: Spearman's correlation of the "
-        "spread that the selector predicted and that of the rewards."
+        "Means over seeds. Signal: groups whose rewards differ. Prompts: distinct ones. Topics: e "
+        "to the entropy of theirs, k where k topics are trained on alike. Foreseen: Spearman's "
+        "correlation of the spread that the selector predicted and that of the rewards."
     )
-    head = (
-        *("row", "steps", "trained\non", "to\nchoose", "on\nentering", "tokens", "scored"),
-        *("creator", "read", "signal", "prompts", "topics", "foreseen"),
-    )
+    head = ("row", "signal", "prompts", "topics", "foreseen")
     rows = tuple((names[own.row], *figures(own)) for own in found.members)
-    return Block(f"What each cost: {_title(found, report)}", (view.plain(note),), head, rows)
+    return Block(f"What each trained on: {_title(found, report)}", (view.plain(note),), head, rows)
 
 
 AXES = {
