@@ -26,7 +26,7 @@ from harness.registry.recipe import flattened
 from harness.runtime import CurvePoint, Json, canonical_json
 from harness.runtime.stage import digest
 
-VERSION = 5
+VERSION = 6
 """Version of the projection; bumped when the same store should look different in MLflow."""
 
 ID = "harness.id"

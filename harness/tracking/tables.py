@@ -118,8 +118,10 @@ class TableContent:
         status: Status = "FAILED" if "failed" in states else "KILLED"
         if states <= {"ok", "not_available"}:
             status = "FINISHED"
-        metrics = {name: value for cell in cells for name, value in _metrics(cell).items()}
-        metrics |= _costs(behind)
+        numbers = {name: value for cell in cells for name, value in _metrics(cell).items()}
+        numbers |= _costs(behind)
+        # MLflow compares runs by what was logged first.
+        metrics = dict(sorted(numbers.items(), key=lambda item: item[0].startswith("paper/")))
         recipes = {run_id: recipe.canonical() for run_id, recipe in self.table.recipes(row).items()}
         recipe: dict[str, list[str]] = {}
         for found in recipes.values():

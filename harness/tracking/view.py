@@ -30,7 +30,7 @@ TRAINING = "workflowType=machine_learning"
 conversations."""
 
 _MOST_RUNS = 40
-_WIDTHS = {"attributes": 170, "metrics": 100, "params": 190, "tags": 120}
+_WIDTHS = {"attributes": 170, "metrics": 100, "params": 190, "tags": 140}
 
 
 @dataclass(frozen=True)
