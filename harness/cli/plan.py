@@ -318,14 +318,13 @@ def _print_explanation(found: Explanation) -> None:
         out.print(f"\nrun {run.run}", style="bold")
         lines = [
             (
-                stage.label.removeprefix(f"seed {found.seed} · "),
+                stage.label.removeprefix(f"seed {found.seed} · ").removeprefix(f"{run.run} · "),
                 stage.state,
-                _shared(stage),
-                _why_new(stage),
+                _shared_or_new(stage),
             )
             for stage in run.stages
         ]
-        out.print(Grid(("stage", "state", "shared with", "new because of"), lines))
+        out.print(Grid(("stage", "state", "shared, or new because"), lines))
         _print_missing(out, run.stages)
 
 
@@ -341,16 +340,12 @@ def _print_missing(out: Console, stages: Sequence[ExplainedStage]) -> None:
             out.print(f"'{stage.label}' failed: {stage.failure}.", soft_wrap=True)
 
 
-def _shared(stage: ExplainedStage) -> str:
+def _shared_or_new(stage: ExplainedStage) -> str:
+    """Return which rows share a stage, or which setting makes it new."""
     rows = stage.shared_with
-    if len(rows) <= 3:
-        return ", ".join(rows) or "-"
-    return f"{', '.join(rows[:2])} and {len(rows) - 2} more"
-
-
-def _why_new(stage: ExplainedStage) -> str:
-    if stage.shared_with:
-        return ""
+    if rows:
+        few = rows if len(rows) <= 3 else (*rows[:2], f"{len(rows) - 2} more")
+        return f"shared: {', '.join(few)}"
     if stage.new_among_rows is None:
         return f"no other row has a stage `{stage.kind}`"
     return _because(stage.new_among_rows.causes)

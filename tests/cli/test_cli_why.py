@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from toy_world import planned
 
 from harness.runtime import Plan, Stage, Store, collect_provenance
@@ -99,3 +100,12 @@ def _store(store: Store, target: Stage) -> None:
         if store.status(stage.fingerprint) != "done":
             with store.writing(stage, provenance):
                 pass
+
+
+def test_each_stage_has_one_line_of_80_columns(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = [line.rstrip() for line in call("why", "table4/eva-a_min").stdout.splitlines()]
+    assert "1 · prompts            missing   shared: dpo-1, eva-uniform, 6 more" in said
+    assert "2 · select             missing   select: metric a_min instead of uniform" in said
