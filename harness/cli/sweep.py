@@ -202,12 +202,12 @@ def _print(report: SweepReport) -> None:
     out = console()
     for name, text in facts(report):
         out.print(f"{name}: {text}", soft_wrap=True)
+    _print_block(winner_block(report))
     title = "Best trials (validation prompts; no result)"
     _print_block(trial_block(report, report.best()[:SHOWN_TRIALS], title))
     _print_block(importance_block(report))
     if report.pareto is not None:
         _print_block(trial_block(report, report.front, "Pareto front"))
-    _print_block(winner_block(report))
     for trial in report.failed:
         out.print(f"failed: trial {trial.number}: {trial.failure}", soft_wrap=True)
 
