@@ -102,7 +102,7 @@ def report(
     if published and ((form is not Format.html and not findings) or seeds is not None):
         raise UserError(
             "`--published` is for `--format html`, or `--all --format markdown`, and has the seeds "
-            "it was made with"
+            "it was made with; `harness claims --published` answers here"
         )
     if (form is Format.html or findings) and (to is not None or rows is not None):
         raise UserError("a page has all rows and is not published; leave out the options")
@@ -208,7 +208,7 @@ def claims(
         items = [verdict.as_json() for verdict in found.verdicts]
         sys.stdout.write(json_text(items, found.answer))
     else:
-        _print_claims(found, full=full)
+        _print_claims(found, full=full, published=published)
     _note_judges(scale)
 
 
@@ -225,7 +225,7 @@ def _note_judges(profile: Profile) -> None:
         )
 
 
-def _print_claims(found: Judged, *, full: bool) -> None:
+def _print_claims(found: Judged, *, full: bool, published: bool) -> None:
     from harness.report.claims import PRIMARY, share_tested
 
     out = console()
@@ -245,7 +245,8 @@ def _print_claims(found: Judged, *, full: bool) -> None:
     out.print(f"\n{share_tested(found.verdicts)}.")
     out.print(PRIMARY)
     if not full:
-        out.print("More of each claim: --full")
+        elsewhere = "" if published else "; what is published of them: --published"
+        out.print(f"More of each claim: --full{elsewhere}")
 
 
 def _in_short(verdict: Verdict) -> tuple[str, ...]:
