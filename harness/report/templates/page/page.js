@@ -43,8 +43,9 @@
   }), { rootMargin: "200px" });
 
   // Tables and pictures to take along: as text between tabs, CSV, LaTeX and SVG.
+  const text = (it) => (it.nodeName === "SUB" ? `_{${it.textContent}}` : it.childElementCount ? [...it.childNodes].map(text).join("") : it.textContent);
   const words = (cell) => [...cell.childNodes].filter((it) => it.nodeName !== "svg")
-    .map((it) => (it.nodeName === "BR" ? " " : it.className === "printed" ? `(${it.textContent})` : it.textContent)).join(" ").replace(/[▲▼]/g, "").replace(/\s+/g, " ").trim();
+    .map((it) => (it.nodeName === "BR" ? " " : it.className === "printed" ? `(${it.textContent})` : text(it))).join(" ").replace(/[▲▼]/g, "").replace(/\s+/g, " ").trim();
   const rows = (table) => [...table.rows].filter((row) => row.checkVisibility()).map((row) => [...row.cells]
     .filter((cell) => !cell.classList.contains("draw"))
     .flatMap((cell) => [words(cell), ...Array(cell.colSpan - 1).fill("")]));
@@ -52,8 +53,8 @@
   const forms = {
     csv: (table) => rows(table).map((row) => row.map((it) => `"${inert(it).replaceAll('"', '""')}"`).join(",")).join("\r\n") + "\r\n",
     tex: (table) => {
-      const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "–": "--", "−": "$-$", "→": "$\\to$", "θ": "$\\theta$", "ρ": "$\\rho$" };
-      const safe = (text) => text.replace(/[\\~^±–−→θρ]|[{}$&#%_]/g, (it) => special[it] ?? "\\" + it).replace(/(.)\u0304/g, "$$\\bar{$1}$$");
+      const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "–": "--", "−": "$-$", "→": "$\\to$", "θ": "$\\theta$", "ρ": "$\\rho$", "<": "$<$", ">": "$>$" };
+      const safe = (text) => text.replace(/θ_\{(.*?)\}|[\\~^±–−→θρ<>]|[{}$&#%_]/g, (it, below) => below ? `$\\theta_{${below.replace("→", "\\to ").replace(/(.)\u0304/g, "\\bar{$1}")}}$` : special[it] ?? "\\" + it).replace(/(.)\u0304/g, "$$\\bar{$1}$$");
       const lines = rows(table).map((row) => row.map(safe).join(" & ") + " \\\\");
       const head = table.tHead ? table.tHead.rows.length : 0;
       const width = Math.max(...rows(table).map((row) => row.length));
@@ -78,7 +79,8 @@
   };
   const tools = (place) => {
     const table = place.querySelector("table"), picture = place.querySelector("img") || (place.matches(".plots svg") ? place : null);
-    const section = place.closest("[id]"), name = section ? section.id : "eva";
+    const section = place.closest("[id]"), heading = place.closest("figure")?.querySelector("h3");
+    const name = heading ? heading.textContent.split(":")[0].replace(/\W+/g, "").toLowerCase() : section ? section.id : "eva";
     const does = table ? {
       Copy: () => copy(rows(table).map((row) => row.join("\t")).join("\n")),
       CSV: () => keep(`${name}.csv`, "data:text/csv;charset=utf-8," + encodeURIComponent(forms.csv(table))),
