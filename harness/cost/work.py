@@ -22,6 +22,7 @@ from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.evaluation.benchmark import Benchmark
 from harness.registry.profile import REWARD_JUDGE, Profile, benchmark_named
+from harness.registry.recipe import budget_taken
 from harness.runtime.stage import Stage
 from harness.selectors.eva import StreamSettings
 from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
@@ -439,9 +440,8 @@ def _of_budget(stage: Stage, s: Mapping[str, Any]) -> Stretch | None:
     done = 0 if before is None else _settings(before)["budget"]["amount"]
     hyper, size = s["training"], s["online"]["minibatch"]
     rollouts = hyper["minibatch"] * hyper["rollouts"]
-    per_step = {"steps": 1, "rollouts": rollouts}
-    unit = per_step.get(s["budget"]["of"], rollouts * hyper["max_new_tokens"] // 2)
-    steps = (s["budget"]["amount"] - done) // unit
+    per_step = budget_taken(s["budget"]["of"], 1, rollouts, hyper["max_new_tokens"])
+    steps = (s["budget"]["amount"] - done) // per_step
     children = 0 if s["creator"] is None else steps * max(1, size // 2) * s["online"]["n_new"]
     return Stretch(steps, steps * size, children)
 

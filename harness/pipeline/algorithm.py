@@ -56,10 +56,12 @@ from harness.registry.profile import BASE, Profile
 from harness.registry.recipe import (
     FIRST_ARMS,
     Arm,
+    Budget,
     League,
     Online,
     Recipe,
     RewardRole,
+    budget_taken,
     evolves_online,
 )
 from harness.registry.schema import RowKind
@@ -440,7 +442,7 @@ def _marks(
     online, x = recipe.online, planner.profile.x
     assert online is not None
     count, rest = divmod(online.size * x, league.visits)
-    whole = budget_of(online, hyper, x, league.budget)
+    whole = whole_budget(online, hyper, x, league.budget)
     _checked_selector(online, league, count)
     settings = _of_all_segments(planner, recipe, seed, hyper)
     arm = "matched" if online.prompts == "matched_pool" else "human"
@@ -460,15 +462,11 @@ def _marks(
     return made
 
 
-def budget_of(online: Online, hyper: OnlineTraining, x: int, unit: str) -> int:
-    """Return what training on `size` x prompts drawn evenly takes, in steps, rollouts or tokens.
-
-    A rollout is taken to be half as long as it may be.
-    """
+def whole_budget(online: Online, hyper: OnlineTraining, x: int, unit: Budget) -> int:
+    """Return what training on `size` x prompts drawn evenly takes."""
     prompts = online.size * x
-    rollouts = prompts * hyper.rollouts
-    tokens = rollouts * hyper.max_new_tokens // 2
-    return {"steps": prompts // online.minibatch, "rollouts": rollouts, "tokens": tokens}[unit]
+    steps = prompts // online.minibatch
+    return budget_taken(unit, steps, prompts * hyper.rollouts, hyper.max_new_tokens)
 
 
 def _checked_selector(online: Online, league: League, pool: int) -> None:

@@ -138,6 +138,15 @@ Seen = Literal["raw", "beat", "rank"]
 Budget = Literal["steps", "rollouts", "tokens"]
 
 
+def budget_taken(budget: Budget, steps: int, rollouts: int, max_new_tokens: int) -> int:
+    """Return what steps and their rollouts take of a budget; half of `max_new_tokens` is written.
+
+    What is chosen, screened or evolved on the way is not in it.
+    """
+    tokens = rollouts * max_new_tokens // 2
+    return {"steps": steps, "rollouts": rollouts, "tokens": tokens}[budget]
+
+
 class League(Strict):
     """How one of several selectors chooses prompts out of the same pool, until a budget is spent.
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, best
+from harness.selectors.selector import Context, Group, Pool, Proposal, Selector
 
 
 class MoPPS(Selector):
@@ -45,10 +45,7 @@ class MoPPS(Selector):
         some = pool.some(self._candidates * k, ctx.rng)
         beliefs = np.array([self._of(prompt.prompt_id, ctx.n) for prompt in some])
         near = -((ctx.rng.beta(*beliefs.T) - self._target) ** 2)
-        chosen = best(near, k)
-        return Proposal(
-            tuple(some[i] for i in chosen), predicted=tuple(float(near[i]) for i in chosen)
-        )
+        return Proposal.of_best(some, near, k)
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
         values = []

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from harness.eva.informativeness import Floats
-from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, best, rates
+from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, rates
 
 
 class PCL(Selector):
@@ -36,10 +36,7 @@ class PCL(Selector):
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
         some = pool.some(self._factor * k, ctx.rng)
         near = -np.abs(self._predicted(ctx.embed(some)) - self._tau)
-        chosen = best(near, k)
-        return Proposal(
-            tuple(some[i] for i in chosen), predicted=tuple(float(near[i]) for i in chosen)
-        )
+        return Proposal.of_best(some, near, k)
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
         read = ctx.embed([group.prompt for group in groups])

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import Floats, weights
+from harness.registry.recipe import Seen
 from harness.selectors.views import View
 
 Phase = Literal["train", "screen", "insertion"]
@@ -72,6 +73,13 @@ class Proposal:
     rollouts: int | None = None
     predicted: tuple[float, ...] | None = None
     propensity: tuple[float, ...] | None = None
+
+    @classmethod
+    def of_best(cls, prompts: Sequence[Prompt], predicted: Floats, k: int) -> Proposal:
+        """Propose the k prompts whose predicted numbers are the largest."""
+        chosen = best(predicted, k)
+        numbers = tuple(float(predicted[i]) for i in chosen)
+        return cls(tuple(prompts[i] for i in chosen), predicted=numbers)
 
 
 @dataclass(frozen=True)
@@ -213,7 +221,7 @@ class Selector:
 
     screens: ClassVar[bool] = False
     """Whether it decides by rollouts (`judge`) what to train on; they are then trained on."""
-    view: ClassVar[str] = "raw"
+    view: ClassVar[Seen] = "raw"
     """How it sees rewards where a recipe does not say (`harness.selectors.views`)."""
     remembers: ClassVar[tuple[str, ...]] = ()
     """The attributes that are its state, JSON data each."""

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from harness.errors import HarnessError
 from harness.eva.evolving import Attempt, Over, Prompt, Rewriter, Shape, evolve
 from harness.eva.informativeness import Floats, check_rewards
+from harness.registry.recipe import Seen
 from harness.selectors.selector import (
     BufferEntry,
     Context,
@@ -127,7 +128,7 @@ class PromptStream:
         minibatch: int,
         rollouts: int = 0,
         evolving: Evolving | None = None,
-        seen: str = "raw",
+        seen: Seen = "raw",
         ledger: Mapping[str, int] | None = None,
         embed: Embed = _no_embedding,
     ) -> None:

@@ -12,15 +12,12 @@ Source: ours, for methods whose papers have rewards of 0 and 1 alone.
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from harness.eva.informativeness import Floats
-
-Seen = Literal["raw", "beat", "rank"]
-VIEWS = get_args(Seen)
+from harness.registry.recipe import Seen
 
 LATELY = 2048
 """Rewards that a view remembers."""
@@ -29,7 +26,7 @@ LATELY = 2048
 class View:
     """A way to see rewards, with the rewards it has seen."""
 
-    def __init__(self, seen: str = "raw") -> None:
+    def __init__(self, seen: Seen = "raw") -> None:
         self.seen = seen
         self.lately: deque[float] = deque(maxlen=LATELY)
 

@@ -13,7 +13,7 @@ from scipy.stats import entropy
 
 from harness.errors import UserError
 from harness.extensions import SELECTORS
-from harness.pipeline.algorithm import Planner, Run, budget_of
+from harness.pipeline.algorithm import Planner, Run, whole_budget
 from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
@@ -171,7 +171,7 @@ def test_a_budget_is_what_even_draws_take(micro: Profile) -> None:
     hyper = micro.training.rloo
     assert hyper is not None
     online = Online(prompts="pool", league={})  # type: ignore[arg-type]
-    found = [budget_of(online, hyper, 400, unit) for unit in ("steps", "rollouts", "tokens")]
+    found = [whole_budget(online, hyper, 400, unit) for unit in ("steps", "rollouts", "tokens")]
     assert found == [50, 2400, 16800]
 
 
