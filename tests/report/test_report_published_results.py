@@ -20,7 +20,7 @@ from harness.report.scores import read_score_file, write_scores
 
 FOLDERS = list(published_folders(results_dir()))
 PUBLISHED = (
-    "choosing controls table1 table10 table11 table12 table13 "
+    "choosing controls table1 table10 table11 table12 table13 table14 table15 "
     "table16 table2 table4 table5 table6 table7 table9"
 ).split()
 
