@@ -43,7 +43,6 @@ from harness.report.model import (
     Verdict,
 )
 from harness.report.origin import origin_of
-from harness.report.plots import curves_of
 from harness.report.reward_study import study_of
 from harness.report.rows import Reader, creations, online_costs, prompt_distances, row_costs
 from harness.report.scores import ALPHA, Measured, gain_priors, pairs_of, read_scores, scores_of
@@ -137,7 +136,6 @@ class StoredTable:
         return report.beside(
             table,
             profile,
-            curves=curves_of(runs, store),
             calibrations={name: found for name, found in calibrated.items() if name in read},
             absent=self.lacking,
             judge=lambda: self.verdicts,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from harness.evaluation.calibration import Calibration
     from harness.registry.profile import Profile
     from harness.registry.schema import Column, Table
-    from harness.report.plots import Series
     from harness.report.scores import Measured
 
 Scale = Literal["toy", "reduced", "paper"]
@@ -635,13 +634,12 @@ class Beside:
     """What belongs to a report and is no part of its JSON form.
 
     The declarations are those of now, the calibrations the last one of each real judge that the
-    columns read, by benchmark, None where there is none; the curves are those of online runs, by
-    run id and name. Verdicts are made, and scores read, when they are first asked for.
+    columns read, by benchmark, None where there is none. Verdicts are made, and scores read, when
+    they are first asked for.
     """
 
     table: Table
     profile: Profile
-    curves: Mapping[str, Mapping[str, Series]] = field(default_factory=dict)
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     judge: Callable[[], Sequence[Verdict]] = tuple
@@ -756,11 +754,6 @@ class Report(Part):
             HarnessError: It is not declared.
         """
         return self._known.profile
-
-    @property
-    def curves(self) -> Mapping[str, Mapping[str, Series]]:
-        """The learning curves of online runs, by run id and name; none where it was read back."""
-        return {} if self._beside is None else self._beside.curves
 
     @property
     def calibrations(self) -> Mapping[str, Calibration | None]:

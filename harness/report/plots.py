@@ -9,25 +9,16 @@ is data within it.
 from __future__ import annotations
 
 import base64
-import functools
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from harness.runtime import Store
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from harness.pipeline.algorithm import Run
-    from harness.pipeline.runs import TableRuns
 
 INK, MUTED = "#1f1f1f", "#595959"
 """Colours of text, and of what is said aside."""
@@ -164,110 +155,3 @@ class Shown:
     def data(self) -> str:
         """The picture as an address that holds it."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"
-
-
-# --- Learning curves of online runs: a panel for each quantity, a line for each row ---
-
-WINDOW = 25
-"""Steps of the running mean that a line, a mean over seeds, is smoothed by."""
-
-PANELS: Mapping[str, str] = {
-    "reward": "mean reward of rollouts",
-    "gap": "best less mean reward",
-    "kl": "log-ratio to the base policy",
-    "completion_length": "length of rollouts (tokens)",
-    "complexity": "complexity of prompts (1 to 5)",
-    "evolved_share": "share evolved",
-    "buffer/size": "prompts in the buffer",
-    "buffer/generation": "rewrites since the human prompt, in the buffer",
-    "phase/bootstrap": "phase: bootstrap",
-}
-"""The curves that are drawn, and what they show."""
-
-CURVES = "curves.svg"
-"""File of the learning curves beside a published report."""
-
-Series = tuple[NDArray[np.int64], NDArray[np.float64]]
-
-Curves = Mapping[str, Mapping[str, Series]]
-"""Steps and values, by run id and name."""
-
-
-def curves_of(table_runs: TableRuns, store: Store) -> dict[str, dict[str, Series]]:
-    """Return the curves of the longest online runs: by run id and name, steps and values.
-
-    Only runs whose training is there for every seed are among them.
-    """
-    trainings = {
-        name: [stage.fingerprint for stage in run.training]
-        for (name, seed), run in table_runs.runs.items()
-        if seed == table_runs.seeds[0] and run.training and run.recipe.is_online
-    }
-    found: dict[str, dict[str, Series]] = {}
-    for run_id in longest(trainings):
-        runs = [table_runs.runs[run_id, seed] for seed in table_runs.seeds]
-        stages = [stage.fingerprint for run in runs for stage in run.training]
-        if all(store.status(fingerprint) == "done" for fingerprint in stages):
-            found[run_id] = _averaged([_points(run, store) for run in runs])
-    return found
-
-
-def longest(trainings: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the ids of runs that are no beginning of another.
-
-    `trainings` are the fingerprints of each run's training segments, in order.
-    """
-    # A run's last segment among these is where another goes on.
-    begun = {segment for segments in trainings.values() for segment in segments[:-1]}
-    return [name for name, segments in trainings.items() if segments[-1] not in begun]
-
-
-def _points(run: Run, store: Store) -> dict[str, dict[int, float]]:
-    series: dict[str, dict[int, float]] = {}
-    for stage in run.training:
-        for point in store.progress(stage.fingerprint):
-            for name, value in point.metrics.items():
-                series.setdefault(name, {})[point.step] = value
-    return series
-
-
-def _averaged(seeds: Sequence[dict[str, dict[int, float]]]) -> dict[str, Series]:
-    found = {}
-    for name in PANELS:
-        if all(name in seed for seed in seeds):
-            steps = sorted(set.intersection(*(set(seed[name]) for seed in seeds)))
-            means = [float(np.mean([seed[name][step] for seed in seeds])) for step in steps]
-            total = np.cumsum([0.0, *means])
-            last = np.arange(1, len(means) + 1)
-            before = np.maximum(0, last - WINDOW)
-            found[name] = np.array(steps), (total[last] - total[before]) / (last - before)
-    return found
-
-
-def curves_picture(runs: Iterable[str], curves: Curves | None = None) -> Picture:
-    """Return learning curves as a picture, which can be drawn where the curves are at hand."""
-    alt = f"Learning curves of {', '.join(runs)}, mean over seeds, by step"
-    draw = None if curves is None else functools.partial(draw_curves, curves)
-    return Picture("Learning curves", CURVES, alt, draw)
-
-
-def draw_curves(curves: Curves, target: Target) -> None:
-    """Draw curves as SVG; there is at least one."""
-    from matplotlib.lines import Line2D
-
-    names = [name for name in PANELS if any(name in run for run in curves.values())]
-    columns = 3
-    rows = -(-len(names) // columns)
-    with canvas(target, "harness", (4 * columns, 2.7 * rows), rows, columns) as (sheet, panels):
-        for place, name in zip(panels.flat, names, strict=False):
-            plain_frame(place, grid="both")
-            for number, (run, series) in enumerate(curves.items()):
-                if name in series:
-                    place.plot(*series[name], label=run, color=f"C{number}", linewidth=1.3)
-            place.set_title(PANELS[name])
-            place.set_xlabel("step")
-        for place in panels.flat[len(names) :]:
-            place.set_visible(False)
-        sheet.suptitle(f"Mean over seeds, running mean over {WINDOW} steps", fontsize=SIZE)
-        lines = [Line2D([], [], color=f"C{i}", label=run) for i, run in enumerate(curves)]
-        sheet.legend(handles=lines, loc="outside lower center", ncols=min(4, len(lines)))

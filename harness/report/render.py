@@ -21,7 +21,7 @@ from harness.report import reward_study, view
 from harness.report.answer import answer_to
 from harness.report.league import league_blocks, league_pictures
 from harness.report.model import Cell, Report
-from harness.report.plots import Picture, curves_picture
+from harness.report.plots import Picture
 from harness.report.publication import dumps
 from harness.report.reward_study import study_blocks
 from harness.report.view_details import detail_blocks
@@ -167,19 +167,11 @@ def as_markdown(report: Report) -> str:
     )
 
 
-def pictures(report: Report, runs: Iterable[str] = ()) -> list[Picture]:
-    """Return the pictures that belong to a table's report.
-
-    Of a report that was read back, `runs` are those whose curves were published.
-    """
-    found = []
-    if report.curves:
-        found.append(curves_picture(report.curves, report.curves))
-    elif of_runs := list(runs):
-        found.append(curves_picture(of_runs))
-    if report.study is not None and report.study.whole:
-        found.append(reward_study.picture(report.study))
-    return [*found, *league_pictures(report)]
+def pictures(report: Report) -> list[Picture]:
+    """Return the pictures that belong to a table's report."""
+    study = report.study
+    of_study = [] if study is None or not study.whole else [reward_study.picture(study)]
+    return [*of_study, *league_pictures(report)]
 
 
 def escape(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from copy import deepcopy
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
 from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
 from harness.registry.claims import Claim
-from harness.registry.declared import load_tables
-from harness.registry.profile import load_profiles
 from harness.report.answer import finding
 from harness.report.model import Cell
-from harness.report.page.contents import from_results, published_pictures
-from harness.report.page.drawing import Axis, axis_of, budget, draw
+from harness.report.page.contents import published_pictures
+from harness.report.page.drawing import Axis, axis_of, draw
 from harness.report.page.examples import Examples, judged_answers, offline_lineages
 from harness.report.page.page import as_html, margins, ticked_parts, visible
 from harness.report.rows import Reader, creator_stages, row_costs
@@ -389,44 +386,6 @@ def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
     assert not any("over-optimisation" in file for file in files)
     none = published_pictures(results_dir() / "micro", {"table8"})
     assert not any("figure12" in shown.origin for shown in none)
-
-
-def test_published_curves_are_those_of_the_longest_runs() -> None:
-    """Runs that are a checkpoint of a longer one have no curve of their own."""
-    profile = load_profiles()["micro"]
-    contents = from_results([load_tables()["table1"]], profile, results_dir())
-    (shown,) = contents.table_pictures["table1"]
-    runs = "rloo-eva-3x, rloo-6x, oaif-1x, oaif-eva-3x"
-    assert shown.picture.alt == f"Learning curves of {runs}, mean over seeds, by step"
-
-
-def test_scores_stand_against_what_online_rows_spent() -> None:
-    """The dearest row lies farthest right, and no name lies over another.
-
-    Eva's rows are those that trained on evolved prompts.
-    """
-    (report,) = from_results(
-        [load_tables()["table1"]], load_profiles()["micro"], results_dir()
-    ).reports
-    found = budget(report)
-    assert found is not None
-    spent = {it.row: it.rollouts for it in report.online}
-    rollouts, tokens = found["plots"]
-    marks = {mark.row: mark for mark in rollouts["marks"]}
-    assert marks.keys() == {mark.row for mark in tokens["marks"]} == spent.keys()
-    assert sorted(marks, key=lambda row: marks[row].x) == sorted(marks, key=lambda row: spent[row])
-    assert {row for row, mark in marks.items() if mark.evolves} == {r for r in marks if "eva" in r}
-    names = sorted(mark.name_y for mark in rollouts["marks"])
-    assert all(below - above >= 13.0 for above, below in pairwise(names))
-    best = max(report.cells, key=lambda c: (c.row in marks, c.column == "ah_wr", c.mean))
-    assert min(marks.values(), key=lambda mark: mark.y).row == best.row
-
-
-def test_a_table_without_online_rows_has_no_such_plot() -> None:
-    (report,) = from_results(
-        [load_tables()["table4"]], load_profiles()["micro"], results_dir()
-    ).reports
-    assert budget(report) is None
 
 
 def test_a_page_of_one_table_browses_every_row_and_seed(store: Store) -> None:

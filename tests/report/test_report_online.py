@@ -1,12 +1,10 @@
-"""What a report says of online rows: costs, curves and the settings the paper leaves open."""
+"""What a report says of online rows: costs and the settings the paper leaves open."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,13 +14,10 @@ from harness.pipeline.runs import TableRuns
 from harness.registry.recipe import Online
 from harness.report.build import online_settings
 from harness.report.page.examples import Examples, examples_of
-from harness.report.plots import WINDOW, curves_of, draw_curves
 from harness.report.rows import online_costs
 from harness.report.view_details import detail_blocks
 from harness.runtime import Stage, Store
-from harness.runtime.stage import ProgressWriter
 
-STEPS = 50
 DECLARATION: dict[str, Any] = {
     "id": "table91",
     "kind": "experiment",
@@ -52,7 +47,7 @@ def planned(seeds: tuple[int, ...] = (0, 1)) -> TableRuns:
 
 
 def write_segment(store: Store, stage: Stage, **summary: Any) -> None:
-    """Write a segment whose reward is its step, and which evolved half of its prompts."""
+    """Write a segment which evolved half of its prompts."""
     if store.status(stage.fingerprint) == "done":
         return
     first, last = stage.settings["first_step"], stage.settings["last_step"]
@@ -68,9 +63,6 @@ def write_segment(store: Store, stage: Stage, **summary: Any) -> None:
     with store.writing(stage, PROVENANCE) as output:
         pq.write_table(pa.table({"prompt": ["reverse-4 : 1 2"]}), output / "trained.parquet")
         (output / "summary.json").write_text(json.dumps(said), encoding="utf-8")
-        curve = ProgressWriter(output)
-        for step in range(first, last + 1):
-            curve.write(step, {"reward": float(step), "buffer/size": 320.0})
 
 
 def write_run(store: Store, runs: TableRuns, run_id: str, **summary: Any) -> None:
@@ -101,26 +93,6 @@ def test_a_row_without_every_seed_has_no_costs(store: Store) -> None:
     assert (found["eva-1x"].state, found["eva-1x"].done, found["eva-1x"].tokens) == (
         "partial", 1, None
     )  # fmt: skip
-
-
-def test_curves_join_segments_and_leave_out_the_beginnings_of_longer_runs(store: Store) -> None:
-    """Reward is the step; its mean over the last 25 steps is the step less 12."""
-    runs = planned()
-    write_run(store, runs, "eva-2x")
-    curves = curves_of(runs, store)
-    assert list(curves) == ["eva-2x"]
-    steps, values = curves["eva-2x"]["reward"]
-    assert steps.tolist() == list(range(1, 2 * STEPS + 1))
-    assert values[0] == 1.0
-    assert values[-1] == 2 * STEPS - (WINDOW - 1) / 2
-    assert set(curves["eva-2x"]) == {"reward", "buffer/size"}
-
-
-def test_curves_are_drawn_the_same_each_time(tmp_path: Path) -> None:
-    series = {"reward": (np.arange(3), np.array([0.0, 1.0, 0.5]))}
-    for name in ("one", "two"):
-        draw_curves({"eva-1x": series, "rloo-1x": series}, tmp_path / name)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_every_online_setting_is_listed_with_who_says_so() -> None:

@@ -26,7 +26,7 @@ from harness.report.model import Report, Verdict
 from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.page import examples as samples
 from harness.report.page.examples import Examples
-from harness.report.plots import CURVES, Picture, Shown, longest
+from harness.report.plots import Picture, Shown
 from harness.report.publication import DIGESTS, REPORT, read_json
 from harness.report.publish import (
     OF_STUDY,
@@ -65,11 +65,6 @@ class SeedTrace:
     commits: tuple[str, ...]
     done: tuple[int, int] | None = None
     finished: str | None = None
-
-    @property
-    def whole(self) -> bool:
-        """Whether all its stages are done; what is published of a run counts as all."""
-        return bool(self.stages) if self.done is None else self.done[0] == self.done[1]
 
 
 @dataclass
@@ -225,9 +220,9 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
             reason = f"`{table.id}` is {NOT_PUBLISHED}"
             reports.append(without_runs(table, profile, (), reason, absent))
             continue
-        report, trainings = published_report(table, place, known, traces)
+        report = published_report(table, place, known, traces)
         reports.append(with_all_rows(report))
-        table_pictures[table.id] = list(_beside(place, pictures(report, trainings)))
+        table_pictures[table.id] = list(_beside(place, pictures(report)))
     given = [samples.read_examples(folder / table.id / samples.FILE) for table in tables]
     shown = [found for found in given if found is not None]
     found = Examples(
@@ -245,21 +240,17 @@ def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
     return next((tuple(examples) for examples in found if examples), ())
 
 
-def published_report(
-    table: Table, folder: Path, known: KnownControls, traces: Traces
-) -> tuple[Report, list[str]]:
-    """Return what is published of a table, and the runs whose curves are published with it."""
+def published_report(table: Table, folder: Path, known: KnownControls, traces: Traces) -> Report:
     profile, found = known.profile, read_published(folder)
     trace_published(found, profile, traces)
     shown = {row.id for row in found.report.rows}
-    report = found.report.beside(
+    return found.report.beside(
         table,
         profile,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
         judge=lambda: judge_published(table, found, known),
         scores=lambda: found.measured,
     )
-    return report, _curve_runs(found)
 
 
 def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Shown]:
@@ -297,22 +288,6 @@ def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Shown]:
         path = folder / found.file
         if path.is_file():
             yield Shown(found, path.read_bytes(), f"{origin}/{found.file}")
-
-
-def _curve_runs(found: Published) -> list[str]:
-    """Return the runs whose learning curves were published with a table."""
-    if not (found.folder / CURVES).is_file():
-        return []
-    report = found.report
-    rows = {cost.row for cost in report.online}
-    online = {run for row in report.rows if row.id in rows for run in row.runs.values()}
-    trainings = {}
-    for name, stages in read_json(found.folder / DIGESTS)["stages"].items():
-        run, _, seed = name.partition("/")
-        segments = [stage for what, stage in stages.items() if what.startswith("train ")]
-        if run in online and segments and seed.endswith(f"/seed{report.seeds[0]}"):
-            trainings[run] = segments
-    return longest(trainings)
 
 
 def _contents(

@@ -1,4 +1,4 @@
-"""What the page draws by itself: gains beside the paper's, scores against cost, the whole paper.
+"""What the page draws by itself: gains beside the paper's, and the whole paper.
 
 Gains are marks on an axis that the rows of a column share: ours a dot with its 95% interval, the
 paper's a diamond. Positions are percentages, so that a drawing stretches with the page while its
@@ -27,21 +27,6 @@ MARGIN = 0.06
 
 MOST_TICKS = 5
 """Parts that an axis has at most."""
-
-FEWEST = 3
-"""Online rows that a plot of scores against cost needs."""
-
-SPENT = (("rollouts", "rollouts"), ("tokens", "tokens generated"))
-"""What online runs spend, by the name in the report, with its words."""
-
-WIDTH, HEIGHT = 460.0, 270.0
-"""Size of a plot of scores against cost, in its own units."""
-
-LEFT, RIGHT, TOP, BOTTOM = 38.0, 112.0, 8.0, 34.0
-"""What is left free around it, for the ticks and for the rows' names."""
-
-LINE = 13.0
-"""Least distance of two names."""
 
 FAMILIES = ("Arena-Hard", "AlpacaEval", "MT-Bench")
 """Beginnings of the names of benchmarks with a column of their own in the picture of the paper."""
@@ -83,11 +68,9 @@ def axis_of(cells: Sequence[Cell]) -> Axis | None:
     """Return the axis that the gains of some cells and zero fit on, None where there are none."""
     ends = [end for c in cells for end in (c.gain, c.gain_ci_low, c.gain_ci_high, c.paper_gain)]
     known = [end for end in ends if end is not None]
-    return _axis(min(0.0, *known), max(0.0, *known)) if known else None
-
-
-def _axis(low: float, high: float) -> Axis:
-    """Return the axis from one value to another, with some room at either end."""
+    if not known:
+        return None
+    low, high = min(0.0, *known), max(0.0, *known)
     if low == high:
         low, high = low - 1.0, high + 1.0
     free = MARGIN * (high - low)
@@ -113,75 +96,6 @@ def draw(cell: Cell, axis: Axis, decimals: int) -> Drawing:
     words += "; the paper prints none" if printed is None else f"; the paper's {printed:+g}"
     paper = None if printed is None else axis.at(printed)
     return Drawing(axis.at(0.0), *at, view.side(cell) != 0, paper, words)
-
-
-class Mark(NamedTuple):
-    """One online row in a plot of scores against cost; places are in the plot's units."""
-
-    cell: str
-    row: str
-    evolves: bool
-    x: float
-    y: float
-    low: float
-    high: float
-    name_y: float
-    words: str
-
-
-def budget(report: Report) -> dict[str, Any] | None:
-    """Return the plots of a table's scores against what its online rows spent.
-
-    The column is that of the primary claim; what a row spent is its `online` entry in the report.
-    None where fewer than three rows have both numbers.
-    """
-    column = report.table.main_column
-    decimals = view.our_decimals(report, column)
-    cells = {cell.row: cell for cell in report.cells if cell.column == column.id}
-    plots = []
-    for name, words in SPENT:
-        known = [
-            (cells[found.row], float(spent), bool(found.evolved_share))
-            for found in report.online
-            if found.run == report.run_of(found.row, column.id)
-            if (spent := getattr(found, name)) is not None and cells[found.row].mean is not None
-        ]
-        if len(known) >= FEWEST:
-            plots.append(_plot(known, words, decimals))
-    if not plots:
-        return None
-    title = view.plain(f"{column.benchmark}, {column.printed}")
-    return {"title": title, "plots": plots, "width": WIDTH, "height": HEIGHT}
-
-
-def _plot(known: Sequence[tuple[Cell, float, bool]], words: str, decimals: int) -> dict[str, Any]:
-    """Return one plot: its ticks and its marks, whose names do not overlap."""
-    across = _axis(0.0, max(spent for _, spent, _ in known))
-    ends = [end for cell, _, _ in known for end in (cell.ci_low, cell.ci_high) if end is not None]
-    up = _axis(min(ends), max(ends))
-
-    def x(value: float) -> float:
-        return round(LEFT + across.at(value) / 100.0 * (WIDTH - LEFT - RIGHT), 1)
-
-    def y(value: float) -> float:
-        return round(HEIGHT - BOTTOM - up.at(value) / 100.0 * (HEIGHT - TOP - BOTTOM), 1)
-
-    marks: list[Mark] = []
-    for cell, spent, evolves in sorted(known, key=lambda it: -(it[0].mean or 0.0)):
-        at, low, high = (y(number or 0.0) for number in (cell.mean, cell.ci_low, cell.ci_high))
-        beside = max(at, *(mark.name_y + LINE for mark in marks), 0.0)
-        said = f"{cell.row}: {view.ours(cell, decimals)} with {spent:,.0f} {words}"
-        place = f"{cell.table}/{cell.row}/{cell.column}"
-        marks.append(Mark(place, cell.row, evolves, x(spent), at, low, high, beside, said))
-    return {
-        "words": words,
-        "across": [(x(tick), f"{tick:,.0f}") for tick in across.ticks if tick >= 0.0],
-        "up": [(y(tick), f"{tick:.{up.decimals}f}") for tick in up.ticks],
-        "marks": marks,
-        "left": LEFT,
-        "right": WIDTH - RIGHT,
-        "bottom": HEIGHT - BOTTOM,
-    }
 
 
 class Field(NamedTuple):

@@ -30,7 +30,7 @@ from harness.report.claims import PRIMARY, counts, line, share_tested
 from harness.report.league import league_blocks
 from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
 from harness.report.page.contents import Contents, Traces, in_order
-from harness.report.page.drawing import axis_of, budget, draw, overview
+from harness.report.page.drawing import axis_of, draw, overview
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.render import environment
 from harness.report.reward_study import study_blocks
@@ -73,7 +73,6 @@ def as_html(contents: Contents) -> str:
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
             overview=overview(reports),
             tables=tables,
-            totals=_totals(contents, tables),
             commits=sorted({commit for origin in origins for commit in origin.commits}),
             finished=max(finished, default=None),
             groups=_claim_groups(contents),
@@ -99,21 +98,6 @@ def links() -> list[tuple[str, str]]:
         return []
     found = [tuple(map(str.strip, line.split(",", 1))) for line in known]
     return [(name, address) for name, address in found if address != the_paper().address]
-
-
-def _totals(contents: Contents, tables: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how much of the paper has numbers here."""
-    cells = [cell for report in contents.reports for cell in report.cells]
-    seeds = [seed for trace in contents.traces.values() for seed in trace.seeds.values()]
-    return {
-        "tables": sum(table["has_numbers"] for table in tables),
-        "tables_in_all": len(tables),
-        "cells": sum(cell.mean is not None for cell in cells),
-        "cells_in_all": len(cells),
-        "runs": sum(seed.whole for seed in seeds),
-        "runs_in_all": len(seeds),
-        "recipes": len(contents.traces),
-    }
 
 
 # --- A table ---
@@ -145,7 +129,6 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
         "worth": view.worth_blocks(report),
         "study": [*view.control_blocks(report), *study_blocks(report), *league_blocks(report)],
         "summary": view.summary_block(report, intervals=True),
-        "budget": budget(report),
         "details": detail_blocks(report) if report.has_numbers else [],
         "cost": None if report.costs is None else cost_block(report, report.costs),
         "absent": _absent(report.absent),
