@@ -18,8 +18,8 @@ from toy_figures import (
 from toy_tables import PROVENANCE, ToyWorld, stored
 
 from harness.pipeline.runs import plan_figure
-from harness.report.figures.prompts import RewardData, ShareData
-from harness.report.figures.report import FigureReport, assemble_figure
+from harness.report.figures.prompts import PromptData
+from harness.report.figures.report import FigureReport, assemble_figure, points_of
 from harness.report.figures.scores import Point, ScoreData
 from harness.report.scores import read_rows, read_scores
 from harness.runtime import Stage, Store, StoreError
@@ -185,10 +185,10 @@ def test_rewards_of_a_selection_without_evolving_are_those_it_selects_by(store: 
 def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
     runs = toy_figure("figure12")
     write_stages(store, runs, ["generate", "annotate"])
-    data = RewardData.stored(runs, store)
-    assert data.found.state == "ok"
+    data = PromptData.stored(runs, store)
+    assert data.found[0].state == "ok"
     assert data.topics == CATEGORIES
-    part = data.by_seed[1]
+    part = data.parts[1, 1]
     assert part.prompt_ids == tuple(PROMPTS)
     assert part.rewards.shape == (30, 6)
     # The prompts go through the operations in order; the first is writing's, the second roleplay's.
@@ -199,8 +199,8 @@ def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
 def test_topics_are_left_out_where_they_are_not_shown(store: Store) -> None:
     runs = toy_figure("figure10")
     write_stages(store, runs, ["annotate"])
-    data = RewardData.stored(runs, store)
-    assert (data.found.state, data.topics, data.by_seed[0].topics) == ("ok", (), ())
+    data = PromptData.stored(runs, store)
+    assert (data.found[0].state, data.topics, data.parts[1, 0].topics) == ("ok", (), ())
 
 
 def test_shares_by_hand(store: Store) -> None:
@@ -228,8 +228,8 @@ def test_each_iteration_s_prompts_are_missing_for_themselves(store: Store) -> No
     for seed in (0, 1):
         write_stage(store, runs.runs["dpo-eva-round3", seed].iterations[0].pairs)
     write_stage(store, runs.runs["dpo-eva-round3", 0].iterations[1].pairs)
-    data = ShareData.stored(runs, store)
-    assert [data.found[i].state for i in (1, 2, 3, 4)] == ["ok", "partial", "not_run", "not_run"]
+    data = PromptData.stored(runs, store)
+    assert [found.state for found in data.found] == ["ok", "partial", "not_run", "not_run"]
 
 
 def test_a_profile_without_a_scorer_has_no_topics_and_one_with_it_waits_for_them(
@@ -266,8 +266,8 @@ def test_topics_told_by_a_model_are_of_the_prompts_and_need_the_rewards_beside_t
         write_rows(output / "topics.parquet", topics)
     assert states(assemble_figure(runs, store)) == {"not_run": 27}
     write_stages(store, runs, ["annotate"])
-    data = RewardData.stored(runs, store)
-    assert set(data.by_seed[0].topics) == {"math"}
+    data = PromptData.stored(runs, store)
+    assert set(data.parts[1, 0].topics) == {"math"}
     (behind,) = data.stages.values()
     assert store.manifest(behind["annotate 1"])["kind"] == "annotate"
 
@@ -293,7 +293,7 @@ def test_data_are_the_same_after_writing_and_reading(
     report.data.write(tmp_path / "data.parquet")
     head = report.data.model_validate(report.data.model_dump(mode="json"))
     again = head.read(tmp_path / "data.parquet")
-    points = report.kind.points(report.figure, again)
+    points = points_of(report.figure, again, report.points)
     assert [(p.value, p.low, p.high) for p in points] == [
         (p.value, p.low, p.high) for p in report.points
     ]

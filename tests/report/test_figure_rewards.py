@@ -26,8 +26,8 @@ from harness.report.figures.prompts import (
     SHARE,
     SPREAD,
     SUMMARY,
-    PromptRewards,
-    RewardData,
+    PromptData,
+    Prompts,
     correlation_findings,
     correlation_points,
     density_points,
@@ -45,17 +45,17 @@ def figures() -> dict[str, Figure]:
     return load_figures(None)
 
 
-def data(*seeds: list[list[float]], topics: tuple[str, ...] = (), asked: int = 0) -> RewardData:
+def data(*seeds: list[list[float]], topics: tuple[str, ...] = (), asked: int = 0) -> PromptData:
     """Return reward data of seeds 0, 1, ...; `asked` seeds in all."""
-    by_seed = {
-        seed: PromptRewards(tuple(f"p{i}" for i in range(len(rows))), np.array(rows), topics)
+    parts = {
+        (1, seed): Prompts(tuple(f"p{i}" for i in range(len(rows))), np.array(rows), topics)
         for seed, rows in enumerate(seeds)
     }
     count = asked or len(seeds)
     state = "ok" if count == len(seeds) else "partial"
-    found = Found(state, len(seeds))  # type: ignore[arg-type]
-    return RewardData(
-        seeds=tuple(range(count)), topics=tuple(dict.fromkeys(topics)), found=found, by_seed=by_seed
+    found = (Found(state, len(seeds)),)  # type: ignore[arg-type]
+    return PromptData(
+        seeds=tuple(range(count)), topics=tuple(dict.fromkeys(topics)), found=found, parts=parts
     )
 
 
@@ -197,9 +197,9 @@ def test_every_variance_lies_within_its_bounds(rewards: np.ndarray) -> None:
 def test_the_plot_shows_both_metrics_of_each_prompt(figures: dict[str, Figure]) -> None:
     figure = figures["figure10"]
     assert isinstance(figure, CorrelationFigure)
-    x, y = xy(figure, data(FOUR).parts[0])
+    x, y = xy(figure, data(FOUR).of()[0])
     assert (x.tolist(), y.tolist()) == ([0.0, 1.0, 2.0, 4.0], [0.0, 0.25, 1.0, 4.0])
-    x, _ = xy(figure, data(FOUR).parts[0], only_spread=True)
+    x, _ = xy(figure, data(FOUR).of()[0], only_spread=True)
     assert x.tolist() == [1.0, 2.0, 4.0]
 
 
@@ -224,8 +224,8 @@ def test_a_topic_that_a_seed_lacks_has_a_share_of_0_and_no_mean(
     figure = figures["figure12"]
     assert isinstance(figure, TopicsFigure)
     found = data(FOUR, FOUR, topics=("math", "math", "coding", "coding"))
-    other = PromptRewards(found.by_seed[1].prompt_ids, found.by_seed[1].rewards, ("math",) * 4)
-    lacking = found.model_copy(update={"by_seed": {**found.by_seed, 1: other}})
+    other = Prompts(found.of()[1].prompt_ids, found.of()[1].rewards, ("math",) * 4)
+    lacking = found.model_copy(update={"parts": {**found.parts, (1, 1): other}})
     points = by_place(topic_points(figure, lacking))
     assert points[SHARE, SHARE, "coding"].value == 0.25
     mean = points[MEAN, MEAN, "coding"]

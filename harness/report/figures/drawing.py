@@ -8,9 +8,10 @@ store or a model.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,8 @@ import numpy as np
 
 from harness.registry.figures import CorrelationFigure
 from harness.report import plots
-from harness.report.figures.prompts import HISTOGRAM, NAMES, RHO, RewardData, variance_bounds, xy
-from harness.report.figures.report import FILE, FigureReport, as_markdown
+from harness.report.figures.prompts import HISTOGRAM, NAMES, RHO, PromptData, variance_bounds, xy
+from harness.report.figures.report import FILE, FigureReport, as_markdown, points_of
 from harness.report.figures.scores import Point
 from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES, Picture, Target
 from harness.report.publication import Extent, Kind, differing, without_numbers
@@ -28,6 +29,9 @@ from harness.report.publication import Extent, Kind, differing, without_numbers
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+MOST_PANELS = 5
+"""Panels of lines or histograms that stand in a row."""
 
 
 def picture(report: FigureReport) -> Picture:
@@ -57,249 +61,153 @@ def _canvas(
     )  # fmt: skip
 
 
-def _ours(report: FigureReport) -> str:
-    """Return what our numbers are called beside the paper's."""
-    return "ours, on a stand-in" if report.stand_in else "ours"
+def _by(axis: str, points: Iterable[Point]) -> dict[str, list[Point]]:
+    """Return points by their panels, series or places, in order."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(getattr(point, axis), []).append(point)
+    return found
 
 
-def _distinct(report: FigureReport, axis: str) -> list[str]:
-    """Return the distinct panels, series or places, in order."""
-    return list(dict.fromkeys(getattr(point, axis) for point in report.points))
+def _sides(points: Sequence[Point]) -> list[str]:
+    """Return the numbers that are drawn: ours, and the paper's where it prints any."""
+    return ["value", *(["paper"] if any(p.paper is not None for p in points) else [])]
 
 
-def _at(report: FigureReport, **place: str) -> list[Point]:
-    """Return the points of a panel, series or place."""
-    return [p for p in report.points if all(getattr(p, k) == v for k, v in place.items())]
+def _called(report: FigureReport, side: str) -> str:
+    ours = "ours, on a stand-in" if report.stand_in else "ours"
+    return ours if side == "value" else "the paper's"
 
 
-def _style(i: int) -> dict[str, Any]:
-    """Return how the i-th series is drawn."""
-    colour, marker, dashes = STYLES[i % len(STYLES)]
-    return {"color": colour, "marker": marker, "linestyle": dashes}
+def _why(report: FigureReport, point: Point, side: str) -> str:
+    return report.why_missing(point) if side == "value" else point.papers
 
 
-def _half_widths(points: Sequence[Point]) -> list[list[float]]:
-    """Return how far the intervals reach below and above the values; 0 where there is none."""
-    below = [0.0 if p.low is None or p.value is None else p.value - p.low for p in points]
-    above = [0.0 if p.high is None or p.value is None else p.high - p.value for p in points]
+def _scale(point: Point) -> tuple[float, str]:
+    """Return what a point's numbers are multiplied by to be drawn, and what the axis is called."""
+    units = {"%": "percentage points", "1-10": "points of 1 to 10"}
+    if point.quantity == "gain":
+        return 1.0, f"gain ({units[point.unit]})" if point.unit in units else "gain"
+    if point.quantity == "share":
+        return 100.0, "share (%)"
+    return 1.0, "units of the reward model" if point.unit == "reward" else point.unit
+
+
+def _interval(points: Sequence[Point]) -> list[list[float]]:
+    """Return how far intervals reach below and above the values drawn; 0 where there is none."""
+    below, above = [], []
+    for point in points:
+        factor, value = _scale(point)[0], point.value or 0.0
+        below.append(0.0 if point.low is None else factor * (value - point.low))
+        above.append(0.0 if point.high is None else factor * (point.high - value))
     return [below, above]
 
 
-def _aside(
-    axes: Axes, text: str, place: tuple[float, float], *, color: str = MUTED, style: str = "italic"
-) -> None:
-    """Write a little to the right of a place, as why there is no bar."""
-    axes.annotate(
-        text,
-        place,
-        xytext=(3, 0),
-        textcoords="offset points",
-        va="center",
-        color=color,
-        style=style,
-    )
-
-
-def _draw_gains(report: FigureReport, target: Target) -> None:
-    """Draw a row of panels for each group of bars: each column's gain, ours beside the paper's."""
-    groups, columns = _distinct(report, "series"), _distinct(report, "panel")
-    bars = [len({point.at for point in _at(report, series=group)}) for group in groups]
-    size = (1.6 + 1.75 * 2 * len(columns), 1.5 + 0.3 * sum(bars) + 0.35 * len(groups))
+def _draw_bars(report: FigureReport, target: Target) -> None:
+    """Draw a row of panels for each group of bars, ours beside the paper's in each column."""
+    columns = _by("panel", report.points)
+    # Where each panel has a series of its own, there are no groups.
+    grouped = next(iter(columns.values()))[0].series not in columns
+    groups = _by("series", report.points) if grouped else {"": list(report.points)}
+    places = list(itertools.product(columns, _sides(report.points)))
+    bars = [len(_by("at", own)) for own in groups.values()]
+    size = (1.6 + 1.75 * len(places), 1.5 + 0.3 * sum(bars) + 0.35 * len(groups))
     shape = {"sharex": "col", "sharey": "row", "gridspec_kw": {"height_ratios": bars}}
-    with _canvas(report, target, size, len(groups), 2 * len(columns), **shape) as (_, panels):
-        for i, group in enumerate(groups):
-            for j, column in enumerate(columns):
-                points = _at(report, series=group, panel=column)
-                ours, paper = panels[i][2 * j], panels[i][2 * j + 1]
-                _bars(ours, report, points)
-                _paper_bars(paper, points)
-                if i == 0:
-                    unit = next((p.unit for p in points if p.unit), "")
-                    # The parts of a heading stand below one another, in lines that fit a panel.
-                    title = "\n".join(textwrap.fill(part, 28) for part in column.split(" · "))
-                    ours.set_title(f"{title}\n{_ours(report)}", color=OURS, loc="left")
-                    paper.set_title("the paper's", color=PAPERS, loc="left")
-                    for axes in (panels[-1][2 * j], panels[-1][2 * j + 1]):
-                        axes.set_xlabel(_GAINS.get(unit, "gain"))
-            panels[i][0].set_ylabel(group.replace(": ", ":\n").replace(" (", "\n("))
+    with _canvas(report, target, size, len(groups), len(places), **shape) as (_, panels):
+        for row, (group, points) in zip(panels, groups.items(), strict=True):
+            row[0].set_ylabel(group.replace(": ", ":\n").replace(" (", "\n("))
+            for axes, (column, side) in zip(row, places, strict=True):
+                _bars(axes, report, [p for p in points if p.panel == column], side)
+        for j, (column, side) in enumerate(places):
+            # The parts of a heading stand below one another, in lines that fit a panel.
+            title = [textwrap.fill(part, 28) for part in column.split(" · ")]
+            told = [*(title if side == "value" else []), _called(report, side)]
+            panels[0][j].set_title("\n".join(told), loc="left", color=COLOURS[side])
+            panels[-1][j].set_xlabel(_scale(columns[column][0])[1])
 
 
-_GAINS = {"%": "gain (percentage points)", "1-10": "gain (points of 1 to 10)"}
-"""What a gain is called on an axis, by the unit of what gains."""
+COLOURS = {"value": OURS, "paper": PAPERS}
 
 
-def _draw_topics(report: FigureReport, target: Target) -> None:
-    """Draw a panel for each quantity, with a bar for each topic."""
-    columns, topics = _distinct(report, "panel"), _distinct(report, "at")
-    size = (9.5, 1.5 + 0.3 * len(topics))
-    with _canvas(report, target, size, 1, len(columns), sharey=True) as (_, panels):
-        for axes, column in zip(panels[0], columns, strict=True):
-            points = _at(report, panel=column)
-            _bars(axes, report, points)
-            axes.set_title(column, loc="left")
-            share = points[0].quantity == "share"
-            axes.set_xlabel("share (%)" if share else "units of the reward model")
-            if share:
-                axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
-
-
-def _bars(axes: Axes, report: FigureReport, points: Sequence[Point]) -> None:
-    """Draw points as bars with their intervals; the first is on top."""
-    _bar_frame(axes, points)
-    known = [(i, point) for i, point in enumerate(points) if point.value is not None]
-    values = [point.value or 0.0 for _, point in known]
-    errors = _half_widths([point for _, point in known])
-    places = [i for i, _ in known]
-    axes.barh(places, values, height=0.62, color=OURS, alpha=0.85)
-    if any(map(any, errors)):
-        axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
-    for i, point in enumerate(points):
-        if point.value is None:
-            _aside(axes, report.why_missing(point), (0, i))
-
-
-def _paper_bars(axes: Axes, points: Sequence[Point]) -> None:
-    """Draw the paper's numbers as hatched bars, which have no intervals."""
-    _bar_frame(axes, points)
-    known = [(i, point) for i, point in enumerate(points) if point.paper is not None]
-    values = [point.paper or 0.0 for _, point in known]
-    axes.barh([i for i, _ in known], values, height=0.62, color="white", edgecolor=PAPERS,
-              hatch="////")  # fmt: skip
-    for i, point in known:
-        _aside(axes, point.papers, (max(point.paper or 0.0, 0.0), i), color=INK, style="normal")
-    for i, point in enumerate(points):
-        if point.paper is None:
-            _aside(axes, point.papers, (0, i))
-    low, high = min([0.0, *values]), max([0.0, *values])
-    # Room for the figures at the ends of the bars.
-    axes.set_xlim(low * 1.1, max(axes.get_xlim()[1], high * 1.5))
-
-
-def _bar_frame(axes: Axes, points: Sequence[Point]) -> None:
+def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) -> None:
+    """Draw points as bars, the first on top; the paper's are hatched and have no intervals."""
     plots.plain_frame(axes, grid="x")
     axes.spines["left"].set_visible(False)
     axes.axvline(0.0, color=MUTED, linewidth=0.8)
     axes.set_yticks(range(len(points)), [point.at for point in points])
     axes.set_ylim(len(points) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
+    beside: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
+    for i, point in enumerate(points):
+        number = getattr(point, side)
+        if number is None:
+            why = _why(report, point, side)
+            axes.annotate(why, (0, i), **beside, color=MUTED, style="italic")
+        elif side == "paper":
+            axes.barh(i, number, height=0.62, color="white", edgecolor=PAPERS, hatch="////")
+            axes.annotate(point.papers, (max(number, 0.0), i), **beside, color=INK)
+            axes.margins(x=0.4)  # room for the figures at the ends of the bars
+        else:
+            errors = {} if point.high is None else {"xerr": _interval([point]), "capsize": 2}
+            length = _scale(point)[0] * number
+            axes.barh(i, length, height=0.62, color=OURS, alpha=0.85, ecolor=INK, **errors)
 
 
-def _draw_iterations(report: FigureReport, target: Target) -> None:
-    """Draw ours above the paper's, a column of panels for each size."""
-    from matplotlib.lines import Line2D
-
-    columns, series = _distinct(report, "panel"), _distinct(report, "series")
-    size = (3.3 * len(columns), 6.4)
-    with _canvas(report, target, size, 2, len(columns), sharex=True, sharey="row") as (_, panels):
-        for j, column in enumerate(columns):
-            points = _at(report, panel=column)
-            panels[0][j].set_title(column, loc="left")
-            for i, name in enumerate(series):
-                own = [point for point in points if point.series == name]
-                _line(panels[0][j], own, i, len(series))
-                _paper_line(panels[1][j], own, i)
-            _list_gaps(panels[0][j], points, "value", report.why_missing)
-            _list_gaps(panels[1][j], points, "paper", lambda _: "not printed")
-            panels[1][j].set_xlabel("training iterations")
-        _line_frame(panels, report.points)
-        unit = next((point.unit for point in report.points if point.unit), "")
-        panels[0][0].set_ylabel(f"{_ours(report)} ({unit})")
-        panels[1][0].set_ylabel(f"the paper's ({unit})")
-        for row in panels:
-            low, high = row[0].get_ylim()
-            row[0].set_ylim(low - 0.25 * (high - low), high)  # room for what is missing
-        handles = [
-            Line2D([], [], **_style(i), label=name, markersize=4.5) for i, name in enumerate(series)
-        ]
-        # The paper's last panel has room at its lower right, whatever ours show.
-        panels[1][-1].legend(handles=handles, loc="lower right", frameon=False)
-
-
-def _draw_shares(report: FigureReport, target: Target) -> None:
-    """Draw a small panel for each topic, all with the same axes."""
-    topics = _distinct(report, "panel")
-    columns = min(4, len(topics))
-    rows = -(-len(topics) // columns)
-    size = (2.4 * columns + 0.4, 1.9 * rows + 1.0)
-    with _canvas(report, target, size, rows, columns, sharex=True, sharey=True) as (_, panels):
-        for axes, topic in zip(panels.flat, topics, strict=False):
-            points = _at(report, panel=topic)
-            axes.set_title(topic, loc="left")
-            _line(axes, points, 0, 1)
-            for point in points:
-                if point.value is None:
-                    axes.text(
-                        int(point.at),
-                        0.5,
-                        report.why_missing(point),
-                        rotation=90,
-                        ha="center",
-                        va="center",
-                        transform=axes.get_xaxis_transform(),
-                        color=MUTED,
-                        style="italic",
-                    )
-        _line_frame(panels, report.points)
-        for axes in panels.flat[len(topics) :]:
-            axes.set_visible(False)
-        for axes in panels[-1]:
-            axes.set_xlabel("training iteration")
-        for row in panels:
-            row[0].set_ylabel("share (%)")
-        panels[0][0].yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
-        panels[0][0].set_ylim(bottom=0.0)
+def _draw_lines(report: FigureReport, target: Target) -> None:
+    """Draw a panel for each topic or size, all with the same axes; ours above the paper's."""
+    panels, sides = _by("panel", report.points), _sides(report.points)
+    series = list(_by("series", report.points))
+    places = sorted({int(point.at) for point in report.points})
+    columns = min(MOST_PANELS, len(panels))
+    rows = -(-len(panels) // columns)
+    size = (2.4 * columns + 0.6, 2.2 * rows * len(sides) + 1.0)
+    shape = {"sharex": True, "sharey": "row" if len(sides) > 1 else True}
+    with _canvas(report, target, size, rows * len(sides), columns, **shape) as (sheet, grid):
+        for row, side in enumerate(sides):
+            for axes, (name, points) in zip(grid[row * rows :].flat, panels.items(), strict=False):
+                plots.plain_frame(axes, grid="y")
+                axes.set_title(f"{name}, {_called(report, side)}" if len(sides) > 1 else name)
+                axes.set_xticks(range(places[0], places[-1] + 1))
+                axes.set_xlim(places[0] - 0.3, places[-1] + 0.3)
+                axes.set_xlabel("training iterations")
+                for i, (label, own) in enumerate(_by("series", points).items()):
+                    known = [point for point in own if getattr(point, side) is not None]
+                    # A little beside the others, so that no interval hides another.
+                    at = [int(p.at) + 0.06 * (i - (len(series) - 1) / 2) for p in known]
+                    _line(axes, at, known, series.index(label), side)
+                _list_gaps(axes, report, points, side)
+            grid[row * rows][0].set_ylabel(_scale(report.points[0])[1])
+        for axes in grid.flat:
+            axes.set_visible(bool(axes.get_title()))
+        if len(series) > 1:
+            sheet.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center",
+                         ncols=len(series), frameon=False)  # fmt: skip
 
 
-def _line(axes: Axes, points: Sequence[Point], i: int, among: int) -> None:
-    """Draw a series with its intervals, a little beside the others so that none hides another."""
-    known = [point for point in points if point.value is not None]
-    places = [int(point.at) + 0.06 * (i - (among - 1) / 2) for point in known]
-    values, style = [point.value or 0.0 for point in known], _style(i)
-    axes.plot(places, values, **style, linewidth=1.3, markersize=4.5)
-    if known:
-        axes.errorbar(places, values, yerr=_half_widths(known), fmt="none", ecolor=style["color"],
-                      elinewidth=1, capsize=2)  # fmt: skip
+def _line(axes: Axes, at: Any, points: Sequence[Point], i: int, side: str = "value") -> None:
+    """Draw the i-th series with its intervals; the paper gives none."""
+    colour, marker, dashes = STYLES[i % len(STYLES)]
+    heights = [_scale(point)[0] * getattr(point, side) for point in points]
+    errors = _interval(points) if side == "value" else None
+    label = points[0].series if points else None
+    axes.errorbar(at, heights, errors, color=colour, marker=marker, linestyle=dashes,
+                  linewidth=1.3, markersize=4.5, elinewidth=1, capsize=2, label=label)  # fmt: skip
 
 
-def _paper_line(axes: Axes, points: Sequence[Point], i: int) -> None:
-    """Draw the numbers that the paper prints of a series; it gives no intervals."""
-    known = {int(point.at): point.paper for point in points if point.paper is not None}
-    axes.plot([*known], [*known.values()], **_style(i), linewidth=1.3, markersize=4.5)
-
-
-def _list_gaps(
-    axes: Axes, points: Sequence[Point], number: str, why: Callable[[Point], str]
-) -> None:
+def _list_gaps(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) -> None:
     """Write where a number is missing, and why, in a line for each series and reason."""
     gaps: dict[tuple[str, str], list[str]] = {}
     for point in points:
-        if getattr(point, number) is None:
-            gaps.setdefault((point.series, why(point)), []).append(point.at)
+        if getattr(point, side) is None:
+            gaps.setdefault((point.series, _why(report, point, side)), []).append(point.at)
     lines = [f"{name}, {', '.join(places)}: {reason}" for (name, reason), places in gaps.items()]
-    axes.text(
-        0.98,
-        0.02,
-        "\n".join(lines),
-        transform=axes.transAxes,
-        ha="right",
-        va="bottom",
-        color=MUTED,
-        style="italic",
-    )
-
-
-def _line_frame(panels: Any, points: Sequence[Point]) -> None:
-    """Give all panels a place for every iteration, whether or not there is a number."""
-    places = sorted({int(point.at) for point in points})
-    for axes in panels.flat:
-        plots.plain_frame(axes, grid="y")
-        axes.set_xticks(range(places[0], places[-1] + 1))
-        axes.set_xlim(places[0] - 0.3, places[-1] + 0.3)
+    axes.text(0.98, 0.02, "\n".join(lines), transform=axes.transAxes, ha="right", va="bottom",
+              color=MUTED, style="italic")  # fmt: skip
 
 
 def _draw_ratings(report: FigureReport, target: Target) -> None:
     """Draw a polygon for each series that is whole, and name the others in the legend."""
-    categories, series = _distinct(report, "at"), _distinct(report, "series")
+    categories = list(_by("at", report.points))
     values = [point.value for point in report.points if point.value is not None]
     polar = {"projection": "polar"}
     with _canvas(report, target, (8.0, 5.4), subplot_kw=polar) as (sheet, panels):
@@ -309,28 +217,16 @@ def _draw_ratings(report: FigureReport, target: Target) -> None:
         axes.set_theta_direction(-1)
         axes.set_xticks(angles, categories)
         axes.tick_params(axis="x", pad=14)
+        axes.grid(color=GRID, linewidth=0.6)
         if values:
             # The axis need not start at the worst rating; its numbers say where it does.
-            low, high = math.floor(min(values) - 0.5), math.ceil(max(values))
-            axes.set_ylim(low, high)
-            axes.set_yticks(range(low + 1, high + 1))
-        axes.set_rlabel_position(180 / len(categories))
-        axes.tick_params(axis="y", labelcolor=MUTED)
-        axes.grid(color=GRID, linewidth=0.6)
-        for i, name in enumerate(series):
-            points = _at(report, series=name)
-            style = _style(i)
+            axes.set_ylim(math.floor(min(values) - 0.5), math.ceil(max(values)))
+        for i, (name, points) in enumerate(_by("series", report.points).items()):
             missing = [point for point in points if point.value is None]
             if missing:
-                axes.plot([], [], **style, label=f"{name}: {report.why_missing(missing[0])}")
-                continue
-            radii = [point.value or 0.0 for point in points]
-            axes.plot([*angles, angles[0]], [*radii, radii[0]], **style, linewidth=1.4,
-                      markersize=4, label=name)  # fmt: skip
-            # Side by side, so that no interval hides another.
-            aside = angles + 0.02 * (i - (len(series) - 1) / 2)
-            axes.errorbar(aside, radii, yerr=_half_widths(points), fmt="none",
-                          ecolor=style["color"], elinewidth=0.8, alpha=0.6)  # fmt: skip
+                axes.plot([], [], label=f"{name}: {report.why_missing(missing[0])}")
+            else:
+                _line(axes, [*angles, 2 * np.pi], [*points, points[0]], i)
         sheet.legend(loc="outside right center", frameon=False)
 
 
@@ -339,39 +235,29 @@ def _draw_densities(report: FigureReport, target: Target) -> None:
 
     A bar far above all others would flatten them; it is cut off and its share written on it.
     """
-    points = _at(report, panel=HISTOGRAM)
-    metrics = list(dict.fromkeys(point.series for point in points))
-    # Above the second highest bar of every metric, in %.
-    shares = [[p.value or 0.0 for p in points if p.series == metric] for metric in metrics]
-    top = 100 * max((sorted(own)[-2] for own in shares), default=0.0) * 1.4 or 100.0
+    metrics = _by("series", _by("panel", report.points)[HISTOGRAM])
+    shares = [sorted(100 * (p.value or 0.0) for p in bins) for bins in metrics.values()]
+    top = 1.4 * max(own[-2] for own in shares) or 100.0
     size = (2.1 * len(metrics) + 0.4, 3.0)
     with _canvas(report, target, size, 1, len(metrics), sharey=True) as (_, panels):
-        for axes, metric in zip(panels[0], metrics, strict=True):
+        for axes, (metric, bins) in zip(panels[0], metrics.items(), strict=True):
             plots.plain_frame(axes, grid="y")
-            name, _, symbol = metric.partition(" (")
-            axes.set_title(f"{name}\n{symbol.rstrip(')')}", loc="left")
-            bins = [point for point in points if point.series == metric]
+            axes.set_title(metric.rstrip(")").replace(" (", "\n"), loc="left")
             if any(point.value is None for point in bins):
                 plots.note(axes, report.why_missing(bins[0]))
                 continue
-            _histogram(axes, bins, top)
+            width = 1.0 / len(bins)
+            middles = [float(point.at) + width / 2 for point in bins]
+            heights = [100 * (point.value or 0.0) for point in bins]
+            axes.bar(middles, heights, width=width, color=OURS, alpha=0.85, yerr=_interval(bins),
+                     ecolor=INK)  # fmt: skip
+            for middle, height in zip(middles, heights, strict=True):
+                if height > top:
+                    axes.text(middle + width, 0.96 * top, f"{height:.0f}%: cut off", va="top")
+            axes.set_xlim(0.0, 1.0)
+            axes.set_ylim(0.0, top)
+            axes.set_xlabel("value, from 0 to 1")
         panels[0][0].set_ylabel("share of prompts (%)")
-
-
-def _histogram(axes: Axes, bins: Sequence[Point], top: float) -> None:
-    width = 1.0 / len(bins)
-    middles = [float(point.at) + width / 2 for point in bins]
-    shares = [100 * (point.value or 0.0) for point in bins]
-    axes.bar(middles, shares, width=width, color=OURS, alpha=0.85)
-    errors = [[100 * value for value in side] for side in _half_widths(bins)]
-    axes.errorbar(middles, shares, yerr=errors, fmt="none", ecolor=INK, elinewidth=0.8)
-    for middle, share in zip(middles, shares, strict=True):
-        if share > top:
-            axes.text(middle + width, 0.96 * top, f"{share:.0f}%: cut off", va="top")
-    axes.set_xlim(0.0, 1.0)
-    axes.set_xticks([0.0, 0.5, 1.0])
-    axes.set_ylim(0.0, top)
-    axes.set_xlabel("value, from 0 to 1")
 
 
 def _draw_correlation(report: FigureReport, target: Target) -> None:
@@ -381,45 +267,39 @@ def _draw_correlation(report: FigureReport, target: Target) -> None:
     """
     figure, data = report.figure, report.data
     assert isinstance(figure, CorrelationFigure)
-    assert isinstance(data, RewardData)
+    assert isinstance(data, PromptData)
     with _canvas(report, target, (6.4, 4.6)) as (_, panels):
         axes = panels[0][0]
         plots.plain_frame(axes)
         axes.set_xlabel(f"{NAMES[figure.x]}, in units of the reward model")
-        axes.set_ylabel(f"{NAMES[figure.y]}")
-        points = _at(report, at=RHO)
+        axes.set_ylabel(NAMES[figure.y])
+        points = _by("at", report.points)[RHO]
         if any(point.state != "ok" for point in points):
             plots.note(axes, report.why_missing(points[0]))
             return
-        first = data.parts[0]
+        first = data.of()[0]
         x, y = xy(figure, first)
         axes.scatter(x, y, s=9, color=OURS, alpha=0.45, linewidths=0, zorder=3,
                      label=f"prompts of seed {data.seeds[0]}")  # fmt: skip
         if (figure.x, figure.y) == ("a_min", "var"):
             gap = np.linspace(0.0, float(x.max()), 100)
-            low, high = variance_bounds(gap, first.rewards.shape[1])
-            axes.plot(gap, high, color=INK, linewidth=0.9, linestyle="--",
-                      label="largest possible variance")  # fmt: skip
-            axes.plot(gap, low, color=INK, linewidth=0.9, linestyle=":",
-                      label="least possible variance")  # fmt: skip
-        told = []
-        for point in points:
-            whole = point.low is not None and point.high is not None
-            interval = f" (95%: {point.low:.3f} to {point.high:.3f})" if whole else ""
-            if point.value is not None:
-                told.append(f"{RHO} = {point.value:.3f}{interval}, {point.series}")
+            bounds = variance_bounds(gap, first.rewards.shape[1])
+            for name, dashes, bound in zip(("least", "largest"), ":-", bounds, strict=True):
+                axes.plot(gap, bound, color=INK, linewidth=0.9, linestyle=dashes,
+                          label=f"{name} possible variance")  # fmt: skip
+        told = [f"{RHO} = {report.text_of(point)}, {point.series}" for point in points]
         axes.text(0.02, 0.98, "\n".join(told), transform=axes.transAxes, va="top")
         axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False)
 
 
 DRAW: Mapping[str, Callable[[FigureReport, Target], None]] = {
-    "gains": _draw_gains,
-    "iterations": _draw_iterations,
+    "gains": _draw_bars,
+    "iterations": _draw_lines,
     "ratings": _draw_ratings,
-    "shares": _draw_shares,
+    "shares": _draw_lines,
     "densities": _draw_densities,
     "correlation": _draw_correlation,
-    "topics": _draw_topics,
+    "topics": _draw_bars,
 }
 """Draws each kind of figure."""
 
@@ -456,7 +336,7 @@ def figure_extent(report: FigureReport) -> Extent:
 def difference(report: FigureReport, folder: Path) -> str | None:
     """Return which number does not follow from the published values, None where all do."""
     data = report.data.read(folder / report.data.file)
-    points = report.kind.points(report.figure, data)
+    points = points_of(report.figure, data, report.points)
     if len(report.points) != len(points):
         return f"number of points ({len(report.points)}, and {len(points)} follow from the data)"
     for was, now in zip(report.points, points, strict=True):

@@ -8,11 +8,10 @@ equal tie; a correlation is therefore given over all prompts and over those with
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from harness.registry.figures import (
     TopicsFigure,
 )
 from harness.report.cells import Failures
-from harness.report.figures.scores import Found, Point, Quantity, seeds_point
+from harness.report.figures.scores import Found, Point, Quantity, Stages, seeds_point
 from harness.report.scores import read_rows, write_rows
 from harness.runtime import Stage, Store
 from harness.statistics import spearman
@@ -39,18 +38,18 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-Prompts = tuple[tuple[str, str], ...]
-"""Prompt id and topic of each training prompt."""
-
-Stages = dict[str, dict[str, str]]
-"""Fingerprints of stages, by run and by what the stage does."""
+TYPES = {
+    "iteration": int, "seed": int, "prompt_id": str, "sample": int, "reward": float, "topic": str
+}  # fmt: skip
+"""The columns of what is published, in order; a file has some of them."""
 
 
 @dataclass(frozen=True)
-class PromptRewards:
-    """The rewards of one seed's prompts, shape (prompts, answers), in the reward model's units.
+class Prompts:
+    """One seed's prompts, with rewards of shape (prompts, answers) in the reward model's units.
 
-    Topics are empty where they are not needed or not known.
+    Where only topics are shown there are no answers. Topics are empty where they are not needed or
+    not known.
     """
 
     prompt_ids: tuple[str, ...]
@@ -58,157 +57,112 @@ class PromptRewards:
     topics: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[Any, ...]]) -> PromptRewards:
-        """Return rows of (prompt id, sample, reward[, topic]), prompt by prompt, as arrays."""
-        n = 1 + max(row[1] for row in rows)
-        first = rows[::n]
-        rewards = np.array([row[2] for row in rows], dtype=np.float64).reshape(-1, n)
-        topics = tuple(row[3] for row in first) if len(first[0]) > 3 else ()
-        return cls(tuple(row[0] for row in first), rewards, topics)
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Prompts:
+        """Return rows, prompt by prompt and answer by answer, as arrays."""
+        n = 1 + max(row.get("sample", 0) for row in rows)
+        first, rewards = rows[::n], [row["reward"] for row in rows if "reward" in row]
+        return cls(
+            tuple(row["prompt_id"] for row in first),
+            np.array(rewards, dtype=np.float64).reshape(len(first), -1),
+            tuple(row["topic"] for row in first if "topic" in row),
+        )
 
 
-class RewardData(Strict):
-    """The rewards behind a figure."""
+class PromptData(Strict):
+    """The prompts behind a figure: the rewards of one iteration's, or the topics of every one's."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    file: Literal["rewards.parquet"] = "rewards.parquet"
-    """The file that holds the rewards."""
+    file: Literal["rewards.parquet", "topics.parquet"] = "rewards.parquet"
+    """The file that holds the rewards, or the topics."""
     seeds: tuple[int, ...]
     """Root seeds asked for."""
     topics: tuple[str, ...] = ()
     """The topics there are, in order; empty where they are not needed or not known."""
-    found: Found = Field(default=Found("not_run", 0), exclude=True)
-    """Whether the rewards of every seed are there."""
-    by_seed: dict[int, PromptRewards] = Field(default_factory=dict, exclude=True)
-    """Those that are there."""
-    stages: Stages = Field(default_factory=dict, exclude=True)
-    """The stages they come from."""
-
-    @property
-    def parts(self) -> list[PromptRewards]:
-        """The rewards of each seed that is there, in the order of the seeds."""
-        return [self.by_seed[seed] for seed in self.seeds if seed in self.by_seed]
-
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        return ("seed", "prompt_id", "sample", "reward", *(["topic"] if self.topics else []))
-
-    def write(self, path: Path) -> None:
-        """Write the rewards as Parquet: seed, prompt_id, sample, reward, and topic where known."""
-        rows = [
-            (seed, prompt, sample, float(reward), topic)
-            for seed, of_seed in self.by_seed.items()
-            for prompt, topic, several in itertools.zip_longest(
-                of_seed.prompt_ids, of_seed.topics, of_seed.rewards, fillvalue=""
-            )
-            for sample, reward in enumerate(several)
-        ]
-        types = (int, str, int, float, str)
-        write_rows(path, dict(zip(self._columns, types, strict=False)), rows)
-
-    def read(self, path: Path) -> RewardData:
-        """Return the data with the rewards that `write` kept."""
-        by_seed: dict[int, list[tuple[Any, ...]]] = {}
-        for seed, *rest in read_rows(path, *self._columns):
-            by_seed.setdefault(seed, []).append(tuple(rest))
-        found = Found.of(len(set(self.seeds) & set(by_seed)), len(self.seeds))
-        parts = {seed: PromptRewards.of(rows) for seed, rows in by_seed.items()}
-        return self.model_copy(update={"found": found, "by_seed": parts})
-
-    @classmethod
-    def stored(cls, runs: FigureRuns, store: Store) -> RewardData:
-        """Return the rewards that a figure shows, as a store has them."""
-        figure = runs.figure
-        assert isinstance(figure, RewardsFigure)
-        topics, lacking = None, runs.lacking.get(figure.row)
-        if isinstance(figure, TopicsFigure):
-            topics, lacking = _topics(runs, figure.row)
-        if lacking is not None:
-            return cls(seeds=runs.seeds, found=Found("not_available", 0, lacking))
-        run_id = runs.places[figure.row][1].run
-        assert run_id is not None
-        last: list[Stage] = []
-        by_seed, stages = {}, {}
-        for seed in runs.seeds:
-            stage = runs.runs[run_id, seed].iterations[figure.iteration - 1].rewards
-            last.append(_last(stage, topics, store))
-            if store.status(last[-1].fingerprint) == "done":
-                by_seed[seed] = _rewards(store, stage, topics)
-                what = {f"annotate {figure.iteration}": stage.fingerprint}
-                stages[f"{run_id}/{runs.profile.name}/seed{seed}"] = what
-        told = (topic for of_seed in by_seed.values() for topic in of_seed.topics)
-        return cls(
-            seeds=runs.seeds, topics=() if topics is None else _names(topics, told),
-            found=found_of(last, store), by_seed=by_seed, stages=stages,
-        )  # fmt: skip
-
-
-class ShareData(Strict):
-    """The topics behind a figure of the prompts that iterations train on."""
-
-    file: Literal["topics.parquet"] = "topics.parquet"
-    """The file that holds the topics."""
-    seeds: tuple[int, ...]
-    """Root seeds asked for."""
-    topics: tuple[str, ...] = ()
-    """The topics there are, in order; empty where none are known."""
-    iterations: tuple[int, ...] = (1,)
-    """The iterations, from 1."""
-    found: dict[int, Found] = Field(default_factory=dict, exclude=True)
+    iterations: int = 1
+    """How many iterations are shown."""
+    found: tuple[Found, ...] = Field(default=(Found("not_run", 0),), exclude=True)
     """For each iteration, whether the prompts of every seed are there."""
-    prompts: dict[tuple[int, int], Prompts] = Field(default_factory=dict, exclude=True)
-    """The prompts that are there, by iteration and seed."""
+    parts: dict[tuple[int, int], Prompts] = Field(default_factory=dict, exclude=True)
+    """Those that are there, by iteration shown, from 1, and seed."""
     stages: Stages = Field(default_factory=dict, exclude=True)
     """The stages they come from."""
 
-    _COLUMNS: ClassVar = {"iteration": int, "seed": int, "prompt_id": str, "topic": str}
+    def of(self, iteration: int = 1) -> list[Prompts]:
+        """Return the prompts of each seed that is there, in the order of the seeds."""
+        keys = ((iteration, seed) for seed in self.seeds)
+        return [self.parts[key] for key in keys if key in self.parts]
+
+    @property
+    def _columns(self) -> dict[str, type]:
+        left_out = {"sample", "reward"} if self.file == "topics.parquet" else {"iteration"}
+        left_out |= set() if self.topics else {"topic"}
+        return {name: kind for name, kind in TYPES.items() if name not in left_out}
 
     def write(self, path: Path) -> None:
-        """Write the topics as Parquet: iteration, seed, prompt_id, topic."""
-        rows = [(*key, *prompt) for key, prompts in self.prompts.items() for prompt in prompts]
-        write_rows(path, self._COLUMNS, rows)
+        rows = []
+        for (iteration, seed), part in self.parts.items():
+            for i, prompt in enumerate(part.prompt_ids):
+                topic = part.topics[i] if part.topics else ""
+                for sample, reward in enumerate(part.rewards[i].tolist() or [0.0]):
+                    values = (iteration, seed, prompt, sample, reward, topic)
+                    row = dict(zip(TYPES, values, strict=True))
+                    rows.append(tuple(row[name] for name in self._columns))
+        write_rows(path, self._columns, rows)
 
-    def read(self, path: Path) -> ShareData:
-        """Return the data with the topics that `write` kept."""
-        prompts: dict[tuple[int, int], list[tuple[str, str]]] = {}
-        for *key, prompt, topic in read_rows(path, *self._COLUMNS):
-            prompts.setdefault((key[0], key[1]), []).append((prompt, topic))
-        done = {i: sum((i, seed) in prompts for seed in self.seeds) for i in self.iterations}
-        found = {iteration: Found.of(n, len(self.seeds)) for iteration, n in done.items()}
-        kept = {key: tuple(several) for key, several in prompts.items()}
-        return self.model_copy(update={"found": found, "prompts": kept})
+    def read(self, path: Path) -> PromptData:
+        """Return the data with the prompts that `write` kept."""
+        rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for values in read_rows(path, *self._columns):
+            row = dict(zip(self._columns, values, strict=True))
+            rows.setdefault((row.get("iteration", 1), row["seed"]), []).append(row)
+        parts = {key: Prompts.of(own) for key, own in rows.items()}
+        found = self.model_copy(update={"parts": parts})
+        done = [len(found.of(number)) for number in range(1, self.iterations + 1)]
+        states = (Found("ok" if n == len(self.seeds) else "not_run", n) for n in done)
+        return found.model_copy(update={"found": tuple(states)})
 
     @classmethod
-    def stored(cls, runs: FigureRuns, store: Store) -> ShareData:
-        """Return the topics of the training prompts of each iteration, as a store has them."""
-        from harness.pipeline.runs import topics_stage
+    def stored(cls, runs: FigureRuns, store: Store) -> PromptData:
+        """Return the prompts that a figure shows, as a store has them."""
+        from harness.worlds import NO_TOPIC
+        from harness.worlds.lookup import world_of
 
         figure = runs.figure
-        assert isinstance(figure, SharesFigure)
-        sorting, lacking = _topics(runs, figure.row)
-        if lacking is not None or sorting is None:
-            return cls(seeds=runs.seeds, found={1: Found("not_available", 0, lacking)})
+        assert isinstance(figure, RewardsFigure | SharesFigure)
+        shares = isinstance(figure, SharesFigure)
+        topics, lacking = None, runs.lacking.get(figure.row)
+        if isinstance(figure, SharesFigure | TopicsFigure):
+            topics = world_of(runs.profile).prompts.topics()
+            if topics is None and lacking is None:
+                lacking = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
+        empty = cls(file="topics.parquet" if shares else "rewards.parquet", seeds=runs.seeds)
+        if lacking is not None:
+            return empty.model_copy(update={"found": (Found("not_available", 0, lacking),)})
         run_id = runs.places[figure.row][1].run
         assert run_id is not None
-        of_seeds = [(seed, runs.runs[run_id, seed].iterations) for seed in runs.seeds]
-        found: dict[int, Found] = {}
-        prompts: dict[tuple[int, int], Prompts] = {}
-        stages: Stages = {}
-        for number in range(1, len(of_seeds[0][1]) + 1):
-            pairs = [(seed, iterations[number - 1].pairs) for seed, iterations in of_seeds]
-            found[number] = found_of([topics_stage(sorting, stage) for _, stage in pairs], store)
-            for seed, stage in pairs:
-                telling = topics_stage(sorting, stage).fingerprint
-                if store.status(telling) == "done":
-                    prompts[number, seed] = tuple(sorting.read(store.open(telling)))
-                    name = f"{run_id}/{runs.profile.name}/seed{seed}"
-                    stages.setdefault(name, {})[f"{stage.kind} {number}"] = stage.fingerprint
-        told = (topic for several in prompts.values() for _, topic in several)
-        return cls(
-            seeds=runs.seeds, topics=_names(sorting, told), iterations=tuple(found),
-            found=found, prompts=prompts, stages=stages,
-        )  # fmt: skip
+        of_seeds = {seed: runs.runs[run_id, seed].iterations for seed in runs.seeds}
+        last = len(of_seeds[runs.seeds[0]]) if shares else figure.iteration
+        parts, stages, found = {}, Stages(), []
+        for shown, number in enumerate(range(1 if shares else last, last + 1), start=1):
+            waited: list[Stage] = []
+            for seed, iterations in of_seeds.items():
+                iteration = iterations[number - 1]
+                stage = iteration.pairs if shares else iteration.rewards
+                telling = None if topics is None else _told_by(stage, topics)
+                # Topics may be told before there are rewards of the prompts.
+                first = not shares and store.status(stage.fingerprint) != "done"
+                waited.append(stage if telling is None or first else telling)
+                if store.status(waited[-1].fingerprint) == "done":
+                    told = [] if topics is None else topics.read(store.open(telling.fingerprint))
+                    parts[shown, seed] = _prompts(stage, told, store)
+                    run = stages.setdefault(f"{run_id}/{runs.profile.name}/seed{seed}", {})
+                    run[f"{stage.kind} {number}"] = stage.fingerprint
+            found.append(found_of(waited, store))
+        seen = {topic for part in parts.values() for topic in part.topics}
+        known = () if topics is None else (*topics.names, *([NO_TOPIC] if NO_TOPIC in seen else []))
+        update = {"topics": known, "iterations": len(found), "found": tuple(found)}
+        return empty.model_copy(update=update | {"parts": parts, "stages": stages})
 
 
 def found_of(stages: Sequence[Stage], store: Store) -> Found:
@@ -219,46 +173,21 @@ def found_of(stages: Sequence[Stage], store: Store) -> Found:
     return Found(state, done, *reasons[:1])
 
 
-def _topics(runs: FigureRuns, row: str) -> tuple[Topics | None, str | None]:
-    """Return what sorts prompts by topic, and why a row's topics cannot be shown."""
-    from harness.worlds.lookup import world_of
-
-    topics, lacking = world_of(runs.profile).prompts.topics(), runs.lacking.get(row)
-    if lacking is None and topics is None:
-        lacking = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
-    return topics, lacking
-
-
-def _names(topics: Topics, told: Any) -> tuple[str, ...]:
-    """Return the names of the topics, with that of prompts of none where there are any."""
-    from harness.worlds import NO_TOPIC
-
-    return (*topics.names, *([NO_TOPIC] if NO_TOPIC in told else []))
-
-
-def _last(rewards: Stage, topics: Topics | None, store: Store) -> Stage:
-    """Return what a seed waits for: its rewards, or the topics, which a model may tell apart."""
+def _told_by(stage: Stage, topics: Topics) -> Stage:
+    """Return the stage that tells the topics of pairs, or of prompts that have rewards."""
     from harness.pipeline.runs import topics_stage
 
-    if topics is None or store.status(rewards.fingerprint) != "done":
-        return rewards
-    answers = rewards.inputs["completions"]
-    sorted_by = topics_stage(topics, answers)
-    return rewards if sorted_by == answers else sorted_by
+    return topics_stage(topics, stage.inputs["completions"] if stage.kind == "annotate" else stage)
 
 
-def _rewards(store: Store, stage: Stage, topics: Topics | None) -> PromptRewards:
-    """Read one seed's rewards, and the topics of its prompts."""
-    from harness.pipeline.runs import topics_stage
-
+def _prompts(stage: Stage, told: Sequence[tuple[str, str]], store: Store) -> Prompts:
+    """Return one seed's prompts with their topics, and their rewards where the stage has them."""
+    if stage.kind != "annotate":
+        return Prompts.of([{"prompt_id": prompt, "topic": topic} for prompt, topic in told])
+    topics, names = dict(told), ("prompt_id", "sample", "reward")
     path = store.file(stage.fingerprint, "rewards.parquet")
-    found = PromptRewards.of(read_rows(path, "prompt_id", "sample", "reward"))
-    if topics is None:
-        return found
-    sorted_by = topics_stage(topics, stage.inputs["completions"])
-    by_prompt = dict(topics.read(store.open(sorted_by.fingerprint)))
-    of_prompts = tuple(by_prompt[prompt] for prompt in found.prompt_ids)
-    return PromptRewards(found.prompt_ids, found.rewards, of_prompts)
+    rows = [dict(zip(names, row, strict=True)) for row in read_rows(path, *names)]
+    return Prompts.of([row | ({"topic": topics[row["prompt_id"]]} if told else {}) for row in rows])
 
 
 NAMES: Mapping[str, str] = {
@@ -307,46 +236,46 @@ def scaled(values: Floats) -> Floats:
     return np.asarray((values - values.min()) / (float(np.ptp(values)) or 1.0))
 
 
-def share_points(_: SharesFigure, data: ShareData) -> list[Point]:
+def share_points(_: SharesFigure, data: PromptData) -> list[Point]:
     """Return the share of each topic among the training prompts of each iteration."""
     points = []
     for topic in data.topics or (ALL_TOPICS,):
-        for iteration, found in data.found.items():
-            parts = [data.prompts.get((iteration, seed)) for seed in data.seeds]
-            shares = [sum(t == topic for _, t in part) / len(part) for part in parts if part]
+        for iteration, found in enumerate(data.found, start=1):
+            parts = [part.topics for part in data.of(iteration)]
+            shares = [topics.count(topic) / len(topics) for topics in parts]
             place = (topic, TRAINED_SHARE, str(iteration))
             points.append(seeds_point(place, "share", "", found, shares))
     return points
 
 
-def density_points(figure: DensitiesFigure, data: RewardData) -> list[Point]:
+def density_points(figure: DensitiesFigure, data: PromptData) -> list[Point]:
     """Return what is told of each metric, from 0 to 1 over a seed's prompts, then its histogram."""
     points = []
     for metric in figure.metrics:
         name = NAMES[metric]
-        seeds = [scaled(informativeness(part.rewards, metric)) for part in data.parts]
+        seeds = [scaled(informativeness(part.rewards, metric)) for part in data.of()]
         for at, quantity, number in TOLD:
             told = [number(values) for values in seeds]
-            points.append(seeds_point((SUMMARY, name, at), quantity, "0-1", data.found, told))
+            points.append(seeds_point((SUMMARY, name, at), quantity, "0-1", data.found[0], told))
         edges = np.linspace(0.0, 1.0, figure.bins + 1)
         shares = [np.histogram(values, edges)[0] / len(values) for values in seeds]
         for i, edge in enumerate(edges[:-1]):
             in_bin = [float(seed[i]) for seed in shares]
             place = (HISTOGRAM, name, f"{edge:.4g}")
-            points.append(seeds_point(place, "share", "0-1", data.found, in_bin))
+            points.append(seeds_point(place, "share", "0-1", data.found[0], in_bin))
     return points
 
 
-def correlation_points(figure: CorrelationFigure, data: RewardData) -> list[Point]:
+def correlation_points(figure: CorrelationFigure, data: PromptData) -> list[Point]:
     """Return the rank correlation and the number of prompts, over all and over those that vary."""
     points = []
     for series in (ALL, SPREAD):
-        pairs = [xy(figure, part, only_spread=series == SPREAD) for part in data.parts]
+        pairs = [xy(figure, part, only_spread=series == SPREAD) for part in data.of()]
         rho = [spearman(x.tolist(), y.tolist()) for x, y in pairs]
         place = ("", series, RHO)
-        points.append(seeds_point(place, "rank correlation", "", data.found, rho))
+        points.append(seeds_point(place, "rank correlation", "", data.found[0], rho))
         counts = [float(len(x)) for x, _ in pairs]
-        points.append(seeds_point(("", series, PROMPTS), "count", "", data.found, counts))
+        points.append(seeds_point(("", series, PROMPTS), "count", "", data.found[0], counts))
     return points
 
 
@@ -361,7 +290,7 @@ def correlation_findings(figure: CorrelationFigure, points: Sequence[Point]) -> 
 
 
 def xy(
-    figure: CorrelationFigure, part: PromptRewards, *, only_spread: bool = False
+    figure: CorrelationFigure, part: Prompts, *, only_spread: bool = False
 ) -> tuple[Floats, Floats]:
     """Return both metrics of a seed's prompts, in the reward model's units."""
     rewards = part.rewards
@@ -386,13 +315,13 @@ def _gap_name(figure: TopicsFigure) -> str:
     return f"reward gap: {NAMES[figure.gap]}"
 
 
-def topic_points(figure: TopicsFigure, data: RewardData) -> list[Point]:
+def topic_points(figure: TopicsFigure, data: PromptData) -> list[Point]:
     """Return share, mean reward and reward gap of each topic."""
-    gaps = [informativeness(part.rewards, figure.gap) for part in data.parts]
-    means = [part.rewards.mean(axis=1) for part in data.parts]
+    gaps = [informativeness(part.rewards, figure.gap) for part in data.of()]
+    means = [part.rewards.mean(axis=1) for part in data.of()]
     points = []
     for topic in data.topics or (ALL_TOPICS,):
-        chosen = [np.array([t == topic for t in part.topics]) for part in data.parts]
+        chosen = [np.array([t == topic for t in part.topics]) for part in data.of()]
         quantities: tuple[tuple[str, Quantity, Sequence[float | None]], ...] = (
             (SHARE, "share", [float(inside.mean()) for inside in chosen]),
             (MEAN, "reward", _means(means, chosen)),
@@ -400,7 +329,7 @@ def topic_points(figure: TopicsFigure, data: RewardData) -> list[Point]:
         )
         for panel, quantity, values in quantities:
             unit = "" if quantity == "share" else "reward"
-            points.append(seeds_point((panel, panel, topic), quantity, unit, data.found, values))
+            points.append(seeds_point((panel, panel, topic), quantity, unit, data.found[0], values))
     return points
 
 

@@ -8,7 +8,7 @@ from it. The words follow from it; every place holds text, and what is missing s
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,8 +19,8 @@ from harness.registry.paper import the_paper
 from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.figures import prompts
-from harness.report.figures.prompts import RewardData, ShareData
-from harness.report.figures.scores import Point, ScoreData, score_points
+from harness.report.figures.prompts import PromptData
+from harness.report.figures.scores import Point, ScoreData, score_points, stored_scores
 from harness.report.model import Origin
 from harness.report.origin import origin_of
 from harness.report.publication import dumps
@@ -48,7 +48,7 @@ _HEAD_WIDTH = 14
 
 Axis = Literal["panel", "series", "at"]
 
-Data = ScoreData | RewardData | ShareData
+Data = ScoreData | PromptData
 """The values of single prompts behind a figure."""
 
 
@@ -57,39 +57,42 @@ class Kind:
     """What is done for a kind of figure.
 
     Attributes:
-        data: Reads its data from a store or from a published file.
-        points: Computes its points from the figure's declaration and its data.
         block: What of a point has a small table of its own, with `row` and `column`; None for one.
+        points: Computes its points from the figure's declaration and its prompts; None for a figure
+            of scores, whose points say which scores they are computed from.
         only: The one panel that is written down, where the others are drawn only.
         findings: Says what was found, in sentences computed from the points.
     """
 
-    data: type[Data]
-    points: Callable[[Any, Any], list[Point]]
     block: Axis | None
     row: Axis
     column: Axis
+    points: Callable[[Any, PromptData], list[Point]] | None = None
     only: str | None = None
     findings: Callable[[Any, Sequence[Point]], list[str]] = lambda figure, points: []
 
 
 KINDS: Mapping[str, Kind] = {
-    "gains": Kind(ScoreData, score_points, "series", "at", "panel"),
-    "iterations": Kind(ScoreData, score_points, "panel", "series", "at"),
-    "ratings": Kind(ScoreData, score_points, None, "at", "series"),
-    "shares": Kind(ShareData, prompts.share_points, None, "panel", "at"),
-    "densities": Kind(
-        RewardData, prompts.density_points, None, "series", "at", only=prompts.SUMMARY
-    ),
+    "gains": Kind("series", "at", "panel"),
+    "iterations": Kind("panel", "series", "at"),
+    "ratings": Kind(None, "at", "series"),
+    "shares": Kind(None, "panel", "at", prompts.share_points),
+    "densities": Kind(None, "series", "at", prompts.density_points, only=prompts.SUMMARY),
     "correlation": Kind(
-        RewardData, prompts.correlation_points, None, "series", "at",
-        findings=prompts.correlation_findings,
+        None, "series", "at", prompts.correlation_points, findings=prompts.correlation_findings
     ),
-    "topics": Kind(
-        RewardData, prompts.topic_points, None, "at", "panel", findings=prompts.topic_findings
-    ),
-}  # fmt: skip
+    "topics": Kind(None, "at", "panel", prompts.topic_points, findings=prompts.topic_findings),
+}
 """The kinds of figures."""
+
+
+def points_of(figure: AnyFigure, data: Data, points: Iterable[Point]) -> list[Point]:
+    """Return the points of a figure computed from its data, in place of those that are known."""
+    if isinstance(data, ScoreData):
+        return score_points(data, points)
+    compute = KINDS[figure.kind].points
+    assert compute is not None
+    return compute(figure, data)
 
 
 class FigureReport(Strict):
@@ -270,8 +273,12 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
     """
     figure, profile = runs.figure, runs.profile
     assert isinstance(figure, AnyFigure)
-    kind = KINDS[figure.kind]
-    data = kind.data.stored(runs, store)
+    data: Data
+    places: list[Point] = []
+    if KINDS[figure.kind].points is None:
+        data, places = stored_scores(runs, store)
+    else:
+        data = PromptData.stored(runs, store)
     return FigureReport(
         figure=figure,
         profile=profile.name,
@@ -279,16 +286,14 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
         seeds=runs.seeds,
         stand_in=profile.in_embedded_world,
         data=data,
-        points=tuple(kind.points(figure, data)),
-        origin=origin_of(runs, store, _benchmarks(runs, data)),
+        points=tuple(points_of(figure, data, places)),
+        origin=origin_of(runs, store, _benchmarks(runs, places)),
     )
 
 
-def _benchmarks(runs: FigureRuns, data: Data) -> list[str]:
+def _benchmarks(runs: FigureRuns, points: Iterable[Point]) -> list[str]:
     """Return the benchmarks whose scores a figure shows."""
-    if not isinstance(data, ScoreData) or not runs.runs:
-        return []
-    scores = dict.fromkeys(item.score.partition("/")[0] for item in data.items)
+    scores = dict.fromkeys(point.score.partition("/")[0] for point in points if runs.runs)
     found = (benchmark_of(runs.profile, score) for score in scores)
     return list(dict.fromkeys(name for name in found if name is not None))
 

@@ -1,22 +1,22 @@
 """Points of figures, and figures of scores: gains, means over iterations, means by category.
 
 A point is one number with its interval and the paper's beside it, or why not. It is whole or it has
-no number, as a table's cell is. An item says where a number stands and which runs it is computed
-from, by the declaration alone; the numbers are those of `harness.report.scores.numbers`, as in a
-table. A score of one category of a benchmark's prompts is kept under the score's name with the
-category behind it (`mt_avg/coding`).
+no number, as a table's cell is. A point of a score says which runs it is computed from, by the
+declaration alone; the numbers are those of `harness.report.scores.numbers`, as in a table. A score
+of one category of a benchmark's prompts is kept under the score's name with the category behind it
+(`mt_avg/coding`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from harness.registry.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
+from harness.registry.figures import GainsFigure, IterationsFigure, RatingsFigure
 from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
 from harness.report.model import State
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]
 
-Place = tuple[str, str, str]
-"""Panel, series and place on the axis."""
+Stages = dict[str, dict[str, str]]
+"""Fingerprints of stages, by run and by what the stage does."""
 
 
-class Spot(Strict):
-    """Where a number stands, whether it is there, and the paper's."""
+class Point(Strict):
+    """One number of a figure, or why there is none."""
 
     panel: str
     """What shares axes: a benchmark, a topic."""
@@ -58,6 +58,12 @@ class Spot(Strict):
     """What it is."""
     unit: str
     """Its unit."""
+    run: str | None = Field(default=None, exclude_if=lambda run: run is None)
+    """Of a score: the run behind it; absent where its row has no single one."""
+    baseline: str | None = Field(default=None, exclude_if=lambda run: run is None)
+    """The run that a gain is over; absent for other quantities."""
+    score: str = Field(default="", exclude_if=lambda score: not score)
+    """The per-prompt score; absent where it is computed from none."""
     state: State = "not_run"
     """Whether there is a number, and why not."""
     done: int = 0
@@ -68,6 +74,12 @@ class Spot(Strict):
     """The same at the printed precision."""
     reason: str | None = None
     """Why there is no number, where more is known than the state says."""
+    value: float | None = None
+    """The number; None where a seed is missing or it is not defined."""
+    low: float | None = None
+    """Lower end of its 95% interval; None where there is none."""
+    high: float | None = None
+    """Upper end."""
 
     @property
     def name(self) -> str:
@@ -80,17 +92,6 @@ class Spot(Strict):
         return "not printed" if self.paper is None else self.paper_printed or ""
 
 
-class Point(Spot):
-    """One number of a figure."""
-
-    value: float | None = None
-    """The number; None where a seed is missing or it is not defined."""
-    low: float | None = None
-    """Lower end of its 95% interval; None where there is none."""
-    high: float | None = None
-    """Upper end."""
-
-
 class Found(NamedTuple):
     """Whether data are there: a cell's state, the seeds that are, and why others are not."""
 
@@ -98,16 +99,15 @@ class Found(NamedTuple):
     done: int
     reason: str | None = None
 
-    @classmethod
-    def of(cls, done: int, asked: int) -> Found:
-        """Return what is known of published data."""
-        return cls("ok" if done == asked else "not_run", done)
-
 
 def seeds_point(
-    place: Place, quantity: Quantity, unit: str, found: Found, values: Sequence[float | None]
+    place: tuple[str, str, str],
+    quantity: Quantity,
+    unit: str,
+    found: Found,
+    values: Sequence[float | None],
 ) -> Point:
-    """Return the mean over seeds as a point.
+    """Return the mean over seeds as a point; `place` is its panel, series and place on the axis.
 
     There is a value of each seed that is there, None where it is not defined.
     """
@@ -127,34 +127,6 @@ def seeds_point(
 ALL = "all categories"
 """Stands for the categories while no run has been judged and none is known."""
 
-UNIT_OF_RATINGS = "1-10"
-
-
-class Item(Spot):
-    """Where a number stands, and what it is computed from."""
-
-    run: str | None
-    """The run behind it; None where its row has no single one."""
-    baseline: str | None = None
-    """The run that a gain is over."""
-    score: str
-    """The per-prompt score."""
-
-    def point(self, found: Numbers) -> Point:
-        """Return the point that has the item's numbers."""
-        value, low, high = found.mean, found.ci_low, found.ci_high
-        if self.quantity == "gain":
-            value, low, high = found.gain, found.gain_ci_low, found.gain_ci_high
-        shown = self.model_dump(include=set(Spot.model_fields))
-        # Whether a number is whole follows from the scores; why another is not does not.
-        whole = value is not None
-        shown["state"] = "ok" if whole else self.state if self.state != "ok" else "not_run"
-        return Point(**shown, value=value, low=low, high=high)
-
-
-Placed = Iterator[tuple[str, Item]]
-"""Items with the reference of their row, by which it is known whether the row can run."""
-
 
 class ScoreData(Strict):
     """The per-prompt scores behind a figure."""
@@ -163,110 +135,122 @@ class ScoreData(Strict):
     """The file that holds the scores."""
     seeds: tuple[int, ...]
     """Root seeds asked for."""
-    items: tuple[Item, ...]
-    """What is shown, in order."""
     measured: Measured = Field(default_factory=dict, exclude=True)
     """The scores that are there."""
-    stages: dict[str, dict[str, str]] = Field(default_factory=dict, exclude=True)
-    """Fingerprints of the stages they come from, by run and by what the stage does."""
+    stages: Stages = Field(default_factory=dict, exclude=True)
+    """The stages they come from."""
 
     def write(self, path: Path) -> None:
-        """Write the scores as Parquet: run_id, seed, column, prompt_id, value."""
         write_scores(self.measured, path)
 
     def read(self, path: Path) -> ScoreData:
         """Return the data with the scores that `write` kept."""
         return self.model_copy(update={"measured": read_score_file(path)})
 
-    @classmethod
-    def stored(cls, runs: FigureRuns, store: Store) -> ScoreData:
-        """Return what a figure of scores shows, as a store has it."""
-        categories = _categories(runs, store)
-        placed = list(_items(runs, list(dict.fromkeys(categories.values()))))
-        wanted = [
-            (run_id, seed, item.score.partition("/")[0])
-            for ref, item in placed
-            for run_id in (item.run, item.baseline)
-            for seed in runs.seeds
-            if run_id is not None and ref not in runs.lacking
-        ]
-        measured = read_wanted(runs.runs, wanted, runs.profile, store)
-        if categories:
-            measured = _by_category(measured, categories)
-        failures = Failures(store)
-        items = (
-            item.model_copy(update=_found(ref, item, runs, measured, failures)._asdict())
-            for ref, item in placed
-        )
-        # The scores are as they were read; to check every one of them again would take time.
-        return cls(seeds=runs.seeds, items=tuple(items)).model_copy(
-            update={"measured": measured, "stages": _stages(runs, measured)}
-        )
+
+def stored_scores(runs: FigureRuns, store: Store) -> tuple[ScoreData, list[Point]]:
+    """Return what a figure of scores shows, as a store has it, and its points without numbers."""
+    categories = _categories(runs, store)
+    placed = list(_places(runs, list(dict.fromkeys(categories.values()))))
+    wanted = [
+        (run_id, seed, point.score.partition("/")[0])
+        for ref, point in placed
+        for run_id in (point.run, point.baseline)
+        for seed in runs.seeds
+        if run_id is not None and ref not in runs.lacking
+    ]
+    measured = read_wanted(runs.runs, wanted, runs.profile, store)
+    if categories:
+        measured = _by_category(measured, categories)
+    failures = Failures(store)
+    points = [
+        point.model_copy(update=_found(ref, point, runs, measured, failures)._asdict())
+        for ref, point in placed
+    ]
+    # The scores are as they were read; to check every one of them again would take time.
+    update = {"measured": measured, "stages": _stages(runs, measured)}
+    return ScoreData(seeds=runs.seeds).model_copy(update=update), points
 
 
-def score_points(_: Figure, data: ScoreData) -> list[Point]:
-    """Return a point for each item."""
+def score_points(data: ScoreData, points: Iterable[Point]) -> list[Point]:
+    """Return points with the numbers that follow from the scores of their runs."""
+    points = list(points)
     compared: dict[str, list[tuple[str, str]]] = {}
-    for item in data.items:
-        if item.run is not None and item.baseline is not None:
-            compared.setdefault(item.score, []).append((item.run, item.baseline))
+    for point in points:
+        if point.run is not None and point.baseline is not None:
+            compared.setdefault(point.score, []).append((point.run, point.baseline))
     priors = {
         score: gain_priors(data.measured, pairs, data.seeds, score)
         for score, pairs in compared.items()
     }
-    points = []
-    for item in data.items:
-        found, prior = Numbers(), priors.get(item.score)
-        if item.run is not None:
-            runs = (item.run, item.baseline)
-            found = numbers(data.measured, *runs, data.seeds, item.score, prior)
-        points.append(item.point(found))
-    return points
+    found = []
+    for point in points:
+        own, prior = Numbers(), priors.get(point.score)
+        if point.run is not None:
+            behind = (point.run, point.baseline)
+            own = numbers(data.measured, *behind, data.seeds, point.score, prior)
+        value, low, high = own.mean, own.ci_low, own.ci_high
+        if point.quantity == "gain":
+            value, low, high = own.gain, own.gain_ci_low, own.gain_ci_high
+        # Whether a number is whole follows from the scores; why another is not does not.
+        state = "ok" if value is not None else point.state if point.state != "ok" else "not_run"
+        update = {"state": state, "value": value, "low": low, "high": high}
+        found.append(point.model_copy(update=update))
+    return found
 
 
-def _items(runs: FigureRuns, categories: Sequence[str]) -> Placed:
-    """Yield the items: gains in each column, means after each iteration, or means by category."""
+def _places(runs: FigureRuns, categories: Sequence[str]) -> Iterator[tuple[str, Point]]:
+    """Yield points without numbers, each with the reference of its row.
+
+    They are gains in each column, means after each iteration, or means by category.
+    """
     figure = runs.figure
     if isinstance(figure, GainsFigure):
         for group in figure.groups:
             for bar, name in itertools.product(group.bars, figure.columns):
                 good = _accuracy(bar.row, runs) if figure.reward_model_accuracy else ""
-                place = _heading(name, runs), group.title, bar.label + good
-                yield bar.row, _item(runs, bar.row, name, place, "gain")
+                place = {"panel": _heading(name, runs), "series": group.title}
+                yield bar.row, _gain(runs, bar.row, name, at=bar.label + good, **place)
     elif isinstance(figure, IterationsFigure):
         for panel in figure.panels:
             for line in panel.lines:
                 for iteration, ref in sorted(line.rows.items()):
-                    place = panel.title, line.label, str(iteration)
-                    yield ref, _item(runs, ref, figure.column, place, "mean")
+                    place = {"panel": panel.title, "series": line.label, "at": str(iteration)}
+                    yield ref, _mean(runs, ref, figure.column, **place)
     elif isinstance(figure, RatingsFigure):
         for polygon in figure.polygons:
             run = runs.places[polygon.row][1].run
             for name in categories or [ALL]:
-                yield polygon.row, Item(
-                    panel="", series=polygon.label, at=name, quantity="mean", unit=UNIT_OF_RATINGS,
-                    run=run, score=f"{figure.score}/{name}" if categories else figure.score,
+                score = f"{figure.score}/{name}" if categories else figure.score
+                yield polygon.row, Point(
+                    panel="", series=polygon.label, at=name, quantity="mean", unit="1-10",
+                    run=run, score=score,
                 )  # fmt: skip
 
 
-def _item(runs: FigureRuns, ref: str, name: str, place: Place, quantity: Quantity) -> Item:
-    """Return the item of a row in a column."""
-    (panel, series, at), (table, row) = place, runs.places[ref]
-    column, baseline = table.column(name), None
-    value = row.values.get(name)
-    paper, printed = (None, None) if value is None else (value.value, value.printed)
-    if quantity == "gain":
-        base = table.row(row.baseline or row.id)
-        baseline, paper = base.run_id(column), table.paper_gain(row, column)
-        decimals = max(
-            (r.values[name].decimals for r in (row, base) if name in r.values), default=0
-        )
-        printed = None if paper is None else signed(paper, decimals)
-    return Item(
-        panel=panel, series=series, at=at, quantity=quantity, unit=column.unit,
-        run=row.run_id(column), baseline=baseline, score=column.reads, paper=paper,
-        paper_printed=printed,
-    )  # fmt: skip
+def _mean(runs: FigureRuns, ref: str, name: str, **place: Any) -> Point:
+    """Return the point of a row's mean in a column."""
+    table, row = runs.places[ref]
+    column, printed = table.column(name), row.values.get(name)
+    shown = {"quantity": "mean", "unit": column.unit, "score": column.reads} | place
+    if printed is not None:
+        shown |= {"paper": printed.value, "paper_printed": printed.printed}
+    return Point(run=row.run_id(column), **shown)
+
+
+def _gain(runs: FigureRuns, ref: str, name: str, **place: Any) -> Point:
+    """Return the point of a row's gain over its baseline row in a column."""
+    table, row = runs.places[ref]
+    column, base = table.column(name), table.row(row.baseline or row.id)
+    paper = table.paper_gain(row, column)
+    decimals = max((r.values[name].decimals for r in (row, base) if name in r.values), default=0)
+    update = {
+        "quantity": "gain",
+        "baseline": base.run_id(column),
+        "paper": paper,
+        "paper_printed": None if paper is None else signed(paper, decimals),
+    }
+    return _mean(runs, ref, name, **place).model_copy(update=update)
 
 
 def _accuracy(ref: str, runs: FigureRuns) -> str:
@@ -317,26 +301,28 @@ def _by_category(measured: Measured, categories: Mapping[str, str]) -> Measured:
     return parted
 
 
-def _found(ref: str, item: Item, runs: FigureRuns, measured: Measured, failures: Failures) -> Found:
-    """Return whether an item's scores are in the store."""
-    score = item.score.partition("/")[0]
+def _found(
+    ref: str, point: Point, runs: FigureRuns, measured: Measured, failures: Failures
+) -> Found:
+    """Return whether a point's scores are in the store."""
+    score = point.score.partition("/")[0]
     benchmark = benchmark_of(runs.profile, score)
     if ref in runs.lacking:
         return Found("not_available", 0, f"{ref}: {runs.lacking[ref]}")
     if benchmark is None:
         return Found("not_available", 0, f"`{runs.profile.name}` has no score `{score}`")
     states: list[Found] = []
-    for run_id in filter(None, (item.run, item.baseline)):
+    for run_id in filter(None, (point.run, point.baseline)):
         behind = [runs.runs[run_id, seed] for seed in runs.seeds]
-        state, why = state_of(behind, benchmark, item.score, measured, failures)
-        done = sum((run_id, seed, item.score) in measured for seed in runs.seeds)
+        state, why = state_of(behind, benchmark, point.score, measured, failures)
+        done = sum((run_id, seed, point.score) in measured for seed in runs.seeds)
         states.append(Found(state, done, why))
     # A gain is as whole as the less whole of its two rows.
     return min(states, key=lambda found: (found.state != "failed", found.done))
 
 
-def _stages(runs: FigureRuns, measured: Measured) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+def _stages(runs: FigureRuns, measured: Measured) -> Stages:
+    found: Stages = {}
     for run_id, seed, score in sorted(measured):
         run = runs.runs[run_id, seed]
         name = benchmark_of(runs.profile, score.partition("/")[0])
