@@ -77,12 +77,9 @@ def leagues_of(runs: TableRuns, reader: Reader, measured: Measured) -> tuple[Fou
 
 def found_again(report: Report, measured: Measured) -> list[FoundLeague]:
     """Return the leagues of a report that was read back, made anew of its scores."""
-    if not report.leagues:
-        return []
-    known = {league.id: league for league in report.table.leagues}
     return [
-        _found(report.table, known[it.id], report.seeds, [own.row for own in it.members], measured,
-               {own.row: (own.curve, own.costs) for own in it.members})
+        _found(report.table, _declared(report, it), report.seeds, [own.row for own in it.members],
+               measured, {own.row: (own.curve, own.costs) for own in it.members})
         for it in report.leagues
     ]  # fmt: skip
 
@@ -316,8 +313,8 @@ def league_blocks(report: Report) -> list[Block]:
     return [block for it in report.leagues for block in (part(it, report) for part in parts)]
 
 
-def _title(found: FoundLeague, report: Report) -> str:
-    return next(it.title for it in report.table.leagues if it.id == found.id)
+def _declared(report: Report, found: FoundLeague) -> LeagueRows:
+    return next(it for it in report.table.leagues if it.id == found.id)
 
 
 def _names(found: FoundLeague, report: Report) -> dict[str, str]:
@@ -352,7 +349,9 @@ def _ranking(found: FoundLeague, report: Report) -> Block:
     )
     head = ("row", "verdict", "area", "over even\ndraws", "p", "final", "overtakes")
     rows = tuple((names[own.row], *figures(own)) for own in found.members)
-    return Block(f"League: {_title(found, report)}", tuple(map(view.plain, notes)), head, rows)
+    return Block(
+        f"League: {_declared(report, found).title}", tuple(map(view.plain, notes)), head, rows
+    )
 
 
 def _seeds(found: FoundLeague, report: Report) -> Block:
@@ -362,7 +361,7 @@ def _seeds(found: FoundLeague, report: Report) -> Block:
         for own in found.members
         if own.by_seed
     )
-    title = f"Area over even draws, seed by seed: {_title(found, report)}"
+    title = f"Area over even draws, seed by seed: {_declared(report, found).title}"
     return Block(title, (), ("row", *map(str, report.seeds)), rows)
 
 
@@ -392,7 +391,9 @@ def _costs(found: FoundLeague, report: Report) -> Block:
         "read",
     )
     rows = tuple((names[own.row], *figures(own)) for own in found.members)
-    return Block(f"What each cost: {_title(found, report)}", (view.plain(note),), head, rows)
+    return Block(
+        f"What each cost: {_declared(report, found).title}", (view.plain(note),), head, rows
+    )
 
 
 def _trained_on(found: FoundLeague, report: Report) -> Block:
@@ -416,7 +417,9 @@ def _trained_on(found: FoundLeague, report: Report) -> Block:
     )
     head = ("row", "signal", "prompts", "topics", "foreseen")
     rows = tuple((names[own.row], *figures(own)) for own in found.members)
-    return Block(f"What each trained on: {_title(found, report)}", (view.plain(note),), head, rows)
+    return Block(
+        f"What each trained on: {_declared(report, found).title}", (view.plain(note),), head, rows
+    )
 
 
 AXES = {
@@ -431,7 +434,7 @@ def league_pictures(report: Report) -> list[Picture]:
     """Return a picture of each league that has whole rows."""
     return [
         Picture(
-            f"Score and reward over the budget: {_title(found, report)}",
+            f"Score and reward over the budget: {_declared(report, found).title}",
             f"league-{found.id}.svg",
             "Score of each row against tokens, rollouts, steps and time, and against its reward",
             functools.partial(_draw, found),

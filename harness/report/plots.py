@@ -51,20 +51,16 @@ Target = Path | BinaryIO
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that belongs to a report: its file, and what it shows in words and in sentences.
-
-    What draws it as SVG is None where only the published file has what is drawn.
-    """
+    """A picture that belongs to a report: its file, and what it shows in words and in sentences."""
 
     title: str
     file: str
     alt: str
-    draw: Callable[[Target], None] | None = None
+    draw: Callable[[Target], None]
     findings: tuple[str, ...] = ()
 
     def svg(self) -> bytes:
         """Return the picture, drawn now."""
-        assert self.draw is not None
         held = io.BytesIO()
         self.draw(held)
         return held.getvalue()

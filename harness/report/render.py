@@ -79,11 +79,7 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
     barred = [("Inadmissible", facts.pop("Inadmissible"))] if "Inadmissible" in facts else []
     yield Text(view.heading(report), style="bold")
     yield names_and_texts([*barred, *answer.lines])
-    for block in [
-        *(view.blocks if full else view.main_blocks)(report),
-        *study_blocks(report),
-        *league_blocks(report),
-    ]:
+    for block in blocks(report) if full else [*view.main_blocks(report), *found_blocks(report)]:
         yield from block_lines(block)
     if report.failures:
         yield Text("\nMissing", style="bold")
@@ -98,6 +94,15 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
     yield names_and_texts(shown, style="dim")
     if full:
         yield from _assumptions(report)
+
+
+def blocks(report: Report) -> list[view.Block]:
+    return [*view.blocks(report), *found_blocks(report)]
+
+
+def found_blocks(report: Report) -> list[view.Block]:
+    """Return what a table's study of reward models and its leagues found."""
+    return [*study_blocks(report), *league_blocks(report)]
 
 
 def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
@@ -157,7 +162,7 @@ def as_markdown(report: Report) -> str:
     return template("report.md.j2").render(
         heading=view.heading(report),
         facts=view.facts(report),
-        blocks=[*view.blocks(report), *study_blocks(report), *league_blocks(report)],
+        blocks=blocks(report),
         failures=report.failures,
         details=detail_blocks(report),
         pictures=pictures(report),

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_PANELS = 5
-"""Panels of lines or histograms that stand in a row."""
+MOST_PANELS = 4
+"""Panels of lines that stand in a row."""
 
 
 def picture(report: FigureReport) -> Picture:
@@ -121,8 +121,9 @@ def _draw_bars(report: FigureReport, target: Target) -> None:
         for j, (column, side) in enumerate(places):
             # The parts of a heading stand below one another, in lines that fit a panel.
             title = [textwrap.fill(part, 28) for part in column.split(" · ")]
-            told = [*(title if side == "value" else []), _called(report, side)]
-            panels[0][j].set_title("\n".join(told), loc="left", color=COLOURS[side])
+            title = title if side == "value" else []
+            title += [_called(report, side)] if len(places) > len(columns) else []
+            panels[0][j].set_title("\n".join(title), loc="left", color=COLOURS[side])
             panels[-1][j].set_xlabel(_scale(columns[column][0])[1])
 
 
@@ -160,13 +161,14 @@ def _draw_lines(report: FigureReport, target: Target) -> None:
     places = sorted({int(point.at) for point in report.points})
     columns = min(MOST_PANELS, len(panels))
     rows = -(-len(panels) // columns)
-    size = (2.4 * columns + 0.6, 2.2 * rows * len(sides) + 1.0)
+    size = (2.9 * columns + 0.4, 2.2 * rows * len(sides) + 1.0)
     shape = {"sharex": True, "sharey": "row" if len(sides) > 1 else True}
     with _canvas(report, target, size, rows * len(sides), columns, **shape) as (sheet, grid):
         for row, side in enumerate(sides):
             for axes, (name, points) in zip(grid[row * rows :].flat, panels.items(), strict=False):
                 plots.plain_frame(axes, grid="y")
-                axes.set_title(f"{name}, {_called(report, side)}" if len(sides) > 1 else name)
+                several = [_called(report, side)] if len(sides) > 1 else []
+                axes.set_title("\n".join([name, *several]), loc="left")
                 axes.set_xticks(range(places[0], places[-1] + 1))
                 axes.set_xlim(places[0] - 0.3, places[-1] + 0.3)
                 axes.set_xlabel("training iterations")
@@ -175,12 +177,14 @@ def _draw_lines(report: FigureReport, target: Target) -> None:
                     # A little beside the others, so that no interval hides another.
                     at = [int(p.at) + 0.06 * (i - (len(series) - 1) / 2) for p in known]
                     _line(axes, at, known, series.index(label), side)
+                if points[0].quantity == "share":
+                    axes.set_ylim(bottom=0.0)
                 _list_gaps(axes, report, points, side)
             grid[row * rows][0].set_ylabel(_scale(report.points[0])[1])
         for axes in grid.flat:
             axes.set_visible(bool(axes.get_title()))
         if len(series) > 1:
-            sheet.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center",
+            sheet.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center",
                          ncols=len(series), frameon=False)  # fmt: skip
 
 

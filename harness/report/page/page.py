@@ -27,13 +27,11 @@ from harness.registry.schema import Column
 from harness.report import view
 from harness.report.answer import answer_to, finding, primary_of
 from harness.report.claims import PRIMARY, counts, line, share_tested
-from harness.report.league import league_blocks
 from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
 from harness.report.page.contents import Contents, Traces, in_order
 from harness.report.page.drawing import axis_of, draw, overview
 from harness.report.page.examples import JUDGED_RULE
-from harness.report.render import environment
-from harness.report.reward_study import study_blocks
+from harness.report.render import environment, found_blocks
 from harness.report.view import Part, label_parts, plain
 from harness.report.view_details import cost_block, detail_blocks
 
@@ -127,7 +125,7 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
         "worth": view.worth_blocks(report),
-        "study": [*view.control_blocks(report), *study_blocks(report), *league_blocks(report)],
+        "study": [*view.control_blocks(report), *found_blocks(report)],
         "summary": view.summary_block(report, intervals=True),
         "details": detail_blocks(report) if report.has_numbers else [],
         "cost": None if report.costs is None else cost_block(report, report.costs),
