@@ -80,7 +80,6 @@ class Answer(Part):
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """It as names and texts."""
         return [
             ("Asked", self.question),
             ("Seen", self.seen),
@@ -188,7 +187,6 @@ def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
 
 
 def primary_of(verdicts: Iterable[Verdict]) -> Verdict | None:
-    """Return the verdict on a table's primary claim, None where it has none."""
     return next((verdict for verdict in verdicts if verdict.primary), None)
 
 
@@ -212,7 +210,6 @@ def _margins(primary: Verdict, decimals: int) -> str:
 
 
 def _study(study: Study) -> str:
-    """Return which measures of reward models predict which."""
     if not study.whole:
         return "not every reward model has its numbers"
     said = [
@@ -226,7 +223,6 @@ def _study(study: Study) -> str:
 
 
 def _rows(report: Report, column: Column) -> str:
-    """Return how the rows of a column fare against their baselines."""
     cells = [cell for cell in report.cells if cell.column == column.id and cell.baseline_row]
     done = [cell for cell in cells if cell.gain is not None]
     where = f"in {column.benchmark}, {column.printed},"

@@ -77,13 +77,11 @@ class StoredTable:
         lacking: Mapping[str, str] | None = None,
         level: float = ALPHA,
     ) -> None:
-        """Read with a reader of the store, which several tables share."""
         self.runs, self.lacking, self.level = runs, lacking or {}, level
         self.reader, self.store = reader, reader.store
 
     @cached_property
     def measured(self) -> Measured:
-        """The scores of all prompts."""
         return read_scores(self.runs, self.store)
 
     @cached_property
@@ -98,12 +96,10 @@ class StoredTable:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts on its claims."""
         return judge(self.evidence)
 
     @property
     def evidence(self) -> Evidence:
-        """What its claims are judged by."""
         table, profile = self.runs.table, self.runs.profile
         reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
         known = {column: reason for column, reason in reasons.items() if reason is not None}
@@ -193,7 +189,6 @@ def sensitivity(
 def _power(
     table: Table, seeds: Sequence[int], cells: Iterable[Cell], controls: Controls | None
 ) -> Iterator[Power]:
-    """Yield the least gain that would be found in a column, for each kind of training."""
     found: dict[TrainingKind, list[Cell]] = {}
     for cell in cells:
         row = table.row(cell.row)
@@ -293,7 +288,6 @@ def _declared(
 
 
 def _empty(report: Report, row: Row, column: Column) -> Cell:
-    """Return a cell of which only the paper's side is known."""
     available = benchmark_of(report.profile, column.reads) is not None
     state: State = "not_run" if available else "not_available"
     return declared_cell(report.table, report.profile, report.seeds, row, column, state=state)
@@ -312,7 +306,6 @@ def _failures(cells: Iterable[Cell]) -> list[str]:
 
 
 def summarise(cells: Sequence[Cell], scores: ScoresBehind) -> list[Summary]:
-    """Return the summary of each column, in the order of the cells."""
     found = []
     for summary, own in zip(compared_signs(cells), _columns(cells), strict=True):
         if summary.signs is None:
@@ -413,7 +406,6 @@ def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
 
 
 def _unused_roles(table_runs: TableRuns) -> set[str]:
-    """Return the names of the settings of reward models that no run of a table asks for."""
     roles = {role for run in table_runs.runs.values() for role in roles_of(run.recipe)}
     profile = table_runs.profile
     found = {f"reward_models.{role}" for role in profile.reward_models if role not in roles}

@@ -66,7 +66,6 @@ def cells_of(
 
 
 def judged_runs(cells: Iterable[Cell]) -> list[tuple[str, str]]:
-    """Return the judged runs behind cells, each with its column."""
     return [(run, cell.column) for cell in cells for run in cell.runs]
 
 

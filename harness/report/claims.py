@@ -62,7 +62,6 @@ def _together(words: Sequence[VerdictWord]) -> VerdictWord:
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:
-    """Return how often each verdict was reached, in a fixed order."""
     return {word: sum(verdict.verdict == word for verdict in verdicts) for word in WORDS}
 
 
@@ -93,7 +92,6 @@ class Line:
 
 
 def line(verdict: Verdict) -> Line:
-    """Return a verdict as text."""
     paper, low, high = verdict.paper_margin, verdict.ci_low, verdict.ci_high
     return Line(
         name=f"{verdict.id}{' *' if verdict.primary else ''}",
@@ -121,7 +119,6 @@ def share_tested(verdicts: Sequence[Verdict]) -> str:
 
 
 def totals(verdicts: Sequence[Verdict]) -> str:
-    """Return how often each verdict was reached, in words; the two that decide are always named."""
     certain = sum(v.verdict == "supported" and v.by_construction is not None for v in verdicts)
     marks = {"supported": f" ({certain} by construction)"} if certain else {}
     return ", ".join(

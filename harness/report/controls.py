@@ -52,7 +52,6 @@ RowScores = Callable[[str, str], Scores | None]
 
 
 def declared_controls() -> Table | None:
-    """Return the declared table of controls, None where there is none."""
     return next((table for table in declared.all_tables().values() if table.controls), None)
 
 
@@ -75,11 +74,9 @@ class Controls:
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def why_not(self, training: TrainingKind) -> str | None:
-        """Return why they do not admit verdicts on a kind of training, None where they do."""
         return controls_passed(self.checked, training)
 
     def why_not_choosing(self, training: TrainingKind) -> str | None:
-        """Return why they do not admit verdicts on what is chosen, None where they do."""
         return choosing_passed(self.checked, training)
 
     def scores(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
@@ -193,7 +190,6 @@ def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, 
 
 
 def inadmissible_claims(table: Table, controls: Controls | None) -> dict[str, str]:
-    """Return why verdicts on a table's claims are inadmissible, by claim."""
     of_table = inadmissible(table, controls)
     found = {}
     for claim in table.claims:
@@ -286,7 +282,6 @@ class KnownControls:
 
     @cached_property
     def stored(self) -> Controls | None:
-        """Those of the store, None where they were never run."""
         from harness.pipeline.runs import plan_table
 
         table, profile, store = self._table, self.profile, self._store
@@ -310,7 +305,6 @@ class KnownControls:
 
     @cached_property
     def published(self) -> Controls | None:
-        """Those that are published, None where there are none of this form."""
         table, profile = self._table, self.profile
         if table is None:
             return None

@@ -82,7 +82,6 @@ def _section(report: Report) -> dict[str, object]:
 def _others(
     pages: Iterable[Path], results_dir: Path, contents: Contents
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield heading, link and findings of each published page that is no table."""
     said = {shown.picture.title: shown.picture.findings for shown in contents.pictures}
     for page in pages:
         heading = re.search(r"^# +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -85,7 +85,6 @@ def found_again(report: Report, measured: Measured) -> list[FoundLeague]:
 
 
 def _rows(table: Table, league: LeagueRows) -> list[str]:
-    """Return the rows of a league, even draws first."""
     return [league.uniform, *(row.id for row in table.rows if row.baseline == league.uniform)]
 
 
@@ -431,7 +430,6 @@ AXES = {
 
 
 def league_pictures(report: Report) -> list[Picture]:
-    """Return a picture of each league that has whole rows."""
     return [
         Picture(
             f"Score and reward over the budget: {_declared(report, found).title}",

@@ -76,7 +76,6 @@ class Pushed(Strict):
 
     @property
     def markdown(self) -> str:
-        """The page."""
         return template("over_optimisation.md.j2").render(
             picture=self.picture, points=self.points, setting=self.setting, finding=self.finding
         )
@@ -92,7 +91,6 @@ class Pushed(Strict):
 
     @property
     def picture(self) -> Picture:
-        """Reward and oracle score by prompts trained on."""
         return Picture(TITLE, "figure.svg", ALT, self._draw)
 
     def _draw(self, target: Target) -> None:

@@ -54,7 +54,6 @@ class Part(Strict):
     )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the part as JSON data."""
         return self.model_dump(mode="json")
 
 
@@ -449,7 +448,6 @@ class Study(Part):
 
     @property
     def whole(self) -> bool:
-        """Whether every reward model has its numbers."""
         return all(model.measures is not None for model in self.models)
 
 
@@ -647,7 +645,6 @@ class Beside:
 
     @cached_property
     def verdicts(self) -> Sequence[Verdict]:
-        """The verdicts on the table's claims."""
         return self.judge()
 
 
@@ -704,7 +701,6 @@ class Report(Part):
     @field_validator("cells")
     @classmethod
     def _whole_or_without_numbers(cls, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-        """Refuse a cell that has a number and is not whole, or is whole and has none."""
         for cell in cells:
             where = f"`{cell.row}` in `{cell.column}`"
             numbers = [getattr(cell, name) is not None for name in _NUMBERS]
@@ -762,7 +758,6 @@ class Report(Part):
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
-        """The verdicts on the table's claims; none where it was read back alone."""
         return () if self._beside is None else self._beside.verdicts
 
     @property
@@ -777,7 +772,6 @@ class Report(Part):
 
     @property
     def has_numbers(self) -> bool:
-        """Whether any cell has a number of ours."""
         return any(cell.mean is not None for cell in self.cells)
 
     @property
@@ -795,13 +789,10 @@ class Report(Part):
         return self._beside
 
     def cell(self, row: ReportRow, column: Column) -> Cell:
-        """Return the cell of a row in a column."""
         return next(c for c in self.cells if (c.row, c.column) == (row.id, column.id))
 
     def run_of(self, row: str, column: str) -> str:
-        """Return the run behind a row in a column."""
         return next(found.runs[column] for found in self.rows if found.id == row)
 
     def score_of(self, column: str) -> str:
-        """Return the score that a column reads."""
         return next(found.score for found in self.columns if found.id == column)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 def origin_of(
     table_runs: TableRuns | FigureRuns, store: Store, benchmarks: Iterable[str]
 ) -> Origin:
-    """Return where the numbers of a table or a figure come from."""
     runs = list(table_runs.runs.values())
     judges = {
         name: ", ".join(
@@ -47,7 +46,6 @@ def _judge(stage: Stage, store: Store) -> str:
 def origin_of_stages(
     stages: Sequence[Stage], store: Store, judges: Mapping[str, str] | None = None
 ) -> Origin:
-    """Return where the output of some stages comes from."""
     found = [(stage, store.find(stage.fingerprint)) for stage in stages]
     done = [(stage, manifest) for stage, manifest in found if manifest is not None]
     manifests = [manifest for _, manifest in done]
@@ -69,7 +67,6 @@ def origin_of_stages(
 
 
 def chooses_by_metric(stage: Stage) -> bool:
-    """Return whether a metric of eva chooses prompts in a stage."""
     online = stage.settings.get("online")
     if isinstance(online, Mapping):
         asked = {"prompts": "eva", "oracle": None}

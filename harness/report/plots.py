@@ -60,7 +60,6 @@ class Picture:
     findings: tuple[str, ...] = ()
 
     def svg(self) -> bytes:
-        """Return the picture, drawn now."""
         held = io.BytesIO()
         self.draw(held)
         return held.getvalue()
@@ -125,7 +124,6 @@ def plain_frame(axes: Axes, *, grid: Literal["x", "y", "both"] | None = None) ->
 
 
 def note(axes: Axes, text: str) -> None:
-    """Write in the middle of an empty panel what it is."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -144,10 +142,8 @@ class Shown:
 
     @classmethod
     def drawn(cls, picture: Picture, origin: str) -> Self:
-        """Return a picture, drawn now."""
         return cls(picture, picture.svg(), origin)
 
     @property
     def data(self) -> str:
-        """The picture as an address that holds it."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"

@@ -45,7 +45,6 @@ class ClaimPowers(Strict):
 
 
 def power_of(evidence: Evidence) -> list[ClaimPower]:
-    """Return what each claim of a table would need to be decided."""
     return [
         ClaimPower(
             claim=verdict.id,

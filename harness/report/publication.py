@@ -65,7 +65,6 @@ class Extent:
         return self.counts.get("numbers", len(self.rows))
 
     def less_than(self, before: Extent) -> list[str]:
-        """Return what another extent has and this one has not, each in words."""
         rows = [f"`{row}`" for row in before.rows if row not in self.rows]
         seeds = [str(seed) for seed in before.seeds if seed not in self.seeds]
         found = [f"row{'s' * (len(rows) > 1)} {_some(rows)}"] if rows else []
@@ -90,7 +89,6 @@ class Entry:
     digests: str
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as JSON data."""
         return {"kind": self.kind, **asdict(self.extent), "digests": self.digests}
 
     @classmethod
@@ -284,7 +282,6 @@ def _known(results_dir: Path) -> Index:
 
 
 def write_index(results_dir: Path, index: Index) -> None:
-    """Write the index, in place of the one before as a whole."""
     write_whole(results_dir / INDEX, _index_text(index))
 
 
@@ -355,7 +352,6 @@ def check_files(folder: Path, required: Sequence[str], what: str) -> Mapping[str
 
 
 def changed_file(path: Path, what: str) -> HarnessError:
-    """Return the error that a file is not what was published."""
     return HarnessError(
         f"{path} is not what was published (its digest differs); restore it from version control "
         f"or publish the {what} again"
@@ -378,12 +374,10 @@ def refuse_what_is_no_file(folder: Path) -> None:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return all files below a folder, in order."""
     return sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the sha256 of the files in a folder, by their paths below it."""
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files_below(folder)}
 
 

@@ -106,7 +106,6 @@ class Published:
     measured: Measured
 
     def scores(self, cell: Cell) -> Scores | None:
-        """Return the scores behind a cell, None where a seed is missing."""
         run = self.report.run_of(cell.row, cell.column)
         return scores.scores_of(self.measured, run, cell.seeds, self.report.score_of(cell.column))
 
@@ -175,7 +174,6 @@ def recompute(published: Published) -> list[Cell]:
 
 
 def table_extent(report: Report) -> Extent:
-    """Return how much a published table has, its study included."""
     states = [(f"{cell.row}/{cell.column}", cell.state) for cell in report.cells]
     models = () if report.study is None else report.study.models
     states += [(f"{model.row} in the study", model.state) for model in models]

@@ -106,7 +106,6 @@ def found_blocks(report: Report) -> list[view.Block]:
 
 
 def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
-    """Return names and texts in two columns."""
     from rich.table import Table
     from rich.text import Text
 
@@ -119,7 +118,6 @@ def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> Render
 
 
 def block_lines(block: view.Block) -> Iterator[RenderableType]:
-    """Yield a block: its title, its notes and its rows."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -157,7 +155,6 @@ _OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 
 
 def as_markdown(report: Report) -> str:
-    """Return a report as GitHub-flavoured Markdown."""
     notes_title, notes = view.table_notes(report)
     return template("report.md.j2").render(
         heading=view.heading(report),
@@ -173,7 +170,6 @@ def as_markdown(report: Report) -> str:
 
 
 def pictures(report: Report) -> list[Picture]:
-    """Return the pictures that belong to a table's report."""
     study = report.study
     of_study = [] if study is None or not study.whole else [reward_study.picture(study)]
     return [*of_study, *league_pictures(report)]
@@ -273,7 +269,6 @@ def _text(value: object) -> str:
 
 
 def as_json(cells: Sequence[Cell]) -> str:
-    """Return cells as a JSON list, with a final newline."""
     return dumps([cell.as_json() for cell in cells])
 
 
@@ -367,7 +362,6 @@ def _latex_table(block: view.Block, caption: str) -> str:
 
 
 def _label(text: str) -> str:
-    """Return a text with its indices set low."""
     parts = (
         rf"\textsubscript{{{latex_escape(part.text)}}}" if part.low else latex_escape(part.text)
         for part in view.label_parts(text)

@@ -183,7 +183,6 @@ def _with_state(
 
 
 def study_blocks(report: Report) -> list[Block]:
-    """Return the blocks of a table's study; none where it has none."""
     study = report.study
     return [] if study is None else [_models_block(report, study), _agreement_block(study)]
 

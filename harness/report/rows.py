@@ -91,20 +91,17 @@ class Reader:
     """
 
     def __init__(self, store: Store) -> None:
-        """Read from a store."""
         self.store = store
         self._controls: dict[str, KnownControls] = {}
         self._amounts: dict[str, Numbers] = {}
         self._bags: dict[str, Bigrams] = {}
 
     def controls(self, profile: Profile) -> KnownControls:
-        """Return the controls of a profile."""
         if profile.name not in self._controls:
             self._controls[profile.name] = KnownControls(profile, self.store, results_dir())
         return self._controls[profile.name]
 
     def amounts(self, stage: Stage) -> Numbers:
-        """Return what a stage has of everything `COUNTED`."""
         if stage.fingerprint not in self._amounts:
             nothing: Numbers = dict.fromkeys(COUNTED, 0.0)
             self._amounts[stage.fingerprint] = nothing | self._counted(stage)
@@ -131,7 +128,6 @@ class Reader:
         return {}
 
     def seconds(self, stages: Iterable[Stage]) -> float | None:
-        """Return how long stages took together, None where one is not done."""
         stages = list(stages)
         if any(self.store.status(stage.fingerprint) != "done" for stage in stages):
             return None

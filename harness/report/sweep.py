@@ -39,7 +39,6 @@ class SweepObjective(Strict):
 
     @property
     def label(self) -> str:
-        """Its name and unit."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
@@ -136,7 +135,6 @@ class SweepReport(Strict):
 
     @property
     def complete(self) -> list[SweepTrial]:
-        """The complete trials, in order."""
         return [trial for trial in self.trials if trial.values is not None]
 
     @property
@@ -146,11 +144,9 @@ class SweepReport(Strict):
 
     @property
     def failed(self) -> list[SweepTrial]:
-        """The failed trials that no other stands for."""
         return [t for t in self.trials if t.state == "fail" and not t.done_again]
 
     def trial(self, number: int) -> SweepTrial:
-        """Return a trial by its number."""
         return next(trial for trial in self.trials if trial.number == number)
 
     def best(self) -> list[SweepTrial]:
@@ -177,12 +173,10 @@ class SweepReport(Strict):
 
 
 def winner_run(sweep: str) -> str:
-    """Return the id of the winner's runs."""
     return f"{sweep}-winner"
 
 
 def base_run(sweep: str) -> str:
-    """Return the id of the base recipe's runs beside a winner that is another recipe."""
     return f"{sweep}-base"
 
 
@@ -202,12 +196,10 @@ def winner_scores(
 
 
 def setting(path: str) -> str:
-    """Return the last part of a setting's path, its name for people."""
     return path.rpartition(".")[2]
 
 
 def value_text(value: Scalar) -> str:
-    """Return a setting's value for people."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -301,7 +293,6 @@ def digits(value: float, half: float = 0.0, sign: str = "") -> str:
 
 
 def facts(report: SweepReport) -> list[tuple[str, str]]:
-    """Return what the sweep is, as names and texts."""
     states = [trial.state for trial in report.trials]
     ended = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)) or "none"
     return [
@@ -320,7 +311,6 @@ def facts(report: SweepReport) -> list[tuple[str, str]]:
 
 
 def as_markdown(report: SweepReport, pictures: Sequence[Picture] = ()) -> str:
-    """Return a sweep as GitHub-flavored Markdown, with pictures beside it."""
     blocks = [winner_block(report)]
     if report.pareto is not None:
         blocks.append(trial_block(report, report.front, "Pareto front (validation prompts)"))

@@ -148,7 +148,6 @@ class Evidence:
         )  # fmt: skip
 
     def missing(self, place: Place) -> str | None:
-        """Return why a cell has no numbers, None where it has."""
         row, column = place
         cell = self.cells.get(place)
         if cell is None:
@@ -220,7 +219,6 @@ def judge_with_tests(evidence: Evidence) -> list[tuple[Verdict, Tested | None]]:
 
 
 def judge_without(table: Table, scale: Scale, reason: str) -> list[Verdict]:
-    """Return the verdicts on the claims of a table of which nothing can run."""
     lacking = {row.id: reason for row in table.rows}
     return judge(Evidence(table, scale, (), {}, {}, lacking))
 
@@ -525,7 +523,6 @@ def _about(test: Measurable, at: int, margin: Scores | None) -> str | None:
 
 
 def _adjusted(family: Sequence[_Draft]) -> dict[str, float]:
-    """Return Holm's adjusted p-values by claim; a claim without one counts as 1."""
     p_values = [1.0 if draft.verdict.p is None else draft.verdict.p for draft in family]
     return dict(zip((draft.verdict.id for draft in family), holm(p_values), strict=True))
 

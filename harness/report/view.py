@@ -76,7 +76,6 @@ def row_names(report: Report) -> dict[str, str]:
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
-    """Return what the numbers are and where they come from, as names and texts."""
     table, profile, origin = report.table, report.profile, report.origin
     nothing = "nothing is computed yet"
     found = [
@@ -163,7 +162,6 @@ def _barred(report: Report) -> str:
 
 
 def power_words(found: Power, report: Report) -> str:
-    """Return which gain would be found, in a sentence."""
     column = report.table.column(found.column)
     decimals = our_decimals(report, column)
     unit = "points" if column.unit == "%" else f"on {column.unit}"
@@ -181,7 +179,6 @@ def power_words(found: Power, report: Report) -> str:
 
 
 def _controls(report: Report) -> str:
-    """Return how many controls came out, and which did not."""
     states = Counter(control.state for control in report.controls)
     others = [
         f"{control.id}: {_came_out(control.state)}"
@@ -256,7 +253,6 @@ def control_blocks(report: Report) -> list[Block]:
 
 
 def _came_out(state: str) -> str:
-    """Return what came out of a control, in words."""
     return {"not_run": "not run", "not_available": "not available here"}.get(state, state)
 
 
@@ -357,7 +353,6 @@ def ours(cell: Cell, decimals: int) -> str:
 
 
 def gain(cell: Cell, decimals: int) -> str:
-    """Return our gain with half the width of its interval, or why there is none."""
     if cell.baseline_row is None:
         return BASELINE
     if cell.gain is None or cell.gain_ci_high is None:
@@ -384,22 +379,18 @@ def side(cell: Cell) -> int:
 
 
 def capital(text: str) -> str:
-    """Return a text that begins with a capital letter."""
     return text[:1].upper() + text[1:]
 
 
 def probability(value: float) -> str:
-    """Return a probability as text."""
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def state(cell: Cell) -> str:
-    """Return what a cell without numbers is."""
     return state_words(cell.state, len(cell.runs), len(cell.seeds))
 
 
 def state_words(name: State, done: int, asked: int) -> str:
-    """Return a state in words."""
     if name == "partial":
         return f"{done}/{asked} seeds"
     return name.replace("_", " ")
@@ -480,7 +471,6 @@ def table_notes(report: Report) -> tuple[str, list[str]]:
 
 
 def heading(report: Report) -> str:
-    """Return the report's title."""
     profile = report.profile
     return plain(f"{report.table.heading} ({profile.name}, scale: {profile.scale})")
 

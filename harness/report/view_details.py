@@ -13,7 +13,6 @@ Found = TypeVar("Found", bound=OfRow)
 
 
 def detail_blocks(report: Report) -> list[Block]:
-    """Return the blocks on where training prompts lie, and what became of them."""
     blocks = [distance_block(report)]
     if any(found.state != "not_available" for found in report.creation):
         blocks.append(creation_block(report))
@@ -23,7 +22,6 @@ def detail_blocks(report: Report) -> list[Block]:
 
 
 def distance_block(report: Report) -> Block:
-    """Return the block that says where each row's training prompts lie."""
     benchmarks = list(report.distances[0].to_benchmarks)
 
     def figures(found: PromptDistance) -> list[str]:
@@ -42,7 +40,6 @@ def distance_block(report: Report) -> Block:
 
 
 def creation_block(report: Report) -> Block:
-    """Return the block that says what the creator did behind each row."""
     names = row_names(report)
 
     def figures(found: Creation) -> list[str]:
@@ -80,8 +77,6 @@ def creation_block(report: Report) -> Block:
 
 
 def online_block(report: Report) -> Block:
-    """Return the block that says what online training cost."""
-
     def figures(found: OnlineCost) -> list[str]:
         if found.state != "ok":
             return [_why_not(found, report), *[APPLIES_NOT] * 6]
@@ -106,8 +101,6 @@ def online_block(report: Report) -> Block:
 
 
 def cost_block(report: Report, costs: Sequence[RowCost]) -> Block:
-    """Return the block that says what each row cost."""
-
     def figures(found: RowCost) -> list[str]:
         seconds = found.judging_seconds
         judging = APPLIES_NOT if seconds is None else _seconds(seconds)

@@ -35,13 +35,11 @@ MOST_PANELS = 4
 
 
 def picture(report: FigureReport) -> Picture:
-    """Return a figure as a picture that can be drawn."""
     draw = functools.partial(draw_figure, report)
     return Picture(report.heading, FILE, report.alt, draw, tuple(report.findings))
 
 
 def draw_figure(report: FigureReport, target: Target) -> None:
-    """Draw a figure as SVG."""
     DRAW[report.figure.kind](report, target)
 
 
@@ -53,7 +51,6 @@ def _canvas(
     columns: int = 1,
     **options: Any,
 ) -> AbstractContextManager[tuple[Figure, Any]]:
-    """Return a canvas with what stands below every figure."""
     below = f"{report.profile} · scale: {report.scale} · {report.seed_count} · intervals: 95%"
     return plots.canvas(
         target, report.figure.id, size, rows, columns, below=below,
@@ -62,7 +59,6 @@ def _canvas(
 
 
 def _by(axis: str, points: Iterable[Point]) -> dict[str, list[Point]]:
-    """Return points by their panels, series or places, in order."""
     found: dict[str, list[Point]] = {}
     for point in points:
         found.setdefault(getattr(point, axis), []).append(point)
@@ -70,7 +66,6 @@ def _by(axis: str, points: Iterable[Point]) -> dict[str, list[Point]]:
 
 
 def _sides(points: Sequence[Point]) -> list[str]:
-    """Return the numbers that are drawn: ours, and the paper's where it prints any."""
     return ["value", *(["paper"] if any(p.paper is not None for p in points) else [])]
 
 
@@ -189,7 +184,6 @@ def _draw_lines(report: FigureReport, target: Target) -> None:
 
 
 def _line(axes: Axes, at: Any, points: Sequence[Point], i: int, side: str = "value") -> None:
-    """Draw the i-th series with its intervals; the paper gives none."""
     colour, marker, dashes = STYLES[i % len(STYLES)]
     heights = [_scale(point)[0] * getattr(point, side) for point in points]
     errors = _interval(points) if side == "value" else None

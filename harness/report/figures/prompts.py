@@ -111,7 +111,6 @@ class PromptData(Strict):
         write_rows(path, self._columns, rows)
 
     def read(self, path: Path) -> PromptData:
-        """Return the data with the prompts that `write` kept."""
         rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for values in read_rows(path, *self._columns):
             row = dict(zip(self._columns, values, strict=True))
@@ -166,7 +165,6 @@ class PromptData(Strict):
 
 
 def found_of(stages: Sequence[Stage], store: Store) -> Found:
-    """Return whether some stages, one for each seed, are done."""
     failures = Failures(store)
     state, done = failures.state([[stage] for stage in stages])
     reasons = [why for stage in stages if (why := failures.behind(stage)) is not None]
@@ -181,7 +179,6 @@ def _told_by(stage: Stage, topics: Topics) -> Stage:
 
 
 def _prompts(stage: Stage, told: Sequence[tuple[str, str]], store: Store) -> Prompts:
-    """Return one seed's prompts with their topics, and their rewards where the stage has them."""
     if stage.kind != "annotate":
         return Prompts.of([{"prompt_id": prompt, "topic": topic} for prompt, topic in told])
     topics, names = dict(told), ("prompt_id", "sample", "reward")
@@ -237,7 +234,6 @@ def scaled(values: Floats) -> Floats:
 
 
 def share_points(_: SharesFigure, data: PromptData) -> list[Point]:
-    """Return the share of each topic among the training prompts of each iteration."""
     points = []
     for topic in data.topics or (ALL_TOPICS,):
         for iteration, found in enumerate(data.found, start=1):
@@ -280,7 +276,6 @@ def correlation_points(figure: CorrelationFigure, data: PromptData) -> list[Poin
 
 
 def correlation_findings(figure: CorrelationFigure, points: Sequence[Point]) -> list[str]:
-    """Return what was measured, in a sentence; none while it was not."""
     rho = {point.series: point for point in points if point.at == RHO}
     if any(point.value is None for point in rho.values()):
         return []
@@ -292,7 +287,6 @@ def correlation_findings(figure: CorrelationFigure, points: Sequence[Point]) -> 
 def xy(
     figure: CorrelationFigure, part: Prompts, *, only_spread: bool = False
 ) -> tuple[Floats, Floats]:
-    """Return both metrics of a seed's prompts, in the reward model's units."""
     rewards = part.rewards
     if only_spread:
         rewards = rewards[np.ptp(rewards, axis=1) > 0.0]
@@ -316,7 +310,6 @@ def _gap_name(figure: TopicsFigure) -> str:
 
 
 def topic_points(figure: TopicsFigure, data: PromptData) -> list[Point]:
-    """Return share, mean reward and reward gap of each topic."""
     gaps = [informativeness(part.rewards, figure.gap) for part in data.of()]
     means = [part.rewards.mean(axis=1) for part in data.of()]
     points = []

@@ -126,7 +126,6 @@ class FigureReport(Strict):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def findings(self) -> list[str]:
-        """What was found, in sentences."""
         return [plain(said) for said in self.kind.findings(self.figure, self.points)]
 
     @computed_field  # type: ignore[prop-decorator]
@@ -154,23 +153,19 @@ class FigureReport(Strict):
 
     @property
     def kind(self) -> Kind:
-        """What is done for its kind of figures."""
         return KINDS[self.figure.kind]
 
     @property
     def heading(self) -> str:
-        """The title with the figure's number."""
         number, title = self.figure.source.figure, self.figure.title
         return plain(f"Figure {number}: {title} ({self.profile}, scale: {self.scale})")
 
     @property
     def seed_count(self) -> str:
-        """How many seeds were asked for, in words."""
         return counted(len(self.seeds), "seed")
 
     @property
     def numbers(self) -> str:
-        """How many of our numbers are there."""
         done = sum(point.value is not None for point in self.points)
         return f"{done} of {len(self.points)}"
 
@@ -186,14 +181,12 @@ class FigureReport(Strict):
 
     @property
     def lists(self) -> list[tuple[str, list[str]]]:
-        """The lists at the end of the report that are not empty, by their titles."""
         notes = [plain(note) for note in self.figure.notes]
         lists = [("Found", self.findings), ("Missing", self.missing), ("Notes", notes)]
         return [(title, texts) for title, texts in lists if texts]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What the numbers are and where they come from, as names and texts."""
         source, origin = self.figure.source, self.origin
         judges = (f"{judge} ({name})" for name, judge in origin.judges.items())
         benchmarks, stands = ", ".join(origin.judges), ": stand-ins for the paper's"
@@ -227,18 +220,15 @@ class FigureReport(Strict):
         return f"{number_text(point.value, point)} ±{half}"
 
     def why_missing(self, point: Point) -> str:
-        """Return in words why a point has no number."""
         return point.reason or "undefined" if point.state == "ok" else self._state(point)
 
     def json_text(self) -> str:
-        """Return everything the report says as JSON."""
         return dumps(self.model_dump(mode="json"))
 
     def _state(self, point: Point) -> str:
         return view.state_words(point.state, point.done, len(self.seeds))
 
     def _block(self, title: str, points: Sequence[Point]) -> Block:
-        """Return points as a small table."""
         places = {
             (getattr(point, self.kind.row), getattr(point, self.kind.column)): point
             for point in points
@@ -292,14 +282,12 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
 
 
 def _benchmarks(runs: FigureRuns, points: Iterable[Point]) -> list[str]:
-    """Return the benchmarks whose scores a figure shows."""
     scores = dict.fromkeys(point.score.partition("/")[0] for point in points if runs.runs)
     found = (benchmark_of(runs.profile, score) for score in scores)
     return list(dict.fromkeys(name for name in found if name is not None))
 
 
 def number_text(value: float, point: Point) -> str:
-    """Return a number of a point's quantity and unit."""
     if point.quantity == "share":
         return f"{100 * value:.1f}%"
     decimals = DECIMALS.get(point.quantity, 1 if point.unit == "%" else 2)
@@ -307,12 +295,10 @@ def number_text(value: float, point: Point) -> str:
 
 
 def as_markdown(report: FigureReport, *, drawn: bool = False) -> str:
-    """Return a figure's report as GitHub-flavoured Markdown."""
     return template("figure.md.j2").render(report=report, file=FILE if drawn else None)
 
 
 def print_figure(report: FigureReport, console: Console) -> None:
-    """Print a figure's report."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -83,12 +83,10 @@ class Point(Strict):
 
     @property
     def name(self) -> str:
-        """Where it stands, in words."""
         return " / ".join(filter(None, (self.panel, self.series, self.at)))
 
     @property
     def papers(self) -> str:
-        """The paper's number in words."""
         return "not printed" if self.paper is None else self.paper_printed or ""
 
 
@@ -144,7 +142,6 @@ class ScoreData(Strict):
         write_scores(self.measured, path)
 
     def read(self, path: Path) -> ScoreData:
-        """Return the data with the scores that `write` kept."""
         return self.model_copy(update={"measured": read_score_file(path)})
 
 
@@ -229,7 +226,6 @@ def _places(runs: FigureRuns, categories: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _mean(runs: FigureRuns, ref: str, name: str, **place: Any) -> Point:
-    """Return the point of a row's mean in a column."""
     table, row = runs.places[ref]
     column, printed = table.column(name), row.values.get(name)
     shown = {"quantity": "mean", "unit": column.unit, "score": column.reads} | place
@@ -239,7 +235,6 @@ def _mean(runs: FigureRuns, ref: str, name: str, **place: Any) -> Point:
 
 
 def _gain(runs: FigureRuns, ref: str, name: str, **place: Any) -> Point:
-    """Return the point of a row's gain over its baseline row in a column."""
     table, row = runs.places[ref]
     column, base = table.column(name), table.row(row.baseline or row.id)
     paper = table.paper_gain(row, column)
@@ -254,7 +249,6 @@ def _gain(runs: FigureRuns, ref: str, name: str, **place: Any) -> Point:
 
 
 def _accuracy(ref: str, runs: FigureRuns) -> str:
-    """Return how good a row's reward model is, in words to put behind its name."""
     from harness.worlds.lookup import world_of
 
     table, row = runs.places[ref]
@@ -304,7 +298,6 @@ def _by_category(measured: Measured, categories: Mapping[str, str]) -> Measured:
 def _found(
     ref: str, point: Point, runs: FigureRuns, measured: Measured, failures: Failures
 ) -> Found:
-    """Return whether a point's scores are in the store."""
     score = point.score.partition("/")[0]
     benchmark = benchmark_of(runs.profile, score)
     if ref in runs.lacking:

@@ -81,7 +81,6 @@ class RunTrace:
 
     @property
     def stages(self) -> list[str]:
-        """The names of the stages that any seed has, in order."""
         return list(dict.fromkeys(name for seed in self.seeds.values() for name in seed.stages))
 
 
@@ -109,7 +108,6 @@ class Contents:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts on all claims."""
         of_tables = [verdict for report in self.reports for verdict in report.verdicts]
         return [*of_tables, *self.figure_verdicts]
 
@@ -282,7 +280,6 @@ def in_order(name: str) -> list[tuple[int, str]]:
 
 
 def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Shown]:
-    """Yield those of some pictures whose files lie in a published folder."""
     origin = f"published in results/{folder.parent.name}/{folder.name}"
     for found in known:
         path = folder / found.file
@@ -299,7 +296,6 @@ def _contents(
     traces: Traces,
     found: Examples | None,
 ) -> Contents:
-    """Return the contents of a page of some tables, with what they say of the figures' claims."""
     verdicts = [verdict for report in reports for verdict in report.verdicts]
     return Contents(
         profile=profile,
@@ -318,7 +314,6 @@ def _contents(
 
 
 def trace_store(table_runs: TableRuns, store: Store, traces: Traces) -> None:
-    """Add the runs behind a table to those known, from what a store holds."""
     table = table_runs.table
     for row in table_runs.rows:
         _serve(traces, f"{table.id}/{row.id}", [row.run_id(column) for column in table.columns])

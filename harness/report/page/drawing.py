@@ -48,7 +48,6 @@ class Axis(NamedTuple):
         return round(100.0 * (value - self.low) / (self.high - self.low), 2)
 
     def label(self, tick: float) -> str:
-        """Return a tick's text; zero has no sign."""
         return "0" if tick == 0.0 else signed(tick, self.decimals)
 
 
@@ -183,7 +182,6 @@ def _in_units(
 
 
 def _number(printed: str | tuple[str, ...] | None) -> float | None:
-    """Return a margin of the paper's as a number, None where it is none, or several."""
     try:
         return float(printed) if isinstance(printed, str) else None
     except ValueError:

@@ -80,7 +80,6 @@ class Lineage:
 
     @property
     def seed(self) -> str:
-        """The seed of its run."""
         return self.run.rpartition("/seed")[2]
 
 
@@ -123,7 +122,6 @@ class Examples:
 
     @property
     def lineages(self) -> tuple[Lineage, ...]:
-        """All prompts."""
         return (*self.offline, *self.online)
 
 
@@ -188,7 +186,6 @@ def _shown_runs(
 
 
 def _shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
-    """Return the first of them, None where there is none."""
     return next(_shown_runs(table_runs, store, online=online), None)
 
 
@@ -249,7 +246,6 @@ def _steps(
     answers: Mapping[str, tuple[Answer, ...]],
     trained: set[str],
 ) -> list[Step]:
-    """Return a drawn prompt and all that was made of it."""
     told = (
         ("drawn", f"as number {drawn['draw'] + 1}"),
         ("informativeness", f"{drawn['informativeness']:.3f}"),
@@ -391,7 +387,6 @@ def _turns(store: Store, judge: Stage) -> dict[str, tuple[Turn, ...]]:
 
 
 def _references(judge: Stage) -> dict[str, str]:
-    """Return the answers that a benchmark compares with."""
     from harness.worlds.lookup import runtime_of
 
     name = str(judge.settings["benchmark"])

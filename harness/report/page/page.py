@@ -53,7 +53,6 @@ SENSITIVITY = ("Inadmissible", "Power", "Controls")
 
 
 def as_html(contents: Contents) -> str:
-    """Return the page."""
     reports, profile = contents.reports, contents.profile
     tables = [_table(report, contents) for report in reports]
     origins = [report.origin for report in reports]
@@ -144,7 +143,6 @@ def _absent(absent: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _matrix(report: Report, traces: Traces) -> dict[str, Any]:
-    """Return a table as the paper prints it: its rows by its columns, ours above the paper's."""
     columns, names = report.table.columns, view.row_names(report)
     decimals = {column.id: view.our_decimals(report, column) for column in columns}
     lines = [
@@ -204,7 +202,6 @@ def _blocks(report: Report) -> Iterator[dict[str, Any]]:
 def _card(
     report: Report, row: ReportRow, column: Column, cell: Cell, traces: Traces
 ) -> dict[str, Any]:
-    """Return where the numbers of a cell come from."""
     run_id = row.runs[column.id]
     trace = traces.get(run_id)
     facts = [("state", view.state(cell))] if cell.mean is None else []
@@ -243,7 +240,6 @@ def _exact(mean: float, low: float | None, high: float | None) -> str:
 
 
 def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
-    """Return the claims on the page by their table, which has a section, or figure."""
     groups = [
         {
             "place": report.table.id,
@@ -324,7 +320,6 @@ def _assumptions(reports: Sequence[Report]) -> list[tuple[str, list[tuple[str, s
 
 
 def _deviation(entry: Discrepancy | Ambiguity, profile: Profile) -> dict[str, Any]:
-    """Return a deviation with the values that its settings have here."""
     settings = [(name, _value(*value_in(profile, name), profile)) for name in entry.settings]
     return {"entry": entry, "settings": settings}
 
