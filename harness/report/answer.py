@@ -33,21 +33,16 @@ class Told(Part):
     over: str
     """The right row in plain words."""
     table: str
-    """Table of both rows."""
     left: str
-    """A row."""
     right: str
     """The row it is compared with."""
     column: str
-    """Column of both."""
     seeds: tuple[int, ...]
-    """Seeds of both."""
     gain: float
     """Left less right, paired by seed and prompt, in the column's unit."""
     low: float
     """Lower end of its 95% interval."""
     high: float
-    """Upper end."""
 
     @property
     def text(self) -> str:
@@ -64,11 +59,8 @@ class Answer(Part):
     """What was asked, what was seen, and how sure that is."""
 
     question: str
-    """What was asked."""
     profile: str
-    """Name of the profile."""
     scale: Scale
-    """Its scale."""
     seen: str
     """What was seen, in one sentence."""
     sure: str

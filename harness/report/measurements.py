@@ -52,9 +52,7 @@ class Pushed(Strict):
     """One run pushed without a KL penalty."""
 
     points: Annotated[tuple[PushedPoint, ...], Field(min_length=1)]
-    """What was measured, in order of size."""
     setting: PushedSetting
-    """What it was measured with."""
 
     @property
     def finding(self) -> str:

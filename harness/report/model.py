@@ -101,23 +101,17 @@ class Cell(Part):
     """One row in one column. It is whole or it has no number, and a state instead."""
 
     table: str
-    """Id of the table."""
     row: str
-    """Id of the row."""
     column: str
-    """Id of the column."""
     profile: str
-    """Name of the profile."""
     scale: Scale
     """The profile's scale; only at `paper` may ours and the paper's be subtracted."""
     seeds: tuple[Count, ...]
-    """Root seeds asked for."""
     mean: float | None = None
     """Mean over seeds and prompts, in the column's unit."""
     ci_low: float | None = None
     """Lower end of its 95% interval; over prompts only with one seed."""
     ci_high: float | None = None
-    """Upper end."""
     baseline_row: str | None = None
     """Row that the gain is over; null on a baseline row."""
     gain: float | None = None
@@ -125,7 +119,6 @@ class Cell(Part):
     gain_ci_low: float | None = None
     """Lower end of its 95% interval."""
     gain_ci_high: float | None = None
-    """Upper end."""
     gain_detectable: float | None = None
     """Least gain that is found with 80% probability at 5%; null without a gain, and with one
     seed."""
@@ -177,14 +170,12 @@ class ReportRow(Part):
     label: str
     baseline: Id | None
     runs: Mapping[str, str]
-    """The run behind each column."""
 
 
 class Summary(Part):
     """A column beside the paper's."""
 
     column: str
-    """Id of the column."""
     scale: Scale
     """The profile's scale, which says how much may be concluded."""
     rows: Count
@@ -203,7 +194,6 @@ class Summary(Part):
     spearman_low: float | None = None
     """Lower end of its 95% interval over seeds and prompts."""
     spearman_high: float | None = None
-    """Upper end."""
 
 
 class OfRow(Part):
@@ -213,7 +203,6 @@ class OfRow(Part):
     """
 
     row: str
-    """Id of the row."""
     run: str
     """Id of the run; a row whose columns change the recipe has several."""
     state: State
@@ -247,7 +236,6 @@ class Creation(OfRow):
     evolved_without_spread: float | None = None
     """The same share of the evolved prompts."""
     calls: float | None = None
-    """Calls of the creator."""
     unusable: float | None = None
     """Share of the calls whose rewrite was unusable."""
     dropped: float | None = None
@@ -264,9 +252,7 @@ class OnlineCost(OfRow):
     tokens: float | None = None
     """Tokens generated for them."""
     gradient_steps: float | None = None
-    """Optimiser steps."""
     creator_calls: float | None = None
-    """Calls of the creator."""
     dropped: float | None = None
     """Share of the rewrites asked for that were given up after all retries; null where nothing
     evolves."""
@@ -290,9 +276,7 @@ class RowCost(OfRow):
     tokens: float | None = None
     """Tokens generated for them, ends of turns included."""
     gradient_steps: float | None = None
-    """Optimiser steps."""
     creator_calls: float | None = None
-    """Calls of the creator."""
 
 
 WithInterval = tuple[float, float, float]
@@ -351,7 +335,6 @@ class LeagueMember(Part):
     p_holm: float | None = None
     """Two-sided p-value, adjusted over all methods of the league."""
     final: float | None = None
-    """The score at the end of the budget."""
     overtakes: float | None = None
     """The share of the budget after which the mean score is that of even draws at the end; null
     where it never is."""
@@ -380,13 +363,10 @@ class StudiedModel(Part):
     row: str
     """Id of the row whose policy was trained on it."""
     model: str
-    """Its role."""
     run: str
-    """Id of the row's run."""
     baseline: str
     """Id of the run that the gain is over."""
     state: State
-    """As a cell's."""
     done: Count
     """Seeds whose gain and best of n are there."""
     measures: Mapping[str, WithInterval] | None = None
@@ -399,17 +379,13 @@ class Correlation(Part):
     """A rank correlation (`harness.statistics.comparisons`)."""
 
     things: Count
-    """Number of things ranked."""
     rho: float
-    """Spearman's correlation."""
     low: float
     """Lower end of its 95% interval over seeds and prompts."""
     high: float
-    """Upper end."""
     things_low: float
     """Lower end of its 95% interval over the things."""
     things_high: float
-    """Upper end."""
     p_value: float
     """Two-sided p-value of the permutation test."""
 
@@ -418,11 +394,8 @@ class Agreement(Part):
     """How alike two measures rank the reward models."""
 
     first: str
-    """One of the measures."""
     second: str
-    """Another one."""
     found: Correlation | None = None
-    """Their rank correlation; null where there is none."""
 
 
 class Study(Part):
@@ -435,11 +408,9 @@ class Study(Part):
     n: Count
     """Answers that the best is chosen from."""
     seeds: tuple[Count, ...]
-    """Root seeds asked for."""
     models: tuple[StudiedModel, ...]
     """The reward models, in order of the rows."""
     agreements: tuple[Agreement, ...]
-    """The rank correlations."""
     mean_answer: float | None
     """Mean oracle score of all answers, where a reward model that chooses blindly would come out;
     null while it is not known."""
@@ -455,9 +426,7 @@ class CheckedControl(Part):
     """What came out of a control: whether a difference between prompts can be seen."""
 
     id: str
-    """Name of the control."""
     statement: str
-    """What must be so."""
     training: Literal["offline", "online"]
     """Kind of training whose tables rest on it."""
     kind: Literal["rising", "alike", "less"]
@@ -484,14 +453,12 @@ class CheckedControl(Part):
     standard_errors: float | None = None
     """The same in standard errors; null without a number, or where chance was not measured."""
     reason: str | None = None
-    """Why it did not pass."""
 
 
 class Pooled(Part):
     """How far the intervals of a column's gains over one row borrow from each other."""
 
     column: str
-    """Id of the column."""
     baseline: str
     """Id of the row that the gains are over."""
     df: float
@@ -502,11 +469,9 @@ class Power(Part):
     """The least gain that would be found, in a table's main column."""
 
     column: str
-    """Id of the column."""
     training: Literal["offline", "online"]
     """How the rows are trained."""
     seeds: Count
-    """Seeds of each row."""
     detectable: float
     """Gain that is found with 80% probability at 5%, in the column's unit: median of the rows."""
     dose: float | None = None
@@ -522,7 +487,6 @@ class Origin(Part):
     """Where numbers come from; every tuple in order, each item once."""
 
     policies: tuple[str, ...] = ()
-    """Base policies."""
     prompts: tuple[str, ...] = ()
     """Sources of human prompts."""
     reward_models: tuple[str, ...] = ()
@@ -538,11 +502,8 @@ class Origin(Part):
     libraries: tuple[str, ...] = ()
     """Versions of Python and the libraries behind them."""
     processors: tuple[str, ...] = ()
-    """Processors they ran on."""
     stages: Count = 0
-    """Stages behind the table."""
     stages_done: Count = 0
-    """Those of them that are done."""
     finished: str | None = None
     """When the last of them was finished, ISO 8601 in UTC; null where none is."""
     by_metric_since: str | None = None
@@ -553,9 +514,7 @@ class Assumption(Part):
     """A setting that the numbers rest on."""
 
     name: str
-    """Its dotted name."""
     value: str
-    """Its value as text."""
     group: str
     """Who sets it: `paper`, `code` (the authors') or `ours`."""
     source: str
@@ -577,24 +536,18 @@ class Verdict(Part):
     """A claim of the paper and what our runs say of it."""
 
     id: str
-    """Id of the claim."""
     table: str
-    """Id of its table or figure."""
     statement: str
-    """What the paper says."""
     verdict: VerdictWord
-    """What our runs say of it."""
     scale: Scale
     """Scale of the profile; only at `paper` is a verdict one on the paper."""
     primary: bool
-    """Whether it is the table's primary claim."""
     margin: float | None = None
     """Ours, left minus right in the column's unit; of a claim with several statements, that of the
     weakest."""
     ci_low: float | None = None
     """Lower end of the margin's 95% interval; over prompts only with one seed."""
     ci_high: float | None = None
-    """Upper end."""
     p: float | None = None
     """Two-sided p-value; null with one seed."""
     p_adjusted: float | None = None
@@ -652,19 +605,12 @@ class Report(Part):
     """All that is said of a table at one profile: what every way of writing it down takes."""
 
     table_id: Id = Field(alias="table")
-    """Id of the table."""
     profile_id: Id = Field(alias="profile")
-    """Name of the profile."""
     scale: Scale
-    """The profile's scale."""
     seeds: tuple[Count, ...]
-    """Root seeds asked for."""
     columns: tuple[ReportColumn, ...]
-    """The columns, in printed order."""
     rows: tuple[ReportRow, ...]
-    """The rows asked for, in printed order."""
     cells: tuple[Cell, ...]
-    """The cells, row by row."""
     summary: tuple[Summary, ...]
     """Each column beside the paper's."""
     distances: tuple[PromptDistance, ...] = ()
@@ -692,9 +638,7 @@ class Report(Part):
     failures: tuple[str, ...] = ()
     """Why cells failed or are not available."""
     origin: Origin
-    """Where the numbers come from."""
     assumptions: tuple[Assumption, ...] = ()
-    """The settings they rest on."""
     notes: tuple[str, ...] = ()
     """The declaration's notes on the table."""
 

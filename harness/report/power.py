@@ -22,13 +22,9 @@ class ClaimPower(Strict):
     """What a claim would need to be decided."""
 
     claim: str
-    """Its id."""
     primary: bool
-    """Whether it is its table's primary claim."""
     verdict: str
-    """The verdict as it stands."""
     seeds: int
-    """Seeds there are."""
     detectable: float | None = None
     """Smallest margin that is found with them; null where nothing is tested."""
     sought: float | None = None
@@ -41,7 +37,6 @@ class ClaimPowers(Strict):
     """What `harness plan --power --json` prints."""
 
     items: tuple[ClaimPower, ...]
-    """One for each claim."""
 
 
 def power_of(evidence: Evidence) -> list[ClaimPower]:

@@ -29,8 +29,6 @@ TOO_FEW = "n/a: too few complete trials"
 
 
 class SweepObjective(Strict):
-    """What a sweep measures."""
-
     name: str
     measure: str
     direction: str
@@ -43,10 +41,7 @@ class SweepObjective(Strict):
 
 
 class SweepTrial(Strict):
-    """One trial."""
-
     number: int
-    """Its number in the study."""
     state: str
     """`running`, `complete`, `pruned` or `fail`."""
     params: dict[str, Scalar]
@@ -58,15 +53,12 @@ class SweepTrial(Strict):
     started: str | None
     """When it began, ISO 8601 in UTC."""
     ended: str | None
-    """When it ended."""
     seconds: float | None
-    """How long it took."""
     reused: int
     """Stages it found in the store."""
     computed: int
     """Stages computed for it."""
     failure: str | None
-    """Why it failed."""
     done_again: bool
     """Whether another trial stands for it, because its process was killed."""
     retry_of: int | None
@@ -92,36 +84,25 @@ class WinnerScore(Strict):
 
 
 class SweepReport(Strict):
-    """A sweep on one profile."""
-
     name: str
-    """Name of the sweep."""
     question: str
     """What it is to answer."""
     profile: str
-    """Name of the profile."""
     scale: str
-    """Scale of the profile."""
     study: str
-    """Name of the study."""
     space: dict[str, tuple[Scalar, ...]]
     """The values of each setting, by path; of an endless one some of them."""
     objectives: tuple[SweepObjective, ...]
-    """What is measured; the first decides."""
     sampler: str
-    """What suggests points."""
     pruner: str | None
     """What ends trials early; None for nothing."""
     seeds: tuple[int, ...]
-    """Seeds of each trial."""
     result_seeds: tuple[int, ...]
     """Fresh seeds of the winner."""
     target: int
     """Trials the study shall have."""
     counted: int
-    """Trials it has."""
     trials: tuple[SweepTrial, ...]
-    """The trials in order."""
     winner: int | None
     """Number of the best trial; None where none is complete."""
     pareto: tuple[int, ...] | None

@@ -65,7 +65,6 @@ class Different(Output):
     ok: Literal[False] = False
     """Whether the published numbers follow from the values of single prompts."""
     difference: str
-    """The first difference."""
 
 
 def verify(results_dir: Path, store: Store | None = None) -> Verified:

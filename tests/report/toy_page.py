@@ -39,7 +39,7 @@ def contents_of(
         if verdicts is None
         else verdicts
     )
-    report = report.beside(runs.table, runs.profile, curves=report.curves, judge=lambda: judged)
+    report = report.beside(runs.table, runs.profile, judge=lambda: judged)
     return Contents(
         profile=runs.profile,
         source="store",

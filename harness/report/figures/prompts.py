@@ -76,7 +76,6 @@ class PromptData(Strict):
     file: Literal["rewards.parquet", "topics.parquet"] = "rewards.parquet"
     """The file that holds the rewards, or the topics."""
     seeds: tuple[int, ...]
-    """Root seeds asked for."""
     topics: tuple[str, ...] = ()
     """The topics there are, in order; empty where they are not needed or not known."""
     iterations: int = 1
@@ -86,7 +85,6 @@ class PromptData(Strict):
     parts: dict[tuple[int, int], Prompts] = Field(default_factory=dict, exclude=True)
     """Those that are there, by iteration shown, from 1, and seed."""
     stages: Stages = Field(default_factory=dict, exclude=True)
-    """The stages they come from."""
 
     def of(self, iteration: int = 1) -> list[Prompts]:
         """Return the prompts of each seed that is there, in the order of the seeds."""

@@ -99,13 +99,9 @@ class FigureReport(Strict):
     """A figure at one profile: its points and all that is said beside them."""
 
     figure: Annotated[AnyFigure, Field(discriminator="kind")]
-    """The declaration."""
     profile: str
-    """Name of the profile."""
     scale: Literal["toy", "reduced", "paper"]
-    """Its scale."""
     seeds: tuple[int, ...]
-    """Root seeds asked for."""
     stand_in: bool
     """Whether the profile has other benchmarks in the places of the paper's."""
     points: tuple[Point, ...]
@@ -113,7 +109,6 @@ class FigureReport(Strict):
     data: Annotated[Data, Field(discriminator="file")]
     """The values of single prompts behind it; the file names them, the values lie in it."""
     origin: Origin
-    """Where the data come from."""
 
     @model_validator(mode="before")
     @classmethod

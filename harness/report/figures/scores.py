@@ -55,9 +55,7 @@ class Point(Strict):
     at: str
     """The place on the axis: a bar, an iteration, a category, a bin."""
     quantity: Quantity
-    """What it is."""
     unit: str
-    """Its unit."""
     run: str | None = Field(default=None, exclude_if=lambda run: run is None)
     """Of a score: the run behind it; absent where its row has no single one."""
     baseline: str | None = Field(default=None, exclude_if=lambda run: run is None)
@@ -67,9 +65,7 @@ class Point(Strict):
     state: State = "not_run"
     """Whether there is a number, and why not."""
     done: int = 0
-    """Seeds that are there."""
     paper: float | None = None
-    """The paper's number."""
     paper_printed: str | None = None
     """The same at the printed precision."""
     reason: str | None = None
@@ -79,7 +75,6 @@ class Point(Strict):
     low: float | None = None
     """Lower end of its 95% interval; None where there is none."""
     high: float | None = None
-    """Upper end."""
 
     @property
     def name(self) -> str:
@@ -132,11 +127,8 @@ class ScoreData(Strict):
     file: Literal["scores.parquet"] = "scores.parquet"
     """The file that holds the scores."""
     seeds: tuple[int, ...]
-    """Root seeds asked for."""
     measured: Measured = Field(default_factory=dict, exclude=True)
-    """The scores that are there."""
     stages: Stages = Field(default_factory=dict, exclude=True)
-    """The stages they come from."""
 
     def write(self, path: Path) -> None:
         write_scores(self.measured, path)
