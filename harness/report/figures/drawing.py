@@ -144,7 +144,9 @@ def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) 
             axes.annotate(point.papers, (max(number, 0.0), i), **beside, color=INK)
             axes.margins(x=0.4)  # room for the figures at the ends of the bars
         else:
-            errors = {} if point.high is None else {"xerr": _interval([point]), "capsize": 2}
+            errors: dict[str, Any] = {}
+            if point.high is not None:
+                errors = {"xerr": _interval([point]), "capsize": 2}
             length = _scale(point)[0] * number
             axes.barh(i, length, height=0.62, color=OURS, alpha=0.85, ecolor=INK, **errors)
 

@@ -139,9 +139,11 @@ class PromptData(Strict):
         run_id = runs.places[figure.row][1].run
         assert run_id is not None
         of_seeds = {seed: runs.runs[run_id, seed].iterations for seed in runs.seeds}
-        last = len(of_seeds[runs.seeds[0]]) if shares else figure.iteration
+        shown_ones = range(1, len(of_seeds[runs.seeds[0]]) + 1)
+        if isinstance(figure, RewardsFigure):
+            shown_ones = range(figure.iteration, figure.iteration + 1)
         parts, stages, found = {}, Stages(), []
-        for shown, number in enumerate(range(1 if shares else last, last + 1), start=1):
+        for shown, number in enumerate(shown_ones, start=1):
             waited: list[Stage] = []
             for seed, iterations in of_seeds.items():
                 iteration = iterations[number - 1]
@@ -151,7 +153,9 @@ class PromptData(Strict):
                 first = not shares and store.status(stage.fingerprint) != "done"
                 waited.append(stage if telling is None or first else telling)
                 if store.status(waited[-1].fingerprint) == "done":
-                    told = [] if topics is None else topics.read(store.open(telling.fingerprint))
+                    told = []
+                    if topics is not None and telling is not None:
+                        told = topics.read(store.open(telling.fingerprint))
                     parts[shown, seed] = _prompts(stage, told, store)
                     run = stages.setdefault(f"{run_id}/{runs.profile.name}/seed{seed}", {})
                     run[f"{stage.kind} {number}"] = stage.fingerprint
