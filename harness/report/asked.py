@@ -53,20 +53,12 @@ def remember(
 
 
 def recall(work_dir: Path, table: str, profile: str) -> tuple[int, ...] | None:
-    """Return the seeds last asked for of a table at a profile, None where there were none.
-
-    Raises:
-        HarnessError: The record is broken.
-    """
+    """Return the seeds last asked for of a table at a profile, None where there were none."""
     return _read(work_dir, table, profile)[0] or None
 
 
 def ever_asked(work_dir: Path, table: str, profile: str) -> tuple[int, ...]:
-    """Return every seed ever asked for of a table at a profile, in ascending order.
-
-    Raises:
-        HarnessError: The record is broken.
-    """
+    """Return every seed ever asked for of a table at a profile, in ascending order."""
     last, earlier = _read(work_dir, table, profile)
     return tuple(sorted({*last, *earlier}))
 

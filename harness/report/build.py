@@ -63,9 +63,7 @@ class StoredTable:
     All of them raise `StoreError` where a stored file is not what was written.
 
     Attributes:
-        runs: The runs behind it.
         reader: Reads the store.
-        store: The store.
         lacking: Why rows that have no runs cannot run.
         level: Level at which claims are decided.
     """

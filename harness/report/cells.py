@@ -44,11 +44,7 @@ if TYPE_CHECKING:
 def cells_of(
     table_runs: TableRuns, store: Store, measured: Measured, known: KnownControls
 ) -> list[Cell]:
-    """Return the cells of a table, row by row, columns in printed order.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
+    """Return the cells of a table, row by row, columns in printed order."""
     failures = Failures(store)
     makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
     pairs = {column.id: pairs_of(table_runs.rows, column) for column in table_runs.table.columns}

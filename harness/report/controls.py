@@ -60,8 +60,6 @@ class Controls:
     """The controls of a profile.
 
     Attributes:
-        table: Their table.
-        seeds: The seeds they have.
         measured: The per-prompt scores of their rows.
         checked: What came out, in the order they are declared.
         runs: The fingerprint of each judged run, by run, profile and seed, and by column.

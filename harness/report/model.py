@@ -688,11 +688,7 @@ class Report(Part):
 
     @property
     def profile(self) -> Profile:
-        """The profile, as declared.
-
-        Raises:
-            HarnessError: It is not declared.
-        """
+        """The profile, as declared."""
         return self._known.profile
 
     @property

@@ -111,10 +111,7 @@ class Kind(Generic[Model]):
     """A kind of publication: what is written of its report, and how that is checked.
 
     Attributes:
-        name: Its name.
         mark: A key that the `report.json` of this kind has and that of no other.
-        model: The report.
-        extent: Returns how much a report has.
         page: Returns its page, and `pictures` the pictures beside it.
         values: Returns the file with the values of single prompts that its numbers follow from.
             Where there is none, the page follows from the report alone.
@@ -254,11 +251,7 @@ class Kind(Generic[Model]):
 
 
 def read_index(results_dir: Path) -> Index:
-    """Return what the index names.
-
-    Raises:
-        HarnessError: There is no index, or it is not as publishing writes it.
-    """
+    """Return what the index names."""
     path = results_dir / INDEX
     refuse_what_is_no_file(results_dir)
     try:
@@ -307,11 +300,7 @@ def differing(before: object, again: object, names: Iterable[str]) -> str | None
 
 
 def read_json(path: Path, what: str = "table") -> dict[str, Any]:
-    """Read a published JSON object; `what` was published, for the message.
-
-    Raises:
-        HarnessError: It is missing, or holds no object.
-    """
+    """Read a published JSON object; `what` was published, for the message."""
     try:
         found = foreign.read_json(path.read_bytes())
     except FileNotFoundError as error:
@@ -359,11 +348,7 @@ def changed_file(path: Path, what: str) -> HarnessError:
 
 
 def refuse_what_is_no_file(folder: Path) -> None:
-    """Refuse a folder with anything in it that is neither a file nor a folder.
-
-    Raises:
-        HarnessError: There is such a thing; the message names the first.
-    """
+    """Refuse a folder with anything in it that is neither a file nor a folder."""
     # A link leads elsewhere, and reading a pipe or a device may never end.
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):

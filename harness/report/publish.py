@@ -7,7 +7,7 @@ table of the embedded world has prompts and answers as well, in `examples.json`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from harness.runtime import Stage, Store
 from harness.statistics import Scores
 
 if TYPE_CHECKING:
-    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
 
 
 OF_STUDY = "study"
@@ -39,13 +39,7 @@ OF_STUDY = "study"
 
 
 def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<table>/` and return it (`harness.report.publication.Kind.publish`).
-
-    Raises:
-        Refused: It is not whole, or has less than what stands there, and that is not allowed.
-        StoreError: A stored file is not what was written, the disk is full, or the folder may
-            not be written.
-    """
+    """Write `results/<profile>/<table>/` and return it, as `Kind.publish` does."""
     table_runs, store = stored.runs, stored.store
     report = stored.report_with_costs
     measured = stored.measured | read_study(table_runs, store)
@@ -53,10 +47,7 @@ def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False
     own = report.profile.in_embedded_world
     examples = examples_of(table_runs, store) if own else Examples()
     read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
-    stages = {
-        f"{run.run_id}/{run.profile}/seed{run.seed}": stages_of(run, store, read)
-        for run in table_runs.runs.values()
-    }
+    stages = stages_behind(table_runs, store, read)
     study = [] if table_runs.study is None else table_runs.study.targets
     if done := _done({stage.label: stage for stage in study}, store):
         stages[OF_STUDY] = done
@@ -79,17 +70,20 @@ def judge_published(table: Table, published: Published, known: KnownControls) ->
     return judge(Evidence.of(table, report.cells, published.measured, None, certain, barred))
 
 
-def stages_of(
-    run: Run, store: Store, benchmarks: Iterable[str | None] | None = None
-) -> dict[str, str]:
-    """Return the fingerprints of a run's judges and trainings that are done, by what they do.
+def stages_behind(
+    table_runs: TableRuns, store: Store, benchmarks: Collection[str | None] | None = None
+) -> dict[str, dict[str, str]]:
+    """Return the fingerprints of judges and trainings that are done, by run and what they do.
 
     Of the judges only those of some benchmarks, where these are named.
     """
-    wanted = run.judged if benchmarks is None else benchmarks
-    stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in wanted}
-    stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
-    return _done(stages, store)
+    found = {}
+    for run in table_runs.runs.values():
+        wanted = run.judged if benchmarks is None else benchmarks
+        stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in wanted}
+        stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
+        found[f"{run.run_id}/{run.profile}/seed{run.seed}"] = _done(stages, store)
+    return found
 
 
 def _done(stages: dict[str, Stage], store: Store) -> dict[str, str]:

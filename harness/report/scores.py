@@ -79,12 +79,7 @@ POWER = 0.8
 
 
 def read_scores(table_runs: TableRuns, store: Store) -> Measured:
-    """Read the scores behind a table's columns from every judge's stage that is done.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-        HarnessError: A judge's scores give a prompt twice.
-    """
+    """Read the scores behind a table's columns from every judge's stage that is done."""
     return read_wanted(table_runs.runs, _wanted(table_runs), table_runs.profile, store)
 
 
@@ -304,11 +299,7 @@ def _array(kind: type, values: Sequence[Any]) -> pa.Array:
 
 
 def read_score_file(path: Path) -> Measured:
-    """Read what `write_scores` wrote.
-
-    Raises:
-        HarnessError: The file is damaged, or a prompt appears twice under one key.
-    """
+    """Read what `write_scores` wrote."""
     parts = _parts(path, ("run_id", "seed", "column"))
     return AsRead({key: _by_prompt(key, *own) for key, own in parts})
 

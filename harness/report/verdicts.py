@@ -107,11 +107,7 @@ class Evidence:
     """What there is of a table to judge its claims by.
 
     Attributes:
-        table: The table.
-        scale: Scale of the profile.
-        seeds: Root seeds asked for.
         cells: Its cells by row and column.
-        measured: The per-prompt scores.
         lacking: Why rows that have no cells have none, by row.
         by_construction: Why columns come out as the paper says whatever is run, by column.
         inadmissible: Why verdicts on claims are inadmissible, by claim.

@@ -13,8 +13,9 @@ from harness.pipeline.runs import TableRuns
 from harness.registry.declared import deviations
 from harness.report.build import with_all_rows
 from harness.report.model import Verdict
-from harness.report.page.contents import Contents, Traces, trace_store
+from harness.report.page.contents import Contents, Traces, trace
 from harness.report.page.examples import examples_of
+from harness.report.publish import stages_behind
 from harness.report.rows import creator_stages
 from harness.report.verdicts import Evidence, judge
 from harness.runtime import Stage, Store
@@ -33,7 +34,7 @@ def contents_of(
     found = stored(runs, store)
     report = found.report_with_costs
     traces: Traces = {}
-    trace_store(runs, store, traces)
+    trace(report, stages_behind(runs, store), traces)
     judged = (
         judge(Evidence.of(runs.table, found.cells, found.measured))
         if verdicts is None

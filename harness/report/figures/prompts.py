@@ -139,11 +139,11 @@ class PromptData(Strict):
         run_id = runs.places[figure.row][1].run
         assert run_id is not None
         of_seeds = {seed: runs.runs[run_id, seed].iterations for seed in runs.seeds}
-        shown_ones = range(1, len(of_seeds[runs.seeds[0]]) + 1)
+        numbers = range(1, len(of_seeds[runs.seeds[0]]) + 1)
         if isinstance(figure, RewardsFigure):
-            shown_ones = range(figure.iteration, figure.iteration + 1)
+            numbers = range(figure.iteration, figure.iteration + 1)
         parts, stages, found = {}, Stages(), []
-        for shown, number in enumerate(shown_ones, start=1):
+        for shown, number in enumerate(numbers, start=1):
             waited: list[Stage] = []
             for seed, iterations in of_seeds.items():
                 iteration = iterations[number - 1]

@@ -251,11 +251,7 @@ _COMPARED = ": only signs and orders are compared with the paper's, never values
 
 
 def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
-    """Read a figure's data from the store and compute what is shown.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
+    """Read a figure's data from the store and compute what is shown."""
     figure, profile = runs.figure, runs.profile
     assert isinstance(figure, AnyFigure)
     data: Data

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from harness.registry.claims import figure_claims
 from harness.registry.declared import Deviations, all_figures, deviations
@@ -23,7 +23,6 @@ from harness.report.controls import KnownControls
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
 from harness.report.model import Report, Verdict
-from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.page import examples as samples
 from harness.report.page.examples import Examples
 from harness.report.plots import Picture, Shown
@@ -31,10 +30,9 @@ from harness.report.publication import DIGESTS, REPORT, read_json
 from harness.report.publish import (
     OF_STUDY,
     TABLE,
-    Published,
     judge_published,
     read_published,
-    stages_of,
+    stages_behind,
 )
 from harness.report.render import pictures
 from harness.report.rows import Reader
@@ -52,19 +50,14 @@ SHORT = 12
 """Digits of a fingerprint that are shown; they are enough to find the folder."""
 
 
-@dataclass(frozen=True)
-class SeedTrace:
-    """One run: a recipe at a profile with a seed.
+class SeedTrace(NamedTuple):
+    """The beginnings of the fingerprints of a run's judges and trainings, and the code's commits.
 
-    The stages are the beginnings of the fingerprints of each judge and training that is done; how
-    many of all stages are done, and when the last was finished, is None where it is not known.
+    The commits are those that all tables have which the run is behind.
     """
 
-    seed: int
     stages: Mapping[str, str]
     commits: tuple[str, ...]
-    done: tuple[int, int] | None = None
-    finished: str | None = None
 
 
 @dataclass
@@ -125,9 +118,6 @@ def from_store(
     Of the declared figures those are drawn of which all tables are on the page, with the seeds
     that these have in common, as far as the store holds their numbers. `known` are tables that
     were read already, by their ids.
-
-    Raises:
-        StoreError: A stored file is not what was written.
     """
     store, traces = reader.store, Traces()
     planned: list[TableRuns] = []
@@ -148,7 +138,7 @@ def from_store(
         table_pictures[table.id] = [
             Shown.drawn(it, "drawn from the store") for it in pictures(report)
         ]
-        trace_store(runs, store, traces)
+        trace(report, stages_behind(runs, store), traces)
     drawn = _drawn_figures(figures, shown, profile, store)
     # A page of one table, made by itself, has room for what every row and seed did.
     every = len(planned) == 1 and known is None
@@ -203,9 +193,6 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
 
     The numbers are those of the published reports, and verdicts are computed from the published
     scores. What is not published, as prompts of real data sets, is not there, and the page says so.
-
-    Raises:
-        HarnessError: Something published is not what was published, or is broken.
     """
     folder, traces = results_dir / profile.name, Traces()
     tables = list(tables)
@@ -218,7 +205,8 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
             reason = f"`{table.id}` is {NOT_PUBLISHED}"
             reports.append(without_runs(table, profile, (), reason, absent))
             continue
-        report = published_report(table, place, known, traces)
+        report = published_report(table, place, known)
+        trace(report, read_json(place / DIGESTS)["stages"], traces)
         reports.append(with_all_rows(report))
         table_pictures[table.id] = list(_beside(place, pictures(report)))
     given = [samples.read_examples(folder / table.id / samples.FILE) for table in tables]
@@ -238,13 +226,12 @@ def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
     return next((tuple(examples) for examples in found if examples), ())
 
 
-def published_report(table: Table, folder: Path, known: KnownControls, traces: Traces) -> Report:
-    profile, found = known.profile, read_published(folder)
-    trace_published(found, profile, traces)
+def published_report(table: Table, folder: Path, known: KnownControls) -> Report:
+    found = read_published(folder)
     shown = {row.id for row in found.report.rows}
     return found.report.beside(
         table,
-        profile,
+        known.profile,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
         judge=lambda: judge_published(table, found, known),
         scores=lambda: found.measured,
@@ -256,9 +243,6 @@ def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterat
 
     Those of a figure need the tables that its rows are from; those of sweeps and of what is said of
     the profile belong to a page of all that is published.
-
-    Raises:
-        HarnessError: A report beside one is broken.
     """
     folders = {path.parent: kind_of(path.parent) for path in profile_results.glob(f"*/{REPORT}")}
     published = {folder.name for folder, kind in folders.items() if kind is TABLE}
@@ -313,55 +297,24 @@ def _contents(
 # --- Where numbers come from, run by run ---
 
 
-def trace_store(table_runs: TableRuns, store: Store, traces: Traces) -> None:
-    table = table_runs.table
-    for row in table_runs.rows:
-        _serve(traces, f"{table.id}/{row.id}", [row.run_id(column) for column in table.columns])
-    for (run_id, seed), run in table_runs.runs.items():
-        trace = traces[run_id]
-        if seed in trace.seeds:
-            continue
-        origin = origin_of_stages(list(behind(run.targets)), store)
-        if not trace.policies:
-            makers = makers_of([run], store)
-            trace.policies, trace.creators = origin.policies, makers.creators
-            trace.reward_models = makers.reward_models
-            judges = {name: str(stage.settings["judge"]) for name, stage in run.judged.items()}
-            trace.judges = judges
-        done = (origin.stages_done, origin.stages)
-        stages = {name: found[:SHORT] for name, found in stages_of(run, store).items()}
-        trace.seeds[seed] = SeedTrace(seed, stages, origin.commits, done, origin.finished)
-
-
-def trace_published(published: Published, profile: Profile, traces: Traces) -> None:
-    """Add the runs behind a published table to those known.
-
-    What is published names the commits for a table as a whole, so that each of a run's is among
-    those that all its tables have.
-    """
-    report = published.report
-    origin = report.origin
+def trace(report: Report, stages: Mapping[str, Mapping[str, str]], traces: Traces) -> None:
+    """Add the runs behind a table to those known, with the stages behind each of them."""
     for row in report.rows:
-        _serve(traces, f"{report.table_id}/{row.id}", row.runs.values())
-    for name, stages in read_json(published.folder / DIGESTS)["stages"].items():
+        for name in row.runs.values():
+            traces.setdefault(name, RunTrace(name)).serves[f"{report.table_id}/{row.id}"] = None
+    for name, own in stages.items():
         if name == OF_STUDY:
             continue
         run_id, _, seed = name.split("/")
-        trace, number = traces[run_id], int(seed.removeprefix("seed"))
-        trace.policies = tuple(dict.fromkeys([*trace.policies, *origin.policies]))
-        known = trace.seeds.get(number)
-        short = {what: fingerprint[:SHORT] for what, fingerprint in stages.items()}
-        commits = tuple(c for c in origin.commits if known is None or c in known.commits)
-        both = short if known is None else {**known.stages, **short}
-        trace.seeds[number] = SeedTrace(number, both, commits)
+        found, number = traces[run_id], int(seed.removeprefix("seed"))
+        found.policies = tuple(dict.fromkeys([*found.policies, *report.origin.policies]))
+        known = found.seeds.get(number, SeedTrace({}, report.origin.commits))
+        short = {what: fingerprint[:SHORT] for what, fingerprint in own.items()}
+        commits = tuple(c for c in report.origin.commits if c in known.commits)
+        found.seeds[number] = SeedTrace({**known.stages, **short}, commits)
     for cell in report.cells:
-        trace = traces[report.run_of(cell.row, cell.column)]
-        trace.reward_models, trace.creators = cell.reward_models, cell.creators
-        benchmark = benchmark_of(profile, report.score_of(cell.column))
+        found = traces[report.run_of(cell.row, cell.column)]
+        found.reward_models, found.creators = cell.reward_models, cell.creators
+        benchmark = benchmark_of(report.profile, report.score_of(cell.column))
         if benchmark is not None and cell.judge is not None:
-            trace.judges[benchmark] = cell.judge
-
-
-def _serve(traces: Traces, row: str, runs: Iterable[str]) -> None:
-    for name in runs:
-        traces.setdefault(name, RunTrace(name)).serves[row] = None
+            found.judges[benchmark] = cell.judge

@@ -126,11 +126,7 @@ class Examples:
 
 
 def examples_of(table_runs: TableRuns, store: Store) -> Examples:
-    """Return the examples of a table; answers are those of its offline run, or of its online one.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
+    """Return a table's examples; answers are those of its offline run, else of its online one."""
     judged = judged_answers(table_runs, store, online=False)
     return Examples(
         tuple(offline_lineages(table_runs, store)),

@@ -216,7 +216,7 @@ def _card(
         facts.append(("paper", cell.paper_printed or view.NO_PAPER))
     facts += [("run", run_id), ("seeds", ", ".join(map(str, cell.seeds)) or view.APPLIES_NOT)]
     if trace is not None:
-        of = (c for seed in trace.seeds.values() if seed.seed in cell.seeds for c in seed.commits)
+        of = (c for seed in cell.seeds if seed in trace.seeds for c in trace.seeds[seed].commits)
         facts += [
             ("judge", cell.judge or view.APPLIES_NOT),
             ("reward model", ", ".join(cell.reward_models) or "none"),
