@@ -82,7 +82,7 @@ def _section(report: Report) -> dict[str, object]:
 def _others(
     pages: Iterable[Path], results_dir: Path, contents: Contents
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    said = {shown.picture.title: shown.picture.findings for shown in contents.pictures}
+    said = {shown.title: shown.findings for shown in contents.pictures}
     for page in pages:
         heading = re.search(r"^# +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
         title = page.parent.name if heading is None else heading[1]

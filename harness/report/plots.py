@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,18 +51,24 @@ Target = Path | BinaryIO
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that belongs to a report: its file, and what it shows in words and in sentences."""
+    """A picture that belongs to a report: its file, what it shows, and on a page its origin."""
 
     title: str
     file: str
     alt: str
-    draw: Callable[[Target], None]
+    draw: Callable[[BinaryIO], None]
     findings: tuple[str, ...] = ()
+    origin: str = ""
 
     def svg(self) -> bytes:
         held = io.BytesIO()
         self.draw(held)
         return held.getvalue()
+
+    @property
+    def data(self) -> str:
+        """An address that holds it; nothing in an image can run."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg()).decode('ascii')}"
 
 
 @contextmanager
@@ -127,23 +133,3 @@ def note(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)
     axes.set_xticks([])
     axes.set_yticks([])
-
-
-# --- On a page ---
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A picture on the page: a drawing goes in as an image, where nothing that it holds can run."""
-
-    picture: Picture
-    svg: bytes
-    origin: str
-
-    @classmethod
-    def drawn(cls, picture: Picture, origin: str) -> Self:
-        return cls(picture, picture.svg(), origin)
-
-    @property
-    def data(self) -> str:
-        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"

@@ -142,7 +142,7 @@ def test_a_page_of_the_store_has_no_published_figure(
     contents = page(lambda _: (0, 1), Reader(store), shown)
     nine, ten, twelve = contents.pictures
     assert {p.origin for p in (nine, ten, twelve)} == {"drawn from the store, 2 seeds"}
-    assert (ten.picture.title, ten.picture.alt, ten.picture.findings) == (
+    assert (ten.title, ten.alt, ten.findings) == (
         report.heading, report.alt, tuple(report.findings)
     )  # fmt: skip
     published = from_results([tables["table4"]], toy_profile(), tmp_path)

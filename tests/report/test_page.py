@@ -17,7 +17,7 @@ from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_scores
 from harness.registry.paper import the_paper
 from harness.report.page.drawing import overview
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
-from harness.report.plots import Picture, Shown
+from harness.report.plots import Picture
 from harness.report.view import column_blocks
 from harness.runtime import Store
 
@@ -252,7 +252,7 @@ def test_the_first_screen_shows_the_claim_that_its_sign_judges(store: Store) -> 
 
 def test_a_picture_is_in_its_attribute_as_it_is() -> None:
     svg = b'<svg><text>it\'s 5% "x" &lt;b&gt; #1</text></svg>\n'
-    address = Shown(Picture("t", "f", "a"), svg, "o").data
+    address = Picture("t", "f", "a", lambda target: target.write(svg)).data
     kind, _, data = address.partition(",")
     assert kind == "data:image/svg+xml;base64"
     assert base64.b64decode(data) == svg

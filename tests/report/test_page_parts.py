@@ -367,14 +367,14 @@ def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None
         shutil.copytree(published / name, tmp_path / "micro" / name)
     (tmp_path / "micro" / "figure12" / "report.md").write_text("# Another\n\n![x](../x.svg)\n")
     figure, pushed = published_pictures(tmp_path / "micro", {"table4"})
-    assert figure.picture.title.startswith("Figure 12: ")
-    assert figure.picture.alt.startswith("Bars for each topic of the seed prompts")
-    assert figure.picture.findings[0].startswith("The topic with the lowest mean reward is")
+    assert figure.title.startswith("Figure 12: ")
+    assert figure.alt.startswith("Bars for each topic of the seed prompts")
+    assert figure.findings[0].startswith("The topic with the lowest mean reward is")
     assert figure.origin == "published in results/micro/figure12/figure.svg"
     svg = (tmp_path / "micro" / "figure12" / "figure.svg").read_bytes()
-    assert figure.svg == svg
+    assert figure.svg() == svg
     assert figure.data.startswith("data:image/svg+xml;base64,")
-    assert pushed.picture.title == "What happens when the learned reward is pushed"
+    assert pushed.title == "What happens when the learned reward is pushed"
     (tmp_path / "micro" / "figure12" / "figure.svg").unlink()
     assert len(list(published_pictures(tmp_path / "micro", {"table4"}))) == 1
 

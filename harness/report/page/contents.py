@@ -6,11 +6,12 @@ report beside it says what it shows.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeVar
 
 from harness.registry.claims import figure_claims
 from harness.registry.declared import Deviations, all_figures, deviations
@@ -25,7 +26,7 @@ from harness.report.figures.report import assemble_figure
 from harness.report.model import Report, Verdict
 from harness.report.page import examples as samples
 from harness.report.page.examples import Examples
-from harness.report.plots import Picture, Shown
+from harness.report.plots import Picture
 from harness.report.publication import DIGESTS, REPORT, read_json
 from harness.report.publish import (
     OF_STUDY,
@@ -92,9 +93,9 @@ class Contents:
     profile: Profile
     source: Literal["store", "results"]
     reports: tuple[Report, ...]
-    table_pictures: Mapping[str, Sequence[Shown]]
+    table_pictures: Mapping[str, Sequence[Picture]]
     figure_verdicts: tuple[Verdict, ...]
-    pictures: tuple[Shown, ...]
+    pictures: tuple[Picture, ...]
     deviations: Deviations
     examples: Examples | None
     traces: Traces
@@ -121,7 +122,7 @@ def from_store(
     """
     store, traces = reader.store, Traces()
     planned: list[TableRuns] = []
-    reports, table_pictures = list[Report](), dict[str, Sequence[Shown]]()
+    reports, table_pictures = list[Report](), dict[str, Sequence[Picture]]()
     shown: dict[str, tuple[Table, Sequence[int]]] = {}
     for table in tables:
         own = seeds(table)
@@ -136,7 +137,7 @@ def from_store(
         report = stored.report_with_costs
         reports.append(with_all_rows(report))
         table_pictures[table.id] = [
-            Shown.drawn(it, "drawn from the store") for it in pictures(report)
+            replace(it, origin="drawn from the store") for it in pictures(report)
         ]
         trace(report, stages_behind(runs, store), traces)
     drawn = _drawn_figures(figures, shown, profile, store)
@@ -156,7 +157,7 @@ def _drawn_figures(
     shown: Mapping[str, tuple[Table, Sequence[int]]],
     profile: Profile,
     store: Store,
-) -> Iterator[Shown]:
+) -> Iterator[Picture]:
     """Yield the figures that the store has any numbers of, drawn now."""
     from harness.pipeline.runs import plan_figure
 
@@ -170,7 +171,7 @@ def _drawn_figures(
         if runs is not None and runs.runs:
             report = assemble_figure(runs, store)
             if any(point.value is not None for point in report.points):
-                yield Shown.drawn(picture(report), f"drawn from the store, {report.seed_count}")
+                yield replace(picture(report), origin=f"drawn from the store, {report.seed_count}")
 
 
 def runnable(
@@ -197,7 +198,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     folder, traces = results_dir / profile.name, Traces()
     tables = list(tables)
     known = KnownControls(profile, None, results_dir)
-    reports, table_pictures = list[Report](), dict[str, Sequence[Shown]]()
+    reports, table_pictures = list[Report](), dict[str, Sequence[Picture]]()
     for table in tables:
         place = folder / table.id
         if not place.is_dir():
@@ -238,7 +239,7 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
     )
 
 
-def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Shown]:
+def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Picture]:
     """Yield the pictures published of a profile that belong to no table, by their folders.
 
     Those of a figure need the tables that its rows are from; those of sweeps and of what is said of
@@ -263,20 +264,25 @@ def in_order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Shown]:
+def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Picture]:
     origin = f"published in results/{folder.parent.name}/{folder.name}"
     for found in known:
         path = folder / found.file
         if path.is_file():
-            yield Shown(found, path.read_bytes(), f"{origin}/{found.file}")
+            copied = functools.partial(_copied, path.read_bytes())
+            yield replace(found, draw=copied, origin=f"{origin}/{found.file}")
+
+
+def _copied(svg: bytes, target: BinaryIO) -> None:
+    target.write(svg)
 
 
 def _contents(
     source: Literal["store", "results"],
     profile: Profile,
     reports: Sequence[Report],
-    table_pictures: Mapping[str, Sequence[Shown]],
-    shown: Iterable[Shown],
+    table_pictures: Mapping[str, Sequence[Picture]],
+    shown: Iterable[Picture],
     traces: Traces,
     found: Examples | None,
 ) -> Contents:
