@@ -24,7 +24,7 @@ from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
 from harness.report.controls import Controls, KnownControls, paper_worth, worth_of
 from harness.report.model import Cell, State
-from harness.report.origin import Makers, makers_of
+from harness.report.origin import makers_of
 from harness.report.scores import (
     Measured,
     Numbers,
@@ -167,7 +167,7 @@ def _cell(
     measured: Measured,
     priors: Priors,
     failures: Failures,
-    makers: Callable[[str], Makers],
+    makers: Callable[[str], dict[str, tuple[str, ...]]],
 ) -> Cell:
     table, profile, seeds = table_runs.table, table_runs.profile, table_runs.seeds
     run_id, score = row.run_id(column), column.reads
@@ -192,7 +192,7 @@ def _cell(
         row,
         column,
         **vars(found),
-        **vars(makers(run_id)),
+        **makers(run_id),
         state=state,
         runs=tuple(judged),
         judge=judge,

@@ -44,21 +44,15 @@ def _figure_verdict(
         f"`{name}` is {word.replace('_', ' ')}"
         for name, word in zip(test.measured_by, words, strict=True)
     )
-    return bare(claim, figure, scale, _together(words), f"measured by other claims: {said}")
+    # A conjunction of claims, each corrected in its own table.
+    word: VerdictWord = next((word for word in _FIRST if word in words), "supported")
+    return bare(claim, figure, scale, word, f"measured by other claims: {said}")
 
 
 _FIRST: Sequence[VerdictWord] = (
     "contradicted", "not_run", "not_testable", "inadmissible", "underpowered", "inconclusive",
 )  # fmt: skip
 """Of claims that only together measure another one, the first of these that any has decides."""
-
-
-def _together(words: Sequence[VerdictWord]) -> VerdictWord:
-    """Return the verdict on a conjunction of claims, each corrected in its own table."""
-    for word in _FIRST:
-        if word in words:
-            return word
-    return "supported"
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:

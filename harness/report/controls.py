@@ -164,13 +164,9 @@ def _stopped(own: Iterable[CheckedControl], called: str) -> str | None:
         found = [control.id for control in own if control.state == state]
         if found:
             named = ", ".join(f"`{name}`" for name in found)
-            verb = said if state == "failed" else f"{_have(found)} {said}"
+            verb = said if state == "failed" else f"{'have' if len(found) > 1 else 'has'} {said}"
             return f"the {called}{'s' * (len(found) > 1)} {named} {verb}"
     return None
-
-
-def _have(named: Sequence[str]) -> str:
-    return "have" if len(named) > 1 else "has"
 
 
 NO_CONTROLS = "no controls have run at this profile (harness run controls, with its --profile)"

@@ -8,8 +8,7 @@ they are no part of a key, so several can stand behind one table, and then all a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.pipeline.factory import reward_models_named
@@ -31,21 +30,7 @@ def origin_of(
         )
         for name in benchmarks
     }
-    return origin_of_stages(list(behind(table_runs.targets)), store, judges)
-
-
-def _judge(stage: Stage, store: Store) -> str:
-    """Return whom a stage asked, with whoever else answered."""
-    name = str(stage.settings["judge"])
-    if store.status(stage.fingerprint) != "done":
-        return name
-    note = stage_summary(store, stage).get("notes", {}).get("judge")
-    return f"{name} ({note.removeprefix(f'asked for {name}, ')})" if note else name
-
-
-def origin_of_stages(
-    stages: Sequence[Stage], store: Store, judges: Mapping[str, str] | None = None
-) -> Origin:
+    stages = list(behind(table_runs.targets))
     found = [(stage, store.find(stage.fingerprint)) for stage in stages]
     done = [(stage, manifest) for stage, manifest in found if manifest is not None]
     manifests = [manifest for _, manifest in done]
@@ -55,7 +40,7 @@ def origin_of_stages(
         prompts=_settings(stages, "prompts", "source"),
         reward_models=tuple(_with_weights(reward_models_named(stages), stages, store)),
         creators=_settings(stages, None, "creator"),
-        judges=dict(judges or {}),
+        judges=judges,
         commits=_distinct(map(_commit, manifests)),
         libraries=_distinct(map(_libraries, manifests)),
         processors=_distinct(manifest["provenance"]["cpu"] for manifest in manifests),
@@ -64,6 +49,15 @@ def origin_of_stages(
         finished=max((manifest["finished"] for manifest in manifests), default=None),
         by_metric_since=min(began, default=None),
     )
+
+
+def _judge(stage: Stage, store: Store) -> str:
+    """Return whom a stage asked, with whoever else answered."""
+    name = str(stage.settings["judge"])
+    if store.status(stage.fingerprint) != "done":
+        return name
+    note = stage_summary(store, stage).get("notes", {}).get("judge")
+    return f"{name} ({note.removeprefix(f'asked for {name}, ')})" if note else name
 
 
 def chooses_by_metric(stage: Stage) -> bool:
@@ -122,19 +116,11 @@ def made_by(run: Run) -> list[Stage]:
     return [stage for stage in behind(run.targets) if stage.kind not in JUDGING]
 
 
-@dataclass(frozen=True)
-class Makers:
-    """What made some runs' policies or prompts, each in order and once."""
-
-    reward_models: tuple[str, ...] = ()
-    creators: tuple[str, ...] = ()
-
-
-def makers_of(runs: Iterable[Run], store: Store) -> Makers:
-    """Return what made some runs' policies or prompts, those of one cell, say."""
+def makers_of(runs: Iterable[Run], store: Store) -> dict[str, tuple[str, ...]]:
+    """Return what made some runs' policies or prompts, as the fields of a cell have it."""
     stages = list({stage.fingerprint: stage for run in runs for stage in made_by(run)}.values())
     named = _with_weights(reward_models_named(stages), stages, store)
-    return Makers(tuple(named), _settings(stages, None, "creator"))
+    return {"reward_models": tuple(named), "creators": _settings(stages, None, "creator")}
 
 
 def _settings(stages: Iterable[Stage], kind: str | None, name: str) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
     barred = [("Inadmissible", facts.pop("Inadmissible"))] if "Inadmissible" in facts else []
     yield Text(view.heading(report), style="bold")
     yield names_and_texts([*barred, *answer.lines])
-    for block in blocks(report) if full else [*view.main_blocks(report), *found_blocks(report)]:
+    for block in blocks(report, full):
         yield from block_lines(block)
     if report.failures:
         yield Text("\nMissing", style="bold")
@@ -96,8 +96,8 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
         yield from _assumptions(report)
 
 
-def blocks(report: Report) -> list[view.Block]:
-    return [*view.blocks(report), *found_blocks(report)]
+def blocks(report: Report, full: bool = True) -> list[view.Block]:
+    return [*view.blocks(report, full), *found_blocks(report)]
 
 
 def found_blocks(report: Report) -> list[view.Block]:

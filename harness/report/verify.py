@@ -199,7 +199,10 @@ def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
     Raises:
         HarnessError: There is a whole publication among them, which readers would take for one.
     """
-    for place in _publications(results_dir):
+    # Folders that publishing has not finished hold none.
+    folders = (path.parent.relative_to(results_dir) for path in results_dir.rglob(REPORT))
+    whole = (it for it in folders if not any(part.startswith(".") for part in it.parts))
+    for place in sorted(folder.as_posix() for folder in whole):
         if place not in index:
             raise HarnessError(
                 f"{results_dir / place} is not in {INDEX}; publish it again, or take it away"
@@ -212,13 +215,3 @@ def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
         path.relative_to(results_dir).as_posix() for path in publication.files_below(results_dir)
     )
     return tuple(name for name in files if name not in known)
-
-
-def _publications(results_dir: Path) -> list[str]:
-    """Return the places that hold a report; folders that publishing has not finished hold none."""
-    folders = (path.parent.relative_to(results_dir) for path in results_dir.rglob(REPORT))
-    return sorted(
-        folder.as_posix()
-        for folder in folders
-        if not any(part.startswith(".") for part in folder.parts)
-    )

@@ -189,17 +189,13 @@ def _controls(report: Report) -> str:
     return f"{said}; {', '.join(others)}" if others else said
 
 
-def blocks(report: Report) -> list[Block]:
-    """Return the blocks of numbers: each column, then the comparison with the paper if there is."""
+def blocks(report: Report, full: bool = True) -> list[Block]:
+    """Return the blocks of numbers: each column or the main one, the controls, the comparison."""
+    columns = [_column_block(report, report.table.main_column)]
+    if full:
+        columns = [*column_blocks(report), *worth_blocks(report)]
     compared = [] if report.table.is_ours else [summary_block(report)]
-    return [*column_blocks(report), *worth_blocks(report), *control_blocks(report), *compared]
-
-
-def main_blocks(report: Report) -> list[Block]:
-    """Return the blocks that matter most: the main column, the controls, the comparison."""
-    column = report.table.main_column
-    compared = [] if report.table.is_ours else [summary_block(report)]
-    return [_column_block(report, column), *control_blocks(report), *compared]
+    return [*columns, *control_blocks(report), *compared]
 
 
 def worth_blocks(report: Report) -> list[Block]:

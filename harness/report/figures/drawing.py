@@ -74,10 +74,6 @@ def _called(report: FigureReport, side: str) -> str:
     return ours if side == "value" else "the paper's"
 
 
-def _why(report: FigureReport, point: Point, side: str) -> str:
-    return report.why_missing(point) if side == "value" else point.papers
-
-
 def _scale(point: Point) -> tuple[float, str]:
     """Return what a point's numbers are multiplied by to be drawn, and what the axis is called."""
     units = {"%": "percentage points", "1-10": "points of 1 to 10"}
@@ -137,7 +133,7 @@ def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) 
     for i, point in enumerate(points):
         number = getattr(point, side)
         if number is None:
-            why = _why(report, point, side)
+            why = report.why_missing(point) if side == "value" else point.papers
             axes.annotate(why, (0, i), **beside, color=MUTED, style="italic")
         elif side == "paper":
             axes.barh(i, number, height=0.62, color="white", edgecolor=PAPERS, hatch="////")
@@ -176,7 +172,6 @@ def _draw_lines(report: FigureReport, target: Target) -> None:
                     _line(axes, at, known, series.index(label), side)
                 if points[0].quantity == "share":
                     axes.set_ylim(bottom=0.0)
-                _list_gaps(axes, report, points, side)
             grid[row * rows][0].set_ylabel(_scale(report.points[0])[1])
         for axes in grid.flat:
             axes.set_visible(bool(axes.get_title()))
@@ -192,17 +187,6 @@ def _line(axes: Axes, at: Any, points: Sequence[Point], i: int, side: str = "val
     label = points[0].series if points else None
     axes.errorbar(at, heights, errors, color=colour, marker=marker, linestyle=dashes,
                   linewidth=1.3, markersize=4.5, elinewidth=1, capsize=2, label=label)  # fmt: skip
-
-
-def _list_gaps(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) -> None:
-    """Write where a number is missing, and why, in a line for each series and reason."""
-    gaps: dict[tuple[str, str], list[str]] = {}
-    for point in points:
-        if getattr(point, side) is None:
-            gaps.setdefault((point.series, _why(report, point, side)), []).append(point.at)
-    lines = [f"{name}, {', '.join(places)}: {reason}" for (name, reason), places in gaps.items()]
-    axes.text(0.98, 0.02, "\n".join(lines), transform=axes.transAxes, ha="right", va="bottom",
-              color=MUTED, style="italic")  # fmt: skip
 
 
 def _draw_ratings(report: FigureReport, target: Target) -> None:

@@ -181,10 +181,6 @@ def _shown_runs(
                 yield row.id, run
 
 
-def _shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
-    return next(_shown_runs(table_runs, store, online=online), None)
-
-
 def _evolves(run: Run) -> bool:
     if run.recipe.online is not None:
         return run.recipe.online.prompts == "eva"
@@ -325,7 +321,7 @@ def _answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
 
 def judged_answers(table_runs: TableRuns, store: Store, *, online: bool) -> list[Judged]:
     """Return the judged answers of a table that are shown; none where a run is not whole."""
-    found = _shown_run(table_runs, store, online=online)
+    found = next(_shown_runs(table_runs, store, online=online), None)
     if found is None:
         return []
     table, run = table_runs.table, found[1]
