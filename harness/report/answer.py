@@ -26,8 +26,6 @@ from harness.words import counted
 
 
 class Told(Part):
-    """A comparison of the answer, with its numbers."""
-
     says: str
     """The left row in plain words."""
     over: str
@@ -56,8 +54,6 @@ class Told(Part):
 
 
 class Answer(Part):
-    """What was asked, what was seen, and how sure that is."""
-
     question: str
     profile: str
     scale: Scale
@@ -81,7 +77,6 @@ class Answer(Part):
 
 
 def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
-    """Return the answer of one table or more, whose claims have some verdicts."""
     (first, *others), paper = reports, the_paper()
     told: tuple[Told, ...] = ()
     if others:
@@ -140,7 +135,6 @@ def _seen(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:
 
 
 def _sure(reports: Sequence[Report], verdicts: Sequence[Verdict], paper: Paper) -> str:
-    """Return how many claims have which verdict, and what could have been seen."""
     said = []
     if verdicts:
         said.append(f"of {counted(len(verdicts), 'claim')} of the paper: {totals(verdicts)}")
@@ -183,7 +177,6 @@ def primary_of(verdicts: Iterable[Verdict]) -> Verdict | None:
 
 
 def _margins(primary: Verdict, decimals: int) -> str:
-    """Return our margin with what it rests on, and the paper's."""
     ours, low, high = (
         signed(number or 0.0, decimals)
         for number in (primary.margin, primary.ci_low, primary.ci_high)

@@ -156,7 +156,6 @@ def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int
 
 
 def _read(work_dir: Path, table: str, profile: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the seeds last asked for and those before."""
     path = _path(work_dir, table, profile)
     try:
         with explained("reading the seeds asked for", work_dir):

@@ -84,7 +84,6 @@ class StoredTable:
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """Row by column: ours beside the paper's."""
         known = self.reader.controls(self.runs.profile)
         return cells_of(self.runs, self.store, self.measured, known)
 
@@ -154,7 +153,6 @@ def sensitivity(
     measured: Measured,
     controls: Controls | None,
 ) -> dict[str, Any]:
-    """Return the fields of a report that say what its numbers can show."""
     rows = {cell.row for cell in cells}
     pooled: list[Pooled] = []
     power: list[Power] = []
@@ -256,7 +254,6 @@ def with_all_rows(report: Report) -> Report:
 def _declared(
     table: Table, profile: Profile, seeds: Sequence[int], rows: Iterable[Row]
 ) -> dict[str, Any]:
-    """Return the fields of a report that say what was asked for."""
     return {
         "table": table.id,
         "profile": profile.name,
@@ -356,7 +353,6 @@ _OFFERS = ("algorithms", "arms", "train_modes", "rewriter")
 
 
 def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
-    """Return the settings of a profile that matter to a table, in the order of the file."""
     found = sources(read_document(table_runs.profile.file).data)
     irrelevant, unused = _irrelevant(table_runs), _unused_roles(table_runs)
     return online_settings(table_runs) + [
@@ -391,7 +387,6 @@ def _assumption(name: str, value: str, group: str, source: str) -> Assumption:
 
 
 def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
-    """Return the beginnings of names of settings that change no number of a table."""
     profile, table = table_runs.profile, table_runs.table
     used = {str(run.recipe.algorithm) for run in table_runs.runs.values()}
     read = {benchmark_of(profile, column.reads) for column in table.columns}
@@ -418,7 +413,6 @@ def _beginnings(name: str) -> list[str]:
 
 
 def _attributed(source: str) -> tuple[str, str]:
-    """Return the group a source belongs to, and what it says."""
     if source.startswith("paper"):
         return "paper", source.removeprefix("paper").strip() or "the paper"
     if source.startswith("authors"):

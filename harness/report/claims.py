@@ -22,7 +22,6 @@ WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 def judge_figures(
     declared: FigureClaims, verdicts: Iterable[Verdict], scale: Scale
 ) -> list[Verdict]:
-    """Return the verdicts on the claims that belong to no table."""
     known = {verdict.id: verdict for verdict in verdicts}
     return [
         _figure_verdict(claim, figure.id, known, scale)
@@ -102,7 +101,6 @@ def line(verdict: Verdict) -> Line:
 
 
 def share_tested(verdicts: Sequence[Verdict]) -> str:
-    """Return in a sentence which share of claims is tested, and tested with enough power."""
     count = sum(verdict.verdict in TESTED for verdict in verdicts)
     powered = count - sum(verdict.verdict == "underpowered" for verdict in verdicts)
     share = f"{100 * powered / len(verdicts):.0f}%" if verdicts else NONE

@@ -78,7 +78,6 @@ class Controls:
         return choosing_passed(self.checked, training)
 
     def scores(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
-        """Return the dose-response of a kind of training: scores of some seeds, by dose."""
         found: dict[int, Scores] = {}
         for dose, row in self._doses.get(training, {}).items():
             run = self._run(row, score)
@@ -88,7 +87,6 @@ class Controls:
         return found
 
     def paper(self, training: TrainingKind, column: str) -> dict[int, float]:
-        """Return what the paper prints of the same runs in a column, by dose."""
         printed: dict[str, float] = {}
         for table in declared.all_tables().values():
             for row in table.rows:
@@ -100,7 +98,6 @@ class Controls:
         return {dose: printed[run] for dose, run in runs.items() if run in printed}
 
     def is_dose(self, training: TrainingKind, run: str) -> bool:
-        """Return whether a run is itself a point of the dose-response: its dose is known."""
         rows = self._doses.get(training, {}).values()
         return any(self.table.row(row).run == run for row in rows)
 
@@ -146,7 +143,6 @@ def controls_passed(checked: Iterable[CheckedControl], training: TrainingKind) -
 
 
 def choosing_passed(checked: Iterable[CheckedControl], training: TrainingKind) -> str | None:
-    """Return why the controls of choosing have not passed, None where all that can run have."""
     known = {control.id: control for control in checked}
     needed = choosing(training)
     why = _stopped([known[name] for name in needed if name in known], "control")
@@ -159,7 +155,6 @@ def choosing_passed(checked: Iterable[CheckedControl], training: TrainingKind) -
 
 
 def _stopped(own: Iterable[CheckedControl], called: str) -> str | None:
-    """Return which controls failed, or did not run where none failed; None where all passed."""
     for state, said in (("failed", "failed"), ("not_run", "not run")):
         found = [control.id for control in own if control.state == state]
         if found:

@@ -23,7 +23,6 @@ from harness.report.view import plain
 
 
 def as_findings(contents: Contents, results_dir: Path) -> str:
-    """Return the findings as Markdown whose links lead from the folder of results."""
     profile = contents.profile
     shown = [report for report in contents.reports if report.has_numbers]
     tables = {report.table.id for report in shown}
@@ -42,7 +41,6 @@ def as_findings(contents: Contents, results_dir: Path) -> str:
 
 
 def _power(report: Report) -> Iterator[tuple[str, ...]]:
-    """Yield a line for each kind of training in a table: what its seeds can find, and did."""
     found, nothing = counts(report.verdicts), view.APPLIES_NOT
     passed = sum(control.state == "passed" for control in report.controls)
     controls = f"{passed} of {len(report.controls)}" if report.controls else nothing

@@ -60,7 +60,6 @@ Facts = Mapping[str, tuple[tuple[LeagueMark, ...], LeagueCosts | None]]
 
 
 def leagues_of(runs: TableRuns, reader: Reader, measured: Measured) -> tuple[FoundLeague, ...]:
-    """Return what the leagues of a table's rows found, as far as they were asked for."""
     table, asked = runs.table, set(runs.row_ids)
     facts = {
         row.id: _facts(runs, row.id, reader, measured)
@@ -150,7 +149,6 @@ def _found(
 
 
 def why_not(league: LeagueRows, gains: Mapping[str, Interval], seeds: Sequence[int]) -> str | None:
-    """Return why a league ranks nothing, None where its controls hold."""
     missing = [r for r in (league.twin, *league.above, *league.below) if r not in gains]
     if len(seeds) < FEWEST_SEEDS:
         return f"it needs {FEWEST_SEEDS} seeds and has {len(seeds)}"

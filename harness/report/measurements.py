@@ -22,8 +22,6 @@ ALT = "Mean reward and mean oracle score of the same answers, by prompts trained
 
 
 class PushedPoint(Strict):
-    """What the policy answers after some prompts."""
-
     size: int
     """Prompts trained on, in multiples of x."""
     reward: float
@@ -33,8 +31,6 @@ class PushedPoint(Strict):
 
 
 class PushedSetting(Strict):
-    """What was measured, and what it comes from."""
-
     learning_rate: float
     beta: float
     seed: int
@@ -49,14 +45,11 @@ class PushedSetting(Strict):
 
 
 class Pushed(Strict):
-    """One run pushed without a KL penalty."""
-
     points: Annotated[tuple[PushedPoint, ...], Field(min_length=1)]
     setting: PushedSetting
 
     @property
     def finding(self) -> str:
-        """Whether the reward went on rising where the oracle score fell, in a sentence."""
         last, top = self.points[-1], max(self.points, key=lambda point: point.oracle)
         if top is last:
             return (

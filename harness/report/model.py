@@ -347,8 +347,6 @@ class LeagueMember(Part):
 
 
 class FoundLeague(Part):
-    """What a league of selectors found."""
-
     id: str
     why_not: str | None
     """Why it ranks nothing; null where it does."""
@@ -358,8 +356,6 @@ class FoundLeague(Part):
 
 
 class StudiedModel(Part):
-    """One reward model of a study."""
-
     row: str
     """Id of the row whose policy was trained on it."""
     model: str
@@ -391,16 +387,12 @@ class Correlation(Part):
 
 
 class Agreement(Part):
-    """How alike two measures rank the reward models."""
-
     first: str
     second: str
     found: Correlation | None = None
 
 
 class Study(Part):
-    """What a study of reward models found."""
-
     column: str
     """The column whose gains are ranked."""
     score: str
@@ -511,8 +503,6 @@ class Origin(Part):
 
 
 class Assumption(Part):
-    """A setting that the numbers rest on."""
-
     name: str
     value: str
     group: str

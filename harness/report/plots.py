@@ -122,7 +122,6 @@ def canvas(
 
 
 def plain_frame(axes: Axes, *, grid: Literal["x", "y", "both"] | None = None) -> None:
-    """Take away the frame's upper and right side, and lay a faint grid behind what is drawn."""
     axes.spines[["top", "right"]].set_visible(False)
     if grid is not None:
         axes.grid(axis=grid, color=GRID, linewidth=0.6)

@@ -19,8 +19,6 @@ STEP = 2
 
 
 class ClaimPower(Strict):
-    """What a claim would need to be decided."""
-
     claim: str
     primary: bool
     verdict: str
@@ -34,8 +32,6 @@ class ClaimPower(Strict):
 
 
 class ClaimPowers(Strict):
-    """What `harness plan --power --json` prints."""
-
     items: tuple[ClaimPower, ...]
 
 

@@ -176,7 +176,6 @@ class Kind(Generic[Model]):
         return target
 
     def entry(self, report: Model, folder: Path) -> Entry:
-        """Return what the index is to say of a report, given the folder it lies in now."""
         return Entry(self.name, self.extent(report), sha256_of(folder / DIGESTS))
 
     def _standing(self, place: str, results_dir: Path, index: Index) -> Extent | None:
@@ -294,7 +293,6 @@ def same(a: object, b: object) -> bool:
 
 
 def differing(before: object, again: object, names: Iterable[str]) -> str | None:
-    """Return the first of some fields in which two values are not the same, None where all are."""
     found = (name for name in names if not same(getattr(before, name), getattr(again, name)))
     return next(found, None)
 
@@ -441,6 +439,5 @@ def _broken(path: Path) -> HarnessError:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

@@ -63,7 +63,6 @@ def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False
 
 
 def judge_published(table: Table, published: Published, known: KnownControls) -> list[Verdict]:
-    """Return the verdicts on a table's claims from its published scores, and published controls."""
     report = published.report
     certain = {c.id: c.by_construction for c in report.columns if c.by_construction}
     barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
@@ -115,7 +114,6 @@ def read_published(folder: Path) -> Published:
 
 
 def difference(report: Report, folder: Path) -> str | None:
-    """Return the first number that does not follow from the published scores, None where all do."""
     published = Published(folder, report, scores.read_score_file(folder / SCORES))
     cells = recompute(published)
     for old, new in zip(report.cells, cells, strict=True):
@@ -145,7 +143,6 @@ def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any,
 
 
 def recompute(published: Published) -> list[Cell]:
-    """Return the cells with their numbers computed again from the published scores."""
     report = published.report
     priors: dict[str, Priors] = {}
     for column in report.columns:

@@ -53,13 +53,11 @@ def print_report(report: Report, console: Console | None = None, full: bool = Tr
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console, *, margin: int = 0) -> None:
-    """Print the parts of a report, no wider than `WIDEST`."""
     for part in parts:
         console.print(part, width=min(console.width, WIDEST) - margin, highlight=False)
 
 
 def as_text(report: Report, width: int = WIDTH, full: bool = True) -> str:
-    """Return a report as plain text, no line longer than `width` columns."""
     from rich.console import Console
 
     file = io.StringIO()
@@ -231,7 +229,6 @@ MODELS = ("reward_models", "creators")
 
 
 def as_csv(reports: Iterable[Report]) -> str:
-    """Return the cells of some reports as CSV, with one line of headings."""
     text = io.StringIO()
     writer = csv.DictWriter(text, CSV_HEAD, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()

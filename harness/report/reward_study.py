@@ -66,7 +66,6 @@ def read_study(table_runs: TableRuns, store: Store) -> Measured:
 
 
 def studied(table_runs: TableRuns) -> list[StudiedModel]:
-    """Return the reward models of a table's study, of its rows that have a baseline; no numbers."""
     study, table = table_runs.study, table_runs.table
     if study is None or table.study is None:
         return []
@@ -86,7 +85,6 @@ def studied(table_runs: TableRuns) -> list[StudiedModel]:
 
 
 def study_of(table_runs: TableRuns, store: Store, measured: Measured) -> Study | None:
-    """Return what a table's study found, None where it has none; with the scores of its columns."""
     study, table = table_runs.study, table_runs.table
     if study is None or table.study is None:
         return None
@@ -141,7 +139,6 @@ def recomputed(study: Study, measured: Measured) -> Study:
 def _matrices(
     measured: Measured, model: StudiedModel, seeds: Sequence[int], score: str
 ) -> dict[str, ScoreMatrix] | None:
-    """Return the values of each measure, None where any is missing."""
     asked: Sequence[tuple[str, Sequence[int], str]] = (
         (model.run, [SEED], ACCURACY), (model.run, seeds, BEST_OF_N),
         (model.run, seeds, score), (model.baseline, seeds, score),
@@ -157,7 +154,6 @@ def _matrices(
 def _with_state(
     model: StudiedModel, table_runs: TableRuns, score: str, measured: Measured, failures: Failures
 ) -> StudiedModel:
-    """Return a reward model with the state of its numbers, and of how many seeds they are there."""
     study, benchmark = table_runs.study, benchmark_of(table_runs.profile, score)
     if study is None or benchmark is None:
         return model.model_copy(update={"state": "not_available"})
@@ -249,7 +245,6 @@ def _agreement_block(study: Study) -> Block:
 
 
 def picture(study: Study) -> Picture:
-    """Return a whole study as a picture: a panel for each pair of measures, with 95% intervals."""
     alt = "Accuracy, best of n and gain of each reward model, pair by pair, with 95% intervals"
     return Picture("The reward models", FILE, alt, functools.partial(_draw, study))
 

@@ -144,7 +144,6 @@ class SweepReport(Strict):
 
     @property
     def extent(self) -> Extent:
-        """How much it has; its rows are the scores of its winner."""
         left = self.target - self.counted
         lacking = [f"{left} of {self.target} trials"] if left > 0 else []
         lacking += [] if self.benchmarks else ["the winner on the benchmarks"]
@@ -185,7 +184,6 @@ def value_text(value: Scalar) -> str:
 
 
 def trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) -> Block:
-    """Return some trials as a table: settings, objectives, and how each ended."""
     head = ["trial", *map(setting, report.space)]
     head += [objective.label for objective in report.objectives]
     rows = [
@@ -201,7 +199,6 @@ def trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) -
 
 
 def _outcome(report: SweepReport, trial: SweepTrial) -> list[str]:
-    """Return a trial's objectives; for one that has none, what became of it."""
     if trial.values is not None:
         return [digits(trial.values[o.name]) for o in report.objectives]
     text = "done again" if trial.done_again else {"fail": "failed"}.get(trial.state, trial.state)
@@ -212,7 +209,6 @@ def _outcome(report: SweepReport, trial: SweepTrial) -> list[str]:
 
 
 def importance_block(report: SweepReport) -> Block:
-    """Return the importances as a table, a column for each objective."""
     title, found = "Importances", report.importances
     note = "Share of each setting in the variance of an objective over the trials (fANOVA)."
     if found is None:
@@ -225,7 +221,6 @@ def importance_block(report: SweepReport) -> Block:
 
 
 def winner_block(report: SweepReport) -> Block:
-    """Return what the winner scores on the benchmarks, beside the base recipe."""
     title = "Result: the winner on the benchmarks"
     seeds = ", ".join(map(str, report.result_seeds))
     if report.winner is None:
@@ -332,7 +327,6 @@ def publish_sweep(
 
 
 def difference(report: SweepReport, folder: Path) -> str | None:
-    """Return which of the winner's scores does not follow from the published ones, if any."""
     measured, order = read_score_file(folder / SCORES), [s.score for s in report.benchmarks]
     again = winner_scores(measured, report.name, report.result_seeds, order)
     for before, now in zip(report.benchmarks, again, strict=True):

@@ -135,7 +135,6 @@ class Evidence:
         inadmissible: Mapping[str, str] | None = None,
         level: float = ALPHA,
     ) -> Evidence:
-        """Put together a table's cells, at least one, and the scores they were computed from."""
         by_place = {(cell.row, cell.column): cell for cell in cells}
         first = cells[0]
         return cls(
@@ -173,7 +172,6 @@ class Evidence:
         return found
 
     def priors(self, column: str) -> Priors:
-        """Return what the gains of a column say of each other, by the run they are over."""
         where = self.table.column(column)
         rows = [row for row in self.table.rows if (row.id, column) in self.cells]
         pairs = pairs_of(rows, where)
@@ -325,7 +323,6 @@ def _draft(
 
 
 def _weighed(verdict: Verdict, sought: _Sought | None) -> Verdict:
-    """Return a verdict without decision that says whether what is sought would be found."""
     assert verdict.detectable is not None
     if sought is None or (sought.size is not None and verdict.detectable <= sought.size):
         return verdict
@@ -481,7 +478,6 @@ def _is_within(test: Measurable) -> bool:
 
 
 def _margin(test: Measurable, scores: ScoresOf) -> Scores | None:
-    """Return the margin of a claim as scores, None where it has none."""
     if not isinstance(test, Compare) or test.margin is None:
         return None
     if test.margin.of is None:
@@ -502,7 +498,6 @@ def _statements(test: Measurable, shown: Sequence[Scores], margin: Scores | None
 
 
 def _about(test: Measurable, at: int, margin: Scores | None) -> str | None:
-    """Return what the margin is, or which of several statements is shown."""
     if margin is not None and isinstance(test, Compare) and test.margin is not None:
         size = margin.mean
         if test.margin.of is None:
@@ -524,7 +519,6 @@ def _adjusted(family: Sequence[_Draft]) -> dict[str, float]:
 
 
 def _decided(draft: _Draft, adjusted: float | None, level: float) -> Verdict:
-    """Return the verdict with its corrected p-value and its word."""
     verdict = draft.verdict
     if verdict.p is None:
         return verdict

@@ -60,8 +60,6 @@ class Verified(Output):
 
 
 class Different(Output):
-    """That something is not as it was published."""
-
     ok: Literal[False] = False
     """Whether the published numbers follow from the values of single prompts."""
     difference: str

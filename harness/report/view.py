@@ -199,7 +199,6 @@ def blocks(report: Report, full: bool = True) -> list[Block]:
 
 
 def worth_blocks(report: Report) -> list[Block]:
-    """Return the block that says what rows are worth in human prompts; none where none is known."""
     known = {cell.column for cell in report.cells if cell.worth or cell.paper_worth}
     columns = [column for column in report.table.columns if column.id in known]
     return [_worth_block(report, column) for column in columns]
@@ -253,7 +252,6 @@ def _came_out(state: str) -> str:
 
 
 def column_blocks(report: Report) -> list[Block]:
-    """Return one block for each column of the table: ours, beside the paper's if it has any."""
     return [_column_block(report, column) for column in report.table.columns]
 
 
@@ -342,7 +340,6 @@ def _figures(cell: Cell, report: Report, decimals: int, printed: int) -> list[st
 
 
 def ours(cell: Cell, decimals: int) -> str:
-    """Return our mean with half the width of its interval, or the cell's state."""
     if cell.mean is None or cell.ci_high is None:
         return state(cell)
     return f"{cell.mean:.{decimals}f} ±{cell.ci_high - cell.mean:.{decimals}f}"
@@ -357,7 +354,6 @@ def gain(cell: Cell, decimals: int) -> str:
 
 
 def paper_gain(cell: Cell, decimals: int) -> str:
-    """Return the paper's gain, or why there is none."""
     if cell.baseline_row is None:
         return APPLIES_NOT
     return NO_PAPER if cell.paper_gain is None else signed(cell.paper_gain, decimals)
@@ -418,7 +414,6 @@ def summary_block(report: Report, intervals: bool = False) -> Block:
 
 
 def _signs_interval(summary: Summary) -> str:
-    """Return the 95% interval of the share of gains with the paper's sign, as text."""
     if not summary.signs or summary.signs_agree is None:
         return APPLIES_NOT
     low, high = share_interval(summary.signs_agree, summary.signs)
@@ -426,7 +421,6 @@ def _signs_interval(summary: Summary) -> str:
 
 
 def _comparison(summary: Summary, seeds: int) -> tuple[str, str, str]:
-    """Return signs, ρ and its interval, or why a column has none."""
     if summary.rows and seeds == 1:
         return NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
     unfinished = f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
@@ -461,7 +455,6 @@ def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]
 
 
 def table_notes(report: Report) -> tuple[str, list[str]]:
-    """Return the declaration's notes on the table, after their title."""
     title = "On this table" if report.table.is_ours else "On the paper's table"
     return title, list(report.notes)
 

@@ -318,7 +318,6 @@ def figure_extent(report: FigureReport) -> Extent:
 
 
 def difference(report: FigureReport, folder: Path) -> str | None:
-    """Return which number does not follow from the published values, None where all do."""
     data = report.data.read(folder / report.data.file)
     points = points_of(report.figure, data, report.points)
     if len(report.points) != len(points):

@@ -121,7 +121,6 @@ class PromptData(Strict):
 
     @classmethod
     def stored(cls, runs: FigureRuns, store: Store) -> PromptData:
-        """Return the prompts that a figure shows, as a store has them."""
         from harness.worlds import NO_TOPIC
         from harness.worlds.lookup import world_of
 
@@ -247,7 +246,6 @@ def share_points(_: SharesFigure, data: PromptData) -> list[Point]:
 
 
 def density_points(figure: DensitiesFigure, data: PromptData) -> list[Point]:
-    """Return what is told of each metric, from 0 to 1 over a seed's prompts, then its histogram."""
     points = []
     for metric in figure.metrics:
         name = NAMES[metric]
@@ -265,7 +263,6 @@ def density_points(figure: DensitiesFigure, data: PromptData) -> list[Point]:
 
 
 def correlation_points(figure: CorrelationFigure, data: PromptData) -> list[Point]:
-    """Return the rank correlation and the number of prompts, over all and over those that vary."""
     points = []
     for series in (ALL, SPREAD):
         pairs = [xy(figure, part, only_spread=series == SPREAD) for part in data.of()]
@@ -329,7 +326,6 @@ def topic_points(figure: TopicsFigure, data: PromptData) -> list[Point]:
 
 
 def _means(values: Sequence[Floats], chosen: Sequence[Floats]) -> list[float | None]:
-    """Return the mean over the chosen prompts of each seed, None where a seed has none."""
     return [
         float(of_seed[inside].mean()) if inside.any() else None
         for of_seed, inside in zip(values, chosen, strict=True)

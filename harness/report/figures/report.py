@@ -96,8 +96,6 @@ def points_of(figure: AnyFigure, data: Data, points: Iterable[Point]) -> list[Po
 
 
 class FigureReport(Strict):
-    """A figure at one profile: its points and all that is said beside them."""
-
     figure: Annotated[AnyFigure, Field(discriminator="kind")]
     profile: str
     scale: Literal["toy", "reduced", "paper"]

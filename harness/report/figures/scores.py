@@ -122,8 +122,6 @@ ALL = "all categories"
 
 
 class ScoreData(Strict):
-    """The per-prompt scores behind a figure."""
-
     file: Literal["scores.parquet"] = "scores.parquet"
     """The file that holds the scores."""
     seeds: tuple[int, ...]
@@ -162,7 +160,6 @@ def stored_scores(runs: FigureRuns, store: Store) -> tuple[ScoreData, list[Point
 
 
 def score_points(data: ScoreData, points: Iterable[Point]) -> list[Point]:
-    """Return points with the numbers that follow from the scores of their runs."""
     points = list(points)
     compared: dict[str, list[tuple[str, str]]] = {}
     for point in points:
@@ -278,7 +275,6 @@ def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
 
 
 def _by_category(measured: Measured, categories: Mapping[str, str]) -> Measured:
-    """Return scores kept under their prompts' categories."""
     parted = AsRead()
     for (run, seed, score), values in measured.items():
         for prompt, value in values.items():

@@ -223,7 +223,6 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
 
 
 def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
-    """Return the examples of the first table that has any."""
     return next((tuple(examples) for examples in found if examples), ())
 
 

@@ -36,8 +36,6 @@ SPAN = (-1.0, 2.0)
 
 
 class Axis(NamedTuple):
-    """A range of values with round numbers in it."""
-
     low: float
     high: float
     ticks: tuple[float, ...]
@@ -64,7 +62,6 @@ class Drawing(NamedTuple):
 
 
 def axis_of(cells: Sequence[Cell]) -> Axis | None:
-    """Return the axis that the gains of some cells and zero fit on, None where there are none."""
     ends = [end for c in cells for end in (c.gain, c.gain_ci_low, c.gain_ci_high, c.paper_gain)]
     known = [end for end in ends if end is not None]
     if not known:
@@ -83,7 +80,6 @@ def axis_of(cells: Sequence[Cell]) -> Axis | None:
 
 
 def draw(cell: Cell, axis: Axis, decimals: int) -> Drawing:
-    """Return the marks of a cell, and in words what they show."""
     low, high, gain = cell.gain_ci_low, cell.gain_ci_high, cell.gain
     at: tuple[float | None, float | None, float | None] = (None, None, None)
     words = "no gain of ours"
@@ -120,7 +116,6 @@ class Field(NamedTuple):
 
 
 def overview(reports: Sequence[Report]) -> dict[str, Any] | None:
-    """Return the heads and lines of the whole paper, None where no table is the paper's."""
     heads = (*FAMILIES, "other")
     lines: list[dict[str, Any]] = []
     for report in reports:

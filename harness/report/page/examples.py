@@ -136,7 +136,6 @@ def examples_of(table_runs: TableRuns, store: Store) -> Examples:
 
 
 def write_examples(examples: Examples, folder: Path) -> None:
-    """Write examples as JSON into a folder; nothing where there is none."""
     from pydantic import TypeAdapter
 
     if examples == Examples():
@@ -202,7 +201,6 @@ def _lineage(
 
 
 def offline_lineages(table_runs: TableRuns, store: Store, *, every: bool = False) -> list[Lineage]:
-    """Return the examples of a table's offline run, or of `every` one; none where there is none."""
     runs = _shown_runs(table_runs, store, online=False, every=every)
     return [lineage for found in runs for lineage in _offline(table_runs, found, store)]
 
@@ -228,7 +226,6 @@ def _offline(table_runs: TableRuns, found: tuple[str, Run], store: Store) -> lis
 
 
 def _three(things: Sequence[Any]) -> list[Any]:
-    """Return the first, the middle and the last of some things, each once."""
     return [things[i] for i in dict.fromkeys((0, len(things) // 2, len(things) - 1))]
 
 
@@ -262,7 +259,6 @@ def _step(
 
 
 def online_lineages(table_runs: TableRuns, store: Store, *, every: bool = False) -> list[Lineage]:
-    """Return the example of a table's online run, or of `every` one; none where there is none."""
     runs = _shown_runs(table_runs, store, online=True, every=every)
     return [lineage for found in runs for lineage in _online(table_runs, found, store)]
 
@@ -320,7 +316,6 @@ def _answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
 
 
 def judged_answers(table_runs: TableRuns, store: Store, *, online: bool) -> list[Judged]:
-    """Return the judged answers of a table that are shown; none where a run is not whole."""
     found = next(_shown_runs(table_runs, store, online=online), None)
     if found is None:
         return []

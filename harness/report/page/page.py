@@ -101,7 +101,6 @@ def links() -> list[tuple[str, str]]:
 
 
 def _table(report: Report, contents: Contents) -> dict[str, Any]:
-    """Return a table laid out: its texts and blocks by the names that the template has for them."""
     table, primary = report.table, primary_of(report.verdicts)
     facts, seeds = view.facts(report), view.seeds_text(report.seeds)
     commits = ", ".join(report.origin.commits) or "none"
@@ -167,7 +166,6 @@ def _matrix(report: Report, traces: Traces) -> dict[str, Any]:
 def _place(
     report: Report, row: ReportRow, column: Column, decimals: int, traces: Traces
 ) -> dict[str, Any]:
-    """Return a cell of the matrix: ours, the paper's, on which side of zero the gain lies."""
     cell = report.cell(row, column)
     return {
         "name": f"{cell.table}/{cell.row}/{cell.column}",
@@ -180,7 +178,6 @@ def _place(
 
 
 def _blocks(report: Report) -> Iterator[dict[str, Any]]:
-    """Yield a table's columns with the axes of their drawings, None where there is no gain."""
     for column, block in zip(report.table.columns, view.column_blocks(report), strict=True):
         cells = [report.cell(row, column) for row in report.rows]
         axis, decimals = axis_of(cells), view.our_decimals(report, column)
@@ -259,7 +256,6 @@ def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
 
 
 def _claim(verdict: Verdict, report: Report | None) -> dict[str, Any]:
-    """Return a claim of the ledger, with the cells, runs and seeds behind its numbers if any."""
     basis = None
     if verdict.margin is not None and report is not None:
         table = report.table
