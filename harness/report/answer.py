@@ -58,9 +58,7 @@ class Answer(Part):
     profile: str
     scale: Scale
     seen: str
-    """What was seen, in one sentence."""
     sure: str
-    """How sure that is, in one sentence."""
     told: tuple[Told, ...] = ()
     """The comparisons behind what was seen; none where one table was asked for."""
     claims: Mapping[VerdictWord, int]

@@ -72,10 +72,29 @@ class Controls:
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def why_not(self, training: TrainingKind) -> str | None:
-        return controls_passed(self.checked, training)
+        """Return why they do not admit verdicts on a kind of training, None where they do.
+
+        All that can run at the profile must have passed, a dose-response among them; those of
+        choosing are not looked at.
+        """
+        checked = [it for it in self.checked if not it.id.startswith(CHOOSING)]
+        own = [it for it in checked if it.training == training]
+        why = _stopped(own, f"{training} control")
+        if why is None and not any(control.doses and control.state == "passed" for control in own):
+            return f"no dose-response of {training} training can run here"
+        return why
 
     def why_not_choosing(self, training: TrainingKind) -> str | None:
-        return choosing_passed(self.checked, training)
+        """Return why they do not admit verdicts on what is chosen, None where they do."""
+        known = {control.id: control for control in self.checked}
+        needed = choosing(training)
+        why = _stopped([known[name] for name in needed if name in known], "control")
+        missing = [name for name in needed if name not in known]
+        if why is None and missing:
+            named = ", ".join(f"`{name}`" for name in missing)
+            several = len(missing) > 1
+            why = f"the control{'s' * several} {named} {'are' if several else 'is'} not declared"
+        return None if why is None else f"whether choosing can be seen is not shown: {why}"
 
     def scores(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
         found: dict[int, Scores] = {}
@@ -127,31 +146,6 @@ def choosing(training: TrainingKind) -> tuple[str, ...]:
     if training == "online":
         return tuple(f"{CHOOSING}parents{end}-online" for end in which)
     return tuple(f"{CHOOSING}{what}{end}" for what in ("parents", "prompts") for end in which)
-
-
-def controls_passed(checked: Iterable[CheckedControl], training: TrainingKind) -> str | None:
-    """Return why the controls of a kind of training have not passed, None where they have.
-
-    All that can run at the profile must have passed, a dose-response among them; those of choosing
-    are not looked at.
-    """
-    own = [it for it in checked if it.training == training and not it.id.startswith(CHOOSING)]
-    why = _stopped(own, f"{training} control")
-    if why is None and not any(control.doses and control.state == "passed" for control in own):
-        return f"no dose-response of {training} training can run here"
-    return why
-
-
-def choosing_passed(checked: Iterable[CheckedControl], training: TrainingKind) -> str | None:
-    known = {control.id: control for control in checked}
-    needed = choosing(training)
-    why = _stopped([known[name] for name in needed if name in known], "control")
-    missing = [name for name in needed if name not in known]
-    if why is None and missing:
-        named = ", ".join(f"`{name}`" for name in missing)
-        several = len(missing) > 1
-        why = f"the control{'s' * several} {named} {'are' if several else 'is'} not declared"
-    return None if why is None else f"whether choosing can be seen is not shown: {why}"
 
 
 def _stopped(own: Iterable[CheckedControl], called: str) -> str | None:

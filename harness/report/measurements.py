@@ -25,9 +25,7 @@ class PushedPoint(Strict):
     size: int
     """Prompts trained on, in multiples of x."""
     reward: float
-    """Mean learned reward of its answers."""
     oracle: float
-    """Mean oracle score of the same answers."""
 
 
 class PushedSetting(Strict):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from harness.errors import HarnessError
 from harness.registry.schema import Id
@@ -38,9 +38,6 @@ VerdictWord = Literal[
 Count = Annotated[int, Field(ge=0)]
 
 JudgedRun = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+/seed[0-9]+@[0-9a-f]{12}$")]
-
-_NUMBERS = ("mean", "ci_low", "ci_high")
-_GAINS = ("gain", "gain_ci_low", "gain_ci_high")
 
 
 class Part(Strict):
@@ -71,9 +68,7 @@ class HumanPrompts(Part):
     high: float | None = None
     """Upper end; null above the largest dose, and for a printed value."""
     smallest: float
-    """The smallest dose of the curve."""
     largest: float
-    """The largest."""
     beyond: Literal["above", "below"] | None = None
     """On which side the score lies outside the curve."""
 
@@ -208,7 +203,6 @@ class OfRow(Part):
     state: State
     """As a cell's; `not_available` where the run has nothing of the kind."""
     done: Count
-    """Seeds whose stages are all there."""
 
 
 class PromptDistance(OfRow):
@@ -383,7 +377,6 @@ class Correlation(Part):
     """Lower end of its 95% interval over the things."""
     things_high: float
     p_value: float
-    """Two-sided p-value of the permutation test."""
 
 
 class Agreement(Part):
@@ -401,7 +394,6 @@ class Study(Part):
     """Answers that the best is chosen from."""
     seeds: tuple[Count, ...]
     models: tuple[StudiedModel, ...]
-    """The reward models, in order of the rows."""
     agreements: tuple[Agreement, ...]
     mean_answer: float | None
     """Mean oracle score of all answers, where a reward model that chooses blindly would come out;
@@ -425,9 +417,7 @@ class CheckedControl(Part):
     """Whether the scores must rise from row to row, or not differ, or one gain be less than a share
     of another."""
     column: str
-    """Column whose scores decide."""
     rows: tuple[str, ...]
-    """The rows, from the lowest to the highest."""
     doses: tuple[int, ...] = ()
     """Of a dose-response: the human prompts of each row, in multiples of x."""
     share: float | None = Field(default=None, exclude_if=lambda share: share is None)
@@ -480,7 +470,6 @@ class Origin(Part):
 
     policies: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
-    """Sources of human prompts."""
     reward_models: tuple[str, ...] = ()
     """Reward models that annotate; of published ones that have annotated, with whether their
     weights were ever verified."""
@@ -492,7 +481,6 @@ class Origin(Part):
     """Commits of the code behind the stages that are done, `(changed)` where the checkout had
     changes."""
     libraries: tuple[str, ...] = ()
-    """Versions of Python and the libraries behind them."""
     processors: tuple[str, ...] = ()
     stages: Count = 0
     stages_done: Count = 0
@@ -508,7 +496,6 @@ class Assumption(Part):
     group: str
     """Who sets it: `paper`, `code` (the authors') or `ours`."""
     source: str
-    """Their words for why."""
 
 
 GROUPS: Mapping[str, str] = {
@@ -602,13 +589,10 @@ class Report(Part):
     rows: tuple[ReportRow, ...]
     cells: tuple[Cell, ...]
     summary: tuple[Summary, ...]
-    """Each column beside the paper's."""
     distances: tuple[PromptDistance, ...] = ()
-    """Where each row's training prompts lie."""
     creation: tuple[Creation, ...] = ()
     """What the creator did behind each row that is trained offline."""
     online: tuple[OnlineCost, ...] = ()
-    """What each row that is trained online cost."""
     costs: tuple[RowCost, ...] | None = Field(default=None, exclude_if=lambda costs: costs is None)
     """What each row cost; absent where it was not counted."""
     study: Study | None = Field(default=None, exclude_if=lambda study: study is None)
@@ -626,24 +610,9 @@ class Report(Part):
     power: tuple[Power, ...] = Field(default=(), exclude_if=lambda found: not found)
     """What gains would be found; absent with one seed, or without gains."""
     failures: tuple[str, ...] = ()
-    """Why cells failed or are not available."""
     origin: Origin
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
-    """The declaration's notes on the table."""
-
-    @field_validator("cells")
-    @classmethod
-    def _whole_or_without_numbers(cls, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-        for cell in cells:
-            where = f"`{cell.row}` in `{cell.column}`"
-            numbers = [getattr(cell, name) is not None for name in _NUMBERS]
-            gains = [getattr(cell, name) is not None for name in _GAINS]
-            if not all(numbers) if cell.state == "ok" else any(numbers + gains):
-                raise ValueError(f"{where} is {cell.state} and has not the numbers of such a cell")
-            if cell.baseline_row is None and (any(gains) or cell.paper_gain is not None):
-                raise ValueError(f"{where} has a gain and no baseline row")
-        return cells
 
     _beside: Beside | None = PrivateAttr(default=None)
 

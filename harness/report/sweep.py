@@ -45,7 +45,6 @@ class SweepTrial(Strict):
     state: str
     """`running`, `complete`, `pruned` or `fail`."""
     params: dict[str, Scalar]
-    """Its settings, by path."""
     values: dict[str, float] | None
     """Its objectives by name; None where it is not complete."""
     so_far: dict[int, float]
@@ -57,7 +56,6 @@ class SweepTrial(Strict):
     reused: int
     """Stages it found in the store."""
     computed: int
-    """Stages computed for it."""
     failure: str | None
     done_again: bool
     """Whether another trial stands for it, because its process was killed."""
@@ -86,7 +84,6 @@ class WinnerScore(Strict):
 class SweepReport(Strict):
     name: str
     question: str
-    """What it is to answer."""
     profile: str
     scale: str
     study: str

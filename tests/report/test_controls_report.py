@@ -24,8 +24,6 @@ from harness.report.controls import (
     KnownControls,
     checked_runs,
     choosing,
-    choosing_passed,
-    controls_passed,
     declared_controls,
     inadmissible,
     inadmissible_claims,
@@ -173,13 +171,20 @@ def test_what_has_not_run_or_cannot_is_said() -> None:
 def test_a_control_that_cannot_run_does_not_stand_in_the_way_and_a_dose_response_must_pass() -> (
     None
 ):
-    passed = controls().checked
+    found = controls()
+    passed = found.checked
     without = [c.model_copy(update={"state": "not_available"}) if "positive" in c.id else c
                for c in passed]  # fmt: skip
-    assert controls_passed(without, "offline") is None
+    assert replace(found, checked=tuple(without)).why_not("offline") is None
     none = [c.model_copy(update={"state": "not_available"}) if c.doses else c for c in passed]
-    assert controls_passed(none, "offline") == "no dose-response of offline training can run here"
-    assert controls_passed([], "online") == "no dose-response of online training can run here"
+    assert (
+        replace(found, checked=tuple(none)).why_not("offline")
+        == "no dose-response of offline training can run here"
+    )
+    assert (
+        replace(found, checked=()).why_not("online")
+        == "no dose-response of online training can run here"
+    )
 
 
 def test_only_tables_about_prompts_need_controls_and_only_of_their_training() -> None:
@@ -457,7 +462,7 @@ def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_no
             it.model_copy(update={"state": state}) if it.id == "choose-prompts" else it
             for it in chosen().checked
         ]
-        return choosing_passed(checked, "offline")
+        return replace(chosen(), checked=tuple(checked)).why_not_choosing("offline")
 
     assert with_state("not_available") is None
     assert with_state("not_run") == (

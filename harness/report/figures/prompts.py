@@ -79,7 +79,6 @@ class PromptData(Strict):
     topics: tuple[str, ...] = ()
     """The topics there are, in order; empty where they are not needed or not known."""
     iterations: int = 1
-    """How many iterations are shown."""
     found: tuple[Found, ...] = Field(default=(Found("not_run", 0),), exclude=True)
     """For each iteration, whether the prompts of every seed are there."""
     parts: dict[tuple[int, int], Prompts] = Field(default_factory=dict, exclude=True)

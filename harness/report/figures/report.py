@@ -103,7 +103,6 @@ class FigureReport(Strict):
     stand_in: bool
     """Whether the profile has other benchmarks in the places of the paper's."""
     points: tuple[Point, ...]
-    """Its numbers, computed from the data."""
     data: Annotated[Data, Field(discriminator="file")]
     """The values of single prompts behind it; the file names them, the values lie in it."""
     origin: Origin
