@@ -307,10 +307,7 @@ def publish_sweep(
     *,
     allow_fewer: bool = False,
 ) -> Path:
-    """Write `results/<profile>/sweeps/<name>/`, with pictures, and return it.
-
-    Raises what `harness.report.publication.Kind.publish` raises.
-    """
+    """Write `results/<profile>/sweeps/<name>/`, with pictures, and return it."""
     kind = replace(
         SWEEP, page=lambda report: as_markdown(report, pictures), pictures=lambda report: pictures
     )

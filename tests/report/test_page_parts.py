@@ -15,13 +15,12 @@ from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
 
 from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
-from harness.registry.claims import Claim
 from harness.report.answer import finding
 from harness.report.model import Cell
 from harness.report.page.contents import published_pictures
 from harness.report.page.drawing import Axis, axis_of, draw
 from harness.report.page.examples import Examples, judged_answers, offline_lineages
-from harness.report.page.page import as_html, margins, ticked_parts, visible
+from harness.report.page.page import as_html, ticked_parts, visible
 from harness.report.rows import Reader, creator_stages, row_costs
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
@@ -175,24 +174,6 @@ def test_a_table_without_claims_still_has_a_finding(store: Store) -> None:
     assert said_of(runs, store) == (
         "In Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
     )
-
-
-def test_margins_are_counted_by_their_size_and_called_ours() -> None:
-    """Two of a quarter, one of a point; a difference has none."""
-    level = {"op": "within", "tolerance": 1.0}
-    tests: list[dict[str, Any]] = [
-        level | {"margin": {"share": 0.25, "of": ["a_min", "dpo-1"]}},
-        {"op": ">=", "margin": {"share": 0.25, "of": ["a_min", "base"]}},
-        level | {"margin": {"points": 1.0}},
-        {"op": ">"},
-    ]
-    claims = [Claim.model_validate(CLAIM | {"test": CLAIM["test"] | test}) for test in tests]
-    said = margins(claims)
-    assert said.startswith("3 claims say")
-    assert said.endswith(
-        "ours, declared with the claims: 25% of a declared gain (2), 1 of the column's unit (1)."
-    )
-    assert margins(claims[-1:]) == ""
 
 
 def cell(gain: float | None = None, half: float = 0.0, paper: float | None = None) -> Cell:

@@ -292,10 +292,7 @@ DRAW: Mapping[str, Callable[[FigureReport, Target], None]] = {
 
 
 def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<figure>/` and return it.
-
-    Raises what `harness.report.publication.Kind.publish` raises.
-    """
+    """Write `results/<profile>/<figure>/` and return it."""
     return FIGURE.publish(
         report,
         f"{report.profile}/{report.figure.id}",

@@ -14,12 +14,11 @@ import functools
 import hashlib
 import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.registry.claims import Claim, Compare, Qualitative, places
+from harness.registry.claims import Qualitative, places
 from harness.registry.declared import Ambiguity, Discrepancy, value_in
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile
@@ -76,7 +75,6 @@ def as_html(contents: Contents) -> str:
             counts=counts(contents.verdicts),
             primary=PRIMARY,
             tested=share_tested(contents.verdicts),
-            margins=margins(claim for report in reports for claim in report.table.claims),
             assumptions=_assumptions(reports),
             discrepancies=[_deviation(d, profile) for d in contents.deviations.discrepancies],
             ambiguities=[_deviation(a, profile) for a in contents.deviations.ambiguities],
@@ -274,27 +272,6 @@ def _claim(verdict: Verdict, report: Report | None) -> dict[str, Any]:
         "reason": None if verdict.reason is None else plain(verdict.reason),
         "basis": basis,
     }
-
-
-def margins(declared: Iterable[Claim]) -> str:
-    """Return in a sentence how far apart rows may be and count as alike; empty if none may.
-
-    The paper says of rows that they are level, or that one is not behind, and names no margin: each
-    is an assumption of ours, declared beside the claim.
-    """
-    found: Counter[str] = Counter()
-    for claim in declared:
-        margin = claim.test.margin if isinstance(claim.test, Compare) else None
-        if margin is not None:
-            share = f"{margin.share:.0%} of a declared gain" if margin.share else ""
-            found[share or f"{margin.points:g} of the column's unit"] += 1
-    if not found:
-        return ""
-    counted = ", ".join(f"{margin} ({number})" for margin, number in found.most_common())
-    return (
-        f"{found.total()} claims say that rows are level, or that one is not behind, and the paper "
-        f"says not by how much; the margins are ours, declared with the claims: {counted}."
-    )
 
 
 def _assumptions(reports: Sequence[Report]) -> list[tuple[str, list[tuple[str, str, str]]]]:
