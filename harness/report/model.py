@@ -203,6 +203,7 @@ class OfRow(Part):
     state: State
     """As a cell's; `not_available` where the run has nothing of the kind."""
     done: Count
+    """Seeds whose stages are all there."""
 
 
 class PromptDistance(OfRow):
@@ -418,6 +419,7 @@ class CheckedControl(Part):
     of another."""
     column: str
     rows: tuple[str, ...]
+    """From the lowest to the highest."""
     doses: tuple[int, ...] = ()
     """Of a dose-response: the human prompts of each row, in multiples of x."""
     share: float | None = Field(default=None, exclude_if=lambda share: share is None)
