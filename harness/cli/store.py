@@ -13,7 +13,7 @@ from harness import project
 from harness.cli import common
 from harness.cli.common import console, print_json, warn
 from harness.errors import UserError
-from harness.project import results_dir, store_dir, work_dir
+from harness.project import store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE
 from harness.strict import Output, Strict
 from harness.words import counted
@@ -153,7 +153,7 @@ def _write_published() -> Said:
     from harness.tracking import Mlflow
     from harness.tracking.published import published_records
 
-    records = published_records(results_dir())
+    records = published_records(project.results_dir())
     yield _said("published results", Mlflow(work_dir(), warn).write(records))
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness import project
 from harness.cli import common
 from harness.cli.common import Grid, console, note, print_json, warn
-from harness.project import results_dir
 from harness.selection.names import DEFAULT_PROFILE, workers_of
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def show(
     to = publish.to([sweep.name])
     report = stored_report(order_of(sweep, scale))
     if not report.trials and to is None:
-        published = published_sweep(results_dir(), scale.name, sweep.name)
+        published = published_sweep(project.results_dir(), scale.name, sweep.name)
         if published is not None:
             note(f"`{sweep.name}` was not run here; this is what is published of it")
             report = published

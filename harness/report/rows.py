@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from harness.project import results_dir
+from harness import project
 from harness.registry.profile import Profile
 from harness.report.cells import Failures
 from harness.report.controls import KnownControls
@@ -98,7 +98,7 @@ class Reader:
 
     def controls(self, profile: Profile) -> KnownControls:
         if profile.name not in self._controls:
-            self._controls[profile.name] = KnownControls(profile, self.store, results_dir())
+            self._controls[profile.name] = KnownControls(profile, self.store, project.results_dir())
         return self._controls[profile.name]
 
     def amounts(self, stage: Stage) -> Numbers:

@@ -11,9 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness import project
 from harness.errors import UserError
 from harness.pipeline.runs import FigureRuns, TableRuns, Work, plan_figure, plan_table
-from harness.project import results_dir, store_dir, work_dir
+from harness.project import store_dir, work_dir
 from harness.registry.claims import Qualitative, figure_claims
 from harness.registry.declared import (
     GROUPS,
@@ -372,7 +373,7 @@ def judge(
     if published:
         from harness.report.page.contents import from_results
 
-        reports = from_results(judged, profile, results_dir()).reports
+        reports = from_results(judged, profile, project.results_dir()).reports
     else:
         reader = Reader(Store(store_dir()))
         reports = tuple(_stored(table, profile, seeds, reader, on_note) for table in judged)

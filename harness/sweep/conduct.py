@@ -13,10 +13,11 @@ from importlib.util import find_spec
 
 import optuna
 
+from harness import project
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Run
 from harness.preflight import refuse_to_start
-from harness.project import results_dir, work_dir
+from harness.project import work_dir
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
@@ -132,7 +133,7 @@ def dashboard_command(order: Order, port: int) -> list[str]:
         )
     where, name = order.journal, order.sweep.name
     if find_study(order.study, where) is None:
-        report = published_sweep(results_dir(), order.profile.name, name)
+        report = published_sweep(project.results_dir(), order.profile.name, name)
         if report is None:
             raise UserError(
                 f"there are no trials of `{name}` yet; run the sweep first: "

@@ -68,7 +68,7 @@ def test_the_list_names_the_shipped_sweeps(call: Callable[..., Any], says: Any) 
 def test_a_sweep_that_never_ran_says_so(
     call: Callable[..., Any], says: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.cli.sweep.results_dir", lambda: folders / "nothing")
+    monkeypatch.setattr("harness.project.results_dir", lambda: folders / "nothing")
     found = says("sweep", "sweep", "show", "online-evolve")
     assert (found["trials"], found["winner"], found["pareto"], found["benchmarks"]) == (
         [], None, [], []
@@ -104,7 +104,7 @@ def test_the_dashboard_needs_trials_and_its_package(
         return object() if there else None
 
     monkeypatch.setattr("harness.sweep.conduct.find_spec", finds)
-    monkeypatch.setattr("harness.sweep.conduct.results_dir", lambda: folders / "nothing")
+    monkeypatch.setattr("harness.project.results_dir", lambda: folders / "nothing")
     there = False
     assert "eva-harness[sweeps]" in call("sweep", "ui", "offline-evolve").stderr
     there = True
