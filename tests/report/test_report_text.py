@@ -304,22 +304,9 @@ def test_the_json_form_obeys_the_schema_of_the_model_and_comes_back(store: Store
         assert Report.model_validate(data).as_json() == data
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"mean": None},
-        {"state": "partial"},
-        {"state": "fine"},
-        {"baseline_row": None},
-        {"extra": 1},
-        {"runs": ["dpo-h1"]},
-    ],
-)
-def test_a_cell_that_contradicts_itself_is_no_report(store: Store, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"state": "fine"}, {"extra": 1}, {"runs": ["dpo-h1"]}])
+def test_a_cell_of_another_form_is_no_report(store: Store, change: dict[str, Any]) -> None:
     data = full(store).as_json()
-    known = {"baseline_row": "base", "gain": 1.0, "gain_ci_low": 0.5, "gain_ci_high": 1.5}
-    data["cells"] = [data["cells"][3] | known]
-    Report.model_validate(data)
     data["cells"] = [data["cells"][0] | change]
     with pytest.raises(ValidationError):
         Report.model_validate(data)
