@@ -67,10 +67,11 @@ def test_a_table_is_planned_and_shows_itself() -> None:
 
 
 def test_some_rows_a_figure_and_a_group_are_planned_alike() -> None:
-    rows = harness.load("table4", rows=["eva-a_min"], seeds=0).plan()
+    rows: Any = harness.load("table4", rows=["eva-a_min"], seeds=0).plan()
     assert rows.summary.rows == ["dpo-1", "eva-a_min"]
-    assert harness.load("figure10", seeds=0).plan().summary.table == "figure10"
-    group = harness.load("all-offline", seeds=0).plan()
+    figure: Any = harness.load("figure10", seeds=0).plan()
+    assert figure.summary.table == "figure10"
+    group: Any = harness.load("all-offline", seeds=0).plan()
     assert group.summary.group == "all-offline"
     assert len(group.stages) < sum(t.stages.total for t in group.summary.tables)
 
@@ -92,7 +93,7 @@ def test_a_report_of_nothing_has_no_numbers() -> None:
 
 def test_a_report_is_written_in_every_format_by_its_name(folder: Path) -> None:
     report = harness.load("table4", rows="dpo-1").report(seeds=0)
-    texts = {form: report.text(form) for form in harness.Format if form != harness.Format.html}
+    texts: Any = {form: report.text(form) for form in harness.Format if form != harness.Format.html}
     assert texts["json"] == report.text("json")
     assert len(set(texts.values())) == len(texts)
     for ending, beginning in (

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -171,7 +171,8 @@ def test_the_report_in_the_readme_is_that_of_three_of_the_published_seeds() -> N
     column = table.column("ah_wr")
     priors = gain_priors(measured, pairs_of(table.rows, column), (0, 1, 2), "ah_wr")
     for row in table.rows:
-        found = numbers(measured, row.run, "dpo-h1", (0, 1, 2), "ah_wr", priors)
+        assert row.run is not None
+        found: Any = numbers(measured, row.run, "dpo-h1", (0, 1, 2), "ah_wr", priors)
         said = f"{found.mean:.1f} ±{found.ci_high - found.mean:.1f}"
         if row.baseline is not None:
             said += f" {found.gain:+.1f} ±{found.gain_ci_high - found.gain:.1f}"

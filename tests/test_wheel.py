@@ -163,7 +163,7 @@ def test_a_release_names_its_repository_and_links_to_it(source: Path, tmp_path: 
     at = "https://host.example/eva-harness"
     assert f"]({at}/raw/v0.1.0/results/images/report.png)" in text
     assert f"]({at}/blob/v0.1.0/docs/limits.md)" in text
-    urls = dict(line.split(", ", 1) for line in metadata.get_all("Project-URL"))
+    urls = dict(line.split(", ", 1) for line in metadata.get_all("Project-URL", []))
     assert set(urls) == {"Paper", "Homepage", "Documentation", "Source", "Changelog"}
     assert urls["Changelog"] == f"{at}/blob/v0.1.0/CHANGELOG.md"
 

@@ -24,7 +24,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the class of servers that stand in for a judge, which the environment then names."""
 
     class Named(StandIn):
-        def __enter__(self) -> StandIn:
+        def __enter__(self) -> Any:
             found = super().__enter__()
             monkeypatch.setenv("HARNESS_JUDGE_URL", self.url)
             return found
@@ -240,7 +240,7 @@ def test_battles_and_judgments_are_scored_without_a_judge(
     assert found["judge"] == "gpt-4"
 
 
-def annotations(path: Path, count: int = 805) -> Path:
+def annotated(path: Path, count: int = 805) -> Path:
     """Write annotations that prefer the model by a quarter."""
     records = [
         {
@@ -260,7 +260,7 @@ def test_annotations_have_no_length_controlled_win_rate_without_its_data(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = annotations(tmp_path / "annotations.json")
+    path = annotated(tmp_path / "annotations.json")
     command = ["evaluate", "alpaca_eval", "--judgments", str(path)]
     (found,) = says("evaluate", *command)
     assert found["scores"] == {"win_rate": 25.0, "length_controlled_win_rate": None}
@@ -279,7 +279,7 @@ def test_annotations_have_no_length_controlled_win_rate_without_its_data(
 def test_annotations_of_fewer_than_all_instructions_are_an_error_that_says_how_many(
     call: Callable[..., Any], tmp_path: Path, folders: Path
 ) -> None:
-    path = annotations(tmp_path / "annotations.json", 800)
+    path = annotated(tmp_path / "annotations.json", 800)
     result = call("evaluate", "alpaca_eval", "--judgments", str(path))
     assert result.exit_code == 2
     assert "m has 800 of AlpacaEval's 805 instructions" in result.stderr
@@ -289,7 +289,7 @@ def test_annotations_of_fewer_than_all_instructions_are_an_error_that_says_how_m
 def test_scores_that_cannot_be_kept_are_printed_all_the_same(
     call: Callable[..., Any], tmp_path: Path, folders: Path, tracked: list[Path]
 ) -> None:
-    path = annotations(tmp_path / "annotations.json")
+    path = annotated(tmp_path / "annotations.json")
     folders.write_text("a file where the work folder should be")
     result = call("evaluate", "alpaca_eval", "--judgments", str(path))
     assert result.exit_code == 0
@@ -301,7 +301,7 @@ def test_scores_that_cannot_be_kept_are_printed_all_the_same(
 def test_nothing_is_written_where_nothing_is_tracked(
     call: Callable[..., Any], tmp_path: Path, folders: Path, tracked: list[Path]
 ) -> None:
-    path = annotations(tmp_path / "annotations.json")
+    path = annotated(tmp_path / "annotations.json")
     call("evaluate", "alpaca_eval", "--judgments", str(path), "--no-track")
     assert tracked == []
     assert not folders.exists()

@@ -123,7 +123,12 @@ def test_validate_reads_every_declaration_there_is(
     """Every file of YAML that ships is opened; a new kind of file has to be added to `validate`."""
     read: set[Path] = set()
     real = documents.read_text
-    monkeypatch.setattr(documents, "read_text", lambda path: (read.add(path), real(path))[1])
+
+    def reading(path: Path) -> str:
+        read.add(path)
+        return real(path)
+
+    monkeypatch.setattr(documents, "read_text", reading)
     for cached in (cost.speeds, cost.assumptions, paper.the_paper):
         cached.cache_clear()
     assert says("validate", "validate")["ok"]

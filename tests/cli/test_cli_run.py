@@ -228,7 +228,7 @@ def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
 def every_role(monkeypatch: pytest.MonkeyPatch, declared_anew: None) -> None:
     """Let `micro` offer the paper's four reward models as well as the graded ones."""
     known = dict(declared.all_profiles())
-    files = dict.fromkeys(("pointwise_large", "pairwise", "pairwise_large"), "world")
+    files: Any = dict.fromkeys(("pointwise_large", "pairwise", "pairwise_large"), "world")
     models = {**known["micro"].reward_models, **files}
     known["micro"] = known["micro"].model_copy(update={"reward_models": models})
     monkeypatch.setattr(declared, "all_profiles", functools.cache(lambda: known))

@@ -66,12 +66,13 @@ def main() -> None:
         from harness.sweep import declaration
 
         toy = declaration.Sweep.model_validate(TOY_SWEEP)
-        declaration.load_sweeps = lambda: {"toy": toy}
+        declaration.load_sweeps = lambda folder=None: {"toy": toy}
     if os.environ.get("MLFLOW_TRACKING_URI") == "toy://":
         from harness.tracking import tracker
 
-        tracker.Connection.writing = lambda self: nullcontext(ToyServer())
-        tracker.Tracker.start = lambda self, tables: None
+        it: Any = tracker
+        it.Connection.writing = lambda self: nullcontext(ToyServer())
+        it.Tracker.start = lambda self, tables: None
     from harness.cli.main import main as harness_main
 
     harness_main()

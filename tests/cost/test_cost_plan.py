@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,12 @@ from harness.runtime import Plan
 from harness.runtime.stage import Stage
 
 EVA = {"algorithm": "dpo", "chain": ("human", "eva")}
+
+
+def anew(planner: Planner, profile: Profile) -> Any:
+    """Return a world of the same kind for another profile."""
+    kind: Any = type(planner.world)
+    return kind(profile)
 
 
 def stages(planner: Planner, seeds: Iterable[int] = (0,), **recipe: object) -> list[Stage]:
@@ -171,7 +178,7 @@ def test_a_model_of_unknown_shape_is_unknown_and_not_zero(
     planner: Planner, paper: Profile, h100s: Hardware
 ) -> None:
     own = paper.model_copy(update={"policy": "somebody/own-model"})
-    plan = stages(Planner(type(planner.world)(own)))
+    plan = stages(Planner(anew(planner, own)))
     found = price(plan, own, h100s)
     assert found.gpu_hours.unknown == ["the size of somebody/own-model is not known"]
     unknown = {name for name, kind in found.gpu_hours.by_kind.items() if kind.unknown}
@@ -201,7 +208,7 @@ def test_without_a_price_dollars_are_unknown_and_not_zero(
 ) -> None:
     creator = paper.creator.model_copy(update={"source": "my-own-creator"})
     own = paper.model_copy(update={"creator": creator})
-    found = price(stages(Planner(type(planner.world)(own))), own, h100s)
+    found = price(stages(Planner(anew(planner, own))), own, h100s)
     (call,) = (call for call in found.usd.calls if call.usd is None)
     assert call.model == "my-own-creator"
     assert call.usd is None

@@ -47,7 +47,7 @@ class Scripted:
         return Rewrite(None, "append", reason=step)
 
 
-def run(creator: Appending | Scripted, ids: str = "a", **settings: int) -> Evolution:
+def run(creator: Appending | Scripted, ids: str = "a", **settings: Any) -> Evolution:
     settings = {"evolutions": 4, "retries": 0, "seed": 7, **settings}
     return evolve([Prompt(i, i) for i in ids], creator, **settings)
 
@@ -118,7 +118,7 @@ class Counting:
 
 def test_a_tree_grows_on_from_the_best_of_each_level() -> None:
     """Of x2, x9 and x4 the second is the best, of x91, x95 and x97 the third; its own are kept."""
-    tree = {"evolutions": 3, "retries": 0, "seed": 0, "shape": "tree", "depth": 3}
+    tree: Any = {"evolutions": 3, "retries": 0, "seed": 0, "shape": "tree", "depth": 3}
     found = evolve(
         [Prompt("p", "x")], Counting("294157386"), quality=lambda t: float(t[1:]), **tree
     )
@@ -172,7 +172,8 @@ def test_what_a_users_method_returns_is_held_to_the_worlds_rules(
 ) -> None:
     creator = own(lambda prompt, rng: given)
     assert creator.rewrite("prompt", np.random.default_rng(0)) == expected
-    assert plugin_settings("mine")[PLUGIN_SETTING]["version"] == "1"
+    settings: Any = plugin_settings("mine")
+    assert settings[PLUGIN_SETTING]["version"] == "1"
 
 
 def test_a_users_method_asks_the_model_it_is_given(own: Callable[..., OwnCreator]) -> None:
@@ -218,6 +219,6 @@ def test_a_stage_runs_with_the_method_it_was_planned_with(
     settings = {"creator": "micro/mine", **plugin_settings("mine")}
     assert own_method(settings) == "mine"
     assert own_method({"creator": "micro/evol_instruct"}) is None
-    other = {**settings, PLUGIN_SETTING: {"name": "mine", "version": "2"}}
+    other: Any = {**settings, PLUGIN_SETTING: {"name": "mine", "version": "2"}}
     with pytest.raises(HarnessError, match="not what is loaded now"):
         own_method(other)

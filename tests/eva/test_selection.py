@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -92,7 +94,7 @@ def test_a_selection_is_distinct_and_repeats_with_its_seed(
 ) -> None:
     weights = np.array(raw) / np.sum(raw)
     count = data.draw(st.integers(1, len(raw)))
-    sampling = data.draw(st.sampled_from(["weighted", "greedy"]))
+    sampling: Any = data.draw(st.sampled_from(["weighted", "greedy"]))
     first = select(weights, count, sampling, rng(3))
     assert len(set(first.tolist())) == count
     np.testing.assert_array_equal(first, select(weights, count, sampling, rng(3)))

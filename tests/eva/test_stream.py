@@ -426,7 +426,7 @@ def test_drawn_by_weight_the_less_informative_are_evolved_at_times() -> None:
     A weight of zero is never drawn: with no floor the four that have one are those.
     """
     gaps = [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
-    by_draw = {"evolve_by": "draw", "metric": "a_min"}
+    by_draw: Any = {"evolve_by": "draw", "metric": "a_min"}
     for seed in range(5):
         bare = stream(seed=seed, weight_floor=0.0, **by_draw)
         assert evolved_of(bare, gaps) == {"0", "2", "4", "6"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from harness.evaluation.benchmarks.alpaca_eval import Preference, score_preferen
 from harness.evaluation.scores import BenchmarkScore
 
 
-def scored(*preferences: float | None, **options: bool) -> BenchmarkScore:
+def scored(*preferences: float | None, **options: Any) -> BenchmarkScore:
     items = [Preference(str(i), p, float(i - 1)) for i, p in enumerate(preferences)]
     return score_preferences(items, "m", **options)
 

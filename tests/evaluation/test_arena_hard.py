@@ -130,7 +130,9 @@ def test_the_interval_resamples_questions_and_not_battles() -> None:
     Over 600 battles it would be 50 +- 4.
     """
     battles = [battle(str(i), "base", "model", "B>>A" if i % 2 else "A>>B") for i in range(100)] * 2
-    low, high = bootstrap_interval(battles, "model", "base", seed=0, rounds=4000)
+    interval = bootstrap_interval(battles, "model", "base", seed=0, rounds=4000)
+    assert interval is not None
+    low, high = interval
     assert low == pytest.approx(40.2, abs=1.0)
     assert high == pytest.approx(59.8, abs=1.0)
 
@@ -147,7 +149,9 @@ def test_the_bootstrap_agrees_with_the_spread_of_the_per_prompt_values() -> None
     ]
     values = score_battles(battles, "base")["model"].values["win_rate"]
     error = values.std(ddof=1) / np.sqrt(len(values))
-    low, high = bootstrap_interval(battles, "model", "base", seed=0, rounds=4000)
+    interval = bootstrap_interval(battles, "model", "base", seed=0, rounds=4000)
+    assert interval is not None
+    low, high = interval
     assert (high - low) / (2 * 1.96) == pytest.approx(error, rel=0.05)
 
 

@@ -153,7 +153,7 @@ def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
     assert [row["preference"] for row in rows[:5]] == [2.0, 2.0, 2.0, None, 2.0]
 
 
-def annotations(count: int = 805) -> list[dict[str, Any]]:
+def annotated(count: int = 805) -> list[dict[str, Any]]:
     return [
         {
             "instruction": f"instruction {i}",
@@ -185,13 +185,13 @@ def test_annotations_that_are_missing_doubled_or_foreign_are_one_sentence(
 ) -> None:
     for instructions in (None, INSTRUCTIONS):
         with pytest.raises(UserError, match=says):
-            evaluate_annotations(change(annotations()), LengthControl(), instructions)
+            evaluate_annotations(change(annotated()), LengthControl(), instructions)
 
 
 def test_annotations_get_the_benchmark_s_order_and_a_file_may_hold_several_models() -> None:
     """Derivation: the mean of 0 to 100 hundredths over 805 items; the other model wins half."""
-    other = [{**row, "generator_2": "n", "preference": 1.5} for row in annotations()]
-    shuffled = annotations() + other
+    other = [{**row, "generator_2": "n", "preference": 1.5} for row in annotated()]
+    shuffled = annotated() + other
     random.Random(1).shuffle(shuffled)
     first, second = sorted(
         evaluate_annotations(shuffled, LengthControl(), INSTRUCTIONS), key=lambda e: e.score.model
@@ -205,7 +205,7 @@ def test_annotations_get_the_benchmark_s_order_and_a_file_may_hold_several_model
 
 def test_annotations_without_a_preference_are_counted_and_left_out() -> None:
     """Derivation: 2 of 805 have none; 400 of the other 803 are won."""
-    rows = [{**row, "preference": 2 if i < 400 else 1} for i, row in enumerate(annotations())]
+    rows = [{**row, "preference": 2 if i < 400 else 1} for i, row in enumerate(annotated())]
     rows[600]["preference"], rows[700]["preference"] = None, float("nan")
     (found,) = evaluate_annotations(rows, LengthControl())
     assert (found.score.n, found.score.n_missing) == (803, 2)
@@ -231,10 +231,10 @@ def digest(path: Path) -> str:
 
 
 def test_there_is_no_length_controlled_win_rate_without_its_data(difficulties: Path) -> None:
-    assert LengthControl().values(annotations()) == "there is no df_gamed.csv"
-    assert "has the digest" in str(LengthControl(difficulties).values(annotations()))
+    assert LengthControl().values(annotated()) == "there is no df_gamed.csv"
+    assert "has the digest" in str(LengthControl(difficulties).values(annotated()))
     with pytest.raises(UserError, match="Cannot read"):
-        LengthControl(difficulties / "absent").values(annotations())
+        LengthControl(difficulties / "absent").values(annotated())
 
 
 def test_it_needs_all_annotations_in_the_benchmark_s_order(
@@ -242,9 +242,9 @@ def test_it_needs_all_annotations_in_the_benchmark_s_order(
 ) -> None:
     monkeypatch.setattr(alpaca_package, "installed", lambda: True)
     control = LengthControl(difficulties, digest(difficulties))
-    assert control.values(annotations(802)) == "there are 802 annotations instead of 805"
+    assert control.values(annotated(802)) == "there are 802 annotations instead of 805"
     order = [f"instruction {i}" for i in range(805)]
-    assert "not in the benchmark's order" in str(control.values(annotations()[::-1], order))
+    assert "not in the benchmark's order" in str(control.values(annotated()[::-1], order))
 
 
 @needs_package
@@ -259,7 +259,7 @@ def test_it_is_the_package_s_own_number_on_any_data(
     from alpaca_eval.metrics import glm_winrate
     from huggingface_hub import hf_hub_download
 
-    rows = annotations()
+    rows = annotated()
     for position in unrated:
         rows[position]["preference"] = None
     ours = LengthControl(difficulties, digest(difficulties)).values(rows)

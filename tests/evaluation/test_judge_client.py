@@ -223,7 +223,7 @@ def test_pauses_grow_and_follow_the_endpoint_s_wish(tmp_path: Path) -> None:
 def test_what_is_turned_away_costs_nothing_and_what_is_lost_may_have(tmp_path: Path) -> None:
     request = ask_for("a")
     most = PRICE.of(request.most_prompt_tokens, request.most_completion_tokens)
-    replies = iter([(429, {}, {}), (200, {"choices": []}, {}), completion("[[1]]")])
+    replies: Any = iter([(429, {}, {}), (200, {"choices": []}, {}), completion("[[1]]")])
     with StandIn(lambda body: next(replies)) as server:
         client = client_of(server, tmp_path)
         client.ask(request)
@@ -274,7 +274,7 @@ def test_an_item_without_an_answer_lets_the_others_finish(tmp_path: Path) -> Non
 def test_a_refused_item_is_left_out_but_a_model_that_refuses_all_is_an_error(
     tmp_path: Path,
 ) -> None:
-    refusal = (400, {"error": {"message": "too long"}}, {})
+    refusal: Any = (400, {"error": {"message": "too long"}}, {})
 
     def reply(body: Any) -> Any:
         return refusal if body["messages"][0]["content"] == "3" else completion("fine")
@@ -403,14 +403,14 @@ def test_a_model_s_name_says_how_it_is_asked(model: str, parameters: ChatParamet
 
 
 def test_a_model_that_thinks_has_room_for_it_and_no_temperature() -> None:
-    settings = {"max_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}]}
+    settings: Any = {"max_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}]}
     assert PLAIN.worded(settings) == settings
     assert THINKING.worded(settings) == {"max_completion_tokens": 100 + 8192, "tools": [{}]}
 
 
 def test_a_model_that_is_told_not_to_think_keeps_temperature_and_limit() -> None:
-    settings = {"max_tokens": 100, "temperature": 0, "tools": [{}]}
-    worded = {"max_completion_tokens": 100, "temperature": 0, "tools": [{}]}
+    settings: Any = {"max_tokens": 100, "temperature": 0, "tools": [{}]}
+    worded: Any = {"max_completion_tokens": 100, "temperature": 0, "tools": [{}]}
     assert SILENCED.worded(settings) == {**worded, "reasoning_effort": "none"}
 
 

@@ -49,7 +49,8 @@ def test_three_kills_and_injected_failures_leave_every_judgment_once(tmp_path: P
         return completion(str(digest(body)))
 
     with StandIn(reply, failing=0.1) as server:
-        codes, out = [], ""
+        codes: list[int] = []
+        out = ""
         while not codes or codes[-1] != 0:
             assert len(codes) <= len(KILLS)
             process = subprocess.Popen(

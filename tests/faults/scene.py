@@ -142,12 +142,12 @@ class Running:
                 with suppress(psutil.Error):
                     process.kill()
             out, errors = self.process.communicate()
-            pytest.fail(f"{self.process.args} hangs: {out[-2000:]}\n{errors[-2000:]}")
+            pytest.fail(f"{self.process.args!r} hangs: {out[-2000:]}\n{errors[-2000:]}")
         _, left = psutil.wait_procs(self.family(), timeout=GRACE_S)
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
-        assert not left, f"{self.process.args} left processes behind"
+        assert not left, f"{self.process.args!r} left processes behind"
         for text in (out, errors):
             assert TRACEBACK not in text or _while_importing(text), (
                 self.process.args,
@@ -326,7 +326,7 @@ class Scene:
         print(f"{number.name} to {whom} after {time.monotonic() - began:.2f} s: {got}")
         return got
 
-    def die_within(self, who: str, most: int) -> dict[str, str]:
+    def die_within(self, who: str, most: int) -> dict[str, Any]:
         """Return the environment of a command that kills itself at one of its file operations.
 
         Args:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fuzzing import Fuzzer, forms
@@ -96,7 +98,7 @@ def test_a_made_up_file_in_place_of_a_manifest_is_a_sentence(store: Store, fuzze
 @forms(quick=40)
 def test_nothing_can_be_put_into_an_entry(store: Store, fuzzer: Fuzzer) -> None:
     entry = store.path(STAGE.fingerprint)
-    makes = {
+    makes: dict[str, Callable[[Path], Any]] = {
         "file": lambda path: path.write_bytes(b"x"),
         "link": lambda path: path.symlink_to("/dev/zero"),
         "loop": lambda path: path.symlink_to(path),

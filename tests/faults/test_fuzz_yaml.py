@@ -26,6 +26,7 @@ from harness.sweep.declaration import FOLDER, load_sweeps
 from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
 EXPERIMENTS, ABLATIONS = declaration_dirs()
+TABLES = load_tables()
 
 KINDS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
     "table": (ABLATIONS / "table4.yaml", lambda path: load_tables([path.parent])),
@@ -39,8 +40,6 @@ KINDS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
     "prices": (SHIPPED, read_prices),
 }
 """A file of each kind that people write, and what reads it."""
-
-TABLES = load_tables()
 
 ATTACKS = {
     "recursive list": ("a: &a [*a]", 1, "has the alias `*a`"),

@@ -137,7 +137,7 @@ def test_kills_of_sync(scene: Scene) -> None:
     """MLflow holds in the end what it holds when one sync wrote it, each run once."""
     calm = scene.calm(*RUN)
     shutil.copytree(calm.scene.work, scene.work)
-    uri = {"MLFLOW_TRACKING_URI": new_database(scene)}
+    uri: dict[str, Any] = {"MLFLOW_TRACKING_URI": new_database(scene)}
     expected = scene.once("synced", lambda other: calmly(calm, other))
     for _ in range(1 + scene.is_long):
         running = scene.start("sync", **uri)

@@ -18,7 +18,9 @@ FIRST = [Sample("a b", 2, (8, 9)), Sample("", 0)]
 SECOND = [Sample("c", 1, (10,), (-0.25,)), Sample("é\n", 1, (11,), (-1.5,))]
 
 
-def kept(path: Path, asked=ASKED, sampling: Sampling = SAMPLING) -> CompletionCache:
+def kept(
+    path: Path, asked: list[Request] = ASKED, sampling: Sampling = SAMPLING
+) -> CompletionCache:
     return CompletionCache(path, asked, sampling)
 
 

@@ -44,7 +44,7 @@ def solver(policy: Path, keep: Path, engine: str = "vllm 0.30.0") -> Iterator[So
         yield solving
 
 
-def answers(policy: Path, keep: Path, conversations=CONVERSATIONS, **other: Any) -> list:
+def answers(policy: Path, keep: Path, conversations: Any = CONVERSATIONS, **other: Any) -> Any:
     with solver(policy, keep) as solving:
         return solving.answer(conversations, **{**SAMPLING, **other})
 

@@ -18,11 +18,12 @@ from harness.inference.request import Answered, Renderer, Sampling
 from harness.inference.solver import Solver, opening
 from harness.inference.transformers_engine import TransformersEngine
 from harness.models.loading import from_folder
+from harness.models.policy import decode
 from harness.serving.engines import identity
 
 TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
-SAMPLING = {"n": 3, "seed": 11, "temperature": 1.0, "top_p": 0.95, "max_new_tokens": 12}
+SAMPLING: Any = {"n": 3, "seed": 11, "temperature": 1.0, "top_p": 0.95, "max_new_tokens": 12}
 
 
 def solver(policy: Path, keep: Path, batch_size: int = 6) -> Solver:
@@ -37,7 +38,7 @@ def solver(policy: Path, keep: Path, batch_size: int = 6) -> Solver:
     return Solver(policy, opened, keep)
 
 
-def answers(policy: Path, keep: Path, batch_size: int = 6, **other: Any) -> list:
+def answers(policy: Path, keep: Path, batch_size: int = 6, **other: Any) -> Any:
     with solver(policy, keep, batch_size) as solving:
         return solving.answer(CONVERSATIONS, **{**SAMPLING, **other})
 
@@ -100,12 +101,13 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
 ) -> None:
     """Stopped in its third batch of two prompts, with half of its last line on the disk."""
     undisturbed = answers(policy_path, tmp_path / "a")
-    whole = transformers_engine.decode
+    whole = decode
     calls: list[int] = []
+    stopping = True
 
     def stops(*arguments: Any, **keywords: Any) -> Any:
         calls.append(len(arguments[1]))
-        if len(calls) == 3:
+        if stopping and len(calls) == 3:
             raise KeyboardInterrupt
         return whole(*arguments, **keywords)
 
@@ -116,9 +118,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
     assert len(file.read_bytes().splitlines()) == 1 + 4
     file.write_bytes(file.read_bytes()[:-20])
     del calls[:]
-    monkeypatch.setattr(
-        transformers_engine, "decode", lambda *a, **k: (calls.append(len(a[1])), whole(*a, **k))[1]
-    )
+    stopping = False
     assert answers(policy_path, tmp_path / "b") == undisturbed
     assert calls == [2, 2, 2], "the batch that lacks a prompt is answered whole"
 
@@ -191,14 +191,14 @@ def test_a_configuration_without_architecture_is_one_sentence(
 
 def limited_memory(monkeypatch: pytest.MonkeyPatch, answers_at_once: int) -> list[int]:
     """Have sampling more answers at once run out of memory; return the numbers that were tried."""
-    whole = transformers_engine.decode
+    whole = decode
     tried: list[int] = []
 
-    def decode(model: Any, ids: torch.Tensor, *rest: Any, n: int, **keywords: Any) -> Any:
+    def limited(model: Any, ids: torch.Tensor, *rest: Any, n: int, **keywords: Any) -> Any:
         tried.append(n * len(ids))
         if n * len(ids) > answers_at_once:
             raise torch.OutOfMemoryError("the GPU is full")
         return whole(model, ids, *rest, n=n, **keywords)
 
-    monkeypatch.setattr(transformers_engine, "decode", decode)
+    monkeypatch.setattr(transformers_engine, "decode", limited)
     return tried

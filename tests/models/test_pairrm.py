@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def by_hand(path: Path, source: str, first: str, second: str) -> float:
     w1, b1 = (tensors[f"head_layer.1.{part}"].double().numpy() for part in ("weight", "bias"))
     w4, b4 = (tensors[f"head_layer.4.{part}"].double().numpy() for part in ("weight", "bias"))
 
-    def scored(answer: np.ndarray) -> np.ndarray:
+    def scored(answer: np.ndarray) -> Any:
         return w4 @ np.tanh(w1 @ np.concatenate([s, answer]) + b1) + b4
 
     return float((scored(a) - scored(b)).mean())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f"]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
 
 
-def sample(path: Path, conversations=CONVERSATIONS, **settings: object) -> list[list[Completion]]:
+def sample(
+    path: Path, conversations: Any = CONVERSATIONS, **settings: Any
+) -> list[list[Completion]]:
     defaults: dict[str, object] = {
         "n": 3,
         "temperature": 1.0,

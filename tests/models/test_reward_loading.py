@@ -17,7 +17,7 @@ from tiny_gemma import build_tiny_gemma
 from harness.errors import HarnessError, UserError
 from harness.models import loading, reward_model
 from harness.models.loading import FIRST_IS_BETTER, pad
-from harness.models.reader import Comparison, Encoded, PairModel, Reader
+from harness.models.reader import Comparison, PairModel
 from harness.models.reward_model import (
     UNVERIFIED,
     load_reward_model,
@@ -52,14 +52,14 @@ PAIRWISE: dict[str, Write] = {
 KINDS = POINTWISE | PAIRWISE
 
 
-def load(kind: str, path: Path, **options: str) -> Reader:
+def load(kind: str, path: Path, **options: Any) -> Any:
     """Load a checkpoint of a kind for what it can read."""
     if kind in POINTWISE:
         return load_reward_model(path, **options)
     return load_reward_model(path, "two answers", **options)
 
 
-def encoded(reader: Any) -> list[Encoded]:
+def encoded(reader: Any) -> Any:
     """Return what a reader reads of the answers, or of each of them against the first."""
     if isinstance(reader, PairModel):
         return reader.encode_pairs([Comparison(PROMPT, ANSWERS[0], a) for a in ANSWERS[1:]])
@@ -90,7 +90,7 @@ def test_padding_on_either_side_and_none_give_the_same_number(
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_batch_changes_no_result(kind: str, batch_size: int, paths: dict[str, Path]) -> None:
-    def results(**batching: int) -> np.ndarray:
+    def results(**batching: Any) -> np.ndarray:
         if kind in PAIRWISE:
             return win_probabilities(paths[kind], [PROMPT], [ANSWERS], **batching)
         talks = [[*PROMPT, {"role": "assistant", "content": a}] for a in ANSWERS]

@@ -157,6 +157,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
 
     def made(node: Any, name: str, place: int, new: Any, where: str, statement: Any) -> Mutant:
         among = getattr(node, name)
+        holder: Any
         holder, slot = (among, place) if isinstance(among, list) else (vars(node), name)
         old = holder[slot]
         first = getattr(old, "lineno", statement.lineno)
@@ -265,7 +266,8 @@ class Trial:
         for it in gc.get_objects():  # what was computed without a change says nothing of it
             if isinstance(it, functools._lru_cache_wrapper):
                 it.cache_clear()
-        gc.freeze(), gc.disable()
+        gc.freeze()
+        gc.disable()
         nothing = Mutant(self.paths[0], "nothing", set(), holder=[None], slot=0)
         if killer := self.killer(nothing, session.items, []):
             raise pytest.UsageError(f"{killer} fails in a fork where nothing is changed")

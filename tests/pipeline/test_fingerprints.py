@@ -50,7 +50,8 @@ def test_no_stage_has_changed_its_identity(
 
 
 def recorded() -> dict[str, dict[str, str]]:
-    return json.loads(RECORD.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, str]] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
 
 
 def identities(profile: Profile) -> Iterator[tuple[str, dict[str, str]]]:
@@ -93,6 +94,6 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as work:
         os.environ["HARNESS_WORK"] = work
-        benchmark.version_of = lambda _package: benchmark.NOT_INSTALLED
+        benchmark.version_of = lambda package: benchmark.NOT_INSTALLED
         found = dict(it for name in PROFILES for it in identities(load_profiles()[name]))
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -39,7 +39,8 @@ def planned(
     profile: Profile, name: str, *, algorithm: str = "rloo", online: Any = None, **league: Any
 ) -> Run:
     base = {"prompts": "pool", "minibatch": B, "n_new": 2} | (online or {})
-    settings = Online(**base, league={"selector": name, "visits": 1, "marks": 1} | league)
+    chosen = {"selector": name, "visits": 1, "marks": 1} | league
+    settings = Online.model_validate(base | {"league": chosen})
     recipe = Recipe(algorithm=algorithm, online=settings)
     return Planner(world_of(small(profile))).run(f"run-{name}", recipe, 0)
 

@@ -114,7 +114,7 @@ def test_online_training_reads_reward_models_from_files(micro: Profile) -> None:
 
 
 def test_the_graded_ones_differ_in_one_setting_from_their_neighbours(micro: Profile) -> None:
-    trained = micro.trained_reward_models
+    trained: Any = micro.trained_reward_models
     assert tuple(trained) == GRADED
     brief = [trained[role] for role in GRADED[:4]]
     assert [m.steps for m in brief] == sorted({m.steps for m in brief})
@@ -275,7 +275,7 @@ def test_a_shipped_reward_model_is_right_more_often_than_not(tmp_path: Path) -> 
     assert np.mean([row["value"] for row in read_rows(out / "scores.parquet")]) > 0.75
 
 
-COMPLETIONS = [
+COMPLETIONS: list[dict[str, Any]] = [
     {"prompt_id": f"p{p}", "prompt": "reverse-5 : a b c", "sample": i, "completion": text}
     for p, texts in enumerate((["c b a", "a b c"], ["b", "c b a"]))
     for i, text in enumerate(texts)
@@ -308,10 +308,11 @@ def test_the_best_of_n_is_the_answer_of_highest_reward(
         "harness.worlds.embedded.language.score", lambda prompt, answer: float(answer)
     )
     completions, rewards = tmp_path / "completions", tmp_path / "rewards"
-    completions.mkdir(), rewards.mkdir()
+    completions.mkdir()
+    rewards.mkdir()
     scores = (("0.2", "0.5", "0.8"), ("0.9", "0.0", "0.6"))
     given = ((1.0, 3.0, 2.0), (2.0, 2.0, 1.0))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"prompt_id": f"p{p}", "prompt": "now reverse-5", "sample": i, "completion": scores[p][i]}
         for p in (0, 1)
         for i in (0, 1, 2)

@@ -319,7 +319,7 @@ def test_a_tree_needs_a_scorer_and_asks_what_was_planned(profile: Profile) -> No
     assert RealRuntime().tree_score(segment.settings) is not None
     scorer = segment.settings["scorer"]
     assert isinstance(scorer, dict)
-    changed = {**segment.settings, "scorer": {**scorer, "asked": ["other questions"]}}
+    changed: Any = {**segment.settings, "scorer": {**scorer, "asked": ["other questions"]}}
     with pytest.raises(HarnessError, match="other questions"):
         RealRuntime().tree_score(changed)
     (alone,) = online(profile).training
@@ -342,7 +342,7 @@ def test_rewrites_of_which_none_can_be_used_are_one_sentence(tmp_path: Path) -> 
         for i, text in enumerate(("tell me a joke", "what is it"))
     ]  # fmt: skip
     write_rows(tmp_path / "selected.parquet", chosen, SELECTED_SCHEMA)
-    settings = {
+    settings: Any = {
         "creator": f"{files.VERSION}/evol_instruct", "evolutions": 1, "retries": 2, "iteration": 1
     }  # fmt: skip
     with pytest.raises(HarnessError, match=r"none of 6 rewrites .* \(6 unchanged\): look at"):

@@ -131,7 +131,8 @@ def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
     """Eight GPUs have six of RLOO's 48 rollouts each, and a pair of OAIF's 16."""
     assert paper.hardware is not None
     for algorithm, share in (("rloo", 6), ("oaif", 2)):
-        rollouts = Online().minibatch * paper.training.of(algorithm).rollouts
+        own: Any = paper.training.of(algorithm)
+        rollouts = Online().minibatch * own.rollouts
         micro_batch = paper.hardware.micro_batch_of(algorithm)
         place = Placement(devices=paper.hardware.devices, micro_batch=micro_batch)
         assert place.share(rollouts) == share

@@ -176,7 +176,7 @@ def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("harness.models.policy.generate", generate)
     output = tmp_path / "answers"
     output.mkdir()
-    settings = {"benchmark": texts.downstream_identity(), "temperature": 0.0, "top_p": 1.0,
+    settings: Any = {"benchmark": texts.downstream_identity(), "temperature": 0.0, "top_p": 1.0,
                 "max_new_tokens": 14, "batch_size": 256, "seed": 0}  # fmt: skip
     policy = {"policy": tmp_path}
     answer_stage(StageContext(settings, policy, output, 0))
@@ -189,7 +189,7 @@ def test_downstream_answers_are_right_or_wrong(
     """Of 55 sums the 28 at even places are left unanswered: 27 right."""
     answers, output = answered(tmp_path, monkeypatch), tmp_path / "judge"
     output.mkdir()
-    settings = {"benchmark": texts.downstream_identity(), "judge": "micro-4/exact_match"}
+    settings: Any = {"benchmark": texts.downstream_identity(), "judge": "micro-4/exact_match"}
     judge_stage(StageContext(settings, {"answers": answers}, output, 0))
     values: dict[str, list[float]] = {}
     for row in read_rows(output / "scores.parquet"):
@@ -235,7 +235,7 @@ def test_answers_are_drawn_by_the_runs_seed_whatever_the_stages_own(
 
 
 def test_another_judge_or_other_items_are_refused(tmp_path: Path) -> None:
-    settings = {"benchmark": texts.downstream_identity(), "judge": "micro-4/oracle"}
+    settings: Any = {"benchmark": texts.downstream_identity(), "judge": "micro-4/oracle"}
     with pytest.raises(HarnessError, match="`downstream` has no judge `micro-4/oracle`"):
         judge_stage(StageContext(settings, {}, tmp_path, 0))
     with pytest.raises(HarnessError, match="are not those of this code"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,11 +39,12 @@ def test_rewards_are_mean_win_probabilities_over_the_prompts_own_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mean of each row of the matrix, the diagonal's half included; they average to 1/2."""
-    names = {"id2label": {0: FIRST_IS_BETTER}, "label2id": {FIRST_IS_BETTER: 0}}
+    names: Any = {"id2label": {0: FIRST_IS_BETTER}, "label2id": {FIRST_IS_BETTER: 0}}
     model = build_tiny_gemma(tmp_path / "model", outputs=1, **names)
     monkeypatch.setattr("harness.worlds.real.models.folder_of", lambda identity: model)
     given, out = tmp_path / "in", tmp_path / "out"
-    given.mkdir(), out.mkdir()
+    given.mkdir()
+    out.mkdir()
     write_rows(
         given / "completions.parquet",
         [

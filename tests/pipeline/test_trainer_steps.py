@@ -44,7 +44,7 @@ from harness.runtime import (
     StageProgress,
     Store,
 )
-from harness.worlds.embedded import build, files
+from harness.worlds.embedded import build, files, reward
 from harness.worlds.embedded.creator import METHODS
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.pretrain import Course, PretrainConfig
@@ -70,7 +70,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PAIRWISE", sizes)
         patch.setattr(build, "PER_CATEGORY", 1)
         patch.setattr(build, "PretrainConfig", _short_pretraining)
-        patch.setattr(build.reward, "REWARD_MODELS", _short_reward_training())
+        patch.setattr(reward, "REWARD_MODELS", _short_reward_training())
         patch.setattr("harness.worlds.embedded.build.PROMPTS", 2)
         patch.setattr("harness.worlds.embedded.build.BEST_OF", (1, 4))
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
@@ -93,7 +93,7 @@ def _short_pretraining(seed: int) -> PretrainConfig:
 
 
 def _short_reward_training() -> dict[str, RewardConfig]:
-    short = {"steps": 2, "batch_size": 4, "warmup_steps": 1, "held_out": 20, "threads": 1}
+    short: Any = {"steps": 2, "batch_size": 4, "warmup_steps": 1, "held_out": 20, "threads": 1}
     return {role: replace(config, **short) for role, config in REWARD_MODELS.items()}
 
 

@@ -32,7 +32,7 @@ oracles = st.fixed_dictionaries(
     optional={"shuffled": st.booleans(), "parents": st.just(6), "reach": st.just("topic")},
 )
 chains = st.lists(st.sampled_from(ARMS), max_size=3).map(lambda rest: ["human", *rest])
-offline = st.fixed_dictionaries(
+recipes: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"algorithm": st.sampled_from(["dpo", "simpo", "orpo"]), "chain": chains},
     optional={
         "size": st.sampled_from([1, 2, 6]),
@@ -40,7 +40,8 @@ offline = st.fixed_dictionaries(
         "informativeness_reward_model": st.sampled_from([None, "pointwise", "pairwise"]),
         "creator": creators | oracles,
     },
-).filter(lambda recipe: "eva" in recipe["chain"] or not recipe.get("creator", {}).get("parents"))
+)
+offline = recipes.filter(lambda r: "eva" in r["chain"] or not r.get("creator", {}).get("parents"))
 
 
 @given(offline)

@@ -192,7 +192,8 @@ def test_gains_are_compared_by_the_difference_of_differences(op: str, expected: 
     test = {"kind": "compare_gains", "left": ["a", "b"], "op": op, "right": ["c", "d"],
             "column": "ah_wr"}  # fmt: skip
     verdict = verdict_of(test, scores_of({"a": 10.0, "b": 6.0, "c": 9.0, "d": 8.0}))
-    assert (verdict.verdict, verdict.margin) == (expected, pytest.approx(3.0))
+    assert verdict.verdict == expected
+    assert verdict.margin == pytest.approx(3.0)
 
 
 def test_the_numbers_of_a_comparison_by_hand() -> None:

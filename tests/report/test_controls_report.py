@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def measured(
     }
 
 
-def controls(noise: float = 1.0, seeds: tuple[int, ...] = SEEDS, **levels: float) -> Controls:
+def controls(noise: float = 1.0, seeds: tuple[int, ...] = SEEDS, **levels: Any) -> Controls:
     found = LEVELS | {name.replace("_", "-"): level for name, level in levels.items()}
     return checked_runs(table(), MICRO, seeds, measured(found, noise), {})
 
@@ -116,7 +117,7 @@ def test_in_a_world_where_prompts_matter_every_control_passes() -> None:
     ],
 )
 def test_each_control_fails_where_its_effect_is_gone(
-    changed: dict[str, float], failing: set[str]
+    changed: dict[str, Any], failing: set[str]
 ) -> None:
     """Of one row moved, the controls that compare it, and no other ones."""
     found = controls(**changed)
@@ -233,14 +234,16 @@ def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_numb
     worth = worth_of(like_2x, found, "offline", "ah_wr", SEEDS)
     assert worth is not None
     assert worth.times == pytest.approx(2.0, rel=0.1)
+    assert worth.times is not None
     assert worth.low is not None
     assert worth.high is not None
     assert worth.low < worth.times < worth.high
+    lower: Any = {"3x": 41.0}
     most = worth_of(above, found, "offline", "ah_wr", SEEDS)
     assert most is not None
     assert (most.times, most.text, most.interval) == (None, "more than 6x", "more than 6x")
     assert worth_of(above, found, "offline", "mt_avg", SEEDS) is None
-    assert worth_of(above, controls(**{"3x": 41.0}), "offline", "ah_wr", SEEDS) is None
+    assert worth_of(above, controls(**lower), "offline", "ah_wr", SEEDS) is None
 
 
 def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> None:
@@ -383,7 +386,7 @@ def choosing_table(*, online: bool = False) -> Table:
     return Table.model_validate(declared | {"source": "ours"})
 
 
-def chosen(noise: float = 0.5, *, online: bool = False, **changed: float) -> Controls:
+def chosen(noise: float = 0.5, *, online: bool = False, **changed: Any) -> Controls:
     rng = np.random.default_rng(7)
     levels = GOOD | changed
     scores = {
@@ -400,6 +403,8 @@ def chosen(noise: float = 0.5, *, online: bool = False, **changed: float) -> Con
 def test_controls_of_choosing_admit_claims_about_choosing(online: bool) -> None:
     found = chosen(online=online)
     assert {control.state for control in found.checked} == {"passed"}
+    training: Any
+    other: Any
     training, other = ("online", "offline") if online else ("offline", "online")
     assert found.why_not(training) is found.why_not_choosing(training) is None
     assert "`choose-parents" in (found.why_not_choosing(other) or "")
@@ -415,7 +420,7 @@ def test_controls_of_choosing_admit_claims_about_choosing(online: bool) -> None:
     ],
 )
 def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
-    changed: dict[str, float], failing: set[str]
+    changed: dict[str, Any], failing: set[str]
 ) -> None:
     found = chosen(**changed)
     assert {c.id for c in found.checked if c.state == "failed"} == failing

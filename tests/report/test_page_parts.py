@@ -178,7 +178,7 @@ def test_a_table_without_claims_still_has_a_finding(store: Store) -> None:
 
 def cell(gain: float | None = None, half: float = 0.0, paper: float | None = None) -> Cell:
     low, high = (None, None) if gain is None else (gain - half, gain + half)
-    fields = {"gain": gain, "gain_ci_low": low, "gain_ci_high": high, "paper_gain": paper}
+    fields: Any = {"gain": gain, "gain_ci_low": low, "gain_ci_high": high, "paper_gain": paper}
     return Cell(
         table="t", row="r", column="c", profile="micro", scale="toy", seeds=(), state="ok", **fields
     )

@@ -76,7 +76,7 @@ def test_one_seed_has_an_interval_over_prompts(store: Store) -> None:
     runs = toy_runs(seeds=[7])
     write_scores(store, runs, "dpo-h1", 7, ah_wr={"p0": 50.0, "p1": 52.0})
     cell = by_place(stored(runs, store).cells)["dpo-1", "ah_wr"]
-    assert (cell.mean, cell.ci_high) == (51.0, pytest.approx(51 + T_1))
+    assert (cell.mean, cell.ci_high) == pytest.approx((51.0, 51 + T_1))
 
 
 def test_an_empty_store_has_no_numbers_and_says_so(store: Store) -> None:

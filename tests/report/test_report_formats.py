@@ -182,13 +182,13 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             assert (listed(line["reward_models"]), listed(line["creators"])) == expected
             assert said["judge"] == line["judge"] == judge
             assert kept == Cell.model_validate(said)
-            for found in cards.values():
-                card = found[f"c-{cell.table}-{cell.row}-{cell.column}"]
+            for shown in cards.values():
+                card = shown[f"c-{cell.table}-{cell.row}-{cell.column}"]
                 assert (listed(card["reward model"]), listed(card["creator"])) == expected
                 assert card["judge"] == judge
             for text in texts:
-                shown = of_row(text["Reward model"], cell.row), of_row(text["Creator"], cell.row)
-                assert shown == expected
+                models, creators = text["Reward model"], text["Creator"]
+                assert (of_row(models, cell.row), of_row(creators, cell.row)) == expected
             for name in (cell.row, f"run-{cell.row} · seed 0"):
                 tags = records[name].tags
                 assert (listed(tags["reward_model"]), listed(tags["creator"])) == expected

@@ -50,7 +50,8 @@ def write_segment(store: Store, stage: Stage, **summary: Any) -> None:
     """Write a segment which evolved half of its prompts."""
     if store.status(stage.fingerprint) == "done":
         return
-    first, last = stage.settings["first_step"], stage.settings["last_step"]
+    settings: Any = stage.settings
+    first, last = settings["first_step"], settings["last_step"]
     said = {
         "rollouts": 6 * last, "tokens": 30 * last, "gradient_steps": last, "creator_calls": last,
         "children": 90, "dropped": 10, "unusable": 3, "phases": {"mix-up": 8 * (last - first + 1)},

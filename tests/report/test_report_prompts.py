@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,7 +93,7 @@ def test_rows_whose_prompts_differ_are_compared_by_the_means_of_their_seeds(stor
     cell = cells["eva-iter-1", "complexity"]
     half = float(stats.t.ppf(0.975, 2)) * math.sqrt(0.01 / 3)
     assert cell.state == "ok"
-    assert (cell.mean, cell.ci_high) == (pytest.approx(2.1), pytest.approx(2.1 + half))
+    assert (cell.mean, cell.ci_high) == pytest.approx((2.1, 2.1 + half))
     assert cell.gain == pytest.approx(1.0)
     assert cell.gain_ci_low == pytest.approx(1.0, abs=0.02)
     assert (cell.gain_ci_low or 1.0) < 1.0 - 1e-3  # by the prompts: the seeds show no spread
@@ -149,7 +150,13 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
 
 
 def test_by_construction_marks_what_is_supported_and_nothing_else() -> None:
-    said = {"id": "x", "table": "t", "statement": "s", "primary": True, "by_construction": "so"}
+    said: Any = {
+        "id": "x",
+        "table": "t",
+        "statement": "s",
+        "primary": True,
+        "by_construction": "so",
+    }
     known = Verdict(**said, verdict="supported", scale="paper")
     assert known.text == "supported (by construction)"
     other = Verdict(**said, verdict="inconclusive", scale="toy")

@@ -69,7 +69,7 @@ def planned(seeds: Sequence[int] = (0, 1)) -> TableRuns:
 
 
 def write_values(store: Store, stage: Stage, column: str, values: Sequence[float]) -> None:
-    columns = {
+    columns: dict[str, Any] = {
         "prompt_id": [f"v{i}" for i in range(len(values))],
         "column": [column] * len(values),
         "value": list(values),
@@ -271,7 +271,7 @@ def test_a_changed_value_of_a_held_out_pair_is_found(folder: Path) -> None:
 def test_a_finding_waits_for_every_reward_model(store: Store) -> None:
     runs = planned()
     assert runs.study is not None
-    write_study(store, runs, without=[runs.study.held_out[ROLES[0]]])
+    write_study(store, runs, without=[runs.study.held_out["pointwise"]])
     assert finding(stored(runs, store).report, []).startswith(
         "Not every reward model has its numbers; in "
     )

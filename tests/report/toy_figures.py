@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -119,18 +120,18 @@ def _rewards(rng: np.random.Generator) -> list[dict[str, object]]:
     return rows
 
 
-def _judged(stage: Stage, rng: np.random.Generator) -> dict[str, list[dict[str, object]]]:
+def _judged(stage: Stage, rng: np.random.Generator) -> dict[str, list[dict[str, Any]]]:
     name = str(stage.settings["benchmark"]).partition("/")[2].partition("@")[0]
     skill = depth(stage) + 0.3 * rng.normal()
     items = [f"{name}-{i:02d}" for i in range(16)]
     scale = 4.0 if name != "mt_bench" else 0.3
     base = 30.0 if name != "mt_bench" else 6.0
-    scores = [
+    scores: list[dict[str, Any]] = [
         {"prompt_id": item, "column": column, "value": base + scale * (skill + (i % 8) / 4)}
         for column in COLUMNS[name]
         for i, item in enumerate(items)
     ]
-    judgments = [
+    judgments: list[dict[str, Any]] = [
         {"prompt_id": item, "category": CATEGORIES[i % 8], "number": turn}
         for i, item in enumerate(items)
         for turn in (1, 2)

@@ -18,7 +18,7 @@ from harness.report.build import StoredTable
 from harness.report.model import Cell
 from harness.report.origin import behind
 from harness.report.rows import Reader
-from harness.runtime import Json, Provenance, Stage, Store
+from harness.runtime import Provenance, Stage, Store
 from harness.worlds.embedded.world import EmbeddedWorld
 
 PROVENANCE: Provenance = {
@@ -74,12 +74,6 @@ class ToyWorld(EmbeddedWorld):
     def reward_model(self, role: str) -> str:
         return f"toy-1/rm_{role}@bb"
 
-    def prompts(self) -> dict[str, Json]:
-        return {"source": "toy-1/prompts@cc"}
-
-    def creator(self, scheme: str) -> dict[str, Json]:
-        return {"creator": f"toy-1/{scheme}"}
-
     def benchmark(self, name: str) -> str:
         return f"toy-1/{name}@dd"
 
@@ -122,7 +116,7 @@ def write_scores(
 ) -> None:
     """Write the judge's stages of a run: `ah_wr={"p0": 50.0, ...}`."""
     for score, values in scores.items():
-        columns = {
+        columns: dict[str, Any] = {
             "prompt_id": list(values),
             "column": [score] * len(values),
             "value": list(values.values()),

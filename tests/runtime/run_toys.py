@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import toy_stages
 
-from harness.runtime import Engine, Event, Plan, StageProgress, Store
+from harness.runtime import Engine, Plan, StageProgress, Store
 
 
-def say(event: Event) -> None:
+def say(event: Any) -> None:
     """Print what happened, and to which stage."""
     what = type(event).__name__.removeprefix("Stage").lower()
     shown = event.step if isinstance(event, StageProgress) else event.stage.label

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -168,7 +169,7 @@ def test_a_point_says_how_far_its_stage_is() -> None:
 
 
 def test_two_thousand_stages_are_planned_in_well_under_a_second(tmp_path: Path) -> None:
-    common = {f"setting{number}": number / 7 for number in range(30)}
+    common: Any = {f"setting{number}": number / 7 for number in range(30)}
     started = time.process_time()
     last = toy("draw", **common)
     for number in range(2000):

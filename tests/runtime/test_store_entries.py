@@ -135,14 +135,11 @@ def test_a_broken_manifest_is_named_until_the_next_write_replaces_it(
     ("damage", "said"),
     [
         (lambda entry: (entry / "stage.json").unlink(), "stage.json is missing"),
-        (lambda entry: (shutil.rmtree(entry), entry.mkdir()), "stage.json is missing"),
-        (lambda entry: (shutil.rmtree(entry), entry.write_text("x")), "stage.json is missing"),
+        (lambda entry: emptied(entry).mkdir(), "stage.json is missing"),
+        (lambda entry: emptied(entry).write_text("x"), "stage.json is missing"),
         (lambda entry: linked(entry), "it is a link"),
         (lambda entry: linked(entry / "stage.json"), "stage.json is not a plain file"),
-        (
-            lambda entry: ((entry / "stage.json").unlink(), os.mkfifo(entry / "stage.json")),
-            "stage.json is not a plain file",
-        ),
+        (lambda entry: os.mkfifo(emptied(entry / "stage.json")), "stage.json is not a plain file"),
     ],
 )
 def test_an_entry_without_its_manifest_is_broken_and_is_replaced(
@@ -152,6 +149,12 @@ def test_an_entry_without_its_manifest_is_broken_and_is_replaced(
     assert said in broken(store)
     write(store)
     assert store.check() == [FP]
+
+
+def emptied(path: Path) -> Path:
+    """Remove a file or a folder; return where it was."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return path
 
 
 def linked(path: Path) -> None:
@@ -285,9 +288,12 @@ def test_a_file_is_digested_once_until_it_changes(
     store.open(FP)
     read: list[str] = []
     real = files.sha256_of
-    monkeypatch.setattr(
-        files, "sha256_of", lambda path: (read.append(os.path.basename(path)), real(path))[1]
-    )
+
+    def reading(path: Any) -> Any:
+        read.append(os.path.basename(path))
+        return real(path)
+
+    monkeypatch.setattr(files, "sha256_of", reading)
     store.open(FP)
     assert read == []
     os.utime(entry / "model" / "weights.txt", ns=(1, 1))

@@ -31,7 +31,8 @@ settings_of_stages = st.dictionaries(st.text(max_size=4), values, max_size=5)
 
 
 def stage(settings: dict[str, Any], **other: Any) -> Stage:
-    return Stage(**{"kind": "train", "version": 1, "settings": settings, "inputs": {}} | other)
+    usual: dict[str, Any] = {"kind": "train", "version": 1, "settings": settings, "inputs": {}}
+    return Stage(**usual | other)
 
 
 def reordered(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,7 +69,7 @@ def asked(seed: int = 0, *, step: int = 1, k: int = 2, n: int = 4, **more: Any) 
     return replace(base, **more)
 
 
-def paid(rewards: dict[str, Sequence[float]], log: list[tuple[int, int, str]]) -> Any:
+def paid(rewards: Mapping[str, Sequence[float]], log: list[tuple[int, int, str]]) -> Any:
     """Roll prompts out to known rewards, and note how many, how often and what for."""
 
     def roll_out(some: Sequence[Prompt], n: int, phase: Any) -> list[Group]:
@@ -228,10 +228,10 @@ def test_plr_scores_by_the_positive_value_loss_or_by_the_best_ever() -> None:
     MaxMC: 4 - 4/3; later the best stays 4, less a mean of 1.
     """
     value_loss = PLR()
-    assert value_loss.observe([group([0, 0, 4])], asked()) == [pytest.approx(8 / 9)]
+    assert value_loss.observe([group([0, 0, 4])], asked()) == pytest.approx([8 / 9])
     maxmc = PLR(score="maxmc")
-    assert maxmc.observe([group([0, 0, 4])], asked()) == [pytest.approx(8 / 3)]
-    assert maxmc.observe([group([1, 1, 1])], asked()) == [pytest.approx(3.0)]
+    assert maxmc.observe([group([0, 0, 4])], asked()) == pytest.approx([8 / 3])
+    assert maxmc.observe([group([1, 1, 1])], asked()) == pytest.approx([3.0])
 
 
 def test_plr_replays_by_rank_and_staleness_once_all_were_seen() -> None:

@@ -90,6 +90,7 @@ def test_what_cannot_be_meant_is_an_error(role: str, changes: dict[str, Any], me
 
 def test_what_changes_replies_is_told_apart_from_what_does_not() -> None:
     usual = served()
+    changes: dict[str, Any]
     for changes in ({"gpu_memory": 0.3}, {"cache_gb": 2.0}, {"at_once": 8}, {"start_s": 60}):
         assert served(**changes).numerics() == usual.numerics()
     for changes in (

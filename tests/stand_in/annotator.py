@@ -35,7 +35,7 @@ class Ranked(alpaca_eval.AlpacaEval):
     """AlpacaEval's form, with any number of instructions."""
 
     name = "ranked"
-    package = None
+    package = None  # type: ignore[assignment]
 
     @classmethod
     def read_files(cls, data: Path) -> alpaca_eval.Inputs:

@@ -49,7 +49,7 @@ def test_the_prior_is_where_the_logarithms_of_the_mean_squares_say(
 
 
 def test_mean_squares_that_differ_no_more_than_by_chance_are_pooled() -> None:
-    assert fit_prior(np.array([1.0, 1.2, 0.8]), 2.0) == (float("inf"), pytest.approx(1.0))
+    assert fit_prior(np.array([1.0, 1.2, 0.8]), 2.0) == pytest.approx((float("inf"), 1.0))
 
 
 def test_a_prior_draws_the_mean_square_of_the_seeds_by_its_weight() -> None:

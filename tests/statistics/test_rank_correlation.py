@@ -151,7 +151,9 @@ def test_unrelated_measurements_are_rarely_called_related() -> None:
     0.081.
     """
     rng = np.random.default_rng(5)
-    small = sum(permutation_p(*rng.normal(size=(2, 6)), rng) < 0.05 for _ in range(200))
+    small = sum(
+        permutation_p(rng.normal(size=6), rng.normal(size=6), rng) < 0.05 for _ in range(200)
+    )
     assert small / 200 <= 0.081
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -153,7 +155,8 @@ def test_seeds_with_prompts_of_their_own_shrink_the_spread_by_the_root_of_their_
     margin = NestedScores.from_seeds({0: {"p": 1.0, "q": 1.0}, 1: {"r": -1.0, "s": -1.0}})
 
     def detectable(n: int) -> float:
-        return float(stats.t.ppf([0.975, 0.8], n - 1).sum()) * (2.0 / n) ** 0.5
+        quantiles = float(np.sum(stats.t.ppf([0.975, 0.8], n - 1)))
+        return quantiles * math.sqrt(2.0 / n)
 
     by_hand = next(n for n in range(2, 200) if detectable(n) <= 1.0)
     assert seeds_needed(margin, 1.0, 0.05, 0.8) == by_hand

@@ -8,7 +8,7 @@ import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from toy_sweep import METRIC, SHARE, toy
 
@@ -71,7 +71,7 @@ def test_every_trial_is_on_the_front_or_worse_than_one_on_it(
 
 def study_of(values: Sequence[tuple[float, str, float]]) -> optuna.Study:
     study = optuna.create_study(direction="maximize")
-    distributions = {
+    distributions: dict[str, BaseDistribution] = {
         SHARE: CategoricalDistribution((0.2, 0.4, 0.6, 0.8)),
         METRIC: CategoricalDistribution(("a_min", "var")),
     }

@@ -86,7 +86,7 @@ class InlineEngine:
         """Nothing is told of the stages."""
 
     def run(self, plan: Plan) -> RunOutcome:
-        done = []
+        done: list[Stage] = []
         for stage in plan.pending(self.store):
             if stage.kind == self.failing:
                 return RunOutcome(tuple(done), {stage: "the toy is broken"}, {})

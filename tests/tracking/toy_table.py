@@ -16,7 +16,7 @@ from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.model import Cell
-from harness.runtime import Json, Plan, Provenance, Stage, Store
+from harness.runtime import Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking.connection import default_uri
 from harness.tracking.record import COMPUTED_IN, MODEL
@@ -47,12 +47,6 @@ class ToyWorld(EmbeddedWorld):
 
     def reward_model(self, role: str) -> str:
         return f"toy/{role}"
-
-    def prompts(self) -> dict[str, Json]:
-        return {"source": "toy/prompts"}
-
-    def creator(self, scheme: str) -> dict[str, Json]:
-        return {"creator": f"toy/{scheme}"}
 
     def benchmark(self, name: str) -> str:
         return f"toy/{name}"

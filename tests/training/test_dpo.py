@@ -49,7 +49,7 @@ def test_the_trained_tokens_are_the_completion_and_the_end_of_its_turn(
 ) -> None:
     batches: list[Any] = []
 
-    class Watched(dpo.DPOTrainer):
+    class Watched(dpo.DPOTrainer):  # type: ignore[misc, name-defined]
         def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             batches.append(inputs)
             return super().compute_loss(model, inputs, *args, **kwargs)

@@ -27,15 +27,19 @@ def test_trl_is_the_series_that_the_losses_were_checked_against() -> None:
     )
 
 
+TRL: Any = experimental
+"""With what it takes from TRL."""
+
+
 @pytest.mark.parametrize(
     ("owner", "names"),
     [
         (experimental.CPOConfig, ("loss_type", "cpo_alpha", "beta", "simpo_gamma", "max_length")),
         (experimental.ORPOConfig, ("beta", "max_length")),
-        (experimental.CPOTrainer, ("tokenize_row", "get_batch_loss_metrics")),
+        (TRL.CPOTrainer, ("tokenize_row", "get_batch_loss_metrics")),
         (experimental.OnlineDPOConfig, ("beta", "max_length", "max_new_tokens")),
         (experimental.OnlineDPOTrainer, ("training_step",)),
-        (experimental.TRLORPOTrainer, ("tokenize_row", "concatenated_forward", "odds_ratio_loss")),
+        (TRL.TRLORPOTrainer, ("tokenize_row", "concatenated_forward", "odds_ratio_loss")),
     ],
 )
 def test_trls_experimental_trainers_have_not_moved(owner: Any, names: tuple[str, ...]) -> None:

@@ -70,7 +70,7 @@ def launch(
     return summary, logs
 
 
-def descendants() -> list[psutil.Process]:
+def descendants() -> Any:
     return psutil.Process().children(recursive=True)
 
 
@@ -107,7 +107,7 @@ def test_a_training_of_which_a_process_was_killed_goes_on(
             leaves = [process for process in descendants() if not process.children()]
             os.kill(leaves[0].pid, signal.SIGKILL)
 
-    changes = {"epochs": 40 / 3}
+    changes: Any = {"epochs": 40 / 3}
     with pytest.raises(HarnessError, match="goes on from the last checkpoint"):
         launch(policy_path, tmp_path / "two", hardware(), kill, **changes)
     assert not descendants()

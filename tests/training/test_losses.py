@@ -96,7 +96,7 @@ def test_a_whole_training_equals_a_plain_torch_loop(
 def test_the_same_seed_gives_the_same_weights_to_the_last_bit(
     loss: Loss, policy_path: Path, tmp_path: Path
 ) -> None:
-    settings = {"epochs": 2, "batch_size": 2, "micro_batch_size": 2}
+    settings: Any = {"epochs": 2, "batch_size": 2, "micro_batch_size": 2}
     torch.manual_seed(1)
     first, _ = train(loss, policy_path, tmp_path / "a", seed=3, **settings)
     torch.manual_seed(2)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import PAIRS, digest, load_model, run
+from by_hand import PAIRS, digest, run
 
 from harness.errors import UserError
 from harness.extensions import LOSSES
-from harness.models.loading import load_tokenizer
+from harness.models.loading import load_model, load_tokenizer
 from harness.registry.training import Training
 from harness.training.offline import (
     OfflineAlgorithm,

@@ -39,6 +39,7 @@ class Source:
         self.drawn: list[list[str]] = []
         self.seen: list[list[list[str]]] = []
         self.told: list[tuple[Any, int]] = []
+        self.spent = False
 
     def draw(self, policy: Any) -> Drawn:
         self.step += 1
@@ -86,7 +87,8 @@ def train(
     **changes: Any,
 ) -> tuple[Source, list[tuple[int, dict[str, float]]]]:
     out.mkdir(exist_ok=True)
-    source, logs = Source(first - 1), []
+    source = Source(first - 1)
+    logs: list[tuple[int, dict[str, float]]] = []
     train_segment(
         of_tests(algorithm, **changes),
         policy=policy,

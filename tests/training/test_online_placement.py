@@ -30,7 +30,8 @@ def train(
 ) -> tuple[Source, list[dict[str, float]]]:
     """Take three steps of two prompts with two rollouts each."""
     out.mkdir()
-    source, logs = Source(), []
+    source = Source()
+    logs: list[dict[str, float]] = []
     train_segment(
         of_tests(algorithm, rollouts=2),
         policy=start,

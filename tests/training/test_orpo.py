@@ -11,7 +11,7 @@ from by_hand import PAIRS, SETTINGS, both_sides, orpo_loss, run
 
 from harness.models.loading import load_model
 from harness.training import offline
-from harness.training.experimental import SURE, ORPOTrainer, TRLORPOTrainer
+from harness.training.experimental import SURE, ORPOTrainer
 from harness.training.orpo import ORPO
 
 
@@ -38,7 +38,7 @@ def test_a_completion_of_probability_1_has_a_finite_loss_and_gradient(
     def sure(self: Any, model: Any, batch: Any) -> tuple[Any, ...]:
         return means, means, None, None, torch.tensor(3.0)
 
-    monkeypatch.setattr(TRLORPOTrainer, "concatenated_forward", sure)
+    monkeypatch.setattr("harness.training.experimental.TRLORPOTrainer.concatenated_forward", sure)
     trainer = object.__new__(ORPOTrainer)
     trainer.beta = 0.5
     trainer.accelerator = type("Accelerator", (), {"device": "cpu"})

@@ -65,6 +65,7 @@ def trained(
         if step == stop_at:
             raise InterruptedError
 
+    laid: Any = {"work": folder / "work", "checkpoint_every": 2, "attention": "eager"}
     summary = train(
         of_tests(algorithm, **changes),
         start,
@@ -72,9 +73,7 @@ def trained(
         folder / "out",
         seed=3,
         on_log=on_log,
-        place=Placement(
-            **{"work": folder / "work", "checkpoint_every": 2, "attention": "eager"} | (place or {})
-        ),
+        place=Placement(**laid | (place or {})),
     )
     return summary, logs
 
@@ -143,7 +142,7 @@ def test_how_a_batch_is_cut_changes_nothing(
 ) -> None:
     """Ten pairs in batches of four: the last batch too is the same, whatever the micro-batch."""
     # RMSprop divides by the gradient's size, so that rounding in tiny gradients shows in weights.
-    changes = {"learning_rate": 1e-4, "optimizer": "adamw_torch", "epochs": 1}
+    changes: Any = {"learning_rate": 1e-4, "optimizer": "adamw_torch", "epochs": 1}
     summary, logs = trained(
         policy_path, tmp_path / "4", algorithm=algorithm, micro_batch_size=4, **changes
     )

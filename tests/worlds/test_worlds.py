@@ -109,7 +109,12 @@ def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     assert score is not None
     assert score(READABLE) == quality(READABLE)
     assert runtime.prompt_metrics()["complexity"](READABLE) == 2.0
-    asked = {"source": files.card().identity("prompts"), "seed": 0, "first": 2300, "count": 200}
+    asked: Any = {
+        "source": files.card().identity("prompts"),
+        "seed": 0,
+        "first": 2300,
+        "count": 200,
+    }
     with pytest.raises(ValueError, match="prompts 2300 to 2500 of a pool of 2400"):
         runtime.human_prompts(asked)
     with pytest.raises(HarnessError, match="has no creator `micro-3/other`; use one of evol_"):
@@ -145,7 +150,7 @@ def test_the_policy_behind_an_endpoint_has_no_budget(monkeypatch: pytest.MonkeyP
 
 
 def test_an_engine_that_is_not_here_is_named(tmp_path: Path) -> None:
-    settings = {"engine": "endpoint", "dtype": "float32", "batch_size": 8, "policy": "o/m@x"}
+    settings: Any = {"engine": "endpoint", "dtype": "float32", "batch_size": 8, "policy": "o/m@x"}
     ctx = stage(tmp_path, **settings)
     with pytest.raises(UserError, match="`o/m` is not on this machine"), answering(ctx):
         raise AssertionError("no engine answers")

@@ -13,6 +13,7 @@ import pytest
 from harness.models import reward_model
 from harness.models.reward_model import CheckpointRewards, Rewarded, mean_win_probabilities
 from harness.worlds.embedded import build as cards
+from harness.worlds.embedded import reward
 from harness.worlds.embedded.build import accuracies, as_lines, best_of_n, measure
 from harness.worlds.embedded.language import MAX_DEPTH, parse, score, write_list
 from harness.worlds.embedded.reward import REWARD_MODELS, NoisyPair, RewardConfig
@@ -54,10 +55,8 @@ PAIRS = [
 @pytest.fixture
 def graded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the held-out pairs be those above, ordered as they say."""
-    monkeypatch.setattr(cards.reward, "held_out_pairs", lambda config: [p for p, _ in PAIRS])
-    monkeypatch.setattr(
-        cards.reward, "in_order", lambda folder, config, pairs: [ok for _, ok in PAIRS]
-    )
+    monkeypatch.setattr(reward, "held_out_pairs", lambda config: [p for p, _ in PAIRS])
+    monkeypatch.setattr(reward, "in_order", lambda folder, config, pairs: [ok for _, ok in PAIRS])
 
 
 @pytest.mark.usefixtures("graded")
@@ -77,7 +76,7 @@ def test_accuracies_are_those_counted_by_hand() -> None:
 
 def test_every_depth_and_third_is_among_the_held_out_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is always right; each third of the ranks has a third of the pairs."""
-    monkeypatch.setattr(cards.reward, "in_order", lambda folder, config, pairs: [True] * len(pairs))
+    monkeypatch.setattr(reward, "in_order", lambda folder, config, pairs: [True] * len(pairs))
     found = accuracies(NOWHERE, replace(REWARD_MODELS["pointwise"], held_out=600))
     assert set(found["depth"]) == {str(depth) for depth in range(1, MAX_DEPTH + 1)}
     assert sum(row["pairs"] for row in found["depth"].values()) == 600
@@ -203,7 +202,9 @@ def test_a_policy_that_is_right_every_third_time_has_the_competence_of_one(
 
 
 def test_figures_become_a_table_of_their_own_columns() -> None:
-    tables = {"depth": {"1": {"best_of_6": 0.5, "exact": 1.0}, "2": {"best_of_6": 1, "exact": 0}}}
+    tables: Any = {
+        "depth": {"1": {"best_of_6": 0.5, "exact": 1.0}, "2": {"best_of_6": 1, "exact": 0}}
+    }
     assert as_lines(tables) == (
         "| depth | best of 6 | exact |\n|---|---:|---:|\n| 1 | 0.5 | 1.0 |\n| 2 | 1 | 0 |\n"
     )

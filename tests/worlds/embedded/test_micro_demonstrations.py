@@ -128,7 +128,7 @@ def test_competence_falls_with_depth() -> None:
 def test_tasks_use_the_names_of_the_mix_all_alike() -> None:
     """Of three names each is in a third of the places."""
     mix, rng = Mix(names=RANKED[:3], downstream=0.0), random.Random("names")
-    used = []
+    used: list[str] = []
     for _ in range(DRAWS):
         for prompt, _ in demonstrate(rng, mix):
             if prompt != REVISE:

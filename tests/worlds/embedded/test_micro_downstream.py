@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_every_question_is_asked_once_and_has_its_right_answer() -> None:
     for item in items():
         words = item.turn_1.split()
         found = [word for word in words if word in SYMBOLS]
-        right = {
+        right: dict[str, Any] = {
             "musr_ta": lambda f: "yes" if f[-1] in f[:-1] else "no",
             "tqa_gen": lambda f: str(len(f)),
             "wmdp": lambda f: f[2],

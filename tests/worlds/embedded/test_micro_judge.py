@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from harness.evaluation.benchmarks.arena_hard import parse_verdict
 from harness.evaluation.benchmarks.mt_bench import parse_rating
+from harness.worlds import Item
 from harness.worlds.embedded.judge import (
     COLUMNS,
     JUDGES,
@@ -21,7 +22,7 @@ from harness.worlds.embedded.judge import (
     rating,
     verdict,
 )
-from harness.worlds.embedded.texts import GENERAL, HARD, Item, pairwise_items, two_turn_items
+from harness.worlds.embedded.texts import GENERAL, HARD, pairwise_items, two_turn_items
 
 MARKS = st.floats(0, 1)
 MIRRORED = {"A=B": "A=B", "A>B": "B>A", "B>A": "A>B", "A>>B": "B>>A", "B>>A": "A>>B"}

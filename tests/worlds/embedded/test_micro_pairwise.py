@@ -56,8 +56,8 @@ ROLES = list(REWARD_MODELS)
 def theta0(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a θ0 of a few steps."""
     folder = tmp_path_factory.mktemp("theta0")
-    courses = {"operations": Course(2, 3e-3, 1), "names": Course(2, 1e-3, 1)}
-    small = {"batch_size": 8, "pool_batches": 2, "compiled": False, "threads": 1}
+    courses: Any = {"operations": Course(2, 3e-3, 1), "names": Course(2, 1e-3, 1)}
+    small: Any = {"batch_size": 8, "pool_batches": 2, "compiled": False, "threads": 1}
     pretrain(PretrainConfig(**courses, **small), folder)
     return folder
 

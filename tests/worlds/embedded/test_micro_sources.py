@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from harness.worlds import Item
 from harness.worlds.embedded import build, files
 from harness.worlds.embedded.creator import LONGEST_LIST, VOCABULARY
 from harness.worlds.embedded.language import CATEGORIES, Task, parse, score
@@ -25,7 +26,6 @@ from harness.worlds.embedded.texts import (
     TOPIC_OF,
     TOPICS,
     Distribution,
-    Item,
     best_known_topics,
     draw_prompts,
     pairwise_items,

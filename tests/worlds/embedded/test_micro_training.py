@@ -110,7 +110,7 @@ def test_training_leaves_torchs_settings_as_they_were() -> None:
 @pytest.mark.slow
 def test_a_compiled_training_repeats_to_the_last_bit(tmp_path: Path) -> None:
     """Without deterministic kernels the losses part within 80 steps on two threads."""
-    courses = {"operations": Course(40, 3e-3, 4), "names": Course(40, 1e-3, 4)}
-    big = {"batch_size": 256, "pool_batches": 16, "compiled": True, "threads": 2}
+    courses: Any = {"operations": Course(40, 3e-3, 4), "names": Course(40, 1e-3, 4)}
+    big: Any = {"batch_size": 256, "pool_batches": 16, "compiled": True, "threads": 2}
     config = replace(SMALL, **courses, **big)
     assert trained(config, tmp_path / "a") == trained(config, tmp_path / "b")

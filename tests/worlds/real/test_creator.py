@@ -11,7 +11,14 @@ import pytest
 
 from harness.endpoint.request import Message
 from harness.eva.evolving import Evolution, Grow, Prompt, chain_rng, evolve
-from harness.worlds.real.creator import ModelCreator, ReplyFormat, Scheme, Written, load_scheme
+from harness.worlds.real.creator import (
+    EndpointGenerator,
+    ModelCreator,
+    ReplyFormat,
+    Scheme,
+    Written,
+    load_scheme,
+)
 
 PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that carries at most 80 kg?"
@@ -20,7 +27,7 @@ PLAIN = Scheme(
 )
 
 
-class Writer:
+class Writer(EndpointGenerator):
     """A generator that writes what a function says, and remembers what it was asked."""
 
     def __init__(self, write: Callable[[str, int], str | Written]) -> None:

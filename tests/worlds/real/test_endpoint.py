@@ -137,7 +137,7 @@ def test_tokens_are_the_same_from_the_network_and_from_the_cache(tmp_path: Path)
 
 
 def test_an_endpoint_that_refuses_everything_ends_the_stage(tmp_path: Path) -> None:
-    refused = (400, {"error": {"message": "unknown field top_p"}}, {})
+    refused: Any = (400, {"error": {"message": "unknown field top_p"}}, {})
     with (
         StandIn(lambda body: refused) as server,
         pytest.raises(HarnessError, match=r"first 5 requests were refused.*unknown field top_p"),
@@ -196,7 +196,8 @@ def test_two_kills_leave_every_rewrite_asked_for_once(tmp_path: Path) -> None:
         return completion(f"<new>Why is {digest(body)} a number, and what is it for?</new>")
 
     path = [str(Path(__file__).parent), str(ROOT / "tests")]
-    codes, out = [], ""
+    codes: list[int] = []
+    out = ""
     with StandIn(reply) as server:
         while not codes or codes[-1] != 0:
             assert len(codes) <= 2

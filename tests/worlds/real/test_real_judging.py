@@ -131,7 +131,7 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
     asked: list[tuple[int, float | None, str]] = []
     monkeypatch.setattr(steps, "answering", asking(asked))
     mt_bench = declared(paper, "mt_bench", "full/mt-bench", 80)
-    settings = {
+    settings: Any = {
         "benchmark": benchmark_identity("mt_bench", mt_bench),
         "temperature": dict(mt_bench.temperature),  # type: ignore[arg-type]
         "seed": 0,

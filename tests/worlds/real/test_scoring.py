@@ -168,7 +168,7 @@ def test_equal_prompts_are_asked_about_once(tmp_path: Path) -> None:
 
 
 def test_an_endpoint_that_does_not_answer_ends_it(tmp_path: Path) -> None:
-    later = (500, {"error": {"message": "down"}}, {})
+    later: Any = (500, {"error": {"message": "down"}}, {})
     with StandIn(lambda body: later) as server, pytest.raises(HarnessError, match="down"):
         ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS)
 
