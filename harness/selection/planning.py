@@ -123,6 +123,14 @@ class PriceOptions:
     max_gpu_hours: float | None = None
     budget_usd: float | None = None
 
+    def __post_init__(self) -> None:
+        _ = self.limits  # what is no limit is refused before anything is shown
+
+    @property
+    def limits(self) -> Limits:
+        """What may be spent."""
+        return Limits(self.max_gpu_hours, self.budget_usd)
+
 
 def has_price(profile: Profile) -> bool:
     """Return whether a profile's plans have a price: its models come from outside."""
@@ -182,8 +190,8 @@ class RunPlan:
 
     def refuse_over_limits(self) -> None:
         """Refuse a plan whose price passes a limit."""
-        limits = Limits(self.options.max_gpu_hours, self.options.budget_usd)
-        sentence = None if self.price is None else over_limits(self.price, limits)
+        price = self.price
+        sentence = None if price is None else over_limits(price, self.options.limits)
         if sentence is not None:
             raise HarnessError(sentence)
 

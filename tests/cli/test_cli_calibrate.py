@@ -62,17 +62,3 @@ def test_a_reward_model_is_calibrated_without_any_server(
     found = says("calibrate", *asked)
     assert found["identity"].startswith("me/judge@files-")
     assert (found["comparisons"], found["consistent"], found["first"]) == (3, 100.0, 50.0)
-
-
-MISTAKES = {
-    "some-judge": "type `harness evaluate fetch alpaca_eval`",
-}
-
-
-@pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_one_sentence_and_exit_code_2(call: Callable[..., Any], command: str) -> None:
-    result = call("calibrate", *command.split())
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert MISTAKES[command] in result.stderr
-    assert result.stderr.count("\n") == 1

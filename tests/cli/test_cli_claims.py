@@ -101,23 +101,6 @@ def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Callable[..., An
     assert "cannot run" in claim["reason"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("claims", "table44"), "did you mean `table4`?"),
-        (("claims", "figure4", "--profile", "micr"), "micro"),
-        (("claims", "--published", "--seeds", "0"), "leave out `--seeds`"),
-    ],
-)
-def test_a_mistake_is_one_sentence(
-    call: Callable[..., Any], arguments: tuple[str, ...], message: str
-) -> None:
-    result = call(*arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 def test_verify_checks_what_is_published(
     says: Callable[..., Any], call: Callable[..., Any]
 ) -> None:

@@ -472,34 +472,3 @@ def test_files_that_were_fetched_are_used_where_none_are_named(
     assert {file["benchmark"] for file in fetched} == {"mt_bench"}
     assert says("evaluate", *command)["requests"][0]["requests"] == 2
     assert "no benchmark `arena`" in call("evaluate", "fetch", "arena").stderr
-
-
-MISTAKES = {
-    "mt_bench --answers x": "name their folder with --data",
-    "mt_bench --data /absent --answers x": "is no folder",
-    "mt_bench --data DATA": "There is nothing to evaluate",
-    "mt_bench --data DATA --model mine --judge gpt-6-sol": "in HARNESS_SOLVER_URL",
-    "mt_bench --data DATA --answers ANSWERS --judge unheard": "in HARNESS_JUDGE_URL",
-    "mt_bench --data DATA --answers ANSWERS --judge gpt-6 --budget-usd 1": "HARNESS_JUDGE_PRICE",
-    "mt_bench --data DATA --answers ANSWERS --judge reward:odd": "is no model of the hub",
-    "mt_bench --data DATA --answers ANSWERS --budget-usd -1": "--budget-usd is -1",
-    "mt_bench --data DATA --answers ANSWERS --against ANSWERS --judge gpt-6-sol": (
-        "`--against` is for a reward model"
-    ),
-    "mt_bench --judgments /absent": "Cannot read /absent",
-    "mt_bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
-    "arena_hard --judgments x --answers y": "`--answers` has no use beside `--judgments`",
-}
-
-
-@pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_one_sentence_and_exit_code_2(
-    call: Callable[..., Any], data: Path, folders: Path, command: str
-) -> None:
-    words = command.replace("DATA", str(data)).replace("ANSWERS", str(data / "answers.jsonl"))
-    result = call("evaluate", *words.split())
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert MISTAKES[command] in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not folders.exists()

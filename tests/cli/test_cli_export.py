@@ -189,28 +189,6 @@ def test_texts_in_a_card_stay_texts(folders: Path) -> None:
     assert "\\[click\\](http://evil)" in line
 
 
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        (("table4/dpo-1",), "is not finished"),
-        (("table4/base",), "has no row"),
-        (("table1/base",), "base model"),
-        (("nonsense",), "there is no run"),
-        (("table8/evolve-25",), "has"),
-        (("table4/dpo-1", "--profile", "single"), "there is no profile"),
-    ],
-)
-def test_what_cannot_be_exported_is_said_in_one_sentence(
-    call: Callable[..., Any], tmp_path: Path, asked: tuple[str, ...], why: str
-) -> None:
-    out = tmp_path / "policy"
-    result = call("export", *asked, "--output", str(out))
-    assert result.exit_code == 2
-    assert why in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not out.exists()
-
-
 def test_a_folder_with_something_in_it_is_left_alone(
     call: Callable[..., Any], folders: Path, tmp_path: Path
 ) -> None:

@@ -152,21 +152,3 @@ def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     assert "cannot run on the profile `micro`: `micro` has no algorithm `dpo`" in result.stderr
     found = says("figure", "report", "figure10")
     assert {point["state"] for point in found["points"]} == {"not_available"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("plan", "figure11"), "there is no figure `figure11`; did you mean `figure1"),
-        (("run", "figure"), "there is no figure `figure`"),
-        (("report", "figure10", "--rows", "dpo-1"), "`figure10` names its own rows"),
-        (("report", "tabel4"), "there is no table `tabel4`; did you mean `table4`"),
-    ],
-)
-def test_a_wrong_name_or_option_is_one_sentence(
-    call: Callable[..., Any], arguments: tuple[str, ...], message: str
-) -> None:
-    result = call(*arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1

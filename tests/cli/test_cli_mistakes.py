@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from judge_stand_in import write_lines, write_mt_bench
 
 from harness.errors import UserError
 from harness.report.view import seeds_text
 from harness.selection.names import parse_names, parse_seeds
 
+PRICED = "plan table4 --profile paper --seeds 0"
+JUDGED = "evaluate mt_bench --data DATA --answers ANSWERS"
 MISTAKES = {
     "show tabel4": "there is no table `tabel4`; did you mean `table4`?",
     "plan table4 --profile mirco": "there is no profile `mirco`; did you mean `micro`?",
@@ -52,20 +55,92 @@ MISTAKES = {
     "evaluate fetch none": "There is no benchmark `none`",
     "why eva-a_min": "is no row of a table",
     "why table4/eva-amin": "did you mean `eva-a_min`?",
+    "report --all --rows base": "rows are those of one table",
+    "report all --rows dpo-1": "rows are those of one table",
+    "report table4 --published --format html --seeds 0": "`--published` is for",
+    "report table4 --format html --publish": "a page has all rows",
+    "report table44 --format html": "did you mean `table4`?",
+    "report --all --format html --profile micr": "did you mean `micro`?",
+    "report figure10 --rows dpo-1": "`figure10` names its own rows",
+    "plan figure11": "there is no figure `figure11`; did you mean `figure1",
+    "run figure": "there is no figure `figure`",
+    "claims figure4 --profile micr": "did you mean `micro`?",
+    f"{PRICED} --max-gpu-hours -1": "is no limit",
+    f"{PRICED} --gpu h100-80": "did you mean `h100-80gb`",
+    f"{PRICED} --gpus 0": "no number of GPUs",
+    "calibrate some-judge": "type `harness evaluate fetch alpaca_eval`",
+    "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",
+    "sweep show nothing": "there is no sweep `nothing`",
+    "sweep run offline-evolve --profile mirco": "did you mean `micro`?",
+    "sweep run offline-evolve --jobs 0": "jobs is 0",
+    "sweep run offline-evolve --set recipe.sise=2": "did you mean `recipe.size`",
+    "sweep run ./nothing.yaml": "there is no file `./nothing.yaml`",
+    "export table4/dpo-1 --output out": "is not finished",
+    "export table4/base --output out": "has no row",
+    "export table1/base --output out": "base model",
+    "export nonsense --output out": "there is no run",
+    "export table8/evolve-25 --output out": "has",
+    "export table4/dpo-1 --profile single --output out": "there is no profile",
+    "prompts --source none.jsonl": "there are no prompts at",
+    "prompts --source POOL --against QUESTIONS": "names no file; write NAME=FILE",
+    "prompts --source POOL --against a=QUESTIONS --against a=QUESTIONS": "twice",
+    "prompts --source POOL --against a=POOLx": "is no file of questions",
+    "prompts --profile papr": "did you mean `paper`",
+    "evaluate mt_bench --answers x": "name their folder with --data",
+    "evaluate mt_bench --data /absent --answers x": "is no folder",
+    "evaluate mt_bench --data DATA": "There is nothing to evaluate",
+    "evaluate mt_bench --data DATA --model mine --judge gpt-6-sol": "in HARNESS_SOLVER_URL",
+    f"{JUDGED} --judge unheard": "in HARNESS_JUDGE_URL",
+    f"{JUDGED} --judge gpt-6 --budget-usd 1": "HARNESS_JUDGE_PRICE",
+    f"{JUDGED} --judge reward:odd": "is no model of the hub",
+    f"{JUDGED} --budget-usd -1": "--budget-usd is -1",
+    f"{JUDGED} --against ANSWERS --judge gpt-6-sol": "`--against` is for a reward model",
+    "evaluate mt_bench --judgments /absent": "Cannot read /absent",
+    "evaluate mt_bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
+    "evaluate arena_hard --judgments x --answers y": "`--answers` has no use beside `--judgments`",
+    "evaluate lm_eval": "give --model, or --results",
+    "evaluate lm_eval --model m --tasks musr": "Table 9 has no column `musr`",
+    "evaluate lm_eval --results /absent": "Cannot read /absent",
+    "evaluate lm_eval --results RESULTS --tasks wmdp": "hold none of the tasks wmdp",
 }
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Write what commands name: nothing is wrong with any of it."""
+    folder = tmp_path_factory.mktemp("files")
+    question = {"question_id": 1, "category": "writing", "turns": ["first", "second"]}
+    answer = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a", "b"]}]}
+    results = {"results": {"gsm8k": {"exact_match,strict-match": 0.2464}}}
+    made = {
+        "DATA": write_mt_bench(folder / "data", question),
+        "ANSWERS": write_lines(folder / "answers.jsonl", answer),
+        "POOL": write_lines(folder / "pool.jsonl", {"prompt": "Why?"}),
+        "QUESTIONS": write_lines(folder / "questions.jsonl", question),
+        "RESULTS": write_lines(folder / "results.json", results),
+    }
+    return {name: str(path) for name, path in made.items()}
 
 
 @pytest.mark.parametrize("command", MISTAKES)
 def test_a_mistake_is_one_sentence_and_exit_code_2(
-    call: Callable[..., Any], folders: Path, command: str
+    call: Callable[..., Any],
+    folders: Path,
+    files: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
 ) -> None:
-    result = call(*command.split())
+    monkeypatch.chdir(folders.parent)
+    words = command
+    for name, path in files.items():
+        words = words.replace(name, path)
+    result = call(*words.split())
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("harness: ")
     assert MISTAKES[command] in result.stderr
     assert result.stderr.count("\n") == 1
-    assert not folders.exists()
+    assert list(folders.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["show own", "plan table4 --profile own"])
@@ -77,17 +152,6 @@ def test_a_file_named_without_its_ending_is_suggested(
     result = call(*command.split())
     assert result.exit_code == 2
     assert "`own`; did you mean the file `own.yaml`?" in result.stderr
-
-
-def test_a_run_without_its_models_computes_nothing_and_says_what_to_type(
-    call: Callable[..., Any], folders: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    result = call("run", "table4", "--profile", "paper", "--seeds", "0")
-    assert result.exit_code == 2
-    assert "type `hf download google/gemma-2-9b-it` (or put it at" in result.stderr
-    assert "type `harness evaluate fetch mt_bench` (or put" in result.stderr
-    assert not (folders / "store" / "stages").exists()
 
 
 @pytest.mark.parametrize(

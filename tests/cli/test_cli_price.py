@@ -121,22 +121,6 @@ def test_a_budget_needs_every_price(
     assert call(*asked).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--max-gpu-hours", "-1"), "is no limit"),
-        (("--gpu", "h100-80"), "did you mean `h100-80gb`"),
-        (("--gpus", "0"), "no number of GPUs"),
-    ],
-)
-def test_a_wrong_option_is_one_sentence(
-    call: Callable[..., Any], options: tuple[str, str], why: str
-) -> None:
-    result = call(*TABLE4, *options)
-    assert result.exit_code == 2
-    assert why in result.stderr
-
-
 def test_the_embedded_profile_has_no_price(
     call: Callable[..., Any], says: Callable[..., Any]
 ) -> None:

@@ -46,18 +46,3 @@ def test_a_pool_that_is_too_small_is_counted_all_the_same(
     assert (found["prompts"], found["same_text"], found["pieces"]) == (2, 1, [])
     assert "2 prompts are too few for 6 pieces of 10000" in found["problem"]
     assert "Not for the profile paper" in call("prompts", "--source", pool).stdout
-
-
-def test_mistakes_are_one_sentence_each(call: Callable[..., Any], tmp_path: Path) -> None:
-    pool, asked = write(tmp_path, ["Why?"])
-    for arguments, message in (
-        (("--source", str(tmp_path / "none.jsonl")), "there are no prompts at"),
-        (("--source", pool, "--against", asked), "names no file; write NAME=FILE"),
-        (("--source", pool, "--against", f"a={asked}", "--against", f"a={asked}"), "twice"),
-        (("--source", pool, "--against", f"a={pool}x"), "is no file of questions"),
-        (("--profile", "papr"), "did you mean `paper`"),
-    ):
-        result = call("prompts", *arguments)
-        assert result.exit_code == 2
-        assert message in result.stderr
-        assert "Traceback" not in result.stderr

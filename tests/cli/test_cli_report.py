@@ -118,25 +118,3 @@ def test_a_report_goes_to_a_file(
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ""
     assert words in file.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name one table, or ask for every one with `--all`"),
-        (("table4", "--all"), "name one table, or ask for every one"),
-        (("--all", "--rows", "base"), "rows are those of one table"),
-        (("table4", "--published"), "`--published` is for `--format html`"),
-        (("table4", "--published", "--format", "html", "--seeds", "0"), "`--published` is for"),
-        (("table4", "--format", "html", "--publish"), "a page has all rows"),
-        (("table44", "--format", "html"), "did you mean `table4`?"),
-        (("--all", "--format", "html", "--profile", "micr"), "did you mean `micro`?"),
-    ],
-)
-def test_a_mistake_is_one_sentence(
-    call: Callable[..., Any], arguments: tuple[str, ...], message: str
-) -> None:
-    result = call("report", *arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr

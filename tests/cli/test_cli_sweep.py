@@ -15,15 +15,6 @@ from harness.sweep.declaration import FOLDER, named_sweep
 from harness.sweep.study import open_journal
 from harness.sweep.work import order_of
 
-MISTAKES = {
-    "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",
-    "sweep show nothing": "there is no sweep `nothing`",
-    "sweep run offline-evolve --profile mirco": "did you mean `micro`?",
-    "sweep run offline-evolve --jobs 0": "jobs is 0",
-    "sweep run offline-evolve --set recipe.sise=2": "did you mean `recipe.size`",
-    "sweep run ./nothing.yaml": "there is no file `./nothing.yaml`",
-}
-
 
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,18 +25,6 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.pipeline.steps.FUNCTIONS", toy_sweep.FUNCTIONS)
     monkeypatch.setattr("harness.pipeline.factory.needed_modules", lambda stages: [])
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
-
-
-@pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_one_sentence_and_exit_code_2(
-    call: Callable[..., Any], folders: Path, command: str
-) -> None:
-    result = call(*command.split())
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert MISTAKES[command] in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not folders.exists()
 
 
 def test_models_that_are_not_here_are_named_before_anything_begins(

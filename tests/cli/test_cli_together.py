@@ -159,17 +159,6 @@ def test_a_profile_that_can_run_nothing_says_why(
     assert "  table4: `paper` has no algorithm `dpo`" in result.stderr
 
 
-def test_options_of_one_table_and_of_several_do_not_mix(call: Callable[..., Any]) -> None:
-    for asked, words in (
-        (("plan", "all-offline", "--rows", "dpo-1"), "rows are those of one table"),
-        (("report", "all", "--rows", "dpo-1"), "rows are those of one table"),
-        (("plan", "table4", "--skip-unsupported"), "not with `table4`"),
-    ):
-        result = call(*asked)
-        assert result.exit_code == 2
-        assert words in result.stderr
-
-
 def test_only_tables_that_were_run_are_published(
     call: Callable[..., Any],
     tracker: Any,

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UserError
 from harness.project import profiles_dir
 from harness.registry.declared import load_tables
 from harness.registry.documents import Problem, RegistryError
-from harness.registry.profile import find_profile, load_profiles
+from harness.registry.profile import load_profiles
 
 TABLE = """\
 id: demo
@@ -228,8 +227,3 @@ def test_a_benchmark_that_does_not_fit_its_scores_is_a_mistake(
     with pytest.raises(RegistryError) as caught:
         load_profiles(tmp_path)
     assert any(message in problem.message for problem in caught.value.problems)
-
-
-def test_an_unknown_profile_comes_with_the_nearest() -> None:
-    with pytest.raises(UserError, match="no profile `mirco`; did you mean `micro`"):
-        find_profile(load_profiles(), "mirco")
