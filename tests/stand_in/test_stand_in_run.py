@@ -20,6 +20,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from harness.extensions import BENCHMARKS
+from harness.registry.declared import load_tables, named_profile
+from harness.registry.profile import load_profiles, table_unsupported
+from stand_in import build
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COMMAND = [sys.executable, str(HERE / "command.py")]
@@ -80,6 +85,24 @@ def scores(work: Path) -> dict[str, list[dict[str, Any]]]:
         for fingerprint, manifest in stages(work).items()
         if manifest["kind"] == "judge"
     }
+
+
+def test_the_profile_offers_what_the_papers_does_but_for_table_9(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Table 9's tasks are lm-evaluation-harness's own and cannot be made up."""
+    monkeypatch.setattr(BENCHMARKS, "_added", dict(BENCHMARKS._added))
+    build.learn_benchmark()
+    paper, tables = load_profiles()["paper"], load_tables()
+    stand_in = named_profile(str(build.PROFILE))
+    same = ("algorithms", "arms", "train_modes", "rewriter", "selection", "pairs")
+    assert all(getattr(paper, name) == getattr(stand_in, name) for name in same)
+    assert set(paper.reward_models) == set(stand_in.reward_models)
+    assert paper.creator.methods == stand_in.creator.methods
+    assert set(paper.benchmarks) - set(stand_in.benchmarks) == {"downstream", "alpaca_eval"}
+    assert set(paper.scores) - set(stand_in.scores) == set(paper.benchmarks["downstream"].columns)
+    lacking = {name for name, table in tables.items() if table_unsupported(table, stand_in)}
+    assert lacking == {"table9", "reward-models", "choosing", "selectors"}
 
 
 def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
