@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-
-STAND_IN = Path(__file__).resolve().parents[1] / "evaluation" / "lm_eval_stand_in"
+from lm_eval_data import stood_in
 
 
 @pytest.fixture(autouse=True)
@@ -24,16 +23,9 @@ def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.fixture
-def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put the stand-in where Python looks for the package."""
-    before = {name: m for name, m in sys.modules.items() if name.partition(".")[0] == "lm_eval"}
-    for name in before:
-        del sys.modules[name]
-    monkeypatch.syspath_prepend(str(STAND_IN))
-    yield
-    for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
-        del sys.modules[name]
-    sys.modules.update(before)
+def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Return the package's stand-in."""
+    yield from stood_in(monkeypatch)
 
 
 @pytest.fixture
@@ -73,23 +65,3 @@ def test_a_run_keeps_results_samples_and_scores_together(
     assert {path.name for path in kept.parent.iterdir()} > {"results.json", "samples_wmdp.jsonl"}
     entry = json.loads(kept.read_text())
     assert (entry["source"]["kind"], entry["tasks"]["wmdp"]["version"]) == ("measured", 1.0)
-
-
-MISTAKES = {
-    "lm_eval": "give --model, or --results",
-    "lm_eval --model m --tasks musr": "Table 9 has no column `musr`",
-    "lm_eval --results /absent": "Cannot read /absent",
-    "lm_eval --results RESULTS --tasks wmdp": "hold none of the tasks wmdp",
-}
-
-
-@pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_one_sentence_and_exit_code_2(
-    call: Callable[..., Any], results: Path, folders: Path, command: str
-) -> None:
-    result = call("evaluate", *command.replace("RESULTS", str(results)).split())
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert MISTAKES[command] in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not folders.exists()

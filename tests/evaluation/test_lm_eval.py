@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from lm_eval_data import ITEMS, STAND_IN, stood_in, write_sets
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.lm_eval import (
@@ -27,22 +28,12 @@ from harness.evaluation.benchmarks.lm_eval import (
 from harness.registry.declared import find_table, load_tables
 
 INSTALLED = importlib.util.find_spec("lm_eval") is not None
-STAND_IN = Path(__file__).resolve().parent / "lm_eval_stand_in"
 
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Put the stand-in where Python looks for the package."""
-    before = {name: m for name, m in sys.modules.items() if name.partition(".")[0] == "lm_eval"}
-    for name in before:
-        del sys.modules[name]
-    monkeypatch.syspath_prepend(str(STAND_IN))
-    import lm_eval
-
-    yield lm_eval
-    for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
-        del sys.modules[name]
-    sys.modules.update(before)
+    """Return the package's stand-in."""
+    yield from stood_in(monkeypatch)
 
 
 def results(**change: Any) -> dict[str, Any]:
@@ -231,8 +222,6 @@ def test_the_package_runs_all_six_tasks_on_sets_of_a_few_items(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The package's own tasks, read from folders that have the data sets' names; no model."""
-    from lm_eval_data import ITEMS, write_sets
-
     write_sets(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
