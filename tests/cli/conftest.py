@@ -15,6 +15,7 @@ import pytest
 import toy_world
 from schemas import json_schema, with_version
 from typer.testing import CliRunner
+from world_of_names import in_folders_of_its_own, write_world
 
 from harness.cli.main import app
 from harness.registry import declared
@@ -60,16 +61,13 @@ class QuietTracker:
 
 @pytest.fixture(scope="session")
 def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy_world.write_world(tmp_path_factory.mktemp("world"))
+    return write_world(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(autouse=True)
 def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world_folder: Path) -> Path:
     """Let everything be read and written in folders of the test; return the work folder."""
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setenv("HARNESS_WORLD", str(world_folder))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return tmp_path / "work"
+    return in_folders_of_its_own(monkeypatch, tmp_path, world_folder)
 
 
 @pytest.fixture

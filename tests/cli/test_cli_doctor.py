@@ -36,9 +36,9 @@ def test_keys_and_passwords_are_never_shown(
 def test_a_damaged_world_is_found_and_exit_code_1(
     says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    import toy_world
+    from world_of_names import write_world
 
-    folder = toy_world.write_world(tmp_path / "damaged")
+    folder = write_world(tmp_path / "damaged")
     (folder / "theta0" / "config.json").write_text("{}")
     monkeypatch.setenv("HARNESS_WORLD", str(folder))
     found = says("doctor", "doctor", code=1)
@@ -67,13 +67,13 @@ def test_all_verbs_are_listed(call: Callable[..., Any]) -> None:
 def test_a_rebuilt_world_is_compared_with_the_one_in_use(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    import toy_world
+    from world_of_names import write_world
 
     from harness.worlds.embedded import files
 
     def build(output: Path, seed: int, on_event: Callable[[str], None]) -> files.Card:
         on_event("prompts and benchmarks")
-        toy_world.write_world(output)
+        write_world(output)
         (output / "prompts.parquet").write_text(f"other prompts {seed}")
         return files.write_card(output, {})
 

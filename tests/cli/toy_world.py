@@ -17,7 +17,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +27,9 @@ import pyarrow.parquet as pq
 from harness.errors import HarnessError
 from harness.runtime import StageContext
 from harness.selection.selection import select
-from harness.worlds.embedded import files
 
-KINDS = [
-    "prompts",
-    "generate",
-    "annotate",
-    "select",
-    "evolve",
-    "pair",
-    "mix",
-    "join",
-    "rewrite",
-    "repeat",
-    "train",
-    "online",
-    "answer",
-    "judge",
-    "reward_model",
-    "held_out",
-    "best_of_n",
-]
+KINDS = """prompts generate annotate select evolve pair mix join rewrite repeat train online answer
+judge reward_model held_out best_of_n""".split()
 FUNCTIONS = {kind: f"toy_world:{kind}_stage" for kind in KINDS}
 
 COLUMNS = {
@@ -78,19 +60,6 @@ def planned(
 ) -> Any:
     """Return the runs behind a table."""
     return select(table, profile, rows).work(tuple(seeds))
-
-
-def write_world(folder: Path) -> Path:
-    """Write a world whose digests are right; return its folder."""
-    for path in map(folder.joinpath, files.ASSETS.values()):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix:
-            path.write_text(path.name)
-        else:
-            path.mkdir()
-            (path / "config.json").write_text(json.dumps(path.name))
-    files.write_card(folder, {})
-    return folder
 
 
 FRESH, AGAIN = "fresh", "again"
@@ -169,11 +138,6 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def prompts_stage(ctx: StageContext) -> None:
-    _work(ctx, "prompts")
-    _write(ctx.output / "prompts.parquet", PROMPTS)
-
-
 def generate_stage(ctx: StageContext) -> None:
     _work(ctx, "generate")
     rows = [
@@ -204,34 +168,21 @@ def select_stage(ctx: StageContext) -> None:
     _write(ctx.output / "selected.parquet", drawn)
 
 
-def evolve_stage(ctx: StageContext) -> None:
-    _work(ctx, "evolve")
-    _write(ctx.output / "prompts.parquet", PROMPTS)
+def _writing(kind: str, file: str, rows: list[dict[str, Any]]) -> Callable[[StageContext], None]:
+    """Return a stage that writes the same rows whatever it is given."""
+
+    def stage(ctx: StageContext) -> None:
+        _work(ctx, kind)
+        _write(ctx.output / file, rows)
+
+    return stage
 
 
-def pair_stage(ctx: StageContext) -> None:
-    _work(ctx, "pair")
-    _write(ctx.output / "pairs.parquet", PAIRS)
-
-
-def mix_stage(ctx: StageContext) -> None:
-    _work(ctx, "mix")
-    _write(ctx.output / "pairs.parquet", PAIRS)
-
-
-def join_stage(ctx: StageContext) -> None:
-    _work(ctx, "join")
-    _write(ctx.output / "pairs.parquet", PAIRS)
-
-
-def rewrite_stage(ctx: StageContext) -> None:
-    _work(ctx, "rewrite")
-    _write(ctx.output / "pairs.parquet", PAIRS)
-
-
-def repeat_stage(ctx: StageContext) -> None:
-    _work(ctx, "repeat")
-    _write(ctx.output / "pairs.parquet", PAIRS)
+prompts_stage = _writing("prompts", "prompts.parquet", PROMPTS)
+evolve_stage = _writing("evolve", "prompts.parquet", PROMPTS)
+pair_stage, mix_stage, join_stage, rewrite_stage, repeat_stage = (
+    _writing(kind, "pairs.parquet", PAIRS) for kind in ("pair", "mix", "join", "rewrite", "repeat")
+)
 
 
 def train_stage(ctx: StageContext) -> None:

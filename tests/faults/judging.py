@@ -87,6 +87,14 @@ class Asked:
                     found[digest(entry["request"])] = json.dumps(entry["reply"])
         return found
 
+    def goes_on(self) -> None:
+        """Ask to the end; fail where a kept reply is lost or paid again, or a score is another."""
+        calm, kept, seen = self.calm(), self.kept(), dict(self.server.seen)
+        done = self.scene.call(*self.command)
+        assert done.code == 0, done.errors
+        self.check_kept(kept, seen)
+        assert done.json[0]["scores"] == calm[0]["scores"]
+
     def check_kept(self, kept: Mapping[int, str], seen: Mapping[int, int]) -> None:
         """Fail where a reply that was kept is gone, or was asked for again.
 

@@ -29,6 +29,7 @@ import psutil
 import pytest
 import toy_world
 from typer.testing import CliRunner
+from world_of_names import write_world
 
 from harness.cli.main import app
 from harness.runtime import Store
@@ -74,6 +75,11 @@ class Done:
         """What it printed, as data."""
         found = json.loads(self.out)
         return found.get("items", found)
+
+    def check_as(self, calm: Calm) -> None:
+        """Fail where it did not end well, or said what an undisturbed command did not say."""
+        assert self.code == 0, self.errors
+        assert without_times(self.json) == without_times(calm.done.json)
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,7 @@ class Scene:
         self.results = folder / "results"
         self.log = folder / "log"
         self.log.mkdir(exist_ok=True)
-        self.world = shared("world", toy_world.write_world)
+        self.world = shared("world", write_world)
         self.told: dict[str, str] = {}
         """Variables that a test sets besides."""
 
@@ -290,6 +296,13 @@ class Scene:
         for name in calm.outputs:
             store.verify(name)
         self.check_once()
+
+    def ends_as(self, calm: Calm, *command: str) -> None:
+        """Run a command to its end; fail where anything is not as if nothing had happened."""
+        before = self.stored()
+        self.call(*command).check_as(calm)
+        self.check_kept(before)
+        self.check_store(calm)
 
     def check_once(self) -> None:
         """Fail where a stage was computed that was there, or was being computed."""

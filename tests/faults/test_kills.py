@@ -9,7 +9,7 @@ from typing import Any
 
 from judging import Asked
 from mlflow_runs import held, new_database
-from scene import ROWS, RUN, Calm, Scene, without_times
+from scene import ROWS, RUN, Calm, Scene
 
 ONLINE = ("run", "table1", "--rows", "rloo-1x,rloo-eva-1x", "--seeds", "0", "--jobs", "2", "--json")
 SWEEP = ("sweep", "run", "toy", "--json")
@@ -38,12 +38,7 @@ def computes(scene: Scene, command: tuple[str, ...], kills: int) -> None:
     """Play a round of a command that computes stages: killed, it ends as the calm one did."""
     calm = scene.calm(*command)
     disturbed(scene, command, calm, kills)
-    before = scene.stored()
-    done = scene.call(*command)
-    assert done.code == 0, done.errors
-    scene.check_kept(before)
-    scene.check_store(calm)
-    assert without_times(done.json) == without_times(calm.done.json)
+    scene.ends_as(calm, *command)
 
 
 def test_kills_of_runs_offline(scene: Scene) -> None:
@@ -74,19 +69,13 @@ def values(said: Any) -> dict[str, Any]:
 def test_kills_of_evaluations(scene: Scene) -> None:
     """A reply that is kept stays kept and is not paid again."""
     with Asked(scene, questions=20) as asked:
-        calm = asked.calm()
         for _ in range(2):
-            kept = asked.kept()
-            seen = dict(asked.server.seen)
+            kept, seen = asked.kept(), dict(asked.server.seen)
             running = scene.start(*asked.command)
             scene.kill_somehow(running, 3.0, lambda: asked.server.requests)
             running.end()
             asked.check_kept(kept, seen)
-        kept, seen = asked.kept(), dict(asked.server.seen)
-        done = scene.call(*asked.command)
-        assert done.code == 0, done.errors
-        asked.check_kept(kept, seen)
-        assert done.json[0]["scores"] == calm[0]["scores"]
+        asked.goes_on()
         assert len(asked.kept()) == asked.requests
 
 

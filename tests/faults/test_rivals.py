@@ -6,7 +6,7 @@ import signal
 
 from judging import Asked
 from mlflow_runs import held, new_database
-from scene import RUN, Done, Running, Scene, without_times
+from scene import RUN, Done, Running, Scene
 
 MOST = 16
 OTHER = ("run", "table5", "--rows", "dpo-1", "--seeds", "0", "--jobs", "2", "--json")
@@ -24,9 +24,7 @@ def test_rivals_on_one_store(scene: Scene) -> None:
     running = [scene.start(*each, "--jobs", str(scene.dice.choice((1, 2)))) for each in asked]
     ended = [each.end() for each in running]
     for each, done in zip(asked, ended, strict=True):
-        assert done.code == 0, done.errors
-        expected = calm if each is RUN else other
-        assert without_times(done.json) == without_times(expected.done.json)
+        done.check_as(calm if each is RUN else other)
     wanted = {**calm.outputs, **other.outputs}
     assert scene.outputs().items() <= wanted.items()
     assert not list((scene.work / "store" / "failures").glob("*"))
@@ -47,9 +45,7 @@ def test_rivals_of_which_some_are_killed(scene: Scene) -> None:
     for position, each in enumerate(running):
         done = each.end()
         if position not in victims:
-            assert done.code == 0, done.errors
-            expected = calm if asked[position] is RUN else other
-            assert without_times(done.json) == without_times(expected.done.json)
+            done.check_as(calm if asked[position] is RUN else other)
     assert scene.outputs().items() >= calm.outputs.items()
     assert scene.outputs().items() <= {**calm.outputs, **other.outputs}.items()
     scene.check_once()
@@ -68,8 +64,7 @@ def test_rivals_on_one_store_and_one_tracking_server(scene: Scene) -> None:
     ended = [each.end() for each in running]
     whole = [done for position, done in enumerate(ended) if position not in victims]
     for done in whole:
-        assert done.code == 0, done.errors
-        assert without_times(done.json) == without_times(calm.done.json)
+        done.check_as(calm)
     assert scene.outputs() == calm.outputs
     scene.check_once()
     _check_tracked(scene, whole, uri)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from computing import compute
+from computing import of, trained
 
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
@@ -48,13 +48,7 @@ def small(micro: Profile) -> TableRuns:
 @pytest.fixture(scope="module")
 def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The small runs' policies, trained."""
-    targets = (run.training[-1] for run in small.runs.values())
-    return compute(tmp_path_factory.mktemp("work"), *targets)
-
-
-def of(runs: TableRuns, row: str) -> Run:
-    table = runs.table
-    return runs.runs[table.row(row).run_id(table.columns[0]), 0]
+    return trained(small, tmp_path_factory.mktemp("work"))
 
 
 def select_of(run: Run) -> Stage:

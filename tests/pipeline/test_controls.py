@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import computing
 import pytest
-from computing import compute
+from computing import of
 
 from harness.errors import UserError
 from harness.eva.informativeness import informativeness
@@ -51,13 +52,7 @@ def small(micro: Profile, table: Table) -> TableRuns:
 @pytest.fixture(scope="module")
 def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The small runs' policies, trained."""
-    targets = (run.training[-1] for run in small.runs.values())
-    return compute(tmp_path_factory.mktemp("work"), *targets)
-
-
-def of(runs: TableRuns, row: str) -> Run:
-    table = runs.table
-    return runs.runs[table.row(row).run_id(table.columns[0]), 0]
+    return computing.trained(small, tmp_path_factory.mktemp("work"))
 
 
 def prompts_of(run: Run, part: int = 0) -> Stage:

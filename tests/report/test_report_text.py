@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -310,15 +308,3 @@ def test_a_cell_of_another_form_is_no_report(store: Store, change: dict[str, Any
     data["cells"] = [data["cells"][0] | change]
     with pytest.raises(ValidationError):
         Report.model_validate(data)
-
-
-def test_importing_the_report_imports_nothing_slow() -> None:
-    code = """
-import sys
-import harness.report.asked, harness.report.cells, harness.report.render, harness.report.build
-slow = {"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}
-slow |= {"scipy", "pyarrow", "rich", "jinja2"}
-print(sorted(slow & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import toy_sweep
+from world_of_names import in_folders_of_its_own, write_world
 
 
 @pytest.fixture(scope="session")
 def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy_sweep.write_world(tmp_path_factory.mktemp("world"))
+    return write_world(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(autouse=True)
 def work_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world_folder: Path) -> Path:
     """Return the work folder."""
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setenv("HARNESS_WORLD", str(world_folder))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return tmp_path / "work"
+    return in_folders_of_its_own(monkeypatch, tmp_path, world_folder)

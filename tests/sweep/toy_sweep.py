@@ -25,7 +25,6 @@ from harness.runtime.stage import ProgressWriter
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
 from harness.sweep.work import Order
-from harness.worlds.embedded import files
 
 FUNCTIONS = dict.fromkeys(KINDS, "toy_sweep:stage") | {
     kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "answer", "judge")
@@ -125,19 +124,6 @@ PROVENANCE: Any = {
     "threads": 1,
     "versions": {},
 }
-
-
-def write_world(folder: Path) -> Path:
-    """Write a world whose digests are right; return its folder."""
-    for path in map(folder.joinpath, files.ASSETS.values()):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix:
-            path.write_text(path.name)
-        else:
-            path.mkdir()
-            (path / "config.json").write_text(json.dumps(path.name))
-    files.write_card(folder, {})
-    return folder
 
 
 def stage(ctx: StageContext) -> None:
