@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from copy import deepcopy
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from page_reader import Page, numbers_of
@@ -252,7 +252,11 @@ def test_the_first_screen_shows_the_claim_that_its_sign_judges(store: Store) -> 
 
 def test_a_picture_is_in_its_attribute_as_it_is() -> None:
     svg = b'<svg><text>it\'s 5% "x" &lt;b&gt; #1</text></svg>\n'
-    address = Picture("t", "f", "a", lambda target: target.write(svg)).data
+
+    def draw(target: BinaryIO) -> None:
+        target.write(svg)
+
+    address = Picture("t", "f", "a", draw).data
     kind, _, data = address.partition(",")
     assert kind == "data:image/svg+xml;base64"
     assert base64.b64decode(data) == svg
