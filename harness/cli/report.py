@@ -55,7 +55,7 @@ PublishedOption = Annotated[
     common.option(
         "--published",
         None,
-        "HTML of what is published, without the store; with --all its findings as Markdown.",
+        "Report what is published, without the store; of --all, Markdown has its findings.",
     ),
 ]
 
@@ -99,12 +99,9 @@ def report(
             "a page with all figures is `harness report --all --format html`"
         )
     findings = published and chosen.id == "all" and form is Format.markdown
-    if published and ((form is not Format.html and not findings) or seeds is not None):
-        raise UserError(
-            "`--published` is for `--format html`, or `--all --format markdown`, and has the seeds "
-            "it was made with; `harness claims --published` answers here"
-        )
-    if (form is Format.html or findings) and (to is not None or rows is not None):
+    if published and (seeds is not None or rows is not None or to is not None):
+        raise UserError("what is published has the rows and seeds it has; leave out the options")
+    if form is Format.html and (to is not None or rows is not None):
         raise UserError("a page has all rows and is not published; leave out the options")
     if findings:
         text = chosen.findings()
@@ -115,7 +112,9 @@ def report(
         common.save(page, output or _page_place(chosen, published=published))
         return
     found: Reports | None
-    if to is None:
+    if published:
+        found = chosen.published()
+    elif to is None:
         found = chosen.report(on_note=note)
     elif chosen.is_group and (form is not Format.terminal or output is not None):
         raise UserError(

@@ -97,8 +97,12 @@ class Reports:
         """What was asked, what was seen and how sure that is; None of a figure."""
         from harness.report.answer import answer_to
 
+        if not self.tables:
+            return None
         verdicts = [verdict for report in self.tables for verdict in report.verdicts]
-        return answer_to(self.tables, verdicts) if self.tables else None
+        if len(self.tables) > 1:
+            verdicts += judge_figures(figure_claims(), verdicts, self.tables[0].scale)
+        return answer_to(self.tables, verdicts)
 
     def text(self, form: Format | str = Format.terminal, *, full: bool = True) -> str:
         """Return the reports as one text.

@@ -206,6 +206,15 @@ class Selection:
                 tables.append(with_all_rows(StoredTable(some, reader, lacking).report))
         return reporting.Reports(tuple(tables), left_out=left_out, page=lambda: self.page(seeds))
 
+    def published(self) -> Reports:
+        """Return what is published of the tables, without the store."""
+        from harness.project import results_dir
+        from harness.report.page.contents import from_results
+        from harness.selection.reporting import Reports
+
+        found = from_results(self.tables, self.profile, results_dir())
+        return Reports(found.reports, page=lambda: self.page(published=True))
+
     def evidence(self) -> list[Evidence]:
         """Return what the claims of each table are judged by, from what the store holds."""
         return [self._stored(table, None, ignore).evidence for table in self.tables]

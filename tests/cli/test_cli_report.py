@@ -14,6 +14,7 @@ import pytest
 
 from harness.project import results_dir
 from harness.registry.declared import all_tables
+from harness.report.publish import read_published
 
 TABLE = r'<section class="table" id="([^"]+)" aria-labelledby="\1-title">\n<h3'
 """The beginning of a table's section on a page."""
@@ -69,6 +70,17 @@ def test_nothing_is_published_in_place_of_what_is_there(
     assert call("report", "table5", "--allow-fewer", "table5").exit_code == 2
     assert call(*asked, "--allow-fewer", "table5").exit_code == 0
     assert (results / "micro" / "table5" / "scores.parquet").read_bytes() != before
+
+
+def test_what_is_published_is_printed_without_a_store(call: Callable[..., Any]) -> None:
+    """Table 4 as published, and all tables with the answer that stands in their findings."""
+    cells = read_published(results_dir() / "micro" / "table4").report.cells
+    lines = call("report", "table4", "--published", "--format", "csv").stdout.splitlines()
+    assert len(lines) == 1 + len(cells)
+    printed = " ".join(call("report", "--all", "--published").stdout.split())
+    findings = (results_dir() / "README.md").read_text(encoding="utf-8")
+    (sure,) = (line for line in findings.splitlines() if line.startswith("- **Sure:** "))
+    assert sure.removeprefix("- **Sure:** ") in printed
 
 
 def test_the_page_of_what_is_published_needs_no_store(
