@@ -60,18 +60,23 @@ def _section(report: Report) -> dict[str, object]:
     decimals, printed = view.our_decimals(report, column), view.printed_decimals(report, column)
     cells = {cell.row: cell for cell in report.cells if cell.column == column.id}
     names = view.row_names(report)
+    judged_by = f"{column.benchmark}, {column.printed}"
     rows = [
         (names[row.id], view.gain(cell, decimals), view.paper_gain(cell, printed))
         for row in table.rows
         if (cell := cells[row.id]).gain is not None
     ]
+    if report.leagues:
+        judged_by = f"{column.benchmark}, area over even draws"
+        members = (own for league in report.leagues for own in league.members)
+        rows = [(names[own.row], view.area(own), "") for own in members if own.gain is not None]
     return {
         "heading": table.heading,
         "link": f"{report.profile.name}/{table.id}/{PAGE}",
         "question": table.question,
         "finding": finding(report, report.verdicts),
         "seeds": view.seeds_text(report.seeds),
-        "column": f"{column.benchmark}, {column.printed}",
+        "column": judged_by,
         "rows": rows,
         "ours": table.is_ours,
     }

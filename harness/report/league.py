@@ -328,13 +328,10 @@ def _ranking(found: FoundLeague, report: Report) -> Block:
     def figures(own: LeagueMember) -> list[str]:
         if own.area is None or own.final is None:
             return [own.verdict, *[APPLIES_NOT] * 5]
-        gain = APPLIES_NOT
-        if own.gain is not None:
-            gain = f"{signed(own.gain[0], 1)} ±{own.gain[2] - own.gain[0]:.1f}"
         return [
             (found.why_not and own.verdict == "open" and "not ranked") or own.verdict,
             f"{own.area:.1f}",
-            gain,
+            view.area(own),
             APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
             f"{own.final:.1f}",
             "never" if own.overtakes is None else f"{own.overtakes:.2f}",

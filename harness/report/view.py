@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from harness.registry.profile import benchmark_of
 from harness.registry.schema import Column
-from harness.report.model import GROUPS, Cell, Power, Report, State, Summary
+from harness.report.model import GROUPS, Cell, LeagueMember, Power, Report, State, Summary
 from harness.statistics import share_interval
 from harness.words import counted
 
@@ -357,6 +357,13 @@ def paper_gain(cell: Cell, decimals: int) -> str:
     if cell.baseline_row is None:
         return APPLIES_NOT
     return NO_PAPER if cell.paper_gain is None else signed(cell.paper_gain, decimals)
+
+
+def area(own: LeagueMember) -> str:
+    """Return how far the area of a league's row lies over that of even draws."""
+    if own.gain is None:
+        return APPLIES_NOT
+    return f"{signed(own.gain[0], 1)} ±{own.gain[2] - own.gain[0]:.1f}"
 
 
 def signed(value: float, decimals: int) -> str:
