@@ -43,6 +43,7 @@ PATIENCE_S = 60.0
 
 _QUIET = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     # A server that is away must not hold a run up: one more try at once, then we do without.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
