@@ -322,6 +322,9 @@ class Table(Strict):
             raise UserError(f"`{self.id}` has no row `{name}`{nearest(name, self._rows)}")
         return self._rows[name]
 
+    def league(self, name: str) -> LeagueRows:
+        return next(league for league in self.leagues if league.id == name)
+
     def column(self, name: str) -> Column:
         if name not in self._columns:
             raise UserError(f"`{self.id}` has no column `{name}`{nearest(name, self._columns)}")

@@ -146,8 +146,8 @@ def _sure(reports: Sequence[Report], verdicts: Sequence[Verdict], paper: Paper) 
 def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
     """Return what a table's runs say, in one sentence, or one for each of its leagues."""
     if report.leagues:
-        titles = {league.id: league.title for league in report.table.leagues}
-        parts = (f"{view.capital(titles[it.id])}: {it.said}" for it in report.leagues)
+        table = report.table
+        parts = (f"{view.capital(table.league(it.id).title)}: {it.said}" for it in report.leagues)
         return plain(" ".join(parts))
     primary, column = primary_of(verdicts), report.table.main_column
     claim = "" if primary is None else f"“{primary.statement.strip().removesuffix('.')}”"

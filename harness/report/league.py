@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,9 @@ def leagues_of(runs: TableRuns, reader: Reader, measured: Measured) -> tuple[Fou
 def found_again(report: Report, measured: Measured) -> list[FoundLeague]:
     """Return the leagues of a report that was read back, made anew of its scores."""
     return [
-        _found(report.table, _declared(report, it), report.seeds, [own.row for own in it.members],
-               measured, {own.row: (own.curve, own.costs) for own in it.members})
+        _found(report.table, report.table.league(it.id), report.seeds,
+               [own.row for own in it.members], measured,
+               {own.row: (own.curve, own.costs) for own in it.members})
         for it in report.leagues
     ]  # fmt: skip
 
@@ -312,19 +313,29 @@ def league_blocks(report: Report) -> list[Block]:
     return [block for it in report.leagues for block in (part(it, report) for part in parts)]
 
 
-def _declared(report: Report, found: FoundLeague) -> LeagueRows:
-    return next(it for it in report.table.leagues if it.id == found.id)
+def _block(
+    what: str,
+    found: FoundLeague,
+    report: Report,
+    head: Sequence[str],
+    figures: Callable[[LeagueMember], Sequence[str] | None],
+    *notes: str,
+) -> Block:
+    """Return a block with a line for each row that has figures; those of None are not known.
 
-
-def _names(found: FoundLeague, report: Report) -> dict[str, str]:
-    """Return each row's label; what stands before its colon names the league."""
-    names = view.row_names(report)
-    return {own.row: names[own.row].rpartition(": ")[2] for own in found.members}
+    What stands before the colon of a row's label names the league, as the title does.
+    """
+    names, rows = view.row_names(report), []
+    for own in found.members:
+        known = figures(own)
+        shown = [APPLIES_NOT] * len(head) if known is None else known
+        if shown:
+            rows.append((names[own.row].rpartition(": ")[2], *shown))
+    title = f"{what}: {report.table.league(found.id).title}"
+    return Block(title, tuple(map(view.plain, notes)), ("row", *head), tuple(rows))
 
 
 def _ranking(found: FoundLeague, report: Report) -> Block:
-    names = _names(found, report)
-
     def figures(own: LeagueMember) -> list[str]:
         if own.area is None or own.final is None:
             return [own.verdict, *[APPLIES_NOT] * 5]
@@ -337,37 +348,27 @@ def _ranking(found: FoundLeague, report: Report) -> Block:
             "never" if own.overtakes is None else f"{own.overtakes:.2f}",
         ]
 
-    notes = (
-        found.said,
+    note = (
         "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired "
         "by seed and prompt, 95%; p by Holm over the league's methods. Overtakes: share of the "
-        "budget after which the score is what even draws end with.",
+        "budget after which the score is what even draws end with."
     )
-    head = ("row", "verdict", "area", "over even\ndraws", "p", "final", "overtakes")
-    rows = tuple((names[own.row], *figures(own)) for own in found.members)
-    return Block(
-        f"League: {_declared(report, found).title}", tuple(map(view.plain, notes)), head, rows
-    )
+    head = ("verdict", "area", "over even\ndraws", "p", "final", "overtakes")
+    return _block("League", found, report, head, figures, found.said, note)
 
 
 def _seeds(found: FoundLeague, report: Report) -> Block:
-    names = _names(found, report)
-    rows = tuple(
-        (names[own.row], *(signed(one, 1) for one in own.by_seed))
-        for own in found.members
-        if own.by_seed
-    )
-    title = f"Area over even draws, seed by seed: {_declared(report, found).title}"
-    return Block(title, (), ("row", *map(str, report.seeds)), rows)
+    def figures(own: LeagueMember) -> list[str]:
+        return [signed(one, 1) for one in own.by_seed]
+
+    head = [str(seed) for seed in report.seeds]
+    return _block("Area over even draws, seed by seed", found, report, head, figures)
 
 
 def _costs(found: FoundLeague, report: Report) -> Block:
-    names = _names(found, report)
-
-    def figures(own: LeagueMember) -> list[str]:
-        c = own.costs
-        if c is None:
-            return [APPLIES_NOT] * 7
+    def figures(own: LeagueMember) -> list[str] | None:
+        if (c := own.costs) is None:
+            return None
         rolled = (c.gradient_steps, c.trained, c.screened, c.insertion)
         return [f"{n:,.0f}" for n in (*rolled, c.tokens, c.creator_tokens, c.read_prompts)]
 
@@ -376,29 +377,15 @@ def _costs(found: FoundLeague, report: Report) -> Block:
         "choose, and made of rewrites that entered the pool; tokens generated, which the reward "
         "model reads, and written by the creator; prompts read by the policy to value them."
     )
-    head = (
-        "row",
-        "steps",
-        "trained\non",
-        "to\nchoose",
-        "on\nentering",
-        "tokens",
-        "creator",
-        "read",
-    )
-    rows = tuple((names[own.row], *figures(own)) for own in found.members)
-    return Block(
-        f"What each cost: {_declared(report, found).title}", (view.plain(note),), head, rows
-    )
+    rolled = ("steps", "trained\non", "to\nchoose", "on\nentering")
+    head = (*rolled, "tokens", "creator", "read")
+    return _block("What each cost", found, report, head, figures, note)
 
 
 def _trained_on(found: FoundLeague, report: Report) -> Block:
-    names = _names(found, report)
-
-    def figures(own: LeagueMember) -> list[str]:
-        c = own.costs
-        if c is None:
-            return [APPLIES_NOT] * 4
+    def figures(own: LeagueMember) -> list[str] | None:
+        if (c := own.costs) is None:
+            return None
         return [
             f"{100 * c.signal:.0f}%",
             f"{c.prompts:.0f}",
@@ -411,11 +398,8 @@ def _trained_on(found: FoundLeague, report: Report) -> Block:
         "to the entropy of theirs, k where k topics are trained on alike. Foreseen: Spearman's "
         "correlation of the spread that the selector predicted and that of the rewards."
     )
-    head = ("row", "signal", "prompts", "topics", "foreseen")
-    rows = tuple((names[own.row], *figures(own)) for own in found.members)
-    return Block(
-        f"What each trained on: {_declared(report, found).title}", (view.plain(note),), head, rows
-    )
+    head = ("signal", "prompts", "topics", "foreseen")
+    return _block("What each trained on", found, report, head, figures, note)
 
 
 AXES = {
@@ -429,7 +413,7 @@ AXES = {
 def league_pictures(report: Report) -> list[Picture]:
     return [
         Picture(
-            f"Score and reward over the budget: {_declared(report, found).title}",
+            f"Score and reward over the budget: {report.table.league(found.id).title}",
             f"league-{found.id}.svg",
             "Score of each row against tokens, rollouts, steps and time, and against its reward",
             functools.partial(_draw, found),
