@@ -78,7 +78,7 @@
     }
   };
   const tools = (place) => {
-    const table = place.querySelector("table"), picture = place.querySelector("img") || (place.matches(".plots svg") ? place : null);
+    const table = place.querySelector("table"), picture = place.querySelector("img");
     const section = place.closest("[id]"), heading = place.closest("figure")?.querySelector("h3");
     const name = heading ? heading.textContent.split(":")[0].replace(/\W+/g, "").toLowerCase() : section ? section.id : "eva";
     const does = table ? {
@@ -86,7 +86,7 @@
       CSV: () => keep(`${name}.csv`, "data:text/csv;charset=utf-8," + encodeURIComponent(forms.csv(table))),
       LaTeX: () => copy(forms.tex(table)),
     } : picture ? {
-      SVG: () => keep(`${name}.svg`, picture.src || "data:image/svg+xml;charset=utf-8," + encodeURIComponent(styled(picture))),
+      SVG: () => keep(`${name}.svg`, picture.src),
     } : {};
     const bar = document.createElement("div");
     bar.className = "tools";
@@ -104,16 +104,7 @@
     }
     if (bar.children.length) place.before(bar);
   };
-  const styled = (drawn) => {
-    const own = drawn.cloneNode(true), from = all("*", drawn);
-    own.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    all("*", own).forEach((it, i) => {
-      const style = getComputedStyle(from[i]);
-      for (const what of ["fill", "stroke", "stroke-width", "stroke-dasharray", "text-anchor", "font-size", "font-family"]) it.setAttribute(what, style.getPropertyValue(what));
-    });
-    return own.outerHTML;
-  };
-  all(".scroll, .plots svg").forEach((it) => seen.observe(it));
+  all(".scroll").forEach((it) => seen.observe(it));
 
   // Rows by a column: largest first, smallest first, as the paper has them.
   for (const table of all("table.matrix")) {
