@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness import project
 from harness.errors import HarnessError, UserError
 from harness.project import store_dir, work_dir
 from harness.registry import declared
@@ -37,6 +38,7 @@ from harness.selection.names import (
 if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns, Work
     from harness.report.build import StoredTable
+    from harness.report.page.contents import Contents
     from harness.report.verdicts import Evidence
     from harness.runtime import Event
     from harness.selection.planning import PriceOptions, RunPlan
@@ -208,12 +210,10 @@ class Selection:
 
     def published(self) -> Reports:
         """Return what is published of the tables, without the store."""
-        from harness.project import results_dir
-        from harness.report.page.contents import from_results
         from harness.selection.reporting import Reports
 
-        found = from_results(self.tables, self.profile, results_dir())
-        return Reports(found.reports, page=lambda: self.page(published=True))
+        reports = self._published_contents().reports
+        return Reports(reports, page=lambda: self.page(published=True))
 
     def evidence(self) -> list[Evidence]:
         """Return what the claims of each table are judged by, from what the store holds."""
@@ -250,11 +250,9 @@ class Selection:
             on_note: Takes sentences about seeds that are left out.
         """
         if published:
-            from harness.project import results_dir
-            from harness.report.page.contents import from_results
             from harness.report.page.page import as_html
 
-            return as_html(from_results(self.tables, self.profile, results_dir()))
+            return as_html(self._published_contents())
         from harness.selection.reporting import page_of
 
         return page_of(
@@ -269,12 +267,14 @@ class Selection:
 
         It is `results/README.md`.
         """
-        from harness.project import results_dir
         from harness.report.findings import as_findings
+
+        return as_findings(self._published_contents(), project.results_dir())
+
+    def _published_contents(self) -> Contents:
         from harness.report.page.contents import from_results
 
-        folder = results_dir()
-        return as_findings(from_results(self.tables, self.profile, folder), folder)
+        return from_results(self.tables, self.profile, project.results_dir())
 
     def publish(
         self,
