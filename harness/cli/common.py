@@ -172,9 +172,10 @@ class Limits:
 
     def price(self, gpu: str | None = None, gpus: int | None = None) -> PriceOptions:
         """Return what is asked about a price: these limits, for some GPUs."""
+        from harness.cost.pricing import Limits
         from harness.selection.planning import PriceOptions
 
-        return PriceOptions(gpu, gpus, self.max_gpu_hours, self.budget_usd)
+        return PriceOptions(gpu, gpus, Limits(self.max_gpu_hours, self.budget_usd))
 
 
 class EngineName(StrEnum):

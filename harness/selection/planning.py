@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -114,22 +114,12 @@ class PriceOptions:
     Attributes:
         gpu: A GPU other than the profile's.
         gpus: Another number of them.
-        max_gpu_hours: Most GPU hours.
-        budget_usd: Most dollars.
+        limits: What may be spent.
     """
 
     gpu: str | None = None
     gpus: int | None = None
-    max_gpu_hours: float | None = None
-    budget_usd: float | None = None
-
-    def __post_init__(self) -> None:
-        _ = self.limits  # what is no limit is refused before anything is shown
-
-    @property
-    def limits(self) -> Limits:
-        """What may be spent."""
-        return Limits(self.max_gpu_hours, self.budget_usd)
+    limits: Limits = field(default_factory=Limits)
 
 
 def has_price(profile: Profile) -> bool:
@@ -364,8 +354,8 @@ class RunPlan:
         from harness.project import spending_dir
 
         share(spending_dir())
-        if self.options.budget_usd is not None:
-            os.environ["HARNESS_BUDGET_USD"] = f"{self.options.budget_usd!r}"
+        if self.options.limits.usd is not None:
+            os.environ["HARNESS_BUDGET_USD"] = f"{self.options.limits.usd!r}"
 
     def _check(self, on_note: Callable[[str], None], *, here: bool) -> None:
         """Refuse to start without all that stages need, and say what else should be known."""
