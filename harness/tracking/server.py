@@ -69,9 +69,8 @@ class Server:
         """Return the runs there are of some records, by identity."""
         self._experiments.clear()  # somebody may have deleted one since
         # MLflow's list has the newest on top.
-        for record in sorted(records, key=lambda it: _as_people_sort(it.experiment), reverse=True):
-            self._experiment(record)
-        places = {record.identity: self._experiment(record) for record in records}
+        sort = sorted(records, key=lambda it: _as_people_sort(it.experiment), reverse=True)
+        places = {record.identity: self._experiment(record) for record in sort}
         asked = [""]
         if len(places) <= _FEW:
             asked = [f"tags.`{ID}` = '{identity}'" for identity in places]
