@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from typing import get_args
 
 from harness.registry.claims import Claim, FigureClaims, Qualitative
-from harness.report.model import TESTED, Scale, Verdict, VerdictWord
+from harness.report.model import TESTED, Report, Scale, Verdict, VerdictWord
 from harness.report.verdicts import bare
 from harness.report.view import probability, signed
 
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
+
+
+def all_verdicts(reports: Iterable[Report], declared: FigureClaims, scale: Scale) -> list[Verdict]:
+    """Return the verdicts of tables, then those on the claims of figures, which rest on them."""
+    of_tables = [verdict for report in reports for verdict in report.verdicts]
+    return [*of_tables, *judge_figures(declared, of_tables, scale)]
 
 
 def judge_figures(

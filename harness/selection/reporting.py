@@ -29,7 +29,7 @@ from harness.registry.figures import Figure
 from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
 from harness.report import asked
-from harness.report.claims import judge_figures
+from harness.report.claims import all_verdicts
 from harness.report.model import STATES, Cell, Verdict
 from harness.report.rows import Reader
 from harness.report.view import row_names, seeds_text
@@ -99,10 +99,10 @@ class Reports:
 
         if not self.tables:
             return None
-        verdicts = [verdict for report in self.tables for verdict in report.verdicts]
-        if len(self.tables) > 1:
-            verdicts += judge_figures(figure_claims(), verdicts, self.tables[0].scale)
-        return answer_to(self.tables, verdicts)
+        first, *others = self.tables
+        if not others:
+            return answer_to(self.tables, first.verdicts)
+        return answer_to(self.tables, all_verdicts(self.tables, figure_claims(), first.scale))
 
     def text(self, form: Format | str = Format.terminal, *, full: bool = True) -> str:
         """Return the reports as one text.
@@ -381,8 +381,7 @@ def judge(
     else:
         reader = Reader(Store(store_dir()))
         reports = tuple(_stored(table, profile, seeds, reader, on_note) for table in judged)
-    verdicts = [verdict for report in reports for verdict in report.verdicts]
-    verdicts += judge_figures(declared, verdicts, profile.scale)
+    verdicts = all_verdicts(reports, declared, profile.scale)
     return Judged(
         [report for report in reports if report.table_id in wanted],
         [verdict for verdict in verdicts if verdict.table in wanted],
