@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, evolve
-from harness.eva.informativeness import informativeness, select, selected_count, weights
+from harness.eva.informativeness import selected_count
 from harness.eva.pairs import best_against_worst, evolved_count, mix, repeated
 from harness.evaluation.scores import cost_of
 from harness.registry.training import Hardware
 from harness.runtime import Json, StageContext
+from harness.selectors.parents import Parents, choose
 from harness.worlds.lookup import (
     STAGES,
     Ask,
@@ -103,28 +104,28 @@ def select_stage(ctx: StageContext) -> None:
     prompts = {row["prompt_id"]: row for row in read_prompts(ctx.inputs["prompts"])}
     ids, rewards = read_rewards(ctx.inputs["rewards"])
     s = cast(dict[str, Any], ctx.settings)
-    metric, rng = s["metric"], np.random.default_rng(ctx.seed)
-    values = informativeness(rewards, metric)
-    if s.get("shuffled"):
-        values = rng.permutation(values)
-    shares = weights(values, metric)
+    how = {name: s[name] for name in ("sampling", "too_few")}
     count = selected_count(len(ids), s["fraction"])
-    drawn = select(shares, count, s["sampling"], rng, s["too_few"])
+    creator = Parents(s["metric"], count, shuffled=s.get("shuffled", False), **how)
+    offered = prompts_of([prompts[name] for name in ids])
+    groups, chosen = choose(creator, offered, rewards, np.random.default_rng(ctx.seed))
+    values = {group.prompt.prompt_id: group.value for group in groups}
+    shares = dict(zip(values, creator.chances(groups).tolist(), strict=True))
     rows = [
         {
-            **prompts[ids[position]],
-            "informativeness": float(values[position]),
-            "weight": float(shares[position]),
+            **vars(prompt),
+            "informativeness": values[prompt.prompt_id],
+            "weight": shares[prompt.prompt_id],
             "draw": draw,
         }
-        for draw, position in enumerate(drawn)
+        for draw, prompt in enumerate(chosen)
     ]
     write_rows(ctx.output / "selected.parquet", rows, SELECTED_SCHEMA)
     summary = {
-        "metric": metric,
+        "metric": s["metric"],
         "prompts": len(ids),
         "selected": count,
-        "without_weight": int(sum(shares[position] == 0.0 for position in drawn)),
+        "without_weight": sum(row["weight"] == 0.0 for row in rows),
         "without_spread": float(np.mean(np.ptp(rewards, axis=1) == 0.0)),
     }
     write_json(ctx.output / "summary.json", summary)

@@ -42,15 +42,15 @@ from pydantic import model_validator
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Over, Prompt, Rewriter, Shape
-from harness.eva.informativeness import Floats, informativeness, weights
+from harness.eva.informativeness import Floats
 from harness.registry.recipe import Online
+from harness.selectors.parents import Parents, Value
 from harness.selectors.selector import (
     BufferEntry,
     Context,
     Group,
     Pool,
     Proposal,
-    Selector,
     Sizes,
     best,
 )
@@ -99,12 +99,8 @@ class StreamSettings(Online):
         return round(self.evolve_share * self.minibatch)
 
 
-Value = Callable[[Sequence[str]], Floats]
-"""Returns a value for each prompt's text, in place of its informativeness: the more, the better."""
-
-
-class Eva(Selector):
-    """Eva's stream of mini-batches."""
+class Eva(Parents):
+    """Eva's stream of mini-batches: parents out of each, and a buffer of their rewrites."""
 
     def __init__(
         self,
@@ -119,10 +115,16 @@ class Eva(Selector):
         `value` replaces the metric, and values the buffer anew at every step. `returns` puts what
         was trained on back into the buffer.
         """
+        super().__init__(
+            settings.metric,
+            settings.evolved,
+            sampling="weighted" if settings.evolve_by == "draw" else "greedy",
+            floor=settings.weight_floor,
+            value=value,
+        )
         self.settings = settings
         self.opens = "warm-up" if creates else "human"
         self.returns = returns
-        self._value = value
 
     @classmethod
     def made(cls, options: Mapping[str, Any], sizes: Sizes) -> Eva:
@@ -147,19 +149,16 @@ class Eva(Selector):
                 f"step {ctx.step} needs {k} human prompts and {len(human)} are left: "
                 "ask for fewer steps or give more prompts."
             )
-        if self._value is not None and len(pool.buffer):
-            pool.buffer.rescore(self._value([e.prompt.prompt for e in pool.buffer.entries]))
+        if self.value is not None and len(pool.buffer):
+            pool.buffer.rescore(self.value([e.prompt.prompt for e in pool.buffer.entries]))
         drawn = pool.buffer.take(missing, ctx.rng, s.metric, s.weight_floor, s.replacement)
         return Proposal((*drawn, *human), phase, len(drawn))
-
-    def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
-        return self._values([group.prompt for group in groups], lambda: groups)
 
     def spawn(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[tuple[Prompt, int]]:
         s, ends = self.settings, ctx.phase == "bootstrap"
         n_new = s.n_new_bootstrap if ends else s.n_new
         if not ctx.spawned:
-            named = self._most_informative(kept, ctx.rng)
+            named = [prompt for prompt, _ in super().spawn(pool, kept, ctx)]
         elif ends and len(pool.buffer) < s.minibatch:
             named = [group.prompt for group in kept if group.prompt.prompt_id not in ctx.spawned]
         else:
@@ -169,7 +168,7 @@ class Eva(Selector):
     def enter(self, children: Sequence[Prompt], inherited: Floats, ctx: Context) -> ArrayLike:
         if self.settings.child_score == "parent":
             return inherited
-        return self._values(children, lambda: ctx.roll_out(children, ctx.n, "insertion"))
+        return self.values(children, lambda: ctx.roll_out(children, ctx.n, "insertion"))
 
     def evict(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> tuple[int, int]:
         s = self.settings
@@ -182,14 +181,9 @@ class Eva(Selector):
         pool.buffer.put(again, s.eviction)
         waiting = [entry.prompt for entry in pool.buffer.entries]
         if s.rescore_every is not None and ctx.step % s.rescore_every == 0 and waiting:
-            scored = self._values(waiting, lambda: ctx.roll_out(waiting, ctx.n, "screen"))
+            scored = self.values(waiting, lambda: ctx.roll_out(waiting, ctx.n, "screen"))
             pool.buffer.rescore(scored)
         return gone, len(again)
-
-    def _values(self, prompts: Sequence[Prompt], rolled: Callable[[], Sequence[Group]]) -> Floats:
-        if self._value is not None:
-            return self._value([prompt.prompt for prompt in prompts])
-        return informativeness([group.rewards for group in rolled()], self.settings.metric)
 
     def _next_phase(self, pool: Pool, phase: str, finished: int) -> str:
         s = self.settings
@@ -219,24 +213,13 @@ class Eva(Selector):
         if pool.buffer.can_give(missing, s.replacement):
             return []
         waiting = {entry.prompt for entry in pool.buffer.entries}
-        ranked = [kept[i] for i in best(self._chances(kept), len(kept))]
+        ranked = [kept[i] for i in best(self.chances(kept), len(kept))]
         again = {group.prompt: group for group in ranked if group.prompt not in waiting}
         return self._entries(list(again.values())[: missing - len(waiting)], ctx.step)
 
     def _entries(self, groups: Sequence[Group], step: int) -> list[BufferEntry]:
         distinct = {group.prompt: group for group in groups}
         return [BufferEntry(prompt, group.value, step) for prompt, group in distinct.items()]
-
-    def _most_informative(self, kept: Sequence[Group], rng: np.random.Generator) -> list[Prompt]:
-        s, chances = self.settings, self._chances(kept)
-        chosen: Sequence[int] = best(chances, s.evolved)
-        if s.evolve_by == "draw":
-            chosen = rng.choice(len(kept), size=s.evolved, replace=False, p=chances).tolist()
-        return [kept[i].prompt for i in chosen]
-
-    def _chances(self, kept: Sequence[Group]) -> Floats:
-        values = [group.value for group in kept]
-        return weights(values, self.settings.metric, self.settings.weight_floor)
 
 
 def eva_stream(

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import Floats
-from harness.selectors.eva import Value
+from harness.selectors.parents import Value
 from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, best
 
 
