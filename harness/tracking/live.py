@@ -1,7 +1,7 @@
 """Live tracking: curves and states reach MLflow while stages run, without holding the run up.
 
 Whoever runs the engine drops messages into a queue and goes on. One background thread imports
-MLflow, gathers messages for a second at a time and writes them: points of running trainings as
+MLflow, gathers messages for some seconds at a time and writes them: points of running trainings as
 they are, and a run's record again when one of its stages has finished or failed. The thread never
 raises. When MLflow fails, it says so once and ignores all further messages. Nothing depends on
 live tracking: what it missed, the next `sync` adds.
@@ -18,7 +18,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
     from harness.pipeline.runs import TableRuns
     from harness.registry.profile import Profile
-    from harness.tracking.server import Server
+    from harness.tracking.server import Point, Server
 
 
 Message: TypeAlias = "StageProgress | str"
@@ -104,9 +104,13 @@ class LiveRuns:
 
     def write(self, server: Server, batch: Sequence[Message]) -> None:
         """Add points to all runs they belong to, then write the runs whose stages have ended."""
+        points: dict[str, list[Point]] = {}
         for message in batch:
             if isinstance(message, StageProgress):
-                self._add_point(server, message)
+                for run_id, point in self._points(server, message):
+                    points.setdefault(run_id, []).append(point)
+        for run_id, added in points.items():
+            server.add_points(run_id, added)
         settled = (message for message in batch if isinstance(message, str))
         for identity in dict.fromkeys(i for stage in settled for i in self._needed.get(stage, ())):
             self._write(server, identity)
@@ -115,7 +119,8 @@ class LiveRuns:
         """End the runs that are not whole: nothing computes them any more."""
         server.end_left(self._place)
 
-    def _add_point(self, server: Server, point: StageProgress) -> None:
+    def _points(self, server: Server, point: StageProgress) -> Iterator[tuple[str, Point]]:
+        """Yield a point for each run that it belongs to, by MLflow's id."""
         if self._store.status(point.stage.fingerprint) == "done":
             return  # the runs' records have the whole curve
         # A store keeps no infinities, so live points have none either.
@@ -124,7 +129,7 @@ class LiveRuns:
             if identity in self._written or self._write(server, identity):
                 run_id, start_ms = self._written[identity]
                 named = {metric_name(prefix + name): value for name, value in values.items()}
-                server.add_point(run_id, named, point.step, point_ms(start_ms, point.step))
+                yield run_id, (named, point.step, point_ms(start_ms, point.step))
 
     def _write(self, server: Server, identity: str) -> bool:
         """Write the record of a run; return whether there is one yet."""

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
 
+Point: TypeAlias = tuple[Mapping[str, float], int, int]
+"""Values of metrics, their step, and a time in milliseconds."""
+
 _Item = TypeVar("_Item")
 _FEW = 4
 """Most runs that are searched for by their identities."""
@@ -101,8 +104,13 @@ class Server:
         self._delete(run)
         return "replaced", self._write(record, self._create(record))
 
-    def add_point(self, run_id: str, values: Mapping[str, float], step: int, time_ms: int) -> None:
-        metrics = [Metric(name, value, time_ms, step) for name, value in values.items()]
+    def add_points(self, run_id: str, points: Sequence[Point]) -> None:
+        """Add points of curves to a run, all in one transaction."""
+        metrics = [
+            Metric(name, value, time_ms, step)
+            for values, step, time_ms in points
+            for name, value in values.items()
+        ]
         self._client.log_batch(run_id, metrics=metrics)
 
     def end_left(self, place: str) -> None:

@@ -135,7 +135,7 @@ class Tracker:
         *,
         uri: str | None = None,
         warn: Warn = _LOG.warning,
-        flush_s: float = 1.0,
+        flush_s: float = 10.0,
     ) -> None:
         self._mlflow = Mlflow(work_dir, warn, uri)
         self._work_dir = work_dir
