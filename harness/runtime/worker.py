@@ -9,6 +9,7 @@ once, even in the middle of a stage. What it was writing is then a leftover that
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -92,6 +93,8 @@ class StageWorker:
                 importlib.import_module(name)
         except BaseException as error:  # noqa: BLE001 (reported with the first stage)
             self._broken = error
+        # Modules stay: each training collects garbage, and would look at half a million objects.
+        gc.freeze()
 
     def compute(self, record: StageRecord) -> None:
         """Compute one stage and answer `finished`, `failed` or `elsewhere`."""
