@@ -100,7 +100,9 @@ def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float
     return float(sum(float((one[name] - other[name]).square().sum()) for name in one) ** 0.5)
 
 
-@pytest.mark.parametrize(("algorithm", "micro_batch"), [("rloo", 2), ("oaif", 4)])
+@pytest.mark.parametrize(
+    ("algorithm", "micro_batch"), [("rloo", 2), pytest.param("oaif", 4, marks=pytest.mark.slow)]
+)
 def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_path: Path) -> None:
     """Two segments of two steps: prompts, buffer and costs are equal, weights up to rounding.
 

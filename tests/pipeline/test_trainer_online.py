@@ -120,7 +120,7 @@ def test_impossible_settings_are_refused_before_anything_runs(
         planned(small(micro), **online)
 
 
-@pytest.mark.parametrize("algorithm", ["rloo", "oaif"])
+@pytest.mark.parametrize("algorithm", ["rloo", pytest.param("oaif", marks=pytest.mark.slow)])
 def test_a_run_in_more_segments_ends_with_the_same_policy(
     algorithm: str, micro: Profile, tmp_path: Path
 ) -> None:
