@@ -7,7 +7,7 @@ endpoint has one, `harness download` and the first request say.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal, cast
@@ -227,8 +227,16 @@ class Demand:
                 f"retirement of the {role.lower()} {model}",
                 "missing" if gone and required else "advised",
                 known[model].sentence,
-                _way_out(role, variable, known[model].successor),
+                _way_out(variable, self._named_by(role, model), known[model].successor),
             )
+
+    def _named_by(self, role: Role, model: str) -> list[str]:
+        """Return the keys of a profile by which a model has a role."""
+        judges = {name: self.profile.benchmarks[name].judge for name in self.benchmarks}
+        keys = [f"benchmarks.{name}.judge" for name, judge in judges.items() if judge == model]
+        creator = self.profile.creator
+        keys += ["creator.source"] * (role == "CREATOR")
+        return keys + ["creator.scorer"] * (role == "SCORER" and creator.scorer == model)
 
 
 def _place(profile: Profile, name: str) -> str:
@@ -352,14 +360,15 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Requirement:
     return Requirement(what, "met", found)
 
 
-def _way_out(role: Role, variable: str, successor: str | None) -> str:
+def _way_out(variable: str, keys: Sequence[str], successor: str | None) -> str:
     """Return what can be done where a role's model is retired."""
     served = f"name an endpoint that still serves it in {variable}"
-    if role != "JUDGE" or successor is None:
+    if successor is None or not keys:
         return served
+    asked = " ".join(f"--set profile.{key}={successor}" for key in keys)
     return (
-        f"{served}, or export the policies (`harness export`) and have them judged by "
-        f"`harness evaluate BENCHMARK --judge {successor}`, in columns of their own"
+        f"{served}, or let its successor stand in: `harness run` with `{asked}` makes a profile of "
+        "its own, so that its scores stand apart"
     )
 
 
