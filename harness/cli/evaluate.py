@@ -192,7 +192,7 @@ def _show_plan(planned: EvaluationPlan, as_json: bool) -> None:
     out = console()
     out.print(Grid(headings, rows, right="234567"))
     for line in (planned.prices, *(retirement.sentence for retirement in planned.retirements)):
-        out.print(line, soft_wrap=True)
+        out.print(line)
 
 
 def _progress() -> Callable[[str, int, int], None]:
@@ -227,7 +227,7 @@ def _show(found: Sequence[Evaluation], as_json: bool) -> None:
     out = console()
     out.print(Grid(["model", "judge", "n", "missing", *columns], rows, right="23456789"))
     for line in notes:
-        out.print(line, soft_wrap=True)
+        out.print(line)
 
 
 def _cell(evaluation: Evaluation, name: str) -> str:

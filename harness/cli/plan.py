@@ -101,7 +101,7 @@ def show(planned: RunPlan, as_json: bool) -> None:
         print_json(summary)
         return
     out = console()
-    out.print(planned.headline, soft_wrap=True)
+    out.print(planned.headline)
     if isinstance(summary, GroupSummary):
         _print_tables(out, summary)
     _print_stages(out, summary)
@@ -118,7 +118,7 @@ def _print_stages(out: Console, summary: Summary) -> None:
     out.print(Grid(("stages", "total", "done", "missing", "failed"), cells, right="1234"))
     for failure in summary.failures:
         where = f"{failure.stage} ({failure.fingerprint[:12]})"
-        out.print(f"failed: {where}: {failure.reason}", soft_wrap=True)
+        out.print(f"failed: {where}: {failure.reason}")
 
 
 def _print_tables(out: Console, summary: GroupSummary) -> None:
@@ -138,17 +138,16 @@ def print_left_out(out: Console, summary: Summary) -> None:
     from harness.selection.planning import GroupSummary
 
     for item in summary.left_out if isinstance(summary, GroupSummary) else ():
-        out.print(f"left out: {item.table}: {'; '.join(item.reasons)}", soft_wrap=True)
+        out.print(f"left out: {item.table}: {'; '.join(item.reasons)}")
 
 
 def _print_price(out: Console, price: Price) -> None:
     out.print(
         "\nWhat is left is estimated to take the following: arithmetic on the assumptions below, "
         f"and {_speeds(price)}.",
-        soft_wrap=True,
     )
     for line in (_hours(price), _dollars(price), _disk(price)):
-        out.print(line, soft_wrap=True)
+        out.print(line)
     _print_kinds(out, price)
     _print_servers(out, price)
     _print_calls(out, price)
@@ -262,9 +261,9 @@ def _print_calls(out: Console, price: Price) -> None:
     )  # fmt: skip
     out.print()
     out.print(Grid(headings, rows, right="23456"))
-    out.print(price.usd.prices, soft_wrap=True)
+    out.print(price.usd.prices)
     for retirement in price.usd.retirements:
-        out.print(retirement.sentence, soft_wrap=True)
+        out.print(retirement.sentence)
 
 
 def _print_assumptions(out: Console, price: Price) -> None:
@@ -308,12 +307,12 @@ def _place(row: str) -> tuple[str, str]:
 def _print_explanation(found: Explanation) -> None:
     out = console()
     out.print(f"{found.table}/{found.row} on {found.profile}, seed {found.seed}", style="bold")
-    out.print(f"Recipe: {found.recipe}.", soft_wrap=True)
+    out.print(f"Recipe: {found.recipe}.")
     if found.baseline is not None:
-        out.print(f"Baseline {found.baseline.row}: {found.baseline.recipe}.", soft_wrap=True)
+        out.print(f"Baseline {found.baseline.row}: {found.baseline.recipe}.")
     if found.nearest is not None:
         causes = _because(found.nearest.causes)
-        out.print(f"Nearest row {found.nearest.row}: here {causes}.", soft_wrap=True)
+        out.print(f"Nearest row {found.nearest.row}: here {causes}.")
     for run in found.runs:
         out.print(f"\nrun {run.run}", style="bold")
         lines = [
@@ -337,7 +336,7 @@ def _print_missing(out: Console, stages: Sequence[ExplainedStage]) -> None:
     out.print(f"\nNot in the store: {counted(len(missing), 'stage')}.")
     for stage in missing:
         if stage.failure is not None:
-            out.print(f"'{stage.label}' failed: {stage.failure}.", soft_wrap=True)
+            out.print(f"'{stage.label}' failed: {stage.failure}.")
 
 
 def _shared_or_new(stage: ExplainedStage) -> str:

@@ -369,7 +369,7 @@ def _print_verified(found: Verified) -> None:
         ("Not covered, published by no command", found.not_covered),
     ):
         if places:
-            out.print(f"{what}: {', '.join(places)}.", soft_wrap=True)
+            out.print(f"{what}: {', '.join(places)}.")
     if found.stages is not None:
         out.print(
             f"The store's files are what was written: {counted(found.stages, 'stage')}; "

@@ -150,7 +150,7 @@ def _run_once(
             console().print(f"\n{script}", soft_wrap=True, markup=False, highlight=False)
         raise typer.Exit(0)
     out = console(stderr=as_json)
-    out.print(planned.headline, soft_wrap=True)
+    out.print(planned.headline)
     print_left_out(out, planned.summary)
     report = planned.run(
         engine=where,

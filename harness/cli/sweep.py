@@ -201,7 +201,7 @@ def _print(report: SweepReport) -> None:
 
     out = console()
     for name, text in facts(report):
-        out.print(f"{name}: {text}", soft_wrap=True)
+        out.print(f"{name}: {text}")
     _print_block(winner_block(report))
     title = "Best trials (validation prompts; no result)"
     _print_block(trial_block(report, report.best()[:SHOWN_TRIALS], title))
@@ -209,14 +209,14 @@ def _print(report: SweepReport) -> None:
     if report.pareto is not None:
         _print_block(trial_block(report, report.front, "Pareto front"))
     for trial in report.failed:
-        out.print(f"failed: trial {trial.number}: {trial.failure}", soft_wrap=True)
+        out.print(f"failed: trial {trial.number}: {trial.failure}")
 
 
 def _print_block(block: Block) -> None:
     out = console()
     out.print(f"\n{block.title}", style="bold")
     for text in block.notes:
-        out.print(text, soft_wrap=True)
+        out.print(text)
     if block.rows:
         right = "".join(str(i) for i in range(1, min(len(block.head), 10)))
         out.print(Grid(block.head, block.rows, right=right))

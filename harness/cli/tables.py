@@ -164,8 +164,7 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
         f"{counted(found.figure_claims, 'claim')} outside tables, "
         f"{counted(found.profiles, 'profile')}, {counted(found.sweeps, 'sweep')}, "
         f"{counted(found.deviations, 'deviation')}; templates, prices and what the estimates "
-        "assume too.",
-        soft_wrap=True,
+        "assume too."
     )
     if found.files:
-        console().print(f"So are yours: {', '.join(found.files)}.", soft_wrap=True)
+        console().print(f"So are yours: {', '.join(found.files)}.")
