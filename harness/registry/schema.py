@@ -298,6 +298,11 @@ class Table(Strict):
         return self.title if self.source is None else f"Table {self.source.table}: {self.title}"
 
     @property
+    def named(self) -> str:
+        """What it is called in a sentence: `table 2`, or, of one of ours, its name."""
+        return self.id if self.source is None else f"table {self.source.table}"
+
+    @property
     def place(self) -> str:
         """Where the paper prints the table, in words; of one of ours, that it does not."""
         if self.source is None:

@@ -18,9 +18,9 @@ from harness.registry.paper import Contrast, Paper, the_paper
 from harness.registry.schema import Column
 from harness.report import view
 from harness.report.claims import counts, totals
-from harness.report.model import Part, Report, Scale, Study, Verdict, VerdictWord
+from harness.report.model import Cell, Part, Report, Scale, Study, Verdict, VerdictWord
 from harness.report.reward_study import CALLED
-from harness.report.scores import gain_priors, numbers, pairs_of
+from harness.report.scores import Numbers, numbers
 from harness.report.view import plain, signed
 from harness.words import counted
 
@@ -31,6 +31,8 @@ class Told(Part):
     over: str
     """The right row in plain words."""
     table: str
+    named: str
+    """The table for people, because another that has both rows has an interval of its own."""
     left: str
     right: str
     """The row it is compared with."""
@@ -45,12 +47,12 @@ class Told(Part):
     @property
     def text(self) -> str:
         """What is said of the left row: a gain or a loss where zero is not in the interval."""
-        low, high = signed(self.low, 1), signed(self.high, 1)
+        where = f"({self.named}, 95%: {signed(self.low, 1)} to {signed(self.high, 1)})"
         if self.low > 0:
-            return f"gains {self.gain:.1f} over {self.over} (95%: {low} to {high})"
+            return f"gains {self.gain:.1f} over {self.over} {where}"
         if self.high < 0:
-            return f"loses {-self.gain:.1f} to {self.over} (95%: {low} to {high})"
-        return f"cannot be told apart from {self.over} ({low} to {high})"
+            return f"loses {-self.gain:.1f} to {self.over} {where}"
+        return f"cannot be told apart from {self.over} {where}"
 
 
 class Answer(Part):
@@ -102,18 +104,22 @@ def _told(contrasts: Iterable[Contrast], reports: Mapping[str, Report]) -> Itera
             continue
         if report.inadmissible or (asked.about_choosing and report.inadmissible_choosing):
             continue
-        table, measured, seeds = report.table, report.measured, report.seeds
-        column, row = table.column(asked.column), table.row(asked.left)
-        priors = None
-        if row.baseline == asked.right:
-            rows = [table.row(shown.id) for shown in report.rows]
-            priors = gain_priors(measured, pairs_of(rows, column), seeds, column.reads)
-        baseline = table.row(asked.right).run_id(column)
-        found = numbers(measured, row.run_id(column), baseline, seeds, column.reads, priors)
+        found = _gain(asked, report)
         if found.gain is not None:
             ends = {"low": found.gain_ci_low, "high": found.gain_ci_high, "gain": found.gain}
-            where = asked.model_dump(exclude={"about_choosing"})
-            yield Told.model_validate({**where, **ends, "seeds": seeds})
+            where = asked.model_dump(exclude={"about_choosing"}) | {"named": report.table.named}
+            yield Told.model_validate({**where, **ends, "seeds": report.seeds})
+
+
+def _gain(asked: Contrast, report: Report) -> Cell | Numbers:
+    """Return one row less another: over its baseline it is the gain that the table shows."""
+    for cell in report.cells:
+        if (cell.row, cell.column, cell.baseline_row) == (asked.left, asked.column, asked.right):
+            return cell
+    table = report.table
+    column = table.column(asked.column)
+    left, right = (table.row(name).run_id(column) for name in (asked.left, asked.right))
+    return numbers(report.measured, left, right, report.seeds, column.reads)
 
 
 def _seen(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:

@@ -13,15 +13,15 @@ from harness.report.page.contents import from_results
 
 
 def told(low: float, high: float) -> str:
-    places = {"table": "t", "left": "a", "right": "b", "column": "c"}
+    places = {"table": "t", "named": "table 9", "left": "a", "right": "b", "column": "c"}
     middle = (low + high) / 2
     return Told(says="a", over="b", **places, seeds=(0, 1), gain=middle, low=low, high=high).text
 
 
 def test_a_comparison_is_a_gain_a_loss_or_neither() -> None:
-    assert told(1.0, 3.0) == "gains 2.0 over b (95%: +1.0 to +3.0)"
-    assert told(-3.0, -1.0) == "loses 2.0 to b (95%: -3.0 to -1.0)"
-    assert told(-1.0, 1.0) == "cannot be told apart from b (-1.0 to +1.0)"
+    assert told(1.0, 3.0) == "gains 2.0 over b (table 9, 95%: +1.0 to +3.0)"
+    assert told(-3.0, -1.0) == "loses 2.0 to b (table 9, 95%: -3.0 to -1.0)"
+    assert told(-1.0, 1.0) == "cannot be told apart from b (table 9, 95%: -1.0 to +1.0)"
 
 
 def test_what_answers_the_paper_is_declared_in_its_tables() -> None:
@@ -48,6 +48,20 @@ def test_several_tables_answer_the_papers_question(reports: tuple[Report, ...]) 
     assert answer.seen.startswith("At toy scale with ")
     assert sum(answer.claims.values()) == len(verdicts) == 10
     assert "of 10 claims" in answer.sure.lower()
+
+
+def test_a_comparison_has_the_interval_that_its_table_gives_the_claim() -> None:
+    """Tables lend their rows a variance each, so the answer is that of the table it names."""
+    tables = all_tables()
+    shown = [tables[name] for name in ("table2", "table4")]
+    reports = from_results(shown, named_profile("micro"), results_dir()).reports
+    verdicts = {verdict.id: verdict for report in reports for verdict in report.verdicts}
+    told = {it.named: it for it in answer_to(reports, list(verdicts.values())).told}
+    assert told.keys() == {"table 2", "table 4"}
+    for named, claim in (("table 2", "t2-dpo-eva-ah"), ("table 4", "t4-amin-uniform-ah")):
+        ends = told[named].gain, told[named].low, told[named].high
+        verdict = verdicts[claim]
+        assert ends == pytest.approx((verdict.margin, verdict.ci_low, verdict.ci_high))
 
 
 def test_one_table_answers_its_own(reports: tuple[Report, ...]) -> None:
