@@ -101,9 +101,7 @@ class StoredTable:
         reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
         known = {column: reason for column, reason in reasons.items() if reason is not None}
         barred = inadmissible_claims(table, self._controls)
-        return Evidence.of(
-            table, self.cells, self.measured, self.lacking, known, barred, self.level
-        )
+        return Evidence(table, self.cells, self.measured, self.lacking, known, barred, self.level)
 
     @cached_property
     def report(self) -> Report:

@@ -66,7 +66,7 @@ def judge_published(table: Table, published: Published, known: KnownControls) ->
     report = published.report
     certain = {c.id: c.by_construction for c in report.columns if c.by_construction}
     barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
-    return judge(Evidence.of(table, report.cells, published.measured, None, certain, barred))
+    return judge(Evidence(table, report.cells, published.measured, {}, certain, barred))
 
 
 def stages_behind(

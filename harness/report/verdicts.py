@@ -51,7 +51,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from harness.registry.claims import (
@@ -98,16 +98,13 @@ AT_AN_END = 0.01
 
 _BOUNDS = re.compile(r"(\d+)-(\d+)")
 
-ScoresOf = Callable[[Place], Scores]
-"""Returns the scores behind a cell."""
-
 
 @dataclass(frozen=True)
 class Evidence:
     """What there is of a table to judge its claims by.
 
     Attributes:
-        cells: Its cells by row and column.
+        cells: Its cells, one at least; all have the same seeds.
         lacking: Why rows that have no cells have none, by row.
         by_construction: Why columns come out as the paper says whatever is run, by column.
         inadmissible: Why verdicts on claims are inadmissible, by claim.
@@ -115,36 +112,24 @@ class Evidence:
     """
 
     table: Table
-    scale: Scale
-    seeds: tuple[int, ...]
-    cells: Mapping[Place, Cell]
+    cells: Sequence[Cell]
     measured: Measured
-    lacking: Mapping[str, str]
+    lacking: Mapping[str, str] = field(default_factory=dict)
     by_construction: Mapping[str, str] = field(default_factory=dict)
     inadmissible: Mapping[str, str] = field(default_factory=dict)
     level: float = ALPHA
 
-    @classmethod
-    def of(
-        cls,
-        table: Table,
-        cells: Sequence[Cell],
-        measured: Measured,
-        lacking: Mapping[str, str] | None = None,
-        by_construction: Mapping[str, str] | None = None,
-        inadmissible: Mapping[str, str] | None = None,
-        level: float = ALPHA,
-    ) -> Evidence:
-        by_place = {(cell.row, cell.column): cell for cell in cells}
-        first = cells[0]
-        return cls(
-            table, first.scale, first.seeds, by_place, measured, lacking or {},
-            by_construction or {}, inadmissible or {}, level,
-        )  # fmt: skip
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.cells[0].seeds
+
+    @cached_property
+    def by_place(self) -> Mapping[Place, Cell]:
+        return {(cell.row, cell.column): cell for cell in self.cells}
 
     def missing(self, place: Place) -> str | None:
         row, column = place
-        cell = self.cells.get(place)
+        cell = self.by_place.get(place)
         if cell is None:
             return self.lacking.get(row, f"`{row}` was not asked for")
         where = f"`{row}` in `{column}`"
@@ -173,13 +158,13 @@ class Evidence:
 
     def priors(self, column: str) -> Priors:
         where = self.table.column(column)
-        rows = [row for row in self.table.rows if (row.id, column) in self.cells]
+        rows = [row for row in self.table.rows if (row.id, column) in self.by_place]
         pairs = pairs_of(rows, where)
         return gain_priors(self.measured, pairs, self.seeds, where.reads)
 
     def policy(self, place: Place) -> object:
         """Return what is the same for two cells exactly if they are one policy, judged alike."""
-        cell = self.cells[place]
+        cell = self.by_place[place]
         judged = tuple(run.partition("@")[2] for run in cell.runs)
         return judged or self.table.row(place[0]).run_id(self.table.column(place[1]))
 
@@ -198,23 +183,32 @@ def judge_with_tests(evidence: Evidence) -> list[tuple[Verdict, Tested | None]]:
     claims = evidence.table.claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     of_family = evidence.level / max(len(family), 1)
-    scores, priors = cache(evidence.scores), cache(evidence.priors)
+    priors = cache(evidence.priors)
     drafts = {
-        claim.id: _draft(
-            claim, evidence, scores, priors, evidence.level if claim.primary else of_family
-        )
+        claim.id: _draft(claim, evidence, priors, evidence.level if claim.primary else of_family)
         for claim in claims
     }
-    adjusted = _adjusted([drafts[claim.id] for claim in family])
+    p_values = [drafts[claim.id][0].p for claim in family]
+    corrected = holm([1.0 if p is None else p for p in p_values])
+    adjusted = dict(zip((claim.id for claim in family), corrected, strict=True))
     return [
-        (_decided(draft, adjusted.get(name), evidence.level), draft.tested)
+        (_decided(*draft, adjusted.get(name), evidence.level), draft[1])
         for name, draft in drafts.items()
     ]
 
 
 def judge_without(table: Table, scale: Scale, reason: str) -> list[Verdict]:
-    lacking = {row.id: reason for row in table.rows}
-    return judge(Evidence(table, scale, (), {}, {}, lacking))
+    return [
+        _untestable(claim, claim.test, table.id, scale)
+        if isinstance(claim.test, Qualitative)
+        else bare(claim, table.id, scale, "not_run", reason)
+        for claim in table.claims
+    ]
+
+
+def _untestable(claim: Claim, test: Qualitative, table: str, scale: Scale) -> Verdict:
+    reason = test.reason or "the claims that measure it belong to other tables"
+    return bare(claim, table, scale, "not_testable", reason)
 
 
 def bare(
@@ -244,45 +238,36 @@ class Tested:
         sought: The margin that should be found, None where there is none.
         level: Level of the test, before any correction for what else is shown.
         power: Probability with which it should be found.
+        favoured: Whether the claim is what was shown, if anything was, and not its opposite.
+        rests_on: What a decision rests on.
+        inadmissible: Why none is admissible.
     """
 
     statements: tuple[tuple[Scores, Prior | None], ...]
     sought: float | None
     level: float
     power: float
-
-
-@dataclass(frozen=True)
-class _Draft:
-    """A verdict before the correction for many tests, and which way it leans."""
-
-    verdict: Verdict
-    favoured: bool = False
-    rests_on: str | None = None
-    inadmissible: str | None = None
-    tested: Tested | None = None
+    favoured: bool
+    rests_on: str | None
+    inadmissible: str | None
 
 
 def _draft(
-    claim: Claim,
-    evidence: Evidence,
-    scores: ScoresOf,
-    priors: Callable[[str], Priors],
-    alpha: float,
-) -> _Draft:
-    table, scale, test = evidence.table.id, evidence.scale, claim.test
+    claim: Claim, evidence: Evidence, priors: Callable[[str], Priors], alpha: float
+) -> tuple[Verdict, Tested | None]:
+    """Return a verdict before the correction for many tests, and what it was tested by."""
+    table, scale, test = evidence.table.id, evidence.cells[0].scale, claim.test
     if isinstance(test, Qualitative):
-        reason = test.reason or "the claims that measure it belong to other tables"
-        return _Draft(bare(claim, table, scale, "not_testable", reason))
+        return _untestable(claim, test, table, scale), None
     reasons = filter(None, map(evidence.missing, places(test)))
     missing = next(reasons, None)
     if missing is not None:
-        return _Draft(bare(claim, table, scale, "not_run", missing))
-    shown = [weighted_sum([(w, scores(p)) for w, p in s.terms]) for s in test.shown]
-    alike = _alike(test, evidence, scores, shown)
+        return bare(claim, table, scale, "not_run", missing), None
+    shown = [weighted_sum([(w, evidence.scores(p)) for w, p in s.terms]) for s in test.shown]
+    alike = _alike(test, evidence, shown)
     if alike is not None:
-        return _Draft(bare(claim, table, scale, "not_testable", alike))
-    margin = _margin(test, scores)
+        return bare(claim, table, scale, "not_testable", alike), None
+    margin = _margin(test, evidence)
     borrowed = [_prior(sums, evidence, priors) for sums in test.shown]
     # Both statements of an equivalence are about one margin.
     borrowed *= 2 if _is_within(test) else 1
@@ -298,7 +283,7 @@ def _draft(
         numbers = {"margin": ours.mean, "ci_low": ours.low, "ci_high": ours.high}
         word: VerdictWord = "underpowered" if why is None else "inadmissible"
         reason = reason if why is None else f"{why}; {reason}"
-        return _Draft(bare(claim, table, scale, word, reason, **numbers, by_construction=known))
+        return bare(claim, table, scale, word, reason, **numbers, by_construction=known), None
     result = conjunction(statements)
     # Both tests of an equivalence are about the one margin that is shown.
     at = result.weakest if len(shown) > 1 else 0
@@ -317,9 +302,10 @@ def _draft(
         p=result.p_value,
         detectable=max(statement.detectable(alpha, power) for statement in statements),
     )
-    sought = _sought(claim, test, evidence, scores, margin)
-    by = Tested(tested, None if sought is None else sought.size, alpha, power)
-    return _Draft(_weighed(verdict, sought), result.favoured, verdict.reason, why, by)
+    sought = _sought(claim, test, evidence, margin)
+    size = None if sought is None else sought.size
+    by = Tested(tested, size, alpha, power, result.favoured, verdict.reason, why)
+    return _weighed(verdict, sought), by
 
 
 def _weighed(verdict: Verdict, sought: _Sought | None) -> Verdict:
@@ -340,7 +326,7 @@ class _Sought:
 
 
 def _sought(
-    claim: Claim, test: Measurable, evidence: Evidence, scores: ScoresOf, margin: Scores | None
+    claim: Claim, test: Measurable, evidence: Evidence, margin: Scores | None
 ) -> _Sought | None:
     """Return the margin that a test should find: its own if it has one, else the paper's."""
     if margin is not None:
@@ -359,7 +345,7 @@ def _sought(
     missing = evidence.missing((row, column)) or evidence.missing((base, column))
     if missing is not None:
         return _Sought(None, f"the paper's margin is a share of {gain}: {missing}")
-    ours = scores((row, column)).mean - scores((base, column)).mean
+    ours = evidence.scores((row, column)).mean - evidence.scores((base, column)).mean
     share = f"the paper's margin is {points / theirs:.2g} of {gain}"
     if ours <= 0.0:
         return _Sought(None, f"{share}, which is not above zero here ({ours:+.3g})")
@@ -429,9 +415,7 @@ def _prior(shown: Sum, evidence: Evidence, priors: Callable[[str], Priors]) -> P
     return None
 
 
-def _alike(
-    test: Measurable, evidence: Evidence, scores: ScoresOf, margins: Sequence[Scores]
-) -> str | None:
+def _alike(test: Measurable, evidence: Evidence, margins: Sequence[Scores]) -> str | None:
     """Return why no difference could show, or chance not be measured; None where both could.
 
     What a margin is measured by is not compared.
@@ -445,10 +429,13 @@ def _alike(
             rows = ", ".join(f"`{row}`" for row in dict.fromkeys(r for _, (r, _) in shown.terms))
             return f"the rows compared, {rows}, are one and the same policy here"
     compared = list(dict.fromkeys(place for shown in test.shown for _, place in shown.terms))
-    levels = {scores(place).level for place in compared}
+    levels = {evidence.scores(place).level for place in compared}
     if len(levels) == 1 and None not in levels:
         return f"{ALL_ALIKE}: it is {levels.pop():g} for every prompt and seed"
-    ends = {_end(scores(place).mean, evidence.table.column(place[1]).unit) for place in compared}
+    ends = {
+        _end(evidence.scores(place).mean, evidence.table.column(place[1]).unit)
+        for place in compared
+    }
     if len(ends) == 1 and None not in ends:
         return f"the rows compared all stand at the {ends.pop()} of the scale"
     level = next((margin.level for margin in margins if margin.level is not None), None)
@@ -477,12 +464,14 @@ def _is_within(test: Measurable) -> bool:
     return isinstance(test, Compare) and test.op == "within"
 
 
-def _margin(test: Measurable, scores: ScoresOf) -> Scores | None:
+def _margin(test: Measurable, evidence: Evidence) -> Scores | None:
     if not isinstance(test, Compare) or test.margin is None:
         return None
     if test.margin.of is None:
-        return scores((test.left, test.column)).constant(test.margin.points or 0.0)
-    gain = weighted_sum([(w, scores(p)) for w, p in difference(*test.margin.of, test.column).terms])
+        return evidence.scores((test.left, test.column)).constant(test.margin.points or 0.0)
+    gain = weighted_sum(
+        [(w, evidence.scores(p)) for w, p in difference(*test.margin.of, test.column).terms]
+    )
     # Where what the margin is a share of is no gain here, nothing may be lost.
     share = test.margin.share or 0.0
     return weighted_sum([(share if gain.mean > 0 else 0.0, gain)])
@@ -513,22 +502,18 @@ def _about(test: Measurable, at: int, margin: Scores | None) -> str | None:
     return None
 
 
-def _adjusted(family: Sequence[_Draft]) -> dict[str, float]:
-    p_values = [1.0 if draft.verdict.p is None else draft.verdict.p for draft in family]
-    return dict(zip((draft.verdict.id for draft in family), holm(p_values), strict=True))
-
-
-def _decided(draft: _Draft, adjusted: float | None, level: float) -> Verdict:
-    verdict = draft.verdict
-    if verdict.p is None:
+def _decided(
+    verdict: Verdict, tested: Tested | None, adjusted: float | None, level: float
+) -> Verdict:
+    if tested is None or verdict.p is None:
         return verdict
     p = verdict.p if adjusted is None else adjusted
-    if draft.inadmissible is not None:
-        update = {"p_adjusted": p, "verdict": "inadmissible", "reason": draft.inadmissible}
+    if tested.inadmissible is not None:
+        update = {"p_adjusted": p, "verdict": "inadmissible", "reason": tested.inadmissible}
         return verdict.model_copy(update=update)
     if p < level:
-        word: VerdictWord = "supported" if draft.favoured else "contradicted"
-        said = {"p_adjusted": p, "verdict": word, "reason": draft.rests_on}
+        word: VerdictWord = "supported" if tested.favoured else "contradicted"
+        said = {"p_adjusted": p, "verdict": word, "reason": tested.rests_on}
         return verdict.model_copy(update=said)
     why = (
         f"not significant ({'' if adjusted is None else 'adjusted '}p = {p:.2g}; level {level:.2g})"

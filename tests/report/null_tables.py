@@ -123,7 +123,7 @@ def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
         for row in table.rows
         for column in table.columns
     ]  # fmt: skip
-    return Evidence.of(table, cells, measured)
+    return Evidence(table, cells, measured)
 
 
 def _two_names(scores: Sequence[str]) -> Table:

@@ -21,7 +21,7 @@ def evidence(a: float, b: float, c: float, noise: float) -> Evidence:
         for row in "cd"
         for s in range(3)
     }
-    return Evidence.of(table, [cell_of(table, row, (0, 1, 2)) for row in ROWS], measured)
+    return Evidence(table, [cell_of(table, row, (0, 1, 2)) for row in ROWS], measured)
 
 
 def test_a_claim_needs_the_seeds_that_find_its_share_of_our_gain() -> None:

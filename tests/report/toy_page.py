@@ -36,9 +36,7 @@ def contents_of(
     traces: Traces = {}
     trace(report, stages_behind(runs, store), traces)
     judged = (
-        judge(Evidence.of(runs.table, found.cells, found.measured))
-        if verdicts is None
-        else verdicts
+        judge(Evidence(runs.table, found.cells, found.measured)) if verdicts is None else verdicts
     )
     report = report.beside(runs.table, runs.profile, judge=lambda: judged)
     return Contents(
