@@ -80,7 +80,7 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
     if problems:
         raise RegistryError(problems)
     tables = [table for _, table in declared]
-    return {t.id: t for t in sorted(tables, key=lambda t: (t.is_ours, _natural(t.id)))}
+    return {t.id: t for t in sorted(tables, key=lambda t: (t.is_ours, natural(t.id)))}
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
@@ -94,7 +94,8 @@ def find_table(tables: Mapping[str, Table], name: str) -> Table:
     return find("table", tables, name)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return what names sort by as people count: `figure3` stands before `figure10`."""
     parts = re.findall(r"\d+|\D+", name)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 

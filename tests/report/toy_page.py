@@ -10,7 +10,6 @@ from typing import Any
 from toy_tables import PROVENANCE, judge_of, stored, write_parquet, write_prompts
 
 from harness.pipeline.runs import TableRuns
-from harness.registry.declared import deviations
 from harness.report.build import with_all_rows
 from harness.report.model import Verdict
 from harness.report.page.contents import Contents, Traces, trace
@@ -43,10 +42,9 @@ def contents_of(
         profile=runs.profile,
         source="store",
         reports=(with_all_rows(report),),
+        verdicts=judged,
         table_pictures={},
-        figure_verdicts=(),
         pictures=(),
-        deviations=deviations(),
         examples=examples_of(runs, store),
         traces=traces,
     )

@@ -7,19 +7,18 @@ report beside it says what it shows.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeVar
 
 from harness.registry.claims import figure_claims
-from harness.registry.declared import Deviations, all_figures, deviations
+from harness.registry.declared import all_figures, natural
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Table
 from harness.report.build import StoredTable, with_all_rows, without_runs
-from harness.report.claims import judge_figures
+from harness.report.claims import all_verdicts
 from harness.report.controls import KnownControls
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
@@ -86,24 +85,19 @@ Traces = dict[str, RunTrace]
 class Contents:
     """Everything on the page, made from what was computed here or from what is published.
 
-    The reports have every row that is declared; `table_pictures` belong to them, by their tables.
-    Examples are None where none are published; figure verdicts and pictures belong to no table.
+    The reports have every row that is declared; `table_pictures` belong to them, by their tables,
+    and the other pictures to none. Verdicts are those of tables and figures. Examples are None
+    where none are published.
     """
 
     profile: Profile
     source: Literal["store", "results"]
-    reports: tuple[Report, ...]
+    reports: Sequence[Report]
+    verdicts: Sequence[Verdict]
     table_pictures: Mapping[str, Sequence[Picture]]
-    figure_verdicts: tuple[Verdict, ...]
-    pictures: tuple[Picture, ...]
-    deviations: Deviations
+    pictures: Sequence[Picture]
     examples: Examples | None
     traces: Traces
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        of_tables = [verdict for report in self.reports for verdict in report.verdicts]
-        return [*of_tables, *self.figure_verdicts]
 
 
 def from_store(
@@ -149,7 +143,10 @@ def from_store(
         _first(samples.judged_answers(runs, store, online=False) for runs in planned)
         or _first(samples.judged_answers(runs, store, online=True) for runs in planned),
     )
-    return _contents("store", profile, reports, table_pictures, drawn, traces, found)
+    verdicts = all_verdicts(reports, figure_claims(), profile.scale)
+    return Contents(
+        profile, "store", reports, verdicts, table_pictures, list(drawn), found, traces
+    )  # fmt: skip
 
 
 def _drawn_figures(
@@ -162,7 +159,7 @@ def _drawn_figures(
     from harness.pipeline.runs import plan_figure
 
     tables = {name: table for name, (table, _) in shown.items()}
-    for figure in sorted(figures, key=lambda it: in_order(it.id)):
+    for figure in sorted(figures, key=lambda it: natural(it.id)):
         names = {ref.partition("/")[0] for ref in figure.rows}
         if not names <= shown.keys():
             continue
@@ -217,9 +214,12 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
         _first(it.online for it in shown),
         _first(it.judged for it in shown if it.offline) or _first(it.judged for it in shown),
     )
-    others = published_pictures(folder, {table.id for table in tables})
-    of_tables = found if shown else None
-    return _contents("results", profile, reports, table_pictures, others, traces, of_tables)
+    verdicts = all_verdicts(reports, figure_claims(), profile.scale)
+    others = list(published_pictures(folder, {table.id for table in tables}))
+    return Contents(
+        profile, "results", reports, verdicts, table_pictures, others, found if shown else None,
+        traces,
+    )  # fmt: skip
 
 
 def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
@@ -247,7 +247,7 @@ def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterat
     folders = {path.parent: kind_of(path.parent) for path in profile_results.glob(f"*/{REPORT}")}
     published = {folder.name for folder, kind in folders.items() if kind is TABLE}
     figures = all_figures()
-    for folder in sorted(folders, key=lambda path: in_order(path.name)):
+    for folder in sorted(folders, key=lambda path: natural(path.name)):
         kind = folders[folder]
         if folder.name in figures:
             needed = {row.partition("/")[0] for row in figures[folder.name].rows}
@@ -255,12 +255,6 @@ def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterat
             needed = published
         if kind is not TABLE and needed <= {*tables}:
             yield from _beside(folder, kind.pictures(kind.read(folder)))
-
-
-def in_order(name: str) -> list[tuple[int, str]]:
-    """Return what names sort by as people count: `figure3` stands before `figure10`."""
-    parts = re.split(r"(\d+)", name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Picture]:
@@ -274,29 +268,6 @@ def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Picture]:
 
 def _copied(svg: bytes, target: BinaryIO) -> None:
     target.write(svg)
-
-
-def _contents(
-    source: Literal["store", "results"],
-    profile: Profile,
-    reports: Sequence[Report],
-    table_pictures: Mapping[str, Sequence[Picture]],
-    shown: Iterable[Picture],
-    traces: Traces,
-    found: Examples | None,
-) -> Contents:
-    verdicts = [verdict for report in reports for verdict in report.verdicts]
-    return Contents(
-        profile=profile,
-        source=source,
-        reports=tuple(reports),
-        table_pictures=table_pictures,
-        figure_verdicts=tuple(judge_figures(figure_claims(), verdicts, profile.scale)),
-        pictures=tuple(shown),
-        deviations=deviations(),
-        examples=found,
-        traces=traces,
-    )
 
 
 # --- Where numbers come from, run by run ---

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.registry.claims import Qualitative, places
-from harness.registry.declared import Ambiguity, Discrepancy, value_in
+from harness.registry.declared import Ambiguity, Discrepancy, deviations, natural, value_in
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile
 from harness.registry.schema import Column
@@ -27,7 +27,7 @@ from harness.report import view
 from harness.report.answer import answer_to, finding, primary_of
 from harness.report.claims import PRIMARY, counts, line, share_tested
 from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
-from harness.report.page.contents import Contents, Traces, in_order
+from harness.report.page.contents import Contents, Traces
 from harness.report.page.drawing import axis_of, draw, overview
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.render import environment, found_blocks
@@ -57,6 +57,7 @@ def as_html(contents: Contents) -> str:
     origins = [report.origin for report in reports]
     script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
     finished = [origin.finished for origin in origins if origin.finished]
+    known = deviations()
     return (
         _environment()
         .get_template("page.html.j2")
@@ -76,8 +77,8 @@ def as_html(contents: Contents) -> str:
             primary=PRIMARY,
             tested=share_tested(contents.verdicts),
             assumptions=_assumptions(reports),
-            discrepancies=[_deviation(d, profile) for d in contents.deviations.discrepancies],
-            ambiguities=[_deviation(a, profile) for a in contents.deviations.ambiguities],
+            discrepancies=[_deviation(d, profile) for d in known.discrepancies],
+            ambiguities=[_deviation(a, profile) for a in known.ambiguities],
             answers_rule=JUDGED_RULE,
         )
     )
@@ -245,9 +246,11 @@ def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
         for report in contents.reports
     ]
     figures: dict[str, list[dict[str, Any]]] = {}
-    for verdict in contents.figure_verdicts:
-        figures.setdefault(verdict.table, []).append(_claim(verdict, None))
-    for place in sorted(figures, key=in_order):
+    tables = {report.table.id for report in contents.reports}
+    for verdict in contents.verdicts:
+        if verdict.table not in tables:
+            figures.setdefault(verdict.table, []).append(_claim(verdict, None))
+    for place in sorted(figures, key=natural):
         title = place.replace("figure", "Figure ").capitalize()
         groups.append({"place": place, "title": title, "linked": False, "claims": figures[place]})
     return [group for group in groups if group["claims"]]
