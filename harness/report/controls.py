@@ -33,12 +33,12 @@ from harness.registry import declared
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.asked import ever_asked, most_complete, recall
-from harness.report.model import CheckedControl, HumanPrompts, Report
+from harness.report.model import CheckedControl, Report
 from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json
 from harness.report.scores import Measured, read_score_file, read_scores, scores_of
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, Scores, mean_interval
-from harness.statistics.dose import on_curve, worth
+from harness.statistics.dose import Side, Worth, on_curve, worth
 
 FEWEST_SEEDS = 3
 """Seeds that a control needs; with fewer the standard error is a guess."""
@@ -350,7 +350,7 @@ def dose_gain(
 
 def worth_of(
     scores: Scores, controls: Controls, training: TrainingKind, score: str, seeds: Sequence[int]
-) -> HumanPrompts | None:
+) -> Worth | None:
     """Return how many times as many human prompts a row's scores are worth.
 
     None with too few seeds, where the controls lack them, or where their scores do not rise with
@@ -362,26 +362,22 @@ def worth_of(
     if few or len(curve) < 2 or not isinstance(scores, ScoreMatrix):
         return None
     try:
-        return HumanPrompts(**vars(worth(scores, curve)))
+        return worth(scores, curve)
     except HarnessError:
         return None
 
 
 def paper_worth(
     printed: float, controls: Controls, training: TrainingKind, column: str
-) -> HumanPrompts | None:
+) -> Worth | None:
     """Return the same of a printed value on the curve that the paper prints, without interval."""
-    curve = controls.paper(training, column)
+    curve = {float(dose): value for dose, value in controls.paper(training, column).items()}
     if len(curve) < 2:
         return None
     try:
-        times = on_curve(printed, {float(dose): value for dose, value in curve.items()})
+        times = on_curve(printed, curve)
     except HarnessError:
         return None
     smallest, largest = min(curve), max(curve)
-    if times is not None:
-        return HumanPrompts(times=times, smallest=smallest, largest=largest)
-    above = printed > curve[largest]
-    return HumanPrompts(
-        times=None, smallest=smallest, largest=largest, beyond="above" if above else "below"
-    )
+    side: Side = "above" if printed > curve[largest] else "below"
+    return Worth(times, None, None, smallest, largest, side if times is None else None)

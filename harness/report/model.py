@@ -17,6 +17,8 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from harness.errors import HarnessError
 from harness.registry.schema import Id
+from harness.statistics.comparisons import RankCorrelation
+from harness.statistics.dose import Worth
 from harness.strict import Strict
 
 if TYPE_CHECKING:
@@ -52,44 +54,6 @@ class Part(Strict):
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
-
-
-class HumanPrompts(Part):
-    """What a score is worth: how many times as many human prompts give it in one training.
-
-    It is read off a dose-response curve (`harness.statistics.dose`); outside the curve there is no
-    number.
-    """
-
-    times: float | None
-    """The dose with the same score; null where the curve does not reach it."""
-    low: float | None = None
-    """Lower end of the 95% interval; null below the smallest dose, and for a printed value."""
-    high: float | None = None
-    """Upper end; null above the largest dose, and for a printed value."""
-    smallest: float
-    largest: float
-    beyond: Literal["above", "below"] | None = None
-    """On which side the score lies outside the curve."""
-
-    @property
-    def text(self) -> str:
-        """The dose in words: `2.3x`, or `more than 6x`."""
-        if self.beyond == "above":
-            return f"more than {self.largest:g}x"
-        if self.beyond == "below":
-            return f"less than {self.smallest:g}x"
-        return f"{self.times:.1f}x"
-
-    @property
-    def interval(self) -> str:
-        """The interval in words: `1.4x to more than 6x`."""
-        below, above = f"less than {self.smallest:g}x", f"more than {self.largest:g}x"
-        if self.low == self.largest or self.high == self.smallest:
-            return above if self.low == self.largest else below
-        low = below if self.low is None else f"{self.low:.1f}x"
-        high = above if self.high is None else f"{self.high:.1f}x"
-        return f"{low} to {high}"
 
 
 class Cell(Part):
@@ -135,9 +99,9 @@ class Cell(Part):
     """The reward models that its runs annotate with."""
     creators: tuple[str, ...] = ()
     """What evolves the prompts of its runs; empty where nothing does."""
-    worth: HumanPrompts | None = None
+    worth: Worth | None = None
     """What our mean is worth in human prompts; null where the controls do not say it."""
-    paper_worth: HumanPrompts | None = None
+    paper_worth: Worth | None = None
     """What the paper's value is worth on the curve that it prints; null where it prints none."""
     reason: str | None = Field(default=None, exclude=True)
     """Why a cell failed or is not available, where a stage says so; not part of the JSON form."""
@@ -366,24 +330,10 @@ class StudiedModel(Part):
     and prompts. The gain is in the unit of the study's column."""
 
 
-class Correlation(Part):
-    """A rank correlation (`harness.statistics.comparisons`)."""
-
-    things: Count
-    rho: float
-    low: float
-    """Lower end of its 95% interval over seeds and prompts."""
-    high: float
-    things_low: float
-    """Lower end of its 95% interval over the things."""
-    things_high: float
-    p_value: float
-
-
 class Agreement(Part):
     first: str
     second: str
-    found: Correlation | None = None
+    found: RankCorrelation | None = None
 
 
 class Study(Part):

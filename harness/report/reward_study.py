@@ -18,7 +18,7 @@ from harness.pipeline.factory import SEED
 from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Failures
-from harness.report.model import Agreement, Correlation, Report, State, StudiedModel, Study
+from harness.report.model import Agreement, Report, State, StudiedModel, Study
 from harness.report.origin import stage_summary
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
@@ -130,8 +130,7 @@ def recomputed(study: Study, measured: Measured) -> Study:
     ranked = len(matrices["gain"]) == len(models) and len(study.seeds) > 1
     agreements = []
     for first, second in PAIRS:
-        rank = rank_correlation(matrices[first], matrices[second]) if ranked else None
-        found = None if rank is None else Correlation(**vars(rank))
+        found = rank_correlation(matrices[first], matrices[second]) if ranked else None
         agreements.append(Agreement(first=first, second=second, found=found))
     return study.model_copy(update={"models": tuple(models), "agreements": tuple(agreements)})
 

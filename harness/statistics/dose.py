@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +33,17 @@ STEPS = 400
 """Points of the curve, evenly spaced in the logarithm of the dose, at which a row is compared."""
 
 
+Side = Literal["above", "below"]
+
+
 @dataclass(frozen=True)
 class Worth:
     """What a score is worth in multiples of the human prompts.
 
     Attributes:
         times: The dose with the same score; None where the curve does not reach it.
-        low: Lower end of the interval; None where it lies below the smallest dose.
-        high: Upper end; None where it lies above the largest dose.
+        low: Lower end of the 95% interval; None below the smallest dose, and of a printed score.
+        high: Upper end; None above the largest dose, and of a printed score.
         smallest: The smallest dose of the curve.
         largest: The largest.
         beyond: On which side the score itself lies outside the curve.
@@ -50,7 +54,26 @@ class Worth:
     high: float | None
     smallest: float
     largest: float
-    beyond: str | None = None
+    beyond: Side | None = None
+
+    @property
+    def text(self) -> str:
+        """The dose in words: `2.3x`, or `more than 6x`."""
+        if self.beyond == "above":
+            return f"more than {self.largest:g}x"
+        if self.beyond == "below":
+            return f"less than {self.smallest:g}x"
+        return f"{self.times:.1f}x"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words: `1.4x to more than 6x`."""
+        below, above = f"less than {self.smallest:g}x", f"more than {self.largest:g}x"
+        if self.low == self.largest or self.high == self.smallest:
+            return above if self.low == self.largest else below
+        low = below if self.low is None else f"{self.low:.1f}x"
+        high = above if self.high is None else f"{self.high:.1f}x"
+        return f"{low} to {high}"
 
 
 def on_curve(score: float, curve: Mapping[float, float]) -> float | None:
@@ -86,7 +109,8 @@ def worth(row: ScoreMatrix, curve: Mapping[float, ScoreMatrix]) -> Worth:
     doses = _doses(curve)
     means = {dose: curve[dose].mean for dose in doses}
     times = on_curve(row.mean, means)
-    beyond = None if times is not None else "above" if row.mean > means[doses[-1]] else "below"
+    side: Side = "above" if row.mean > means[doses[-1]] else "below"
+    beyond = side if times is None else None
     grid = np.exp(np.linspace(log(doses[0]), log(doses[-1]), STEPS))
     held = grid[_level(row, curve, doses, grid)]
     if not len(held):
