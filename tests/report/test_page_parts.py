@@ -19,7 +19,7 @@ from harness.report.answer import finding
 from harness.report.model import Cell
 from harness.report.page.contents import published_pictures
 from harness.report.page.drawing import Axis, axis_of, draw
-from harness.report.page.examples import Examples, judged_answers, offline_lineages
+from harness.report.page.examples import Examples, judged_answers, lineages
 from harness.report.page.page import as_html, ticked_parts, visible
 from harness.report.rows import Reader, creator_stages, row_costs
 from harness.report.verdicts import Evidence, judge
@@ -251,9 +251,9 @@ def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> N
     """Drawn are h2, h0, h1 and h3; of four the middle is the third. h0 was rewritten twice."""
     runs = toy_runs(seeds=[0, 1])
     write_lineage(store, runs)
-    assert offline_lineages(runs, store) == []
+    assert lineages(runs, store, online=False) == []
     write_training(store, runs)
-    found = offline_lineages(runs, store)
+    found = lineages(runs, store, online=False)
     assert [lineage.steps[0].name for lineage in found] == ["h2", "h1", "h3"]
     assert {(lineage.row, lineage.run) for lineage in found} == {
         ("eva-a_min", f"{RUN}/micro/seed0")
@@ -376,7 +376,7 @@ def test_a_page_of_one_table_browses_every_row_and_seed(store: Store) -> None:
         write_lineage(store, runs, seed=seed)
     for seed in runs.seeds:
         write_training(store, runs, seed=seed)
-    found = Examples(tuple(offline_lineages(runs, store, every=True)))
+    found = Examples(tuple(lineages(runs, store, online=False, every=True)))
     html = as_html(replace(contents, examples=found))
     page = Page(html)
     articles = [named for named in page.all("article") if named.get("class") == "lineage"]
@@ -386,5 +386,5 @@ def test_a_page_of_one_table_browses_every_row_and_seed(store: Store) -> None:
     browser = html.partition('id="browse"')[2].partition("</fieldset>")[0]
     assert browser.count("<option>eva-a_min</option>") == 2
     assert "<option>0</option><option>1</option>" in browser
-    first = offline_lineages(runs, store)
+    first = lineages(runs, store, online=False)
     assert {lineage.seed for lineage in first} == {"0"}

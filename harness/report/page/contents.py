@@ -138,8 +138,8 @@ def from_store(
     # A page of one table, made by itself, has room for what every row and seed did.
     every = len(planned) == 1 and known is None
     found = Examples(
-        _first(samples.offline_lineages(runs, store, every=every) for runs in planned),
-        _first(samples.online_lineages(runs, store, every=every) for runs in planned),
+        _first(samples.lineages(runs, store, online=False, every=every) for runs in planned),
+        _first(samples.lineages(runs, store, online=True, every=every) for runs in planned),
         _first(samples.judged_answers(runs, store, online=False) for runs in planned)
         or _first(samples.judged_answers(runs, store, online=True) for runs in planned),
     )

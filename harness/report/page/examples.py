@@ -129,8 +129,8 @@ def examples_of(table_runs: TableRuns, store: Store) -> Examples:
     """Return a table's examples; answers are those of its offline run, else of its online one."""
     judged = judged_answers(table_runs, store, online=False)
     return Examples(
-        tuple(offline_lineages(table_runs, store)),
-        tuple(online_lineages(table_runs, store)),
+        tuple(lineages(table_runs, store, online=False)),
+        tuple(lineages(table_runs, store, online=True)),
         tuple(judged or judged_answers(table_runs, store, online=True)),
     )
 
@@ -186,27 +186,30 @@ def _evolves(run: Run) -> bool:
     return "evolve" in creator_stages(run)
 
 
-def _lineage(
-    table_runs: TableRuns,
-    found: tuple[str, Run],
-    rule: str,
-    rewarded: Stage,
-    steps: Sequence[Step],
-    stages: Sequence[Stage],
-) -> Lineage:
-    row, run = found
-    name = f"{run.run_id}/{run.profile}/seed{run.seed}"
-    model, behind_it = str(rewarded.settings["reward_model"]), (s.fingerprint[:12] for s in stages)
-    return Lineage(table_runs.table.id, row, name, rule, model, tuple(steps), tuple(behind_it))
+Chains = tuple[list[list[Step]], Stage, list[Stage]]
+"""The prompts that are followed, the stage that rewards them, and the stages they come from."""
 
 
-def offline_lineages(table_runs: TableRuns, store: Store, *, every: bool = False) -> list[Lineage]:
-    runs = _shown_runs(table_runs, store, online=False, every=every)
-    return [lineage for found in runs for lineage in _offline(table_runs, found, store)]
+def lineages(
+    table_runs: TableRuns, store: Store, *, online: bool, every: bool = False
+) -> list[Lineage]:
+    found = []
+    for row, run in _shown_runs(table_runs, store, online=online, every=every):
+        chains, rewarded, stages = _online(run, store) if online else _offline(run, store)
+        name, model = (
+            f"{run.run_id}/{run.profile}/seed{run.seed}",
+            rewarded.settings["reward_model"],
+        )
+        rule = ONLINE_RULE if online else OFFLINE_RULE
+        behind_it = tuple(stage.fingerprint[:12] for stage in stages)
+        found += [
+            Lineage(table_runs.table.id, row, name, rule, str(model), tuple(steps), behind_it)
+            for steps in chains
+        ]
+    return found
 
 
-def _offline(table_runs: TableRuns, found: tuple[str, Run], store: Store) -> list[Lineage]:
-    run = found[1]
+def _offline(run: Run, store: Store) -> Chains:
     stages = creator_stages(run)
     drawn = _read(store, stages["select"], "selected.parquet")
     children: dict[str, Rows] = {}
@@ -216,13 +219,8 @@ def _offline(table_runs: TableRuns, found: tuple[str, Run], store: Store) -> lis
     rewarded = mix.inputs["base"].inputs["rewards"]
     answers = _answers(store, rewarded) | _answers(store, stages["pair"].inputs["rewards"])
     trained = {prompt["prompt_id"] for prompt in _read(store, mix, "pairs.parquet")}
-    return [
-        _lineage(
-            table_runs, found, OFFLINE_RULE, rewarded,
-            _steps(prompt, children, answers, trained), list(stages.values()),
-        )
-        for prompt in _three(drawn)
-    ]  # fmt: skip
+    chains = [_steps(prompt, children, answers, trained) for prompt in _three(drawn)]
+    return chains, rewarded, list(stages.values())
 
 
 def _three(things: Sequence[Any]) -> list[Any]:
@@ -258,17 +256,10 @@ def _step(
     return Step(prompt["prompt_id"], prompt["prompt"], how, facts, answers)
 
 
-def online_lineages(table_runs: TableRuns, store: Store, *, every: bool = False) -> list[Lineage]:
-    runs = _shown_runs(table_runs, store, online=True, every=every)
-    return [lineage for found in runs for lineage in _online(table_runs, found, store)]
-
-
-def _online(table_runs: TableRuns, found: tuple[str, Run], store: Store) -> list[Lineage]:
-    training = found[1].training
+def _online(run: Run, store: Store) -> Chains:
+    training = run.training
     trained = [row for stage in training for row in _read(store, stage, "trained.parquet")]
     prompt = next((prompt for prompt in reversed(trained) if prompt["generation"] > 0), None)
-    if prompt is None:
-        return []
     by_name = {prompt["prompt_id"]: prompt for prompt in reversed(trained)}
     steps: list[Step] = []
     while prompt is not None:
@@ -280,16 +271,14 @@ def _online(table_runs: TableRuns, found: tuple[str, Run], store: Store) -> list
         )
         steps.insert(0, _step(prompt, facts))
         prompt = by_name.get(prompt["parent_id"])
-    return [_lineage(table_runs, found, ONLINE_RULE, training[-1], steps, training)]
+    return ([steps] if steps else []), training[-1], list(training)
 
 
 def _read(store: Store, stage: Stage, file: str) -> Rows:
     """Return the rows of a file of a stage, verified."""
-    import pyarrow.parquet as pq
+    from harness.worlds.stage_io import read_rows
 
-    with pq.ParquetFile(store.file(stage.fingerprint, file)) as parquet:
-        found: Rows = parquet.read().to_pylist()
-    return found
+    return read_rows(store.file(stage.fingerprint, file))
 
 
 def _answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
