@@ -15,7 +15,6 @@ A failure outranks `partial`, because another run alone may not mend it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
 from harness.report.controls import Controls, KnownControls, paper_worth, worth_of
 from harness.report.model import Cell, State
-from harness.report.origin import makers_of
+from harness.report.origin import makers_of, stage_summary
 from harness.report.scores import (
     Measured,
     Numbers,
@@ -129,21 +128,16 @@ class Failures:
             self._known[stage.fingerprint] = self._find(stage)
         return self._known[stage.fingerprint]
 
-    def without_score(self, judge: Stage, score: str) -> str | None:
-        """Return why a judge that is done gave no values of a score; None where it is not done."""
+    def without(self, judge: Stage, score: str) -> tuple[State, str | None]:
+        """Return the state of a score that a judge has not given, and why if that is known."""
         if self._store.status(judge.fingerprint) != "done":
-            return None
-        return f"{judge.title}: the judge gave no values of `{score}`"
-
-    def not_available(self, judge: Stage, score: str) -> str | None:
-        """Return why a judge that is done says a score could not be had; None if it does not."""
-        if self._store.status(judge.fingerprint) != "done":
-            return None
-        path = self._store.file(judge.fingerprint, "summary.json")
-        if not path.exists():
-            return None
-        lacking = json.loads(path.read_text(encoding="utf-8")).get("not_available", {})
-        return None if lacking.get(score) is None else str(lacking[score])
+            why = self.behind(judge)
+            return ("not_run" if why is None else "failed"), why
+        lacking = stage_summary(self._store, judge).get("not_available", {})
+        why = lacking.get(score.partition("/")[0])
+        if why is not None:
+            return "not_available", str(why)
+        return "failed", f"{judge.title}: the judge gave no values of `{score}`"
 
     def _find(self, stage: Stage) -> str | None:
         status = self._store.status(stage.fingerprint)
@@ -230,14 +224,10 @@ def state_of(
     missing = [run for run in runs if (run.run_id, run.seed, score) not in measured]
     if not missing:
         return "ok", None
-    unavailable = []
-    for run in missing:
-        judge = run.judged[benchmark]
-        why = failures.not_available(judge, score.partition("/")[0])
-        reason = failures.behind(judge) or failures.without_score(judge, score)
-        if why is None and reason is not None:
-            return "failed", reason
-        unavailable.append(why)
-    if all(why is not None for why in unavailable):
-        return "not_available", unavailable[0]
+    lacking = [failures.without(run.judged[benchmark], score) for run in missing]
+    for state, why in lacking:
+        if state == "failed":
+            return state, why
+    if all(state == "not_available" for state, _ in lacking):
+        return lacking[0]
     return ("not_run" if len(missing) == len(runs) else "partial"), None

@@ -185,13 +185,8 @@ def _generated(path: Path, longest: int) -> tuple[float, float]:
 
     The file counts the tokens before the end; an answer shorter than the longest has ended.
     """
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        tokens = file.read(columns=["n_tokens"]).column("n_tokens")
-    ended = pc.sum(pc.less(tokens, longest)).as_py() or 0
-    return float(len(tokens)), float((pc.sum(tokens).as_py() or 0) + ended)
+    tokens = [count for (count,) in read_rows(path, "n_tokens")]
+    return float(len(tokens)), float(sum(tokens) + sum(count < longest for count in tokens))
 
 
 # --- Online training ---
