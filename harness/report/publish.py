@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import HarnessError
 from harness.registry.profile import benchmark_of
 from harness.registry.schema import Table
 from harness.report import publication, scores
@@ -176,19 +175,16 @@ def table_extent(report: Report) -> Extent:
     )
 
 
-def published_folders(results_dir: Path) -> Iterator[Path]:
-    """Yield the folders of published tables, in order of profile and table.
+def published_folders(results_dir: Path) -> list[Path]:
+    """Return the folders of published tables, in order of profile and table.
 
-    A table says that it has cells; figures and other pages have a `report.json` as well. A report
-    that cannot be read counts, and fails the check.
+    A table says that it has cells; figures and other pages have a `report.json` as well.
+
+    Raises:
+        HarnessError: One cannot be read.
     """
-    for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
-        try:
-            is_table = TABLE.mark in publication.read_json(path)
-        except HarnessError:
-            is_table = True
-        if is_table:
-            yield path.parent
+    paths = sorted(results_dir.glob(f"*/*/{REPORT}"))
+    return [path.parent for path in paths if TABLE.mark in publication.read_json(path)]
 
 
 TABLE = Kind(
