@@ -302,55 +302,49 @@ def _draft(
         p=result.p_value,
         detectable=max(statement.detectable(alpha, power) for statement in statements),
     )
-    sought = _sought(claim, test, evidence, margin)
-    size = None if sought is None else sought.size
-    by = Tested(tested, size, alpha, power, result.favoured, verdict.reason, why)
-    return _weighed(verdict, sought), by
+    sought, said = _sought(claim, test, evidence, margin)
+    by = Tested(tested, sought, alpha, power, result.favoured, verdict.reason, why)
+    return _weighed(verdict, sought, said), by
 
 
-def _weighed(verdict: Verdict, sought: _Sought | None) -> Verdict:
+def _weighed(verdict: Verdict, sought: float | None, said: str | None) -> Verdict:
     assert verdict.detectable is not None
-    if sought is None or (sought.size is not None and verdict.detectable <= sought.size):
+    if said is None or (sought is not None and verdict.detectable <= sought):
         return verdict
-    why = f"detectable from {verdict.detectable:.3g}; {sought.said}"
+    why = f"detectable from {verdict.detectable:.3g}; {said}"
     reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
     return verdict.model_copy(update={"verdict": "underpowered", "reason": reason})
 
 
-@dataclass(frozen=True)
-class _Sought:
-    """The margin that matters, in our units; None where there is no unit, and what it rests on."""
-
-    size: float | None
-    said: str
-
-
 def _sought(
     claim: Claim, test: Measurable, evidence: Evidence, margin: Scores | None
-) -> _Sought | None:
-    """Return the margin that a test should find: its own if it has one, else the paper's."""
+) -> tuple[float | None, str | None]:
+    """Return the margin that a test should find, its own or else the paper's, and why that one.
+
+    It is in our units, None where there are none. Where there is no margin both are None.
+    """
     if margin is not None:
-        return _Sought(margin.mean, f"the margin is {margin.mean:.3g}")
+        return margin.mean, f"the margin is {margin.mean:.3g}"
     printed = claim.paper_margin
     if printed is None:
-        return None
+        return None, None
     points = min(map(_points, [printed] if isinstance(printed, str) else printed))
     unit = _unit(test, evidence.table)
     if unit is None:
-        return _Sought(None, "the paper prints no other gain that its margin is a share of")
+        return None, "the paper prints no other gain that its margin is a share of"
     (row, base, column), theirs = unit
     gain = f"the gain of `{row}` over `{base}`"
     if theirs is None:
-        return _Sought(None, f"{gain} in the paper is not above zero, and nothing is a share of it")
+        return None, f"{gain} in the paper is not above zero, and nothing is a share of it"
     missing = evidence.missing((row, column)) or evidence.missing((base, column))
     if missing is not None:
-        return _Sought(None, f"the paper's margin is a share of {gain}: {missing}")
+        return None, f"the paper's margin is a share of {gain}: {missing}"
     ours = evidence.scores((row, column)).mean - evidence.scores((base, column)).mean
     share = f"the paper's margin is {points / theirs:.2g} of {gain}"
     if ours <= 0.0:
-        return _Sought(None, f"{share}, which is not above zero here ({ours:+.3g})")
+        return None, f"{share}, which is not above zero here ({ours:+.3g})"
     size = points / theirs * ours
-    return _Sought(size, f"{share}, and as much of ours ({ours:+.3g}) is {size:.3g}")
+    return size, f"{share}, and as much of ours ({ours:+.3g}) is {size:.3g}"
 
 
 Gain = tuple[str, str, str]
