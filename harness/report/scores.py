@@ -284,15 +284,12 @@ def write_rows(path: Path, types: Mapping[str, type], rows: Sequence[tuple[Any, 
 
 
 def _array(kind: type, values: Sequence[Any]) -> pa.Array:
-    """Return values as an array, made of buffers."""
     import pyarrow as pa
 
     if kind is str:
-        encoded = [text.encode() for text in values]
-        ends = itertools.accumulate(map(len, encoded), initial=0)
-        offsets = np.fromiter(ends, dtype=np.int32, count=len(encoded) + 1)
-        buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-        return pa.StringArray.from_buffers(len(encoded), *buffers)
+        builder = pa.lib.StringBuilder()
+        builder.append_values(values)
+        return builder.finish()
     numbers = np.array(values, dtype=np.int64 if kind is int else np.float64)
     stored = pa.int64() if kind is int else pa.float64()
     return pa.Array.from_buffers(stored, len(values), [None, pa.py_buffer(numbers)])
