@@ -21,7 +21,13 @@ from harness.registry.figures import (
     figure_unsupported,
     find_row,
 )
-from harness.registry.profile import Profile, benchmark_of, supported_rows, table_unsupported
+from harness.registry.profile import (
+    Profile,
+    benchmark_of,
+    lacking_rows,
+    supported_rows,
+    table_unsupported,
+)
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table
 from harness.runtime.stage import Stage
@@ -90,6 +96,19 @@ def plan_table(
     }
     study = None if table.study is None else plan_study(planner, table, wanted, seeds)
     return TableRuns(table, profile, tuple(seeds), wanted, runs, study)
+
+
+def runnable(
+    table: Table, profile: Profile, seeds: Sequence[int]
+) -> tuple[TableRuns | None, dict[str, str]]:
+    """Plan the rows of a table that a profile can run.
+
+    Returns:
+        Their runs, None where there is no such row; and why the other rows cannot run.
+    """
+    lacking = lacking_rows(table, profile)
+    rows = [row.id for row in table.rows if row.id not in lacking]
+    return (plan_table(table, profile, seeds, rows) if rows else None), lacking
 
 
 def _check_seeds(seeds: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
 from harness.registry.documents import read_document, sources
-from harness.registry.profile import Profile, benchmark_of, roles_of
+from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_of
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
@@ -68,14 +68,8 @@ class StoredTable:
         level: Level at which claims are decided.
     """
 
-    def __init__(
-        self,
-        runs: TableRuns,
-        reader: Reader,
-        lacking: Mapping[str, str] | None = None,
-        level: float = ALPHA,
-    ) -> None:
-        self.runs, self.lacking, self.level = runs, lacking or {}, level
+    def __init__(self, runs: TableRuns, reader: Reader, level: float = ALPHA) -> None:
+        self.runs, self.lacking, self.level = runs, lacking_rows(runs.table, runs.profile), level
         self.reader, self.store = reader, reader.store
 
     @cached_property
@@ -352,11 +346,11 @@ _OFFERS = ("algorithms", "arms", "train_modes", "rewriter")
 
 def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
     found = sources(read_document(table_runs.profile.file).data)
-    irrelevant, unused = _irrelevant(table_runs), _unused_roles(table_runs)
+    irrelevant = _irrelevant(table_runs)
     return online_settings(table_runs) + [
-        _assumption(name, _text(value), *_attributed(source))
+        Assumption(name=name, value=_text(value), **_attributed(source))
         for name, value, source in found
-        if source and not name.startswith(irrelevant) and not unused & set(_beginnings(name))
+        if source and not f"{name}.".startswith(irrelevant)
     ]
 
 
@@ -376,46 +370,35 @@ def online_settings(table_runs: TableRuns) -> list[Assumption]:
         paper = text.rpartition("Paper ")[2]
         group, source = ("ours", why) if ours else ("paper", paper)
         if values:
-            found.append(_assumption(f"online.{name}", ", ".join(values), group, source))
+            said = {"value": ", ".join(values), "group": group, "source": source}
+            found.append(Assumption(name=f"online.{name}", **said))
     return found
-
-
-def _assumption(name: str, value: str, group: str, source: str) -> Assumption:
-    return Assumption(name=name, value=value, group=group, source=source)
 
 
 def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
     profile, table = table_runs.profile, table_runs.table
     used = {str(run.recipe.algorithm) for run in table_runs.runs.values()}
+    roles = {role for run in table_runs.runs.values() for role in roles_of(run.recipe)}
     read = {benchmark_of(profile, column.reads) for column in table.columns}
+    of_roles: dict[str, Iterable[str]] = {
+        "reward_models": profile.reward_models,
+        "trained_reward_models": profile.trained_reward_models,
+    }
     return (
         *_OFFERS,
+        *(f"{what}.{role}." for what, own in of_roles.items() for role in own if role not in roles),
         *(f"training.{name}." for name in type(profile.training).model_fields if name not in used),
         *(f"benchmarks.{name}." for name in profile.benchmarks if name not in read),
         *(f"benchmarks.{name}.columns" for name in profile.benchmarks),
     )
 
 
-def _unused_roles(table_runs: TableRuns) -> set[str]:
-    roles = {role for run in table_runs.runs.values() for role in roles_of(run.recipe)}
-    profile = table_runs.profile
-    found = {f"reward_models.{role}" for role in profile.reward_models if role not in roles}
-    trained = profile.trained_reward_models
-    return found | {f"trained_reward_models.{role}" for role in trained if role not in roles}
-
-
-def _beginnings(name: str) -> list[str]:
-    """Return a dotted name and the names it lies below."""
-    parts = name.split(".")
-    return [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
-
-
-def _attributed(source: str) -> tuple[str, str]:
+def _attributed(source: str) -> dict[str, str]:
     if source.startswith("paper"):
-        return "paper", source.removeprefix("paper").strip() or "the paper"
+        return {"group": "paper", "source": source.removeprefix("paper").strip() or "the paper"}
     if source.startswith("authors"):
-        return "code", source
-    return "ours", source.removeprefix("ours:").strip()
+        return {"group": "code", "source": source}
+    return {"group": "ours", "source": source.removeprefix("ours:").strip()}
 
 
 def _text(value: Any) -> str:

@@ -265,20 +265,20 @@ class KnownControls:
 
     @cached_property
     def stored(self) -> Controls | None:
-        from harness.pipeline.runs import plan_table
+        from harness.pipeline.runs import runnable
 
         table, profile, store = self._table, self.profile, self._store
         if table is None or store is None:
             return None
         asked = ever_asked(work_dir(), table.id, profile.name)
-        lacking = lacking_rows(table, profile)
-        rows = [row.id for row in table.rows if row.id not in lacking]
-        if not asked or not rows:
+        if not asked:
             return None
         try:
-            planned = plan_table(table, profile, asked, rows)
+            planned, lacking = runnable(table, profile, asked)
         except UserError:
             # What the profile names is not on this machine, and nothing can have run here.
+            return None
+        if planned is None:
             return None
         last = recall(work_dir(), table.id, profile.name) or asked
         seeds = most_complete(planned, store, last).seeds

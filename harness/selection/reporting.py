@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness import project
 from harness.errors import UserError
-from harness.pipeline.runs import FigureRuns, TableRuns, Work, plan_figure, plan_table
+from harness.pipeline.runs import FigureRuns, TableRuns, Work, plan_figure, runnable
 from harness.project import store_dir, work_dir
 from harness.registry.claims import Qualitative, figure_claims
 from harness.registry.declared import (
@@ -26,7 +26,7 @@ from harness.registry.declared import (
 )
 from harness.registry.documents import nearest
 from harness.registry.figures import Figure
-from harness.registry.profile import Profile, lacking_rows
+from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report import asked
 from harness.report.claims import all_verdicts
@@ -209,10 +209,7 @@ def stored_tables(work: Work, store: Store, level: float | None = None) -> tuple
         return ()
     reader = Reader(store)
     tables = [work] if isinstance(work, TableRuns) else work.tables
-    return tuple(
-        StoredTable(runs, reader, lacking_rows(runs.table, runs.profile), level or ALPHA)
-        for runs in tables
-    )
+    return tuple(StoredTable(runs, reader, level or ALPHA) for runs in tables)
 
 
 def page_of(
@@ -410,9 +407,8 @@ def _stored(
     """Return what the store holds of a table, of some seeds or of the most complete ones."""
     from harness.report.build import StoredTable, without_runs
 
-    lacking = lacking_rows(table, profile)
-    rows = [row.id for row in table.rows if row.id not in lacking]
-    if not rows:
-        return without_runs(table, profile, (), lacking[table.rows[0].id], lacking)
     seeds = seeds_shown(table, profile, None, on_note) if asked is None else asked
-    return StoredTable(plan_table(table, profile, seeds, rows), reader, lacking).report
+    runs, lacking = runnable(table, profile, seeds)
+    if runs is None:
+        return without_runs(table, profile, (), lacking[table.rows[0].id], lacking)
+    return StoredTable(runs, reader).report

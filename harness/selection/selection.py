@@ -183,8 +183,8 @@ class Selection:
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
         """
+        from harness.pipeline.runs import runnable
         from harness.report.build import StoredTable, with_all_rows
-        from harness.report.page.contents import runnable
         from harness.report.rows import Reader
         from harness.selection import reporting
 
@@ -205,7 +205,7 @@ class Selection:
                 left_out[table.id] = [lacking[table.rows[0].id]]
                 note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
             else:
-                tables.append(with_all_rows(StoredTable(some, reader, lacking).report))
+                tables.append(with_all_rows(StoredTable(some, reader).report))
         return reporting.Reports(tuple(tables), left_out=left_out, page=lambda: self.page(seeds))
 
     def published(self) -> Reports:

@@ -25,7 +25,7 @@ from harness.pipeline.runs import (
 )
 from harness.project import work_dir
 from harness.registry.declared import all_figures, all_tables
-from harness.registry.profile import lacking_rows, supported_rows
+from harness.registry.profile import supported_rows
 from harness.report.asked import ever_asked, most_complete, recall, shown_seeds, with_own_files
 from harness.report.build import StoredTable
 from harness.report.rows import Reader
@@ -261,7 +261,7 @@ def states_of(stored: StoredTable) -> list[TableState]:
     if (rows, seeds) == (runs.row_ids, runs.seeds):
         return [_whole_state(stored)]
     whole = plan_table(runs.table, runs.profile, seeds, rows)
-    return [TableState(runs, ()), _whole_state(_stored(whole, reader))]
+    return [TableState(runs, ()), _whole_state(StoredTable(whole, reader))]
 
 
 def asked_states(store: Store) -> list[TableState]:
@@ -280,12 +280,8 @@ def asked_states(store: Store) -> list[TableState]:
         if shown.seeds != asked:
             states.append(TableState(runs, ()))
             runs = plan_table(table, profile, shown.seeds, runs.row_ids)
-        states.append(_whole_state(_stored(runs, reader)))
+        states.append(_whole_state(StoredTable(runs, reader)))
     return states
-
-
-def _stored(runs: TableRuns, reader: Reader) -> StoredTable:
-    return StoredTable(runs, reader, lacking_rows(runs.table, runs.profile))
 
 
 def _whole_state(stored: StoredTable) -> TableState:

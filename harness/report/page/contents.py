@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeVar
 from harness.registry.claims import figure_claims
 from harness.registry.declared import all_figures, natural
 from harness.registry.figures import Figure
-from harness.registry.profile import Profile, benchmark_of, lacking_rows
+from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Table
 from harness.report.build import StoredTable, with_all_rows, without_runs
 from harness.report.claims import all_verdicts
@@ -92,7 +92,7 @@ class Contents:
 
     profile: Profile
     source: Literal["store", "results"]
-    reports: Sequence[Report]
+    reports: tuple[Report, ...]
     verdicts: Sequence[Verdict]
     table_pictures: Mapping[str, Sequence[Picture]]
     pictures: Sequence[Picture]
@@ -114,6 +114,8 @@ def from_store(
     that these have in common, as far as the store holds their numbers. `known` are tables that
     were read already, by their ids.
     """
+    from harness.pipeline.runs import runnable
+
     store, traces = reader.store, Traces()
     planned: list[TableRuns] = []
     reports, table_pictures = list[Report](), dict[str, Sequence[Picture]]()
@@ -127,7 +129,7 @@ def from_store(
             reports.append(without_runs(table, profile, own, reason, lacking))
             continue
         planned.append(runs)
-        stored = (known or {}).get(table.id) or StoredTable(runs, reader, lacking)
+        stored = (known or {}).get(table.id) or StoredTable(runs, reader)
         report = stored.report_with_costs
         reports.append(with_all_rows(report))
         table_pictures[table.id] = [
@@ -145,7 +147,7 @@ def from_store(
     )
     verdicts = all_verdicts(reports, figure_claims(), profile.scale)
     return Contents(
-        profile, "store", reports, verdicts, table_pictures, list(drawn), found, traces
+        profile, "store", tuple(reports), verdicts, table_pictures, list(drawn), found, traces
     )  # fmt: skip
 
 
@@ -169,21 +171,6 @@ def _drawn_figures(
             report = assemble_figure(runs, store)
             if any(point.value is not None for point in report.points):
                 yield replace(picture(report), origin=f"drawn from the store, {report.seed_count}")
-
-
-def runnable(
-    table: Table, profile: Profile, seeds: Sequence[int]
-) -> tuple[TableRuns | None, dict[str, str]]:
-    """Plan the rows of a table that a profile can run.
-
-    Returns:
-        Their runs, None where there is no such row; and why the other rows cannot run.
-    """
-    from harness.pipeline.runs import plan_table
-
-    lacking = lacking_rows(table, profile)
-    rows = [row.id for row in table.rows if row.id not in lacking]
-    return (plan_table(table, profile, seeds, rows) if rows else None), lacking
 
 
 def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -> Contents:
@@ -213,12 +200,11 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
         _first(it.offline for it in shown),
         _first(it.online for it in shown),
         _first(it.judged for it in shown if it.offline) or _first(it.judged for it in shown),
-    )
+    ) if shown else None  # fmt: skip
     verdicts = all_verdicts(reports, figure_claims(), profile.scale)
     others = list(published_pictures(folder, {table.id for table in tables}))
     return Contents(
-        profile, "results", reports, verdicts, table_pictures, others, found if shown else None,
-        traces,
+        profile, "results", tuple(reports), verdicts, table_pictures, others, found, traces
     )  # fmt: skip
 
 
