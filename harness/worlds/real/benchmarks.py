@@ -130,12 +130,10 @@ def is_benchmark(identity: str) -> bool:
 
 
 def are_tasks(identity: str) -> bool:
-    """Return whether an identity is that of table 9's tasks."""
     return identity.partition("@")[0] == LM_EVAL
 
 
 def class_of(identity: str) -> type[Benchmark]:
-    """Return the class of a benchmark, by its identity or place."""
     return benchmark_class(_name_in(identity))
 
 
@@ -173,12 +171,10 @@ def questions_of(identity: str) -> list[Item]:
 
 
 def folder_of(identity: str) -> Path:
-    """Return the folder of a benchmark's files, by its identity or place."""
     return benchmarks_dir() / identity.partition("@")[0]
 
 
 def fetch_line(place: str) -> str:
-    """Return what to type for a benchmark whose files are not there."""
     name = _name_in(place)
     if name not in BENCHMARKS.shipped or place != benchmark_place(name):
         return f"nothing for {place}: put its files at {folder_of(place)}"
@@ -189,7 +185,6 @@ def fetch_line(place: str) -> str:
 
 
 def _name_in(identity: str) -> str:
-    """Return the name of a benchmark in its identity or place."""
     return benchmark_name(identity.partition("@")[0].rpartition("/")[2])
 
 

@@ -92,7 +92,6 @@ class ServedModel:
         ]
 
     def answer(self, benchmark: Benchmark, progress: Progress) -> Answers:
-        """Answer all questions."""
         questions = benchmark.questions
         outcomes = work_through(
             questions,
@@ -111,7 +110,6 @@ class ServedModel:
         return Answers(self.model, {p: a for p, a in answers.items() if a is not None})
 
     def _answer(self, benchmark: Benchmark, question: Question) -> Answer:
-        """Answer all turns of a question, one after the other."""
         said: list[str] = []
         for _ in question.turns:
             said.append(self.client.ask(self._request(benchmark, question, said)).text)
@@ -120,7 +118,6 @@ class ServedModel:
     def _request(
         self, benchmark: Benchmark, question: Question, said: Sequence[str]
     ) -> ChatRequest:
-        """Return the request for the next turn, after the answers to the turns before it."""
         return ChatRequest(
             label=f"question {question.prompt_id}, turn {len(said) + 1}",
             model=self.model,
@@ -257,7 +254,6 @@ class Evaluating:
 
     @property
     def clients(self) -> list[Client]:
-        """Those who ask."""
         own = [self.source.client] if isinstance(self.source, ServedModel) else []
         return [*self.judge.clients, *own]
 
@@ -314,13 +310,11 @@ class Evaluating:
         return found.evaluation
 
     def folder(self, root: Path) -> Path:
-        """Return the folder of the evaluation below that of all."""
         filed = self.benchmark.filed_judge(self.judge.model)
         return scores.folder_of(root, self.benchmark.name, self.source.model, filed)
 
 
 def _source(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> Source:
-    """Return what gives the answers that options name."""
     if options.answers is not None:
         return benchmark.read_answers(options.answers, options.model)
     model = str(options.model)
@@ -417,7 +411,6 @@ def _check_open(asked: Evaluating, planned: Sequence[Estimate]) -> None:
 
 
 def plan_line(line: Estimate) -> str:
-    """Return in a line what is to be asked of one model, and its price."""
     new = line.requests - line.from_cache
     return (
         f"{new} of {line.requests} {line.what} to ask {line.model} for, about "
@@ -426,7 +419,6 @@ def plan_line(line: Estimate) -> str:
 
 
 def spending_line(spending: Spending) -> str:
-    """Return in a line what was asked and paid."""
     text = (
         f"{counted(spending.requests, 'request')} answered, {spending.from_cache} from the cache, "
         f"{spending.prompt_tokens} + {spending.completion_tokens} tokens, {dollars(spending.usd)}"
@@ -437,5 +429,4 @@ def spending_line(spending: Spending) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """Return dollars as text, with cents or finer."""
     return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"

@@ -100,7 +100,6 @@ def policy_name(identity: str | None, trained: str) -> str:
 
 
 def is_missing(identity: str) -> bool:
-    """Return whether a model is not on this machine."""
     name, _, revision = without_arguments(identity)[0].partition("@")
     if _COMMIT.fullmatch(revision):
         return _snapshot(name, revision) is None
@@ -322,7 +321,6 @@ def access_to(
 
 
 def _place(role: Role, model: str) -> tuple[str, str]:
-    """Return address and key variable."""
     if url := os.environ.get(f"HARNESS_{role}_URL"):
         return url, f"HARNESS_{role}_KEY"
     for beginning, place in SELLERS.items():

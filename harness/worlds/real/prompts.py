@@ -142,7 +142,6 @@ def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
 
 
 def digest_of(texts: Sequence[str]) -> str:
-    """Return the sha256 of texts in their order."""
     return digest(canonical_json(list(texts), "prompts"))
 
 
@@ -395,7 +394,6 @@ FIELDS = ("turns", "prompt", "instruction")
 
 
 def read_questions(path: Path) -> list[str]:
-    """Return the questions in a file, in its order."""
     try:
         records = read_records(path)
     except UserError as error:

@@ -100,7 +100,6 @@ class OwnRewards:
 
     @property
     def format(self) -> str:
-        """That it is a function."""
         return f"function {self.name}"
 
     def score(self, prompts: Sequence[Conversation], answers: Sequence[Sequence[str]]) -> Rewarded:

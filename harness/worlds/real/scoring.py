@@ -76,7 +76,6 @@ class Question(Generic[Value]):
         return f"{model}/{self.name}@{digest(canonical_json(told, 'question'))[:16]}"
 
     def request(self, scorer: Scorer, text: str, sample: int) -> ChatRequest:
-        """Return the request for a reply about a text."""
         message = Message("user", self.wording.replace("{prompt}", text))
         return ChatRequest(self.name, scorer.model, (message,), scorer.settings, sample)
 
@@ -94,7 +93,6 @@ class Values(Generic[Value]):
 
     @property
     def missing(self) -> int:
-        """Texts without a value."""
         return self.values.count(None)
 
 
@@ -273,14 +271,12 @@ def sampling_of(declared: BenchmarkSettings | CreatorModel) -> dict[str, Json]:
 
 
 def rating_settings(benchmark: BenchmarkSettings) -> dict[str, Json]:
-    """Return the settings that identify how a model rates prompts."""
     sampling = sampling_of(benchmark)
     asked = [question.identity(benchmark.judge, sampling) for question in SCORES.values()]
     return {"asked": cast(Json, asked), "sampling": sampling}
 
 
 def topic_settings(model: str) -> dict[str, Json]:
-    """Return the settings that identify how a model sorts prompts by topic."""
     return {"judge": model, "asked": [TOPIC.identity(model)], "sampling": dict(SETTINGS)}
 
 

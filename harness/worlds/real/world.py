@@ -56,13 +56,11 @@ class RealPrompts(worlds.PromptSource):
     """A data set of the hub, or a file."""
 
     def identity(self) -> dict[str, Json]:
-        """Return the settings that identify the pool and how it is cut."""
         _refuse_embedded(self.profile, "prompts.source", self.profile.prompts.source)
         cut: dict[str, Json] = {"x": self.profile.x, "pieces": self.profile.prompts.available}
         return {**prompts.pool_settings(self.profile.prompts), **cut}
 
     def matched(self) -> dict[str, Json] | None:
-        """Return the settings that identify the profile's file of matched prompts."""
         source = self.profile.prompts.matched
         if source is None:
             return None
@@ -152,13 +150,11 @@ class RealWorld(worlds.World):
         self._benchmarks: dict[str, str] = {}
 
     def policy(self) -> str:
-        """Return the base policy's identity."""
         served = self._served("policy")
         told = {} if served is None else served.template
         return with_arguments(self._model(self.profile.policy), told)
 
     def reward_model(self, role: str) -> str:
-        """Return the identity of the reward model of a role."""
         models = {str(known): model for known, model in self.profile.reward_models.items()}
         return self._reward(models[role])
 
@@ -166,7 +162,6 @@ class RealWorld(worlds.World):
         return rewards.identity_of(named) if named in REWARDS else self._model(named)
 
     def engine(self) -> dict[str, Json]:
-        """Return the engine that answers, and its number format."""
         said: dict[str, Json] = {
             "engine": engine_identity(self.profile.engine),
             "dtype": self.profile.dtype,
@@ -175,11 +170,9 @@ class RealWorld(worlds.World):
         return said if served is None else {**said, "max_length": served.max_length}
 
     def rewriter(self) -> dict[str, Json]:
-        """Return the instruction."""
         return {"instruction": INSTRUCTION}
 
     def benchmark(self, name: str) -> str:
-        """Return the identity of a benchmark's files."""
         if name not in self._benchmarks:
             declared = self.profile.benchmarks[name]
             self._benchmarks[name] = benchmarks.benchmark_identity(name, declared)
@@ -207,7 +200,6 @@ class RealWorld(worlds.World):
         return {**settings, **more, **_served_as(self.profile, "judge", judge)}
 
     def rating(self, name: str) -> dict[str, Json]:
-        """Return who rates prompts, and what it is asked."""
         benchmark = self.profile.benchmarks[name]
         return {
             **super().rating(name),
@@ -311,7 +303,6 @@ class RealRuntime(worlds.Runtime):
         return scoring.tree_score(scorer)
 
     def questions(self, identity: str) -> Sequence[Item]:
-        """Return a benchmark's questions in its order, with the answers it compares with."""
         return benchmarks.questions_of(identity)
 
     def own_answering(self, identity: str) -> worlds.OwnAnswering | None:
@@ -323,5 +314,4 @@ class RealRuntime(worlds.Runtime):
         benchmarks.judge_answers(ctx)
 
     def rate(self, ctx: StageContext) -> None:
-        """Have a model score prompts."""
         scoring.rate_prompts(ctx)
