@@ -107,10 +107,6 @@ class Cell(Part):
     """Why a cell failed or is not available, where a stage says so; not part of the JSON form."""
 
 
-Cells = list[Cell]
-"""What `harness report TABLE --json` prints."""
-
-
 class ReportColumn(Part):
     """A column, and the score in `scores.parquet` that it reads."""
 
@@ -503,10 +499,6 @@ class Verdict(Part):
         if self.verdict == "supported" and self.by_construction is not None:
             marks.append("by construction")
         return f"{word} ({', '.join(marks)})" if marks else word
-
-
-Verdicts = list[Verdict]
-"""What `harness claims --json` prints."""
 
 
 @dataclass(frozen=True)

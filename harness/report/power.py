@@ -31,10 +31,6 @@ class ClaimPower(Strict):
     """Seeds that would find it; null where none is sought, or no number of seeds would."""
 
 
-class ClaimPowers(Strict):
-    items: tuple[ClaimPower, ...]
-
-
 def power_of(evidence: Evidence) -> list[ClaimPower]:
     return [
         ClaimPower(

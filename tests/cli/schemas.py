@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, TypeAdapter, create_model
 
 from harness.report.answer import Answer
-from harness.report.model import Cells, Verdicts
+from harness.report.model import Cell, Verdict
 from harness.strict import Output
 
 OUTPUTS = {
@@ -20,10 +20,10 @@ OUTPUTS = {
     "plan": (
         "harness.selection.planning:PlanSummary",
         "harness.selection.planning:GroupSummary",
-        "harness.report.power:ClaimPowers",
+        "harness.report.power:ClaimPower[]",
     ),
     "run": (
-        "harness.report.model:Cells",
+        "harness.report.model:Cell[]",
         "harness.report.figures.report:FigureReport",
         "harness.selection.planning:PlanSummary",
         "harness.selection.planning:GroupSummary",
@@ -36,29 +36,33 @@ OUTPUTS = {
     "micro over-optimise": ("harness.cli.machine:Pushed",),
     "download": ("harness.cli.machine:Downloaded",),
     "why": ("harness.selection.why:Explanation",),
-    "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
-    "claims": ("harness.report.model:Verdicts",),
+    "report": ("harness.report.model:Cell[]", "harness.report.figures.report:FigureReport"),
+    "claims": ("harness.report.model:Verdict[]",),
     "store": ("harness.selection.stored:Stored",),
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
     "prompts": ("harness.preflight:PromptPool",),
     "evaluate": (
-        "harness.worlds.real.evaluating:Summaries",
+        "harness.evaluation.scores:Summary[]",
         "harness.worlds.real.evaluating:EvaluationPlan",
     ),
     "calibrate": ("harness.evaluation.calibration:Calibration",),
     "engine check": ("harness.preflight:EngineCheck",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }
-"""The models of what each verb prints with `--json`, as `module:attribute`."""
+"""The models of what each verb prints with `--json`, as `module:attribute`, `[]` for a list."""
 
 
 def json_schema(verb: str) -> dict[str, Any]:
     """Return the JSON Schema of what a verb prints."""
-    places = (place.partition(":") for place in OUTPUTS[verb])
-    printed = [getattr(importlib.import_module(module), name) for module, _, name in places]
-    models: list[type[BaseModel]] = [with_version(model) for model in printed]
+    models = [with_version(_printed(place)) for place in OUTPUTS[verb]]
     return TypeAdapter(functools.reduce(operator.or_, models)).json_schema(mode="serialization")
+
+
+def _printed(place: str) -> Any:
+    module, _, name = place.partition(":")
+    model = getattr(importlib.import_module(module), name.removesuffix("[]"))
+    return list.__class_getitem__(model) if name.endswith("[]") else model
 
 
 def with_version(printed: Any) -> type[BaseModel]:
@@ -67,7 +71,7 @@ def with_version(printed: Any) -> type[BaseModel]:
     Above cells and verdicts stands the answer that they are the evidence of.
     """
     if not (isinstance(printed, type) and issubclass(printed, BaseModel)):
-        more: Any = {"answer": (Answer, None)} if printed in (Cells, Verdicts) else {}
+        more: Any = {"answer": (Answer, None)} if printed in (list[Cell], list[Verdict]) else {}
         return create_model("Listed", __base__=Output, items=(printed, ...), **more)
     if "schema_version" in printed.model_fields:
         return printed

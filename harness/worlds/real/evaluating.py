@@ -193,10 +193,6 @@ def _by_settings(benchmark: Benchmark, turn: int) -> list[tuple[dict[str, Any], 
     return list(groups.values())
 
 
-Summaries = list[scores.Summary]
-"""What `harness evaluate` prints: one model's scores under one judge, or several."""
-
-
 class EvaluationPlan(Output):
     """What a benchmark would ask."""
 
