@@ -16,7 +16,6 @@ the files alone, so that `harness.report.verify` can compare the two.
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import shutil
@@ -32,7 +31,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from harness import foreign
 from harness.errors import HarnessError
 from harness.report.plots import Picture
-from harness.runtime.files import explained, sha256_of, write_whole
+from harness.runtime.files import dumps, explained, sha256_of, write_whole
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -275,11 +274,6 @@ def _known(results_dir: Path) -> Index:
 
 def write_index(results_dir: Path, index: Index) -> None:
     write_whole(results_dir / INDEX, _index_text(index))
-
-
-def dumps(value: object) -> str:
-    """Return JSON for people and programs: indented, every float with all its digits."""
-    return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
 
 
 def same(a: object, b: object) -> bool:

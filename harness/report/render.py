@@ -22,9 +22,9 @@ from harness.report.answer import answer_to
 from harness.report.league import league_blocks, league_pictures
 from harness.report.model import Cell, Report
 from harness.report.plots import Picture
-from harness.report.publication import dumps
 from harness.report.reward_study import study_blocks
 from harness.report.view_details import detail_blocks
+from harness.runtime.files import dumps
 from harness.words import coloured
 
 if TYPE_CHECKING:

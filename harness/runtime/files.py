@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import stat
 import uuid
@@ -141,6 +142,11 @@ def sha256_of(path: Path | str) -> str:
     """Return the sha256 of a file as 64 hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def dumps(value: object) -> str:
+    """Return JSON for people and programs: indented, every float with all its digits."""
+    return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from harness.project import PACKAGE
-from harness.runtime.files import FileEntry
+from harness.runtime.files import FileEntry, dumps
 
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
@@ -229,8 +229,8 @@ def write_manifest(entry: Path, manifest: Manifest) -> None:
         ValueError: A text in it cannot be written.
     """
     try:
-        own = hashlib.sha256(_text(manifest).encode()).hexdigest()
-        raw = _text({**manifest, "digest": own}).encode()
+        own = hashlib.sha256(dumps(manifest).encode()).hexdigest()
+        raw = dumps({**manifest, "digest": own}).encode()
     except UnicodeEncodeError as error:
         raise ValueError("holds text that UTF-8 cannot write") from error
     with (entry / MANIFEST).open("wb") as file:
@@ -242,13 +242,9 @@ def write_manifest(entry: Path, manifest: Manifest) -> None:
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object for people and programs: indented, with a final newline."""
     # Text from outside (the name of a file, a reply) may hold what UTF-8 cannot write.
-    path.write_bytes(_text(value).encode("utf-8", "replace"))
+    path.write_bytes(dumps(value).encode("utf-8", "replace"))
 
 
 def utc_now() -> str:
     """Return the time as ISO 8601 in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _text(value: Mapping[str, Any]) -> str:
-    return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"

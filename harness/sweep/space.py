@@ -15,7 +15,6 @@ run has counted by the end of its last training stage.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,9 @@ from harness.registry.documents import nearest
 from harness.registry.overrides import first_fault, nested, overridden, settings_of
 from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
 from harness.registry.recipe import Recipe, flattened, merge
+from harness.report.origin import stage_summary
 from harness.report.scores import read_rows
+from harness.report.sweep import setting, value_text
 from harness.runtime import Store
 from harness.sweep.declaration import COSTS, Measure, Point, Scalar, Sweep
 from harness.worlds.lookup import world_of
@@ -267,11 +268,7 @@ def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
 
 def shown(point: Point) -> str:
     """Return a point in a few words: `ratio_evol 0.5, n_new 4`."""
-    return ", ".join(f"{path.rpartition('.')[2]} {_text(v)}" for path, v in point.items())
-
-
-def _text(value: Scalar) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return ", ".join(f"{setting(path)} {value_text(value)}" for path, value in point.items())
 
 
 def _check(recipe: Recipe, profile: Profile) -> None:
@@ -297,8 +294,7 @@ def _validated(model: type[_Model], data: Mapping[str, Any]) -> _Model:
 
 def _count(measure: str, run: Run, store: Store) -> float:
     last = run.training[-1]
-    path = store.open(last.fingerprint) / "summary.json"
-    summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    summary = stage_summary(store, last)
     if type(summary.get(measure)) is not int:
         raise HarnessError(f"the stage {last.title} counted no `{measure}`")
     return float(summary[measure])

@@ -68,8 +68,8 @@ class Details:
         """Return the details of a report; `page` makes its page in HTML."""
 
         def files() -> dict[str, bytes]:
-            from harness.report.publication import dumps
             from harness.report.render import as_csv, as_markdown
+            from harness.runtime.files import dumps
 
             return {
                 "report.json": dumps(report.as_json()).encode(),

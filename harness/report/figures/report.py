@@ -23,10 +23,10 @@ from harness.report.figures.prompts import PromptData
 from harness.report.figures.scores import Point, ScoreData, score_points, stored_scores
 from harness.report.model import Origin
 from harness.report.origin import origin_of
-from harness.report.publication import dumps
 from harness.report.render import block_lines, names_and_texts, print_parts, template
 from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain, signed
 from harness.runtime import Store
+from harness.runtime.files import dumps
 from harness.strict import Strict
 from harness.words import counted
 
