@@ -1,6 +1,7 @@
 """Published results in MLflow, for a clone in which nothing was run: `harness sync --published`.
 
-    <table>/<profile>/published          rows, as of a table that was run here, and scores by seed
+    <table>/<profile>/published          rows, as of a table that was run here, scores by seed, and
+                                         of two rows some answers with what the judge said
     tables/<profile>/published           each table, with the published files as its artifacts
     sweeps/<name>/<profile>/published    each trial
 
@@ -20,11 +21,13 @@ from harness.errors import HarnessError
 from harness.registry.declared import all_profiles
 from harness.report.answer import finding
 from harness.report.controls import KnownControls
+from harness.report.page.examples import FILE as EXAMPLES
+from harness.report.page.examples import Examples, Turn, read_examples
 from harness.report.publication import REPORT, check_files
 from harness.report.publish import Published, judge_published, published_folders, read_published
 from harness.report.sweep import SWEEP, SweepReport
 from harness.tracking.projection import StudyName, trial_record
-from harness.tracking.record import Record, join, metric_name, milliseconds
+from harness.tracking.record import Files, Record, join, metric_name, milliseconds, sha256
 from harness.tracking.tables import Details, TableContent
 
 if TYPE_CHECKING:
@@ -50,7 +53,26 @@ def published_records(results_dir: Path) -> list[Record]:
     return [*rows.values(), *_sweeps(results_dir)]
 
 
-def _behind(found: Published, row: ReportRow) -> Record:
+def _judgments(examples: Examples | None, row: str) -> Files | None:
+    """Return the published examples of what a row answered, and what the judge said, as a table."""
+    lines = [
+        [turn.asked, turn.answer, _said(turn), it.reference or "", it.benchmark, it.item]
+        for it in (examples.judged if examples else ())
+        for turn in (it.after if it.row == row else it.before if it.baseline == row else ())
+    ]
+    if not lines:
+        return None
+    # MLflow's page groups by the first column and compares the second.
+    heads = ("prompt", "answer", "verdict", "reference", "benchmark", "item")
+    columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
+    return Files(sha256(lines), lambda: {"judgments.json": columns})
+
+
+def _said(turn: Turn) -> str:
+    return "; ".join(f"{name}: {text}" for name, text in turn.replies)
+
+
+def _behind(found: Published, row: ReportRow, examples: Examples | None) -> Record:
     """Return what a published table says of the runs behind one of its rows."""
     report, origin = found.report, found.report.origin
     if origin.finished is None:
@@ -77,13 +99,15 @@ def _behind(found: Published, row: ReportRow) -> Record:
         "mlflow.source.git.commit": join(origin.commits[-1:]),
     }
     return Record(
-        "", "", "", row.id, "FINISHED", end, end, {}, tags, costs=costs, by_step=seeds
+        "", "", "", row.id, "FINISHED", end, end, {}, tags, costs=costs, by_step=seeds,
+        files=_judgments(examples, row.id),
     )  # fmt: skip
 
 
 def _table(found: Published, known: KnownControls) -> list[Record]:
     report = found.report
     table, profile = report.table, report.profile
+    examples = read_examples(found.folder / EXAMPLES)
 
     @cache
     def details() -> Details:
@@ -97,7 +121,7 @@ def _table(found: Published, known: KnownControls) -> list[Record]:
         seeds=report.seeds,
         rows=[table.row(row.id) for row in report.rows],
         cells=report.cells,
-        behind={row.id: [_behind(found, row)] for row in report.rows},
+        behind={row.id: [_behind(found, row, examples)] for row in report.rows},
         source=f"results/{profile.name}/{table.id}",
         suffix=SUFFIX,
         details=details,

@@ -288,7 +288,8 @@ class _RunState:
         columns = dict.fromkeys(row["column"] for row in scores)
         for row in scores:
             found.setdefault(row["prompt_id"], {})[row["column"]] = row["value"]
-        rows = [{"prompt_id": prompt, **row} for prompt, row in found.items()][:LONGEST_TABLE]
+        rows = [{**row, "prompt_id": prompt} for prompt, row in found.items()][:LONGEST_TABLE]
+        # MLflow's page groups by the first column and compares the second.
         named = [*dict.fromkeys(n for row in rows for n in row if n not in columns), *columns]
         return {name: [row.get(name) for row in rows] for name in named}
 

@@ -160,7 +160,7 @@ class TableContent:
             scores_digest=sha256(metrics),
             read_scores=lambda: metrics,
             by_step=behind[0].by_step,
-            files=None if self.suffix else recipe_file(recipes),
+            files=behind[0].files if self.suffix else recipe_file(recipes),
         )
 
     def _whole(self, rows: Sequence[Record]) -> Record:
