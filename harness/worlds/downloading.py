@@ -68,7 +68,7 @@ def _fetch_model(identity: str, say: Say) -> str:
     except Exception as error:  # of whichever library the hub's own sends requests with
         raise HarnessError(
             f"{name} cannot be downloaded ({error_in_a_line(error)}); connect this machine and run "
-            "the same command again, or bring the model in HARNESS_MODELS"
+            "the same command again, or bring the hub's cache of a machine that has it"
         ) from error
     return name
 
