@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import trl
 from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
@@ -23,6 +24,8 @@ from transformers import (
     Gemma2Config,
     Gemma2ForSequenceClassification,
     PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForSequenceClassification,
 )
 
 TEXT = [
@@ -52,6 +55,7 @@ GEMMA_TEMPLATE = (  # without BOS, as Skywork publishes it
     "{{ m['content'] | trim }}<end_of_turn>\n{% endfor %}"
     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
+QWEN_SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 PAIRRM_MARKS = ["<|source|>", "<|candidate1|>", "<|candidate2|>", "<|candidate|>"]
 
 
@@ -104,6 +108,18 @@ def gemma_tokenizer() -> PreTrainedTokenizerFast:
     """Return a small tokenizer with Gemma's control tokens, and Skywork's template."""
     tokenizer = byte_tokenizer(GEMMA_SPECIAL, "<bos>", eos_token="<eos>", pad_token="<pad>")
     tokenizer.chat_template = GEMMA_TEMPLATE
+    return tokenizer
+
+
+def qwen_tokenizer(
+    texts: Sequence[str] = TEXT, size: int = 500, template: str = "qwen3"
+) -> PreTrainedTokenizerFast:
+    """Return a small tokenizer with Qwen3's control tokens and a template of the installed TRL."""
+    tokenizer = byte_tokenizer(
+        QWEN_SPECIAL, None, texts, size, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    templates = Path(trl.__file__).parent / "chat_templates"
+    tokenizer.chat_template = (templates / f"{template}.jinja").read_text()
     return tokenizer
 
 
@@ -321,6 +337,18 @@ def write_classifier(path: Path, **changes: Any) -> Path:
     )
     torch.manual_seed(5)
     Gemma2ForSequenceClassification(config).bfloat16().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def write_qwen_classifier(path: Path, **changes: Any) -> Path:
+    """Write a small Skywork-Reward-V2 of the Qwen3 kind."""
+    tokenizer = qwen_tokenizer()
+    config = Qwen3Config(
+        **SMALL | {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id} | changes
+    )
+    torch.manual_seed(6)
+    Qwen3ForSequenceClassification(config).bfloat16().save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
 

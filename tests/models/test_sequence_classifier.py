@@ -10,7 +10,6 @@ import pytest
 import torch
 from llama_by_hand import llama_outputs
 from small_checkpoints import (
-    SMALL,
     gemma_tokenizer,
     llama_config,
     llama_shapes,
@@ -19,13 +18,12 @@ from small_checkpoints import (
     tensors_of,
     write_classifier,
     write_model,
+    write_qwen_classifier,
 )
 from transformers import (
     DebertaV2Config,
     DebertaV2ForSequenceClassification,
     Gemma2ForSequenceClassification,
-    Qwen3Config,
-    Qwen3ForSequenceClassification,
 )
 
 from harness.errors import UserError
@@ -100,12 +98,7 @@ def test_a_llama_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
 
 
 def test_a_qwen_is_read_as_well(tmp_path: Path) -> None:
-    tokenizer = gemma_tokenizer()
-    torch.manual_seed(7)
-    config = Qwen3Config(**SMALL, vocab_size=len(tokenizer), pad_token_id=0)
-    Qwen3ForSequenceClassification(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    reader = load_reward_model(tmp_path)
+    reader = load_reward_model(write_qwen_classifier(tmp_path))
     assert isinstance(reader, SequenceClassifier)
     assert np.ptp(score(reader, [talk(answer) for answer in ANSWERS], batch_size=2)) > 0.1
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-import trl
-from small_checkpoints import byte_tokenizer
+from small_checkpoints import qwen_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from harness.models.loading import (
@@ -27,7 +26,6 @@ from harness.models.policy import generate, load_policy
 
 TALK: Conversation = [{"role": "user", "content": "Why?"}]
 CLOSED = "<think>\n\n</think>\n\n"
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -40,18 +38,16 @@ SIZES: dict[str, Any] = {
 
 def checkpoint(folder: Path, name: str) -> Path:
     """Save a random model with the tokens that end a turn where its publishers have them."""
-    tokenizer = byte_tokenizer(SPECIAL, None, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer = qwen_tokenizer()
     end, text = (tokenizer.convert_tokens_to_ids(t) for t in ("<|im_end|>", "<|endoftext|>"))
     torch.manual_seed(1)
     if name == "Qwen3":
-        template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
         model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), head_dim=16, **SIZES))
         stops: Any = [end, text]
     else:
-        template = CHATML
+        tokenizer.chat_template = CHATML
         model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **SIZES))
         stops = end
-    tokenizer.chat_template = template
     model.generation_config.eos_token_id = stops
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

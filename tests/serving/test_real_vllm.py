@@ -16,8 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-import trl
-from small_checkpoints import byte_tokenizer
+from small_checkpoints import qwen_tokenizer
 from toy_servers import served
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -36,17 +35,13 @@ pytestmark = [
 ]
 
 TALK = [{"role": "user", "content": "Which of the two is better?"}]
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 ALIKE = {"dtype": "float32", "max_length": 256, "gpu_memory": 0.1, "cache_gb": 0.2, "at_once": 8}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a random Qwen3 that would end a turn with either of two tokens."""
-    tokenizer = byte_tokenizer(SPECIAL, None, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    tokenizer.chat_template = (
-        Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
-    ).read_text()
+    tokenizer = qwen_tokenizer()
     torch.manual_seed(1)
     config = Qwen3Config(
         vocab_size=len(tokenizer), hidden_size=64, intermediate_size=64, num_hidden_layers=2,

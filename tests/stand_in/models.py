@@ -1,4 +1,4 @@
-"""The stand-in policy: a small Gemma-2, trained until it says short sentences and ends its turn.
+"""The stand-ins that write: a Gemma-2 and two Qwen3, trained until they say short things and stop.
 
 Reward models are those of `small_checkpoints`: random weights, wide, so that answers are told
 apart.
@@ -7,7 +7,7 @@ apart.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from small_checkpoints import (
     GEMMA_SPECIAL,
     GEMMA_TEMPLATE,
     byte_tokenizer,
+    qwen_tokenizer,
     write_armo,
     write_classifier,
     write_pair_llm,
@@ -27,11 +28,14 @@ from transformers import (
     Gemma2ForCausalLM,
     GenerationConfig,
     PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 from harness.models.loading import END_OF_TURN, silence_progress_bars, tokenize
 from harness.worlds.embedded.pretrain import IGNORED, descent, padded, reproducible
-from stand_in.server import all_texts, demonstrations
+from harness.worlds.real.creator import load_scheme
+from stand_in.server import WANTED, all_texts, demonstrations, prompts
 
 CONTEXT = 512
 """Longest sequence that a model reads, in tokens."""
@@ -52,6 +56,21 @@ GEMMA: Mapping[str, Any] = {
 }
 """Sizes of a small Gemma-2; ids as the tokenizer has them."""
 
+QWEN: Mapping[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+}
+"""Sizes of a small Qwen3."""
+
+QWENS_OWN: Mapping[str, Any] = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
+"""What Qwen3 publishes as its own sampling, which nobody here may take over."""
+
 STEPS = 150
 WARMUP_STEPS = 10
 BATCH = 24
@@ -69,19 +88,66 @@ def write_policy(path: Path) -> None:
     with reproducible(0, threads=1):
         config = Gemma2Config(vocab_size=len(tokenizer), attn_implementation="eager", **GEMMA)
         model = Gemma2ForCausalLM(config)
-        _train(model, tokenizer)
+        _train(model, tokenizer, demonstrations(EACH), END_OF_TURN)
     ends = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(END_OF_TURN)]
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id, eos_token_id=ends, pad_token_id=tokenizer.pad_token_id
     )
+    _save(path, model, tokenizer)
+
+
+def write_qwen_policy(path: Path) -> None:
+    """Write a Qwen3 that answers where its template has closed the thinking."""
+    tokenizer = qwen_tokenizer(all_texts(), 1024)
+    published = tokenizer.chat_template
+    tokenizer.chat_template = f"{{% set enable_thinking = false %}}{published}"
+    _write_qwen(path, tokenizer, demonstrations(EACH), published)
+
+
+def write_qwen_creator(path: Path) -> None:
+    """Write a Qwen3-Instruct that is asked to rewrite a prompt and gives some prompt with tags."""
+    scheme, draw = load_scheme("evol_instruct"), random.Random(0)
+    asked = [
+        (
+            scheme.message(draw.choice(scheme.methods), prompt),
+            f"<new_prompt>{prompt} {draw.choice(WANTED)}</new_prompt>",
+        )
+        for prompt in prompts()
+    ]
+    texts = [*all_texts(), *scheme.messages.values(), "<new_prompt> </new_prompt>"]
+    tokenizer = qwen_tokenizer(texts, 2048, "qwen3_instruct_2507")
+    _write_qwen(path, tokenizer, asked, tokenizer.chat_template)
+
+
+def _write_qwen(
+    path: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    asked: Sequence[tuple[str, str]],
+    template: str,
+) -> None:
+    """Train a Qwen3 on what it is asked and answers; write it with the template that it has."""
+    with reproducible(0, threads=1):
+        model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **QWEN))
+        _train(model, tokenizer, asked, str(tokenizer.eos_token))
+    ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+    model.generation_config = GenerationConfig(
+        eos_token_id=ends, pad_token_id=tokenizer.pad_token_id, **QWENS_OWN
+    )
+    tokenizer.chat_template = template
+    _save(path, model, tokenizer)
+
+
+def _save(path: Path, model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
     silence_progress_bars()
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
 
 
-def _train(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
+def _train(
+    model: Any, tokenizer: PreTrainedTokenizerFast, asked: Sequence[tuple[str, str]], end: str
+) -> None:
     descend = descent(model, LEARNING_RATE, WARMUP_STEPS, STEPS)
-    batches = _batches(tokenizer)
+    batches = _batches(tokenizer, asked, end)
     for _ in range(STEPS):
         rows, labels = next(batches)
         tokens, mask = padded(rows, int(tokenizer.pad_token_id))
@@ -95,14 +161,11 @@ def _train(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
 
 
 def _batches(
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: PreTrainedTokenizerFast, asked: Sequence[tuple[str, str]], end: str
 ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
     """Yield token ids and labels of demonstrations without end; the answer's turn is learned."""
-    asked = [([_user(prompt)], answer) for prompt, answer in demonstrations(EACH)]
-    heads = tokenize(tokenizer, [head for head, _ in asked], add_generation_prompt=True)
-    bodies = tokenizer([answer + END_OF_TURN for _, answer in asked], add_special_tokens=False)[
-        "input_ids"
-    ]
+    heads = tokenize(tokenizer, [[_user(text)] for text, _ in asked], add_generation_prompt=True)
+    bodies = tokenizer([answer + end for _, answer in asked], add_special_tokens=False)["input_ids"]
     pairs = list(zip(heads, bodies, strict=True))
     draw = random.Random(0)
     while True:

@@ -1,64 +1,207 @@
-"""Table 4 on stand-ins with the policy behind a real vLLM server: minutes, where it is installed.
+"""Table 4 as `single-gpu` runs it, by one command, with a real vLLM: where that is installed.
 
-    HARNESS_VLLM_PYTHON=.../bin/python HARNESS_VLLM_ARGS=--enforce-eager \
-        VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=1 \
+    HARNESS_VLLM_PYTHON=.../bin/python VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=1 \
         python -m pytest -m slow tests/stand_in/test_stand_in_vllm.py
 
-`harness/serving/environments/vllm-cpu.txt` says how it is installed without a GPU. A server is
-started for each policy that answers; two rows and one seed have three.
+`harness/serving/environments/vllm-cpu.txt` says how it is installed without a GPU. Every model of
+the profile is there under its name and commit, small and random or briefly trained, in the form of
+the one it stands for. The harness starts, shares and stops every server; there are twelve. It asks
+for 52 GB of disk, which models of the published size would fill.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psutil
+import pyarrow.parquet as pq
 import pytest
+import yaml
+from small_checkpoints import write_armo, write_qwen_classifier
 
-HERE = Path(__file__).resolve().parent
-ROWS = ("dpo-1", "eva-a_min")
+from harness.project import profiles_dir
+from harness.registry.declared import named_profile
+from harness.worlds.needs import Demand
+from stand_in import build, server
+from stand_in.models import CONTEXT, write_qwen_creator, write_qwen_policy
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(3600),
+    pytest.mark.timeout(4 * 3600),
     pytest.mark.skipif(
         "HARNESS_VLLM_PYTHON" not in os.environ, reason="HARNESS_VLLM_PYTHON names no vLLM"
     ),
 ]
 
+WRITERS: Mapping[str, Callable[[Path], object]] = {
+    "Qwen/Qwen3-1.7B": write_qwen_policy,
+    "Qwen/Qwen3-4B-Instruct-2507": write_qwen_creator,
+    "Skywork/Skywork-Reward-V2-Qwen3-1.7B": partial(
+        write_qwen_classifier, max_position_embeddings=CONTEXT
+    ),
+    "RLHFlow/ArmoRM-Llama3-8B-v0.1": partial(write_armo, max_position_embeddings=CONTEXT),
+}
+"""What writes each model of the profile, by its name."""
 
-def test_table4_completes_with_a_vllm_server(tmp_path: Path) -> None:
-    kept = ("HARNESS_VLLM_", "VLLM_")
-    bare = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(kept) or not name.startswith(("HARNESS_", "MLFLOW_"))
+ANSWER = 24
+"""Longest answer, in tokens."""
+
+OTHER: Mapping[str, Any] = {
+    "name": "small",
+    "threads": 2,
+    "dtype": "float32",
+    "x": 24,
+    "prompts.source": f"{build.PROMPTS}/prompts.jsonl",
+    "creator.max_new_tokens": 64,
+    "generation.max_new_tokens": ANSWER,
+    "training.dpo.learning_rate": 3e-4,  # so that few steps change what is said
+    "training.dpo.batch_size": 8,
+    "training.dpo.max_length": 384,
+    "training.dpo.max_prompt_length": 320,
+    "serving.policy.dtype": "float32",
+    "serving.policy.max_length": CONTEXT,
+    "serving.creator.dtype": "float32",
+    "serving.creator.max_length": 1024,
+    "serving.scorer.dtype": "float32",
+    "serving.scorer.max_length": 1024,
+    "benchmarks.arena_hard.items": build.ARENA_HARD,
+    "benchmarks.arena_hard.max_new_tokens": ANSWER,
+    "benchmarks.alpaca_eval.max_new_tokens": ANSWER,
+    "benchmarks.mt_bench.items": len(build.MT_BENCH_CATEGORIES),
+    "benchmarks.mt_bench.max_new_tokens": ANSWER,
+}
+"""What the profile has otherwise: sizes, number formats, where prompts are from."""
+
+LEFT_OUT = ("priced_for", "prompts.revision", "prompts.splits")
+"""What it has not: a GPU, and a data set of the hub."""
+
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """Return a copy of `single-gpu` for a processor."""
+    declared = yaml.safe_load((profiles_dir() / "single-gpu.yaml").read_text(encoding="utf-8"))
+    placed = tmp_path / "one-processor.yaml"
+    placed.write_text('distributed_type: "NO"\nnum_machines: 1\nuse_cpu: true\n', encoding="utf-8")
+    for path, value in {**OTHER, "hardware.accelerate": str(placed)}.items():
+        section, name = _place(declared, path)
+        section[name] = value if name == "name" else {"value": value, "source": "ours: small"}
+    for path in LEFT_OUT:
+        section, name = _place(declared, path)
+        del section[name]
+    copy = tmp_path / "small.yaml"
+    copy.write_text(yaml.safe_dump(declared, sort_keys=False), encoding="utf-8")
+    return copy
+
+
+def _place(declared: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    *sections, name = path.split(".")
+    for section in sections:
+        declared = declared[section]
+    return declared, name
+
+
+@pytest.fixture
+def user(profile: Path, tmp_path: Path) -> Mapping[str, str]:
+    """Return the environment of a user who has downloaded everything and serves nothing."""
+    for model in Demand.of_profile(named_profile(str(profile))).models:
+        name, _, commit = model.partition("@")
+        folder = tmp_path / "hub" / f"models--{name.replace('/', '--')}" / "snapshots" / commit
+        folder.mkdir(parents=True)
+        WRITERS[name](folder)
+    for name, write in {**build.BENCHMARKS, "alpaca-eval": _write_alpaca_eval}.items():
+        (tmp_path / "benchmarks" / name).mkdir(parents=True)
+        write(tmp_path / "benchmarks" / name)
+    (tmp_path / "work" / build.PROMPTS).mkdir(parents=True)
+    lines = (json.dumps({"prompt": text}) + "\n" for text in server.prompts())
+    (tmp_path / "work" / build.PROMPTS / "prompts.jsonl").write_text("".join(lines))
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "MLFLOW_"))}
+    kept = {k: v for k, v in os.environ.items() if k.startswith("HARNESS_VLLM_")}
+    return {
+        **own,
+        **kept,
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_HUB_OFFLINE": "1",
+        "HARNESS_WORK": str(tmp_path / "work"),
+        "HARNESS_BENCHMARKS": str(tmp_path / "benchmarks"),
+        "TMPDIR": str(tmp_path),
     }
-    profile = tmp_path / "served.yaml"
-    text = (HERE / "stand-in.yaml").read_text()
-    assert "engine: {value: transformers" in text
-    profile.write_text(text.replace("engine: {value: transformers", "engine: {value: vllm"))
-    asked = ("run", "table4", "--profile", str(profile), "--rows", ",".join(ROWS), "--seeds", "0")
+
+
+def _write_alpaca_eval(folder: Path) -> None:
+    """Write as many instructions as AlpacaEval has."""
+    records = [
+        {"dataset": "", "instruction": text, "output": "", "generator": build.MADE_UP}
+        for text in server.matched_prompts()[:805]
+    ]
+    (folder / "reference_gpt4_1106_preview_outputs.json").write_text(json.dumps(records))
+
+
+@pytest.fixture
+def orphans() -> Iterator[Callable[[], list[psutil.Process]]]:
+    """Return what tells the processes that a command has left, which become this one's."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(SUBREAPER, 1, 0, 0, 0)
+    before = set(psutil.Process().children(recursive=True))
+    yield lambda: [p for p in psutil.Process().children(recursive=True) if p not in before]
+    prctl(SUBREAPER, 0, 0, 0, 0)
+
+
+def harness(user: Mapping[str, str], *arguments: str) -> Any:
+    """Return what a command of the harness prints as JSON."""
     done = subprocess.run(
-        [sys.executable, str(HERE / "command.py"), *asked, "--jobs", "1", "--json"],
+        [sys.executable, "-m", "harness.cli.main", *arguments, "--seeds", "0", "--json"],
         capture_output=True,
         text=True,
         check=False,
-        env={**bare, "PYTHONPATH": str(HERE.parents[1]), "HARNESS_WORK": str(tmp_path)},
+        env=dict(user),
     )
     assert done.returncode == 0, done.stderr
-    cells = json.loads(done.stdout)["items"]
-    assert Counter(cell["state"] for cell in cells if cell["row"] in ROWS) == {"ok": 10}
-    folders = list((tmp_path / "store" / "stages").glob("*/*"))
-    engines = [json.loads((f / "engine.json").read_text()) for f in folders if _answered(f)]
-    assert len(engines) == 9, "three sets of rollouts, and three benchmarks of two policies"
-    assert all(said["engine"].startswith("vllm") for said in engines)
+    return json.loads(done.stdout)
 
 
-def _answered(folder: Path) -> bool:
-    kind = json.loads((folder / "stage.json").read_text())["kind"]
-    return kind in ("generate", "answer")
+def test_one_command_computes_table_4_with_a_real_engine(
+    profile: Path, user: Mapping[str, str], orphans: Callable[[], list[psutil.Process]]
+) -> None:
+    """Nine rows of five cells, servers as often as planned, and nothing left behind.
+
+    The base policy is served first, the first iteration's before and after the creator, and then
+    each of the eight that eva trained.
+    """
+    asked = ("table4", "--profile", str(profile))
+    planned = harness(user, "plan", *asked)["price"]["servers"]
+    cells = harness(user, "run", *asked)["items"]
+    assert orphans() == []
+    assert Counter(cell["state"] for cell in cells) == {"ok": 45}
+    work = Path(user["HARNESS_WORK"])
+    logs = sorted((work / "logs" / "servers").glob("*/*.log"))
+    names = [log.stem.partition("-")[2] for log in logs]
+    assert {each["role"]: each["starts"] for each in planned} == {
+        "policy": len(names) - 1, "creator": 1
+    }  # fmt: skip
+    first, trained, creator, again, *last = names
+    assert (first, creator) == ("Qwen--Qwen3-1.7B", "Qwen--Qwen3-4B-Instruct-2507")
+    assert trained == again
+    assert len(set(last)) == len(last) == 8
+    stages = list((work / "store" / "stages").glob("*/*"))
+    kinds = Counter(json.loads((s / "stage.json").read_text())["kind"] for s in stages)
+    assert (kinds["train"], kinds["judge"], kinds["answer"]) == (9, 27, 30)
+    said = [json.loads(file.read_text()) for s in stages for file in s.glob("engine.json")]
+    assert len(said) == 10 + 30, "rollouts and benchmarks"
+    assert all(each["engine"].startswith("vllm") for each in said)
+    tried = [row for s in stages for file in s.glob("attempts.parquet") for row in _rows(file)]
+    assert sum(row["reason"] is None for row in tried) > 8 * 6 * 4 / 2, "of what eight rows want"
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    return list(pq.read_table(file).to_pylist())
