@@ -95,7 +95,7 @@ class Contents:
     reports: tuple[Report, ...]
     verdicts: Sequence[Verdict]
     table_pictures: Mapping[str, Sequence[Picture]]
-    pictures: Sequence[Picture]
+    pictures: tuple[Picture, ...]
     examples: Examples | None
     traces: Traces
 
@@ -147,7 +147,7 @@ def from_store(
     )
     verdicts = all_verdicts(reports, figure_claims(), profile.scale)
     return Contents(
-        profile, "store", tuple(reports), verdicts, table_pictures, list(drawn), found, traces
+        profile, "store", tuple(reports), verdicts, table_pictures, tuple(drawn), found, traces
     )  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
         _first(it.judged for it in shown if it.offline) or _first(it.judged for it in shown),
     ) if shown else None  # fmt: skip
     verdicts = all_verdicts(reports, figure_claims(), profile.scale)
-    others = list(published_pictures(folder, {table.id for table in tables}))
+    others = tuple(published_pictures(folder, {table.id for table in tables}))
     return Contents(
         profile, "results", tuple(reports), verdicts, table_pictures, others, found, traces
     )  # fmt: skip
