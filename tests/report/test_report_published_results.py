@@ -26,7 +26,7 @@ PUBLISHED = (
 
 
 def test_the_published_tables_are_those_expected() -> None:
-    """Of `micro-4`, with ten seeds each; `choosing` and `table8` have five, `selectors` three."""
+    """Of `micro-4`, with ten seeds each; `choosing` and `table8` have five."""
     assert [folder.relative_to(results_dir()).as_posix() for folder in FOLDERS] == [
         f"micro/{name}" for name in PUBLISHED
     ]
