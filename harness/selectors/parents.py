@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -76,7 +76,7 @@ def choose(
     `rewards` are P x N. There is no policy to roll out with or to read prompts with.
     """
 
-    def nothing(*asked: object) -> list[Group]:
+    def nothing(*asked: object) -> NoReturn:
         raise HarnessError("no policy is at hand here, and the selector asks for it")
 
     array = check_rewards(rewards)
@@ -90,7 +90,7 @@ def choose(
         view=View("raw"),
         ledger={},
         roll_out=nothing,
-        embed=nothing,  # type: ignore[arg-type]
+        embed=nothing,
     )
     groups = [Group(p, own, "train", 1) for p, own in zip(prompts, array, strict=True)]
     values = np.asarray(selector.observe(groups, ctx), dtype=float).tolist()

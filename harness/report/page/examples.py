@@ -196,14 +196,12 @@ def lineages(
     found = []
     for row, run in _shown_runs(table_runs, store, online=online, every=every):
         chains, rewarded, stages = _online(run, store) if online else _offline(run, store)
-        name, model = (
-            f"{run.run_id}/{run.profile}/seed{run.seed}",
-            rewarded.settings["reward_model"],
-        )
+        name = f"{run.run_id}/{run.profile}/seed{run.seed}"
+        model = str(rewarded.settings["reward_model"])
         rule = ONLINE_RULE if online else OFFLINE_RULE
         behind_it = tuple(stage.fingerprint[:12] for stage in stages)
         found += [
-            Lineage(table_runs.table.id, row, name, rule, str(model), tuple(steps), behind_it)
+            Lineage(table_runs.table.id, row, name, rule, model, tuple(steps), behind_it)
             for steps in chains
         ]
     return found
