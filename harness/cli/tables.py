@@ -167,4 +167,4 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
         "assume too."
     )
     if found.files:
-        console().print(f"So are yours: {', '.join(found.files)}.")
+        console().print(f"So are yours: {', '.join(found.files)}.", soft_wrap=True)

@@ -113,4 +113,6 @@ def test_without_a_network_one_sentence_says_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     said = done.stderr.strip().splitlines()[-1]
     assert said.startswith("owner/policy cannot be downloaded (")
-    assert said.endswith("again, or bring the hub's cache of a machine that has it")
+    assert said.endswith(
+        "run the same command again, or bring the hub's cache of a machine that has it"
+    )

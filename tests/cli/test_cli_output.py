@@ -102,6 +102,8 @@ def test_80_columns_are_enough(
     monkeypatch.setenv("COLUMNS", "80")
     lines = call(*command.split()).stdout.splitlines()
     assert lines
+    tables = [line for line in lines if "  " in line.strip() or "──" in line]
+    assert max((cell_len(line.rstrip()) for line in tables), default=0) <= 80
     copied = ("harness ", str(tmp_path))
     wide = [line for line in lines if cell_len(line.rstrip()) > 80]
     assert [line for line in wide if not any(text in line for text in copied)] == []
