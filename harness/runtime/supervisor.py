@@ -5,7 +5,8 @@
 STARTER is the number of the process that starts it. It runs the command until that ends, until
 the supervisor is told to stop (SIGTERM), or until the starter is gone, be it killed in any way.
 Then all that the command has started is ended, first kindly; what lost its parent in between has
-become the supervisor's own child (on Linux), so nothing gets away. The exit code is the command's.
+become the supervisor's own child (on Linux), so nothing gets away. Temporary files go with it: an
+engine that is ended leaves its sockets behind. The exit code is the command's.
 
 It imports nothing of the harness, so that it starts at once, and it does not listen on a pipe:
 forked processes would hold the other end as well.
@@ -18,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -42,15 +44,19 @@ def supervise(starter: int, command: Sequence[str]) -> int:
         # Where the supervisor itself is killed, the command is told to end.
         follow = partial(prctl, _DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=follow)
-        while process.poll() is None and os.getppid() == starter:
-            time.sleep(_LOOK_S)
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while family := psutil.Process().children(recursive=True):
-            end(family)
-    code = process.wait()
+    with tempfile.TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True) as scratch:
+        own = {**os.environ, "TMPDIR": scratch}
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, preexec_fn=follow, env=own
+            )
+            while process.poll() is None and os.getppid() == starter:
+                time.sleep(_LOOK_S)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            while family := psutil.Process().children(recursive=True):
+                end(family)
+        code = process.wait()
     return 128 - code if code < 0 else code
 
 

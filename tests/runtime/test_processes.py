@@ -121,6 +121,21 @@ def test_a_program_that_ends_by_itself_leaves_nothing_and_its_exit_code(tmp_path
     assert str(program.died("early")).startswith("it died early (exit code 3); its last words: ")
 
 
+def test_temporary_files_of_a_program_go_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    code = (
+        "import pathlib, tempfile; place = tempfile.mkdtemp()\n"
+        "pathlib.Path(place, 'left').touch(); print(place, flush=True)"
+    )
+    with running("it", [sys.executable, "-c", code], tmp_path / "log") as program:
+        assert program.dies(60)
+    place = Path((tmp_path / "log").read_text(encoding="utf-8").strip())
+    assert place.is_relative_to(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
 def test_a_program_that_does_not_listen_is_ended_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
