@@ -26,10 +26,15 @@ def varied(profile: str, texts: Sequence[str]) -> str:
     """
     base = named_profile(profile)
     settings = settings_of(texts, ("profile",))["profile"]
-    overridden(Profile, base.model_dump(by_alias=True), settings, "profile")
+    declared = base.model_dump(by_alias=True)
+    overridden(Profile, declared, settings, "profile")
     changed = flattened(settings)
     name = f"{base.name}-{digest(canonical_json(changed))[:6]}"
-    sourced = {path: {"value": v, "source": "ours: --set"} for path, v in changed.items()}
+    values = flattened(declared)
+    sourced = {  # a section that is left out has no source
+        path: {"value": value, "source": "ours: --set"} if path in values else value
+        for path, value in changed.items()
+    }
     data = merge(read_yaml(base.file), {**nested(sourced), "name": name})
     target = work_dir() / "profiles" / f"{name}.yaml"
     write_whole(target, as_yaml(data))

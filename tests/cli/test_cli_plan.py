@@ -82,6 +82,13 @@ def test_another_value_of_a_setting_is_a_profile_of_its_own(
     assert {one[name] for name in one.keys() - other.keys()} == {"train", "answer", "judge"}
 
 
+def test_a_section_of_a_profile_can_be_left_out(says: Callable[..., Any]) -> None:
+    told = ("table4", "--profile", "single-gpu", "--seeds", "0")
+    assert says("plan", "plan", *told)["price"]["hardware"] is not None
+    left_out = says("plan", "plan", *told, "--set", "profile.priced_for=null")
+    assert left_out["price"]["hardware"] is None
+
+
 def test_why_takes_the_path_of_a_table_s_file(
     call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path
 ) -> None:
