@@ -32,7 +32,7 @@ from harness.report.model import (
     Report,
 )
 from harness.report.origin import stage_summary
-from harness.report.plots import STYLES, Picture, Target, canvas, plain_frame
+from harness.report.plots import INK, MUTED, OURS, Picture, Target, canvas, plain_frame
 from harness.report.rows import Reader
 from harness.report.scores import ALPHA, Measured, read_rows, scores_of
 from harness.report.view import APPLIES_NOT, Block, probability, signed
@@ -409,6 +409,19 @@ AXES = {
     "seconds": "seconds",
 }
 
+STROKES: Mapping[LeagueVerdict, tuple[str, str]] = {
+    "above": (OURS, "-"),
+    "below": ("#D55E00", "--"),
+    "alike": (MUTED, "-"),
+    "open": ("#CC79A7", "-."),
+    "no method": ("#009E73", ":"),
+    "missing": (INK, ":"),
+}
+"""Colour and dashes of a row's lines, by its verdict."""
+
+MARKERS = "os^DvPX<>*hd"
+"""One for each row of a verdict, in order."""
+
 
 def league_pictures(report: Report) -> list[Picture]:
     return [
@@ -416,34 +429,40 @@ def league_pictures(report: Report) -> list[Picture]:
             f"Score and reward over the budget: {report.table.league(found.id).title}",
             f"league-{found.id}.svg",
             "Score of each row against tokens, rollouts, steps and time, and against its reward",
-            functools.partial(_draw, found),
+            functools.partial(_draw, found, report),
         )
         for found in report.leagues
         if any(own.curve for own in found.members)
     ]
 
 
-def _draw(found: FoundLeague, target: Target) -> None:
+def _draw(found: FoundLeague, report: Report, target: Target) -> None:
+    names = view.row_names(report)
     drawn = [own for own in found.members if own.curve]
-    with canvas(target, "harness", (4.0 * (len(AXES) + 1), 4.6), 1, len(AXES) + 1) as (
-        sheet,
-        panels,
-    ):
-        for place, (axis, label) in zip(panels.flat, AXES.items(), strict=False):
-            _lines(place, drawn, axis, label)
-        _lines(panels.flat[-1], drawn, "reward", "mean learned reward")
-        panels.flat[0].set_ylabel("score")
-        handles, labels = panels.flat[0].get_legend_handles_labels()
-        sheet.legend(handles, labels, loc="outside lower center", ncols=6)
+    across = {**AXES, "reward": "mean learned reward"}
+    with canvas(target, "harness", (10.5, 8.0), 2, 3) as (sheet, panels):
+        for place, (axis, label) in zip(panels.flat, across.items(), strict=False):
+            _lines(place, drawn, axis, label, names)
+        *_, curves, rest = panels.flat
+        rest.axis("off")
+        handles, labels = curves.get_legend_handles_labels()
+        sheet.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
 
 
-def _lines(place: Any, drawn: Sequence[LeagueMember], axis: str, label: str) -> None:
+def _lines(
+    place: Any, drawn: Sequence[LeagueMember], axis: str, label: str, names: Mapping[str, str]
+) -> None:
+    """Draw a line a row: its colour and dashes say its verdict, its marker which of them it is."""
     plain_frame(place, grid="both")
     place.set_xlabel(label)
-    for number, own in enumerate(drawn):
-        colour, marker, _ = STYLES[number % len(STYLES)]
-        dashes = ("-", "--", ":", "-.")[number // len(STYLES) % 4]
-        across = [getattr(mark, axis) for mark in own.curve]
-        heights = [mark.score for mark in own.curve]
-        place.plot(across, heights, color=colour, marker=marker, linestyle=dashes, markersize=3,
-                   linewidth=0.9, label=own.row)  # fmt: skip
+    place.set_ylabel("score")
+    of_verdict: Counter[LeagueVerdict] = Counter()
+    for own in drawn:
+        marker = MARKERS[of_verdict[own.verdict] % len(MARKERS)]
+        of_verdict[own.verdict] += 1
+        colour, dashes = STROKES[own.verdict]
+        name, verdict = names[own.row].rpartition(": ")[2], own.verdict
+        said = name if verdict == "no method" else f"{name}: {verdict}"
+        place.plot([getattr(mark, axis) for mark in own.curve], [mark.score for mark in own.curve],
+                   color=colour, marker=marker, linestyle=dashes, markersize=4, linewidth=1.0,
+                   label=said)  # fmt: skip
