@@ -336,10 +336,10 @@ def as_latex(reports: Iterable[Report]) -> str:
 
 
 def _latex_tables(report: Report) -> Iterable[str]:
-    more = [*view.worth_blocks(report), *view.control_blocks(report)]
+    more = [*view.worth_blocks(report), *view.control_blocks(report), *view.summary_blocks(report)]
     said = {name: text for name, text in view.facts(report) if name in _SAID}
     about = " ".join(f"{name}: {text}." for name, text in said.items())
-    for block in [*view.column_blocks(report), *more, view.summary_block(report)]:
+    for block in [*view.column_blocks(report), *more]:
         title = block.title.removesuffix(".")
         notes = " ".join(block.notes)
         yield _latex_table(block, f"{view.heading(report)}. {title}. {notes} {about}".rstrip())

@@ -194,8 +194,7 @@ def blocks(report: Report, full: bool = True) -> list[Block]:
     columns = [_column_block(report, report.table.main_column)]
     if full:
         columns = [*column_blocks(report), *worth_blocks(report)]
-    compared = [] if report.table.is_ours else [summary_block(report)]
-    return [*columns, *control_blocks(report), *compared]
+    return [*columns, *control_blocks(report), *summary_blocks(report)]
 
 
 def worth_blocks(report: Report) -> list[Block]:
@@ -395,11 +394,13 @@ def state_words(name: State, done: int, asked: int) -> str:
     return name.replace("_", " ")
 
 
-def summary_block(report: Report, intervals: bool = False) -> Block:
-    """Return the block that compares each whole column with the paper's.
+def summary_blocks(report: Report, intervals: bool = False) -> list[Block]:
+    """Return the block that compares each whole column with the paper's; none of a table of ours.
 
     With `intervals` the share of signs has one too; 80 columns have no room for it.
     """
+    if report.table.is_ours:
+        return []
     titles = {column.id: _title(column) for column in report.table.columns}
     rows = []
     for found in report.summary:
@@ -417,7 +418,7 @@ def summary_block(report: Report, intervals: bool = False) -> Block:
             "baseline were independent of each other: a coin would agree in half of them.",
         )
     head = ("column", "signs", *(("95%",) if intervals else ()), "ρ", "95%", "scale")
-    return Block("Beside the paper", notes, head, tuple(rows))
+    return [Block("Beside the paper", notes, head, tuple(rows))]
 
 
 def _signs_interval(summary: Summary) -> str:

@@ -125,7 +125,7 @@ def test_each_number_is_the_terminal_s_and_says_where_it_comes_from(store: Store
         ("seeds", "0, 1"),
         ("run", "dpo-eva-a_min"),
         ("judge", "toy-1/oracle"),
-        ("commit", "0123456789ab"),
+        ("commits of the table", "0123456789ab"),
     ):
         assert f"<dt>{name}</dt><dd>{words}</dd>" in card
     assert f"seed1@{judge}" in card

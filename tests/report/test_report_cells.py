@@ -24,7 +24,7 @@ from harness.errors import HarnessError
 from harness.pipeline.runs import TableRuns
 from harness.report.model import Cell, Summary
 from harness.report.origin import behind, origin_of
-from harness.report.view import facts, summary_block
+from harness.report.view import facts, summary_blocks
 from harness.runtime import Store, StoreError
 
 T_1 = math.tan(math.pi * 0.475)
@@ -253,7 +253,7 @@ def test_the_baseline_row_has_no_part_in_the_order(
     assert (summary.rows, summary.ranked) == (5, 4)
     assert summary.spearman == pytest.approx(0.8)
     assert (summary.spearman_low, summary.spearman_high) == pytest.approx((0.8, 0.8))
-    assert summary_block(stored(runs, store).report).rows[0][2:4] == (
+    assert summary_blocks(stored(runs, store).report)[0].rows[0][2:4] == (
         "+0.80 (4 rows)", "+0.80 to +0.80"
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ from harness.pipeline.runs import TableRuns
 from harness.report import view
 from harness.report.model import Report
 from harness.report.render import as_json, as_markdown, as_text, escape
-from harness.report.view import blocks, column_blocks, facts, signed, summary_block
+from harness.report.view import blocks, column_blocks, facts, signed, summary_blocks
 from harness.report.view_details import creation_block, distance_block
 from harness.runtime import Store
 
@@ -45,7 +45,7 @@ def report_of(runs: TableRuns, store: Store) -> Report:
 
 def test_no_place_is_blank_and_no_missing_number_is_zero(store: Store) -> None:
     for report in (report_of(toy_runs(), store), full(store)):
-        blocks = [*column_blocks(report), summary_block(report), distance_block(report)]
+        blocks = [*column_blocks(report), summary_blocks(report)[0], distance_block(report)]
         blocks.append(creation_block(report))
         places = [place for block in blocks for row in block.rows for place in row]
         assert all(place.strip() for place in places)
@@ -280,7 +280,7 @@ def test_one_seed_prints_no_comparison(store: Store) -> None:
     runs = toy_runs(seeds=[0])
     write_all(store, runs)
     report = report_of(runs, store)
-    wins, ratings, missing = summary_block(report).rows
+    wins, ratings, missing = summary_blocks(report)[0].rows
     assert wins[1:] == ratings[1:] == ("one seed: no comparison", "–", "–", "toy")
     assert missing[1:] == ("not printed", "not printed", "–", "toy")
     text = as_text(report)

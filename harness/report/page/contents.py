@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
 
 from harness.registry.claims import figure_claims
 from harness.registry.declared import all_figures, natural
@@ -50,16 +50,6 @@ SHORT = 12
 """Digits of a fingerprint that are shown; they are enough to find the folder."""
 
 
-class SeedTrace(NamedTuple):
-    """The beginnings of the fingerprints of a run's judges and trainings, and the code's commits.
-
-    The commits are those that all tables have which the run is behind.
-    """
-
-    stages: Mapping[str, str]
-    commits: tuple[str, ...]
-
-
 @dataclass
 class RunTrace:
     """One recipe at a profile, with all its seeds; it serves rows, as `table/row`."""
@@ -70,11 +60,12 @@ class RunTrace:
     reward_models: tuple[str, ...] = ()
     creators: tuple[str, ...] = ()
     judges: dict[str, str] = field(default_factory=dict)
-    seeds: dict[int, SeedTrace] = field(default_factory=dict)
+    seeds: dict[int, dict[str, str]] = field(default_factory=dict)
+    """The beginnings of the fingerprints of the judges and trainings of each seed, by name."""
 
     @property
     def stages(self) -> list[str]:
-        return list(dict.fromkeys(name for seed in self.seeds.values() for name in seed.stages))
+        return list(dict.fromkeys(name for seed in self.seeds.values() for name in seed))
 
 
 Traces = dict[str, RunTrace]
@@ -270,10 +261,8 @@ def trace(report: Report, stages: Mapping[str, Mapping[str, str]], traces: Trace
         run_id, _, seed = name.split("/")
         found, number = traces[run_id], int(seed.removeprefix("seed"))
         found.policies = tuple(dict.fromkeys([*found.policies, *report.origin.policies]))
-        known = found.seeds.get(number, SeedTrace({}, report.origin.commits))
         short = {what: fingerprint[:SHORT] for what, fingerprint in own.items()}
-        commits = tuple(c for c in report.origin.commits if c in known.commits)
-        found.seeds[number] = SeedTrace({**known.stages, **short}, commits)
+        found.seeds.setdefault(number, {}).update(short)
     for cell in report.cells:
         found = traces[report.run_of(cell.row, cell.column)]
         found.reward_models, found.creators = cell.reward_models, cell.creators

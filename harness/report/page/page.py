@@ -123,7 +123,7 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
         "worth": view.worth_blocks(report),
         "study": [*view.control_blocks(report), *found_blocks(report)],
-        "summary": view.summary_block(report, intervals=True),
+        "summary": view.summary_blocks(report, intervals=True),
         "details": detail_blocks(report) if report.has_numbers else [],
         "cost": None if report.costs is None else cost_block(report, report.costs),
         "absent": _absent(report.absent),
@@ -212,12 +212,11 @@ def _card(
         facts.append(("paper", cell.paper_printed or view.NO_PAPER))
     facts += [("run", run_id), ("seeds", ", ".join(map(str, cell.seeds)) or view.APPLIES_NOT)]
     if trace is not None:
-        of = (c for seed in cell.seeds if seed in trace.seeds for c in trace.seeds[seed].commits)
         facts += [
             ("judge", cell.judge or view.APPLIES_NOT),
             ("reward model", ", ".join(cell.reward_models) or "none"),
             ("creator", ", ".join(cell.creators) or "none"),
-            ("commit", ", ".join(dict.fromkeys(of)) or "none yet"),
+            ("commits of the table", ", ".join(report.origin.commits) or "none yet"),
         ]
     return {
         "name": f"c-{cell.table}-{cell.row}-{cell.column}",

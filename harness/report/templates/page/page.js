@@ -54,7 +54,7 @@
     csv: (table) => rows(table).map((row) => row.map((it) => `"${inert(it).replaceAll('"', '""')}"`).join(",")).join("\r\n") + "\r\n",
     tex: (table) => {
       const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "–": "--", "−": "$-$", "→": "$\\to$", "θ": "$\\theta$", "ρ": "$\\rho$", "<": "$<$", ">": "$>$" };
-      const safe = (text) => text.replace(/θ_\{(.*?)\}|[\\~^±–−→θρ<>]|[{}$&#%_]/g, (it, below) => below ? `$\\theta_{${below.replace("→", "\\to ").replace(/(.)\u0304/g, "\\bar{$1}")}}$` : special[it] ?? "\\" + it).replace(/(.)\u0304/g, "$$\\bar{$1}$$");
+      const safe = (text) => text.replace(/(θ|\w)(\*?)_\{(.*?)\}|[\\~^±–−→θρ<>]|[{}$&#%_]/g, (it, of, star, below) => of ? `$${of === "θ" ? "\\theta" : of}${star && "^*"}_{${/[a-z]{2}/.test(below) ? `\\mathrm{${below}}` : below.replace("→", "\\to ").replace(/(.)\u0304/g, "\\bar{$1}")}}$` : special[it] ?? "\\" + it).replace(/(.)\u0304/g, "$$\\bar{$1}$$");
       const lines = rows(table).map((row) => row.map(safe).join(" & ") + " \\\\");
       const head = table.tHead ? table.tHead.rows.length : 0;
       const width = Math.max(...rows(table).map((row) => row.length));
@@ -135,6 +135,7 @@
   if (field) {
     field.closest("label").hidden = false;
     const tables = all("section.table"), claims = all(".ledger tr.claim"), counts = all("[data-count]");
+    const ids = new Set(tables.map((it) => it.id)), named = all(":is(nav li, .overview th, .findings th) > a").filter((it) => ids.has(it.hash.slice(1)));
     const texts = new Map(), text = (it) => {
       if (!texts.has(it)) {
         const place = it.closest("tbody") && it.matches("tr.claim") ? it.closest("tbody").rows[0].textContent : "";
@@ -148,7 +149,7 @@
       const left = (found) => found.filter((it) => { const out = !holds(it); it.classList.toggle("out", out); return !out; });
       const places = new Set(left(tables).map((it) => it.id)), said = left(claims);
       all(".ledger tbody").forEach((it) => it.classList.toggle("out", !it.querySelector("tr.claim:not(.out)")));
-      tables.forEach((it) => document.querySelector(`nav a[href="#${CSS.escape(it.id)}"]`)?.parentElement.classList.toggle("out", !places.has(it.id)));
+      named.forEach((it) => it.closest("li, tr").classList.toggle("out", !places.has(it.hash.slice(1))));
       counts.forEach((it) => { it.textContent = it.dataset.count ? said.filter((claim) => claim.classList.contains(it.dataset.count)).length : said.length; });
       document.getElementById("nothing").hidden = places.size + said.length > 0;
     });
