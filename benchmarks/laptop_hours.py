@@ -25,7 +25,6 @@ from typing import Any
 
 import openai
 import torch
-import yaml
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,6 +34,7 @@ from small_checkpoints import llama_tokenizer, qwen_tokenizer, write_qwen_classi
 
 from harness.project import profiles_dir  # noqa: E402
 from harness.registry.declared import named_profile  # noqa: E402
+from harness.registry.documents import as_yaml, read_yaml  # noqa: E402
 from harness.serving.engines import Model, here  # noqa: E402
 from harness.serving.server import serving  # noqa: E402
 
@@ -80,7 +80,7 @@ def write(folder: Path, model: Any, tokenizer: Any) -> None:
 
 def write_models(hub: Path) -> None:
     """Write the profile's models where the hub's cache has them."""
-    profile = yaml.safe_load((profiles_dir() / "laptop.yaml").read_text(encoding="utf-8"))
+    profile = read_yaml(profiles_dir() / "laptop.yaml")
     policy, reward, judge, creator = (
         profile["policy"]["value"],
         profile["reward_models"]["pointwise"]["value"],
@@ -102,7 +102,7 @@ def _at(hub: Path, model: str) -> Path:
 
 def write_project(folder: Path) -> None:
     """Write a project with a table of one column and one row, and a profile with few prompts."""
-    declared = yaml.safe_load((profiles_dir() / "laptop.yaml").read_text(encoding="utf-8"))
+    declared = read_yaml(profiles_dir() / "laptop.yaml")
     declared |= {
         "name": "timed",
         "benchmarks": {"arena_hard": declared["benchmarks"]["arena_hard"]},
@@ -123,7 +123,7 @@ def write_project(folder: Path) -> None:
     (folder / "experiments").mkdir()
     for name, held in placed.items():
         path = folder / "experiments" / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(held, sort_keys=False), encoding="utf-8")
+        path.write_text(as_yaml(held), encoding="utf-8")
 
 
 TABLE = {
