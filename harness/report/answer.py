@@ -1,7 +1,7 @@
 """What runs say: of a table in one sentence, and of all that is asked for as one answer.
 
-An answer is what stands first on every surface: what was asked, what was seen, and how sure that
-is. Of one table it is that table's; of several it is the paper's, from the comparisons that are
+An answer is what stands first on every surface: what was asked, what was seen, how sure that is,
+and how it is run again. Of one table it is that table's; of several it is the paper's, from the comparisons that are
 declared as its answer (`harness.registry.paper`), of which those are told that have their numbers.
 
 The sentence of a table begins with its primary claim, our margin and the paper's. Then it says how
@@ -57,6 +57,8 @@ class Told(Part):
 
 class Answer(Part):
     question: str
+    table: str
+    """The first of the tables that it is from."""
     profile: str
     scale: Scale
     seen: str
@@ -73,7 +75,14 @@ class Answer(Part):
             ("Seen", self.seen),
             ("Sure", self.sure),
             ("Scale", view.SCALES[self.scale]),
+            ("Rerun", RERUN.format(table=self.table)),
         ]
+
+
+RERUN = (
+    "harness run {table}; harness plan {table} says beforehand what it costs; --profile NAME takes "
+    "models of your own (harness list), and --set profile.x=200 changes one thing"
+)
 
 
 def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
@@ -87,6 +96,7 @@ def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
         question, seen = first.table.question, finding(first, verdicts)
     return Answer(
         question=plain(question),
+        table=told[0].table if told else first.table_id,
         profile=first.profile_id,
         scale=first.scale,
         seen=seen,
