@@ -1,8 +1,9 @@
 """What runs say: of a table in one sentence, and of all that is asked for as one answer.
 
 An answer is what stands first on every surface: what was asked, what was seen, how sure that is,
-and how it is run again. Of one table it is that table's; of several it is the paper's, from the comparisons that are
-declared as its answer (`harness.registry.paper`), of which those are told that have their numbers.
+and how it is run again. Of one table it is that table's; of several it is the paper's, from the
+comparisons that are declared as its answer (`harness.registry.paper`), of which those are told
+that have their numbers.
 
 The sentence of a table begins with its primary claim, our margin and the paper's. Then it says how
 the rows of the claim's column fare against their baselines: a row gains or loses where the interval

@@ -1,4 +1,4 @@
-"""The answer: what was asked, what was seen, how sure, and how to run it; the same on every surface."""
+"""The answer: what was asked, what was seen, how sure, how to run it; one on every surface."""
 
 from __future__ import annotations
 
