@@ -107,7 +107,7 @@ def test_one_command_starts_shares_and_stops_every_server(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_killed_at_five_places_the_same_command_goes_on_and_leaves_no_server(
-    profile: Path, served: dict[str, str]
+    profile: Path, served: dict[str, str], tmp_path: Path
 ) -> None:
     """While a server starts, while one answers, the engine itself, by Ctrl-C, and at the end."""
     places = [
@@ -119,17 +119,19 @@ def test_killed_at_five_places_the_same_command_goes_on_and_leaves_no_server(
     ]
     for place, how in places:
         Path(served["FAKE_STARTS"]).unlink(missing_ok=True)
-        running = subprocess.Popen(
-            starting(profile),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=served,
-            start_new_session=True,
-        )
+        with (tmp_path / "printed").open("wb") as printed:
+            running = subprocess.Popen(
+                starting(profile),
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                env=served,
+                start_new_session=True,
+            )
         while place not in written(served) and running.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 running.wait(0.05)
-        assert place in written(served), "the command ended before it was killed"
+        said = (tmp_path / "printed").read_text(encoding="utf-8", errors="replace")
+        assert place in written(served), f"the command ended before it was killed: {said}"
         if how is None:  # the engine, and then whoever asks it
             line = next(x for x in written(served).splitlines() if x.startswith(place))
             with suppress(ProcessLookupError):
