@@ -25,6 +25,12 @@ from harness.report.scores import Numbers, numbers
 from harness.report.view import plain, signed
 from harness.words import counted
 
+RERUN = (
+    "harness run {table} --profile {profile}; with plan in place of run, what it costs; another "
+    "profile takes other models (harness list); --set profile.x=200 changes one thing"
+)
+"""How a table is run again, for people with models or a question of their own."""
+
 
 class Told(Part):
     says: str
@@ -76,14 +82,8 @@ class Answer(Part):
             ("Seen", self.seen),
             ("Sure", self.sure),
             ("Scale", view.SCALES[self.scale]),
-            ("Rerun", RERUN.format(table=self.table)),
+            ("Rerun", RERUN.format(table=self.table, profile=self.profile)),
         ]
-
-
-RERUN = (
-    "harness run {table}; harness plan {table} says beforehand what it costs; --profile NAME takes "
-    "models of your own (harness list), and --set profile.x=200 changes one thing"
-)
 
 
 def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:

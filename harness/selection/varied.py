@@ -32,8 +32,8 @@ def varied(profile: str, texts: Sequence[str]) -> str:
     name = f"{base.name}-{digest(canonical_json(changed))[:6]}"
     values = flattened(declared)
     sourced = {  # a section that is left out has no source
-        path: {"value": value, "source": "ours: --set"} if path in values else value
-        for path, value in changed.items()
+        path: None if v is None and path not in values else {"value": v, "source": "ours: --set"}
+        for path, v in changed.items()
     }
     data = merge(read_yaml(base.file), {**nested(sourced), "name": name})
     target = work_dir() / "profiles" / f"{name}.yaml"

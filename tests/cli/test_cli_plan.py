@@ -87,6 +87,8 @@ def test_a_section_of_a_profile_can_be_left_out(says: Callable[..., Any]) -> Non
     assert says("plan", "plan", *told)["price"]["hardware"] is not None
     left_out = says("plan", "plan", *told, "--set", "profile.priced_for=null")
     assert left_out["price"]["hardware"] is None
+    a_gpu = ("--set", "profile.priced_for.gpu=h100-80gb", "--set", "profile.priced_for.gpus=1")
+    assert says("plan", "plan", "table4", "--seeds", "0", *a_gpu)["profile"].startswith("micro-")
 
 
 def test_why_takes_the_path_of_a_table_s_file(
