@@ -10,16 +10,15 @@ lets the others go on, and is asked for again by the next command. An endpoint t
 ends the evaluation, and so do a wrong key, a missing model and a budget that is used up.
 
 Replies are JSON lines that are only ever added to, found by the address of their request. Each
-process that keeps replies adds them to a file of its own, one line for each and in one write,
-because a file for each reply would cost more than the network. So a killed process leaves whole
-lines and at most one that is not, which counts as absent. Each line ends with its own digest: one
-that is not as it was written counts as absent too, which is said, and is asked for again. Nothing
-waits for the disk: a machine that loses power may lose the replies of its last seconds. A process
-sees the replies of others that were there when it first looked.
+process adds to a file of its own, a line for each reply and in one write, because a file for each
+would cost more than the network. A line ends with its own digest: one that is not as it was written
+counts as absent, which is said, and is asked for again. So does half a line that a kill left.
+Nothing waits for the disk: a machine that loses power may lose its last seconds.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -27,20 +26,27 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import tenacity
 
 from harness.endpoint.budget import Ledger, tokens_of
-from harness.endpoint.connection import LostError, OverloadedError, RefusedError
+from harness.endpoint.connection import (
+    Endpoint,
+    FunctionEndpoint,
+    LostError,
+    OverloadedError,
+    UnansweredError,
+)
 from harness.endpoint.prices import Price
 from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Reply
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
+from harness.runtime.files import explained
 from harness.runtime.manifest import utc_now
 
 ATTEMPTS = 8
@@ -54,32 +60,6 @@ Done = Callable[[int, int], None]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class UnansweredError(HarnessError):
-    """A request without a reply; where it was refused, asking again would not help."""
-
-    def __init__(self, message: str, refused: bool) -> None:
-        super().__init__(message)
-        self.refused = refused
-
-
-class StoppedError(HarnessError):
-    """Another item ended the evaluation; this one was not begun or not finished."""
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """Replies that were used, by address, and what they cost whenever they were paid.
-
-    Their price is None where the model's is not known.
-    """
-
-    addresses: tuple[str, ...]
-    prompt_tokens: int
-    completion_tokens: int
-    usd: float | None
-
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,30 +78,25 @@ class Place(NamedTuple):
 
 
 class ReplyCache:
-    """All replies kept in a folder, by the address of their request; for many threads."""
+    """All replies kept in a folder, by the address of their request; for many threads.
+
+    A process sees the replies of others that were there when it first looked.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._guard = threading.Lock()
         self._index: dict[str, Place] | None = None
         self._file: FileIO | None = None
-        self._written = 0
         self._own = root / f"replies-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
 
     def get(self, address: str) -> Reply | None:
-        """Return the reply kept under an address, or None."""
         place = self._places().get(address)
         if place is None:
             return None
-        try:
-            with place.file.open("rb") as file:
-                file.seek(place.start)
-                line = file.read(place.length)
-        except OSError as error:
-            raise HarnessError(
-                f"Cannot read {place.file}: {error}; delete the file, and its replies are asked "
-                "for again."
-            ) from error
+        with place.file.open("rb") as file:
+            file.seek(place.start)
+            line = file.read(place.length)
         return Reply(json.loads(line)["reply"], cached=True) if _is_whole(line) else None
 
     def put(self, address: str, endpoint: str, request: ChatRequest, raw: dict[str, Any]) -> None:
@@ -137,46 +112,23 @@ class ReplyCache:
         }
         line = _sealed(json.dumps(entry, ensure_ascii=False).encode()[:-1])
         places = self._places()
-        try:
-            with self._guard:
-                if self._file is None:
-                    self.root.mkdir(parents=True, exist_ok=True)
-                    self._file = FileIO(self._own, "xb")
-                written = self._file.write(line)
-                start, self._written = self._written, self._written + written
-        except OSError as error:
-            raise self._unkept(error.strerror or str(error)) from error
-        if written < len(line):
-            raise self._unkept("the disk is full")
-        places[address] = Place(self._own, start, len(line))
+        with explained("keeping a reply", self.root), self._guard:
+            if self._file is None:
+                self.root.mkdir(parents=True, exist_ok=True)
+                self._file = FileIO(self._own, "xb")
+            start = self._file.tell()
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, "the disk is full")
+            places[address] = Place(self._own, start, len(line))
 
     def _places(self) -> dict[str, Place]:
-        """Return where each reply is, from the files that are there when it is first asked."""
-        with self._guard:
+        """Return where each reply is; the last of an address counts."""
+        with explained("reading kept replies", self.root), self._guard:
             if self._index is None:
-                self._index = self._scanned()
+                # In the order they were written, so that the last is the newest.
+                files = sorted(self.root.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+                self._index = {address: place for file in files for address, place in _lines(file)}
             return self._index
-
-    def _scanned(self) -> dict[str, Place]:
-        """Return the place of every reply in the files; the last of an address counts."""
-        found: dict[str, Place] = {}
-        try:
-            # In the order they were written, so that the last is the newest.
-            files = sorted(self.root.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
-            for path in files:
-                found.update(_lines(path))
-        except OSError as error:
-            raise HarnessError(
-                f"Cannot read the replies in {self.root}: {error}; make them readable, or set "
-                "HARNESS_WORK to another folder."
-            ) from error
-        return found
-
-    def _unkept(self, reason: str) -> HarnessError:
-        return HarnessError(
-            f"Cannot keep a reply in {self.root}: {reason}; make room or set HARNESS_WORK to a "
-            "folder that can be written."
-        )
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Place]]:
@@ -205,21 +157,17 @@ def _is_whole(line: bytes) -> bool:
     return line.startswith(_HEAD) and line == _sealed(line[:-_SEAL_BYTES])
 
 
-class Server(Protocol):
-    """What answers requests: an endpoint, or a function in its place."""
+@dataclass(frozen=True)
+class Receipt:
+    """Replies that were used, by address, and what they cost whenever they were paid.
 
-    address: str
-    """What it is called."""
-    kept_as: str
-    """Under which replies are kept, among other things."""
+    Their price is None where the model's is not known.
+    """
 
-    def send(self, request: ChatRequest) -> dict[str, Any]:
-        """Answer a request once; see `Endpoint.send`."""
-        ...
-
-    def check_key(self) -> None:
-        """Refuse to go on without a key where one is known to be needed."""
-        ...
+    addresses: tuple[str, ...]
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
 
 
 class Client:
@@ -231,7 +179,7 @@ class Client:
 
     def __init__(
         self,
-        endpoint: Server,
+        endpoint: Endpoint | FunctionEndpoint,
         cache: ReplyCache,
         ledger: Ledger,
         price: Price | None = None,
@@ -252,7 +200,7 @@ class Client:
             stop=tenacity.stop_after_attempt(attempts),
             wait=_pause,
             retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
-            sleep=sleep or self._wait,
+            sleep=sleep or tenacity.sleep_using_event(self._stopped),
             reraise=True,
         )
         self._locks: dict[str, threading.Lock] = {}
@@ -266,16 +214,21 @@ class Client:
         """Return the address under which the reply to a request is kept."""
         return self.worded(request).address(self.endpoint.kept_as)
 
-    def known(self, request: ChatRequest) -> Reply | None:
-        """Return the kept reply to a request, or None; nothing is sent or counted."""
-        return self.cache.get(self.address(request))
-
     @property
     def receipt(self) -> Receipt:
         """The replies this client has returned, with their cost."""
         prompts, completions = (sum(t[side] for t in self._given.values()) for side in (0, 1))
         usd = None if self.price is None else self.price.of(prompts, completions)
         return Receipt(tuple(sorted(self._given)), prompts, completions, usd)
+
+    @property
+    def has_answered(self) -> bool:
+        return bool(self._given)
+
+    @property
+    def answered_as(self) -> str:
+        """The models that replies named in place of the one asked for; empty where none did."""
+        return ", ".join(in_a_line(name, 80) for name in sorted(self._other_models))
 
     def ask(self, request: ChatRequest) -> Reply:
         """Return the reply to a request, from the cache or the endpoint.
@@ -287,10 +240,16 @@ class Client:
         """
         request = self.worded(request)
         address = request.address(self.endpoint.kept_as)
-        with self._lock_of(address):
+        with self._guard:
+            lock = self._locks.setdefault(address, threading.Lock())
+        with lock:  # equal requests at once are paid once
             reply = self.cache.get(address)
             if reply is None:
-                reply = self._obtain(address, request)
+                try:
+                    reply = self._retrying(self._send, address, request)
+                except (OverloadedError, LostError) as error:
+                    message = f"{error}, {self.attempts} times"
+                    raise UnansweredError(message, refused=False) from error
             else:
                 self.ledger.count_cached()
         self._given[address] = tokens_of(request, reply)
@@ -303,36 +262,16 @@ class Client:
             )  # fmt: skip
         return reply
 
-    @property
-    def has_answered(self) -> bool:
-        """Whether any reply was returned."""
-        return bool(self._given)
-
-    @property
-    def answered_as(self) -> str:
-        """The models that replies named in place of the one asked for; empty where none did."""
-        return ", ".join(in_a_line(name, 80) for name in sorted(self._other_models))
-
     def stop(self) -> None:
         """Send nothing more; what is under way is still kept when it arrives."""
         self._stopped.set()
 
     def resume(self) -> None:
-        """Send again, after `stop`."""
         self._stopped.clear()
-
-    def _obtain(self, address: str, request: ChatRequest) -> Reply:
-        """Send a request as often as it takes and is allowed."""
-        try:
-            return self._retrying(self._send, address, request)
-        except (OverloadedError, LostError) as error:
-            raise UnansweredError(f"{error}, {self.attempts} times", refused=False) from error
-        except RefusedError as error:
-            raise UnansweredError(str(error), refused=True) from error
 
     def _send(self, address: str, request: ChatRequest) -> Reply:
         if self._stopped.is_set():
-            raise StoppedError("The evaluation was stopped")
+            raise HarnessError("The evaluation was stopped")
         most = self.ledger.reserve(request, self.price)
         try:
             raw = self.endpoint.send(request)
@@ -347,17 +286,18 @@ class Client:
         self.cache.put(address, self.endpoint.kept_as, request, raw)
         return reply
 
-    def _wait(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
 
-    def _lock_of(self, address: str) -> threading.Lock:
-        with self._guard:
-            return self._locks.setdefault(address, threading.Lock())
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Return seconds to wait: doubling with full jitter, and at least what the endpoint asks."""
+    jittered = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S)
+    error = state.outcome.exception() if state.outcome is not None else None
+    asked = error.retry_after if isinstance(error, OverloadedError) else None
+    return float(max(jittered(state), min(asked or 0.0, LONGEST_PAUSE_S)))
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
-    """What became of one item: its result, or why there is none, and whether that is for good."""
+    """What became of one item: its result, or why the endpoint refused it."""
 
     result: Result | None = None
     failure: str | None = None
@@ -384,12 +324,14 @@ def work_through(
         position = {pool.submit(work, item): i for i, item in enumerate(items)}
         try:
             for count, future in enumerate(as_completed(position), start=1):
-                outcomes[position[future]] = outcome = _outcome(future)
-                if outcome.failure is None:
+                try:
+                    outcome = Outcome(future.result())
                     failed_in_a_row, any_result = 0, True
-                # A prompt may be too long for a model that answers the others.
-                elif not (outcome.refused and any_result):
-                    failed_in_a_row += 1
+                except UnansweredError as error:
+                    outcome = Outcome[Result](failure=str(error), refused=error.refused)
+                    # A prompt may be too long for a model that answers the others.
+                    failed_in_a_row += not (error.refused and any_result)
+                outcomes[position[future]] = outcome
                 if failed_in_a_row >= PATIENCE:
                     raise HarnessError(
                         f"{failed_in_a_row} requests in a row had no answer, the last because: "
@@ -408,21 +350,6 @@ def work_through(
             "same command again to ask for them alone."
         )
     return outcomes
-
-
-def _outcome(future: Future[Result]) -> Outcome[Result]:
-    try:
-        return Outcome(future.result())
-    except UnansweredError as error:
-        return Outcome(failure=str(error), refused=error.refused)
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    """Return seconds to wait: doubling with full jitter, and at least what the endpoint asks."""
-    jittered = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S)
-    error = state.outcome.exception() if state.outcome is not None else None
-    asked = error.retry_after if isinstance(error, OverloadedError) else None
-    return float(max(jittered(state), min(asked or 0.0, LONGEST_PAUSE_S)))
 
 
 @dataclass(frozen=True)
@@ -455,17 +382,10 @@ def estimate(
     new = [r for address, r in distinct.items() if client.cache.get(address) is None]
     prompts = sum(request.expected_prompt_tokens for request in new)
     completions = sum(min(reply_tokens, request.most_completion_tokens) for request in new)
-    price = client.price
-    most = None
-    if price is not None:
+    usd = most = None
+    if (price := client.price) is not None:
+        usd = price.of(prompts, completions)
         most = sum(price.of(r.most_prompt_tokens, r.most_completion_tokens) for r in new)
     return Estimate(
-        what=what,
-        model=model,
-        requests=len(distinct),
-        from_cache=len(distinct) - len(new),
-        prompt_tokens=prompts,
-        completion_tokens=completions,
-        usd=None if price is None else price.of(prompts, completions),
-        usd_at_most=most,
+        what, model, len(distinct), len(distinct) - len(new), prompts, completions, usd, most
     )

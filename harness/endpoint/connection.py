@@ -4,22 +4,22 @@
 requests are chats, and to servers of the policy (`harness.inference`), which complete token ids. A
 judge of a plug-in is a function in the place of an endpoint.
 
-Every failure of a chat is one of four, because four things are done about them: `Overloaded` and
-`Lost` are tried again (the first was certainly not charged, the second may have been), `Refused`
-gives up this request, and any other `HarnessError` ends the evaluation.
+A connection is never used twice: each request says `Connection: close`, so that no byte of one
+reply can be taken for a part of another. Redirects are not followed, because prompts and answers
+are meant for the address that was named. HTTP clients bound the wait for the next byte only; here a
+body is bounded in seconds and bytes as it streams in.
 
-The key comes from an environment variable. It lives in the client's header alone: it is no part of
-an address or an error, and an endpoint that sends it back, or a part of it, has that blotted out of
-what is kept and printed.
+The key comes from an environment variable. It lives in the client's header alone, and an endpoint
+that sends it back has it blotted out of what is kept and printed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -29,6 +29,7 @@ from harness.extensions import JUDGES
 from harness.foreign import ForeignTextError, read_json, readable
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
 
 SELLERS: Mapping[str, tuple[str, str]] = {
@@ -39,11 +40,15 @@ SELLERS: Mapping[str, tuple[str, str]] = {
 
 BLOT = "[key]"
 SHORTEST_SECRET = 8
-"""Characters in a row of a key that are blotted out. Keys with fewer are placeholders (`EMPTY`),
-and blotting them out would change ordinary words."""
+"""Shorter keys are placeholders (`EMPTY`); blotting them out would change ordinary words."""
 
 LONGEST_QUOTE = 200
 """Characters of an endpoint's own words in an error."""
+
+MOST_BYTES = 1 << 25
+"""Bytes of a reply, at most: ten times what any model says at once."""
+
+TIMEOUT_S = 180.0
 
 _CHAT_PARAMETERS = ("max_tokens", "temperature", "top_p")
 
@@ -63,18 +68,19 @@ class LostError(HarnessError):
     """No reply came that can be kept (timeout, cut connection, no JSON): it may be charged."""
 
 
-class RefusedError(HarnessError):
-    """The endpoint does not answer this request (400, 413, 422): asking again does not help."""
+class UnansweredError(HarnessError):
+    """A request without a reply; where it was refused, asking again would not help."""
 
-
-TIMEOUT_S = 180.0
+    def __init__(self, message: str, refused: bool) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 class Connection:
     """A server that speaks OpenAI's API; failures are those of the package `openai`.
 
-    Its key is in an environment variable; None for a server without. A request may take
-    `timeout_s`, from connecting to the reply's last byte; where the server is overloaded or cannot
+    Its key is in an environment variable; None for a server without. `timeout_s` bounds the wait
+    for a reply to begin, and then for all of it to come. Where the server is overloaded or cannot
     be reached it is tried `retries` times more.
     """
 
@@ -94,27 +100,19 @@ class Connection:
 
     @property
     def host(self) -> str:
-        """The host, for people."""
         return urlsplit(self.address).netloc
 
     @property
     def key(self) -> str | None:
-        """The key, None where there is none."""
-        if self.key_variable is None:
-            return None
         # Read anew each time, so that no object of this project holds it.
-        key = os.environ.get(self.key_variable)
-        if key is not None and not key.isascii():
+        key = os.environ.get(self.key_variable or "", "").strip()
+        if not key.isascii():
             raise UserError(f"The key in {self.key_variable} has characters that no key has")
-        return (key or "").strip() or None
+        return key or None
 
     def post(self, path: str, body: dict[str, Any]) -> str:
         """Send a body to a path of the server, and return the text of the reply as it came."""
-        from harness.endpoint.exchange import within
-
-        client = self._client
-        with within(self.timeout_s):
-            text: str = client.post(f"{self.address}{path}", cast_to=str, body=body)
+        text: str = self._client.post(f"{self.address}{path}", cast_to=str, body=body)
         return text
 
     def model_names(self) -> list[str]:
@@ -123,22 +121,13 @@ class Connection:
         Raises:
             ForeignTextError, KeyError, TypeError: It says something else.
         """
-        from harness.endpoint.exchange import within
-
-        client = self._client
-        with within(self.timeout_s):
-            text = client.get("/models", cast_to=str)
+        text = self._client.get("/models", cast_to=str)
         return [self.quoted(str(model["id"])) for model in read_json(text)["data"]]
 
     def blotted(self, text: str) -> str:
-        """Return a text without the key and without any part of it that is long enough to tell."""
+        """Return a text without the key."""
         key = self.key or ""
-        parts = {key[i:][:SHORTEST_SECRET] for i in range(len(key) - SHORTEST_SECRET + 1)}
-        if not any(part in text for part in parts):
-            return text
-        # A run of places at which a part begins, and what is left of the last part.
-        begins = f"(?:(?={'|'.join(map(re.escape, parts))}).)+"
-        return re.sub(f"{begins}.{{{SHORTEST_SECRET - 1}}}", BLOT, text)
+        return text.replace(key, BLOT) if len(key) >= SHORTEST_SECRET else text
 
     def quoted(self, text: str) -> str:
         """Return the server's own words in a line that is not too long, without the key."""
@@ -154,8 +143,6 @@ class Connection:
     def _client(self) -> openai.OpenAI:
         import openai
 
-        from harness.endpoint.exchange import new_client
-
         with self._opening:
             if self._opened is None:
                 self._opened = openai.OpenAI(
@@ -164,9 +151,44 @@ class Connection:
                     base_url=self.address,
                     timeout=self.timeout_s,
                     max_retries=self._retries,
-                    http_client=new_client(self.timeout_s),
+                    http_client=_http_client(self.timeout_s),
                 )
             return self._opened
+
+
+def _http_client(timeout_s: float) -> httpx2.Client:
+    """Return a client whose replies end after so many seconds or `MOST_BYTES`."""
+    import httpx2
+    import openai
+
+    class Bounded(httpx2.SyncByteStream):
+        def __init__(self, inner: httpx2.SyncByteStream) -> None:
+            self._inner = inner
+
+        def __iter__(self) -> Iterator[bytes]:
+            left, end = MOST_BYTES, time.monotonic() + timeout_s
+            for part in self._inner:
+                left -= len(part)
+                if left < 0:
+                    raise httpx2.ReadError(f"the reply has more than {MOST_BYTES} bytes")
+                if time.monotonic() > end:
+                    raise httpx2.ReadTimeout("the reply did not end in time")
+                yield part
+
+        def close(self) -> None:
+            self._inner.close()
+
+    def bound(response: httpx2.Response) -> None:
+        assert isinstance(response.stream, httpx2.SyncByteStream)
+        response.stream = Bounded(response.stream)
+
+    client: httpx2.Client = openai.DefaultHttpxClient(
+        timeout=timeout_s,
+        follow_redirects=False,
+        headers={"Connection": "close"},
+        event_hooks={"response": [bound]},
+    )
+    return client
 
 
 class Endpoint(Connection):
@@ -191,8 +213,8 @@ class Endpoint(Connection):
         Raises:
             OverloadedError: It may be tried again, and was not charged.
             LostError: It may be tried again, and may have been charged.
-            RefusedError: This request will not be answered.
-            HarnessError: No request will: a wrong key, address or model, or no quota.
+            UnansweredError: This request is refused.
+            HarnessError: No request will be answered: a wrong key, address or model, or no quota.
         """
         import openai
 
@@ -206,14 +228,18 @@ class Endpoint(Connection):
                 f"{self.host} did not reply within {self.timeout_s:g} s to {request.label}"
             ) from None
         except openai.APIConnectionError as error:
-            raise self._connection_failure(error, request) from None
+            # The client wraps every failure below HTTP in one class; its cause says which it was.
+            cause = type(error.__cause__ or error).__name__
+            if cause == "ConnectError":
+                raise OverloadedError(
+                    f"{self.host} cannot be reached; is the server running?"
+                ) from None
+            raise LostError(
+                f"The reply of {self.host} to {request.label} broke off ({cause})"
+            ) from None
         except ForeignTextError as error:
             raise LostError(
                 f"{self.host} sent no JSON that can be read for {request.label} ({error})"
-            ) from None
-        except openai.OpenAIError as error:
-            raise HarnessError(
-                f"The request to {self.host} failed: {self.quoted(str(error))}"
             ) from None
         if not is_reply(raw):
             raise LostError(f"{self.host} sent no completion for {request.label}")
@@ -222,7 +248,6 @@ class Endpoint(Connection):
 
     @property
     def is_sellers(self) -> bool:
-        """Whether it is that of somebody who sells models."""
         return self.address in {url for url, _ in SELLERS.values()}
 
     def check_key(self) -> None:
@@ -233,15 +258,8 @@ class Endpoint(Connection):
                 "endpoint in HARNESS_JUDGE_URL (or that of the role: CREATOR, SCORER, SOLVER)"
             )
 
-    def _connection_failure(self, error: Exception, request: ChatRequest) -> HarnessError:
-        # The client wraps every failure below HTTP in one class; its cause says which it was.
-        cause = type(error.__cause__ or error).__name__
-        if cause == "ConnectError":
-            return OverloadedError(f"{self.host} cannot be reached; is the server running?")
-        return LostError(f"The reply of {self.host} to {request.label} broke off ({cause})")
-
     def _status_failure(self, error: openai.APIStatusError, request: ChatRequest) -> HarnessError:
-        status, code = error.status_code, error.code
+        status, headers = error.status_code, error.response.headers
         if status in (401, 403):
             # The endpoint's own words often hold a part of the key.
             return UserError(
@@ -250,7 +268,7 @@ class Endpoint(Connection):
             )
         words = self.quoted(_message(error))
         if 300 <= status < 400:
-            place = self.quoted(error.response.headers.get("location", "another address"))
+            place = self.quoted(headers.get("location", "another address"))
             return UserError(
                 f"{self.host} sends requests on to {place} (HTTP {status}), which is not followed; "
                 "give the address that answers itself"
@@ -265,17 +283,20 @@ class Endpoint(Connection):
                 f"{request.model} at {self.host} does not take {error.param} ({words}); name "
                 "a model that takes it"
             )
-        if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
+        if error.code in ("insufficient_quota", "billing_hard_limit_reached"):
             return HarnessError(
                 f"The account at {self.host} has no quota left; top it up and run the same "
                 "command again to go on"
             )
         if status in (408, 409, 425, 429) or status >= 500:
+            wait = headers.get("retry-after", "")
             return OverloadedError(
                 f"{self.host} turned {request.label} away (HTTP {status}: {words})",
-                _seconds(error.response.headers.get("retry-after")),
+                float(wait) if wait.isdecimal() else None,
             )
-        return RefusedError(f"{self.host} refused {request.label} (HTTP {status}: {words})")
+        return UnansweredError(
+            f"{self.host} refused {request.label} (HTTP {status}: {words})", refused=True
+        )
 
 
 class FunctionEndpoint:
@@ -304,25 +325,20 @@ class FunctionEndpoint:
             ) from error
         if not isinstance(text, str):
             raise HarnessError(f"{self.address} returned no text on {request.label}; return a str")
-        message = {"role": "assistant", "content": text}
         return {
-            "choices": [{"message": message}],
+            "choices": [{"message": {"role": "assistant", "content": text}}],
             "usage": {"prompt_tokens": 0, "completion_tokens": 0},
         }
 
 
 def _checked(base_url: str) -> str:
     parts = urlsplit(base_url)
-    try:
-        port_is_fine = parts.port is None or parts.port > 0
-    except ValueError:
-        port_is_fine = False
-    if parts.username or parts.password or parts.query or parts.fragment or "@" in parts.netloc:
+    if parts.query or parts.fragment or "@" in parts.netloc:
         raise UserError(
             "The endpoint's address carries a name, a password or a query; give the address "
             "alone, and the key in the environment"
         )
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UserError(f"`{base_url}` is no address of an endpoint; write `http://host:port/v1`")
     return base_url.rstrip("/")
 
@@ -333,11 +349,3 @@ def _message(error: openai.APIStatusError) -> str:
     if isinstance(body, dict) and isinstance(body.get("message"), str):
         return str(body["message"])
     return body if isinstance(body, str) else error.message
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        seconds = float(text or "")
-    except ValueError:
-        return None
-    return seconds if 0.0 <= seconds < float("inf") else None

@@ -1,4 +1,4 @@
-"""What a judge costs, and whether its seller has retired it, with the date and sources of the list.
+"""What a model costs and whether its seller has retired it, each number with its source.
 
 Prices are in dollars for a million tokens. A model without a known price has none: its cost is then
 not known, which is not zero. A retired model cannot be asked at its seller's any more; its
@@ -8,12 +8,12 @@ successor is another judge, with scores in columns of their own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from harness.errors import UserError
 from harness.foreign import in_a_line
@@ -21,10 +21,7 @@ from harness.registry.documents import read_yaml
 from harness.runtime.files import sha256_of
 from harness.strict import Strict
 
-PER_MILLION = 1e6
 SHIPPED = Path(__file__).with_name("prices.yaml")
-
-_Dollars = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,7 @@ class Price:
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return the price of so many tokens, in dollars."""
-        dollars = prompt_tokens * self.prompt + completion_tokens * self.completion
-        return dollars / PER_MILLION
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
 
 class Retirement(Strict):
@@ -45,15 +41,14 @@ class Retirement(Strict):
 
     model: str
     retired: date
-    """Since when it is not served any more."""
+    """The first day on which it is not served."""
     successor: str | None
-    """Who takes its place here; null where nobody was chosen."""
+    """The model that takes its place here, if one was chosen."""
     source: str
-    """What the day rests on."""
+    """Where the day is from."""
 
     @property
     def sentence(self) -> str:
-        """What has happened, with what that rests on, for people."""
         successor = f"; its successor here is {self.successor}" if self.successor else ""
         return (
             f"{self.model} was retired by its seller on {self.retired} ({self.source}){successor}"
@@ -62,16 +57,15 @@ class Retirement(Strict):
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices and retirements by model, with when and where they are from, and the file's digest."""
+    """Prices and retirements by model, with the list's date, source and digest."""
 
     as_of: str
     source: str
     sha256: str
-    models: Mapping[str, Price] = field(default_factory=dict)
-    retirements: Mapping[str, Retirement] = field(default_factory=dict)
+    models: Mapping[str, Price]
+    retirements: Mapping[str, Retirement]
 
     def of(self, model: str) -> Price | None:
-        """Return a model's price; None where the list has none."""
         return self.models.get(model)
 
     @property
@@ -80,43 +74,37 @@ class PriceList:
         return f"prices of {self.as_of} (sha256 {self.sha256[:12]}): {self.source}"
 
 
-class _Source(BaseModel):
-    """What numbers of the list rest on: a page, the day it was seen, and whose it is."""
-
-    model_config = ConfigDict(extra="forbid")
+class _Source(Strict):
     rests_on: str
     url: str | None = None
     seen: date | None = None
 
+    @property
+    def basis(self) -> str:
+        return self.rests_on if self.url is None else f"{self.url}, seen {self.seen}"
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+
+_Dollars = Annotated[float, Field(ge=0.0)]
+
+
+class _Entry(Strict):
     prompt: _Dollars
     completion: _Dollars
-    source: str | None = None
+    source: str
     retired: date | None = None
     retired_source: str | None = None
     successor: str | None = None
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+class _File(Strict):
     as_of: str
     source: str
-    sources: dict[str, _Source] = {}
+    sources: dict[str, _Source]
     models: dict[str, _Entry]
-
-    @model_validator(mode="after")
-    def _named(self) -> _File:
-        for name, entry in self.models.items():
-            for source in (entry.source, entry.retired_source):
-                if source is not None and source not in self.sources:
-                    raise ValueError(f"{name} rests on `{source}`, which is none of `sources`")
-        return self
 
 
 def read_prices(path: Path = SHIPPED) -> PriceList:
-    """Read a price list: a YAML file with `as_of`, `source` and `models` by name (see `_File`)."""
+    """Read a price list in the form of the shipped one."""
     found = read_yaml(path)
     try:
         read = _File.model_validate(found)
@@ -131,7 +119,7 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
             model=name,
             retired=entry.retired,
             successor=entry.successor,
-            source=_basis(read, entry.retired_source),
+            source=read.sources[entry.retired_source or entry.source].basis,
         )
         for name, entry in read.models.items()
         if entry.retired is not None
@@ -139,23 +127,15 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     return PriceList(read.as_of, read.source, sha256_of(path), prices, retirements)
 
 
-def _basis(read: _File, source: str | None) -> str:
-    """Return where a day is from: the page and when it was seen, or what else it rests on."""
-    if source is None:
-        return read.source
-    found = read.sources[source]
-    return found.rests_on if found.url is None else f"{found.url}, seen {found.seen}"
-
-
 def parse_price(option: str, text: str) -> Price:
     """Read a price from `IN,OUT`, dollars for a million tokens."""
     try:
-        numbers = [float(part) for part in text.split(",")]
+        prompt, completion = (float(part) for part in text.split(","))
     except ValueError:
-        numbers = []
-    if len(numbers) != 2 or not all(0.0 <= number < float("inf") for number in numbers):
+        prompt = completion = -1.0
+    if not (0.0 <= prompt < float("inf") and 0.0 <= completion < float("inf")):
         raise UserError(
             f"`{option} {text}` is not a price; write dollars for a million tokens of prompt and "
             "of completion, as `10,30`"
         )
-    return Price(*numbers)
+    return Price(prompt, completion)

@@ -1,22 +1,18 @@
 """Requests and replies of a chat endpoint, as values: what is sent, addressed, counted and read.
 
 A request's address is the sha256 of everything that can change the reply: the endpoint, the model,
-the messages in their order (and with them the answers that are judged, and which is shown first),
-the settings, and how often the same thing is asked. Two requests with the same address are the
-same request, and are paid once.
+the messages in their order, the settings, and how often the same thing is asked. Two requests with
+the same address are the same request, and are paid once.
 
-A request's settings are written for models that do not think before they answer. A model that does
+A request's settings are written for models that do not think before they answer. One that does
 takes no temperature, counts its thinking as part of the reply, and calls its limit
-`max_completion_tokens`; some of them can be told not to think, and then take a temperature, and
-tools, which they otherwise do not at this kind of endpoint. Chat parameters put settings into the
-words of the model that is asked. What is sent is what is kept and addressed, so that the same judge
-asked in two ways is asked twice. A judge without a temperature is not the benchmark's judge, whose
-replies come at temperature 0; its scores stand in a column of its own in any case.
+`max_completion_tokens`; some can be told not to think, and then take a temperature and tools. Chat
+parameters put settings into the words of the model that is asked, and what is sent is what is kept
+and addressed.
 
 Source: OpenAI's API reference, `max_tokens` and `max_completion_tokens` of chat completions. That
 gpt-6-sol takes a temperature without thinking is from https://docs.litellm.ai/blog/gpt_6_sol_luna
-and https://github.com/BerriAI/litellm/discussions/42523 (copies seen 2026-11-22), that tools then
-work is what OpenAI's own error says of its kind; neither was tried.
+and https://github.com/BerriAI/litellm/discussions/42523 (copies seen 2026-11-22); not tried.
 """
 
 from __future__ import annotations
@@ -85,16 +81,12 @@ class ChatRequest:
 
     @property
     def expected_prompt_tokens(self) -> int:
-        """About how many tokens the prompt has."""
         characters = sum(len(m.content) for m in self.messages)
         return characters // CHARACTERS_PER_TOKEN + TOKENS_PER_MESSAGE * len(self.messages)
 
     @property
     def most_prompt_tokens(self) -> int:
-        """How many tokens the prompt has at most.
-
-        A token of a byte-level vocabulary is one byte or more. Tools are sent as text as well.
-        """
+        # A token of a byte-level vocabulary is one byte or more. Tools are sent as text as well.
         size = sum(len(m.content.encode()) for m in self.messages)
         tools = len(str(self.settings.get("tools", "")).encode())
         around = TOKENS_PER_MESSAGE * (len(self.messages) + 1) + TOKENS_PER_TEMPLATE
@@ -102,7 +94,6 @@ class ChatRequest:
 
     @property
     def most_completion_tokens(self) -> int:
-        """How many tokens the reply has at most."""
         for name in ("max_tokens", "max_completion_tokens"):
             if isinstance(limit := self.settings.get(name), int):
                 return limit
@@ -130,11 +121,11 @@ class Reply:
 
     @property
     def tool_arguments(self) -> str | None:
-        """The arguments of the first tool call, or None where there is no tool call."""
-        calls = (self.choice.get("message") or {}).get("tool_calls")
-        first = calls[0] if isinstance(calls, list) and calls else None
-        function = first.get("function") if isinstance(first, Mapping) else None
-        arguments = function.get("arguments") if isinstance(function, Mapping) else None
+        """The arguments of the first tool call, None where there is no tool call."""
+        try:
+            arguments = self.choice["message"]["tool_calls"][0]["function"]["arguments"]
+        except (KeyError, IndexError, TypeError):
+            return None
         return arguments if isinstance(arguments, str) else None
 
     def other_model(self, asked: str) -> str | None:
@@ -152,24 +143,21 @@ class Reply:
 
     @property
     def usage(self) -> tuple[int, int] | None:
-        """Tokens of the prompt and of the completion, or None where the endpoint does not say."""
-        usage = self.raw.get("usage")
-        if not isinstance(usage, Mapping):
+        """Tokens of the prompt and of the completion, None where the endpoint does not say."""
+        try:
+            usage = self.raw["usage"]
+            counts = usage["prompt_tokens"], usage.get("completion_tokens", 0)
+        except (KeyError, TypeError):
             return None
-        counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0))
-        if all(type(count) is int and count >= 0 for count in counts):
-            return int(counts[0]), int(counts[1])  # type: ignore[arg-type]
-        return None
+        return counts if all(type(n) is int and n >= 0 for n in counts) else None
 
 
 def is_reply(raw: object) -> bool:
-    """Return whether a JSON body has the form of a completion: one choice or more, as objects."""
-    if not isinstance(raw, Mapping):
+    """Return whether a JSON body has the form of a completion: a first choice with a message."""
+    try:
+        return isinstance(raw["choices"][0]["message"], Mapping)  # type: ignore[index]
+    except (KeyError, IndexError, TypeError):
         return False
-    choices = raw.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        return False
-    return isinstance(choices[0].get("message"), Mapping)
 
 
 _VERSION = re.compile(r"([-:@](latest|v?\d[\d.-]*))?")

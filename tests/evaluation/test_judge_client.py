@@ -7,18 +7,18 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
 from harness.endpoint.budget import BudgetReachedError, Ledger
-from harness.endpoint.client import Client, UnansweredError, estimate, work_through
-from harness.endpoint.connection import BLOT, Endpoint
+from harness.endpoint.client import Client, estimate, work_through
+from harness.endpoint.connection import BLOT, Endpoint, UnansweredError
 from harness.endpoint.prices import SHIPPED, Price, parse_price, read_prices
 from harness.endpoint.request import (
     PLAIN,
@@ -39,6 +39,10 @@ KEY = "sk-a-key-of-the-tests-0123456789"
 def ask_all(client: Client, requests: list[ChatRequest], concurrency: int = 4) -> list[str | None]:
     outcomes = work_through(requests, lambda r: client.ask(r).text, client, concurrency)
     return [outcome.result for outcome in outcomes]
+
+
+def kept(client: Client, request: ChatRequest) -> bool:
+    return client.cache.get(client.address(request)) is not None
 
 
 messages = st.lists(
@@ -63,10 +67,6 @@ def test_two_requests_have_one_address_just_when_all_that_matters_is_equal(
         return ChatRequest(name, model, sent, settings, sample).address(endpoint)
 
     assert (address(first, label) == address(second, other_label)) == (first == second)
-
-
-def test_the_order_of_the_answers_is_part_of_the_address() -> None:
-    assert ask_for("A: one, B: two").address("e") != ask_for("A: two, B: one").address("e")
 
 
 def test_a_reply_is_paid_once_and_survives_the_process(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_line_that_is_not_whole_is_asked_for_again_and_the_others_are_not(
             path.write_bytes(whole[:end])
             before = server.requests
             again = client_of(server, tmp_path)
-            assert again.known(ask_for("a")) is not None
+            assert kept(again, ask_for("a"))
             again.ask(ask_for("b"))
             assert server.requests == before + 1
             for spare in set((tmp_path / "replies").glob("*.jsonl")) - {path}:
@@ -137,24 +137,14 @@ def test_a_flipped_bit_of_a_kept_reply_is_said_and_asked_for_again(
             path.write_bytes(damaged)
             caplog.clear()
             again = client_of(server, tmp_path)
-            assert again.known(ask_for("a")) is None
-            assert again.known(ask_for("b")) is not None
+            assert not kept(again, ask_for("a"))
+            assert kept(again, ask_for("b"))
             (said,) = [record.getMessage() for record in caplog.records]
             assert said.startswith(f"1 of the replies kept in {path} are not as they were written")
         before = server.requests
         again.ask(ask_for("a"))
-        assert client_of(server, tmp_path).known(ask_for("a")) is not None
+        assert kept(client_of(server, tmp_path), ask_for("a"))
         assert server.requests == before + 1
-
-
-def test_a_reply_that_is_damaged_while_it_is_used_is_asked_for_again(tmp_path: Path) -> None:
-    with StandIn() as server:
-        client = client_of(server, tmp_path)
-        client.ask(ask_for("a"))
-        (path,) = (tmp_path / "replies").glob("*.jsonl")
-        path.write_bytes(path.read_bytes().replace(b"stop", b"slop"))
-        client.ask(ask_for("a"))
-        assert server.requests == 2
 
 
 def test_several_commands_share_what_they_have_kept(tmp_path: Path) -> None:
@@ -165,14 +155,18 @@ def test_several_commands_share_what_they_have_kept(tmp_path: Path) -> None:
         ask_all(second, [ask_for("c")])
         ask_all(first, [ask_for("d")])
         third = client_of(server, tmp_path)
-        assert all(third.known(ask_for(text)) is not None for text in "abcd")
+        assert all(kept(third, ask_for(text)) for text in "abcd")
     assert len(list((tmp_path / "replies").glob("*.jsonl"))) == 2
     assert len({entry["address"] for entry in kept_lines(tmp_path)}) == 4
 
 
-def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "replies").write_text("a file")
-    with StandIn() as server, pytest.raises(HarnessError, match=r"Cannot (keep|read)"):
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(FileIO):
+        def write(self, line: Any) -> int:
+            return 0
+
+    monkeypatch.setattr("harness.endpoint.client.FileIO", Full)
+    with StandIn() as server, pytest.raises(HarnessError, match="while keeping a reply in"):
         client_of(server, tmp_path).ask(ask_for("a"))
 
 
@@ -293,22 +287,26 @@ def test_a_refused_item_is_left_out_but_a_model_that_refuses_all_is_an_error(
         ask_all(client_of(server, tmp_path / "other"), requests, 1)
 
 
-def test_an_empty_account_is_not_tried_again(tmp_path: Path) -> None:
-    body = {"error": {"message": "no money", "code": "insufficient_quota"}}
-    with StandIn(lambda _: (429, body, {})) as server:
-        with pytest.raises(HarnessError, match="no quota left"):
-            client_of(server, tmp_path).ask(ask_for("a"))
-        assert server.requests == 1
-
-
-def test_a_missing_model_ends_the_evaluation_at_once(tmp_path: Path) -> None:
-    with StandIn(lambda body: (404, {"error": {"message": "unknown"}}, {})) as server:
-        with pytest.raises(UserError, match=r"no model judge.*unknown"):
+@pytest.mark.parametrize(
+    ("status", "error", "headers", "says"),
+    [
+        (404, {"message": "unknown"}, {}, "no model judge.*unknown"),
+        (429, {"code": "insufficient_quota"}, {}, "no quota left"),
+        (401, {"message": "wrong key"}, {}, "does not accept the key in JUDGE_TEST_KEY"),
+        (400, {"param": "temperature"}, {}, "does not take temperature"),
+        (307, {}, {"Location": "http://there/v1"}, "on to http://there/v1 .* is not followed"),
+    ],
+)
+def test_what_would_fail_for_every_request_ends_the_evaluation_at_once(
+    tmp_path: Path, status: int, error: Any, headers: dict[str, str], says: str
+) -> None:
+    with StandIn(lambda body: (status, {"error": error}, headers)) as server:
+        with pytest.raises(HarnessError, match=says):
             ask_all(client_of(server, tmp_path), [ask_for(str(i)) for i in range(100)], 2)
         assert server.requests < 50  # of 100: those that were under way, many on a slow machine
 
 
-@pytest.mark.parametrize("cents", [0.0, 0.2, 0.5, 1.0, 2.5])
+@pytest.mark.parametrize("cents", [0.0, 0.5, 2.5])
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_the_budget_is_never_passed(tmp_path: Path, cents: float, concurrency: int) -> None:
     """Derivation: a reply costs 0.13 cents; it is begun while its 0.13 and the bound fit."""
@@ -324,16 +322,6 @@ def test_the_budget_is_never_passed(tmp_path: Path, cents: float, concurrency: i
     assert usd <= cents / 100
     # The stop is no earlier than one request at its most before the budget.
     assert usd + PRICE.of(requests[-1].most_prompt_tokens, 10) > cents / 100
-
-
-def test_a_stopped_evaluation_goes_on_with_more_budget(tmp_path: Path) -> None:
-    requests = [ask_for("x" * 90 + str(i)) for i in range(10)]
-    with StandIn() as server:
-        with pytest.raises(BudgetReachedError):
-            ask_all(client_of(server, tmp_path, budget=0.006), requests)
-        assert None not in ask_all(client_of(server, tmp_path, budget=1.0), requests)
-        assert set(server.answered.values()) == {1}
-        assert len(server.answered) == 10
 
 
 @given(
@@ -353,17 +341,6 @@ def test_whatever_replies_cost_the_ledger_stays_within_its_budget(
         usage = {"prompt_tokens": prompt, "completion_tokens": reply}
         ledger.settle(most, request, Reply({"usage": usage}), PRICE)
     assert (ledger.spending.usd or 0.0) <= budget
-
-
-def test_a_reply_without_a_count_is_paid_at_the_most(tmp_path: Path) -> None:
-    raw = completion("a")
-    del raw["usage"]
-    request = ask_for("a")
-    with StandIn(lambda body: raw) as server:
-        client = client_of(server, tmp_path)
-        client.ask(request)
-    most = PRICE.of(request.most_prompt_tokens, request.most_completion_tokens)
-    assert client.ledger.spending.usd == pytest.approx(most)
 
 
 def test_without_a_price_the_cost_is_unknown_and_not_zero(tmp_path: Path) -> None:
@@ -418,10 +395,10 @@ def test_the_same_request_with_other_parameters_is_another_request(tmp_path: Pat
     with StandIn() as server:
         client_of(server, tmp_path).ask(ask_for("a"))
         thinking = client_of(server, tmp_path, parameters=THINKING)
-        assert thinking.known(ask_for("a")) is None
+        assert not kept(thinking, ask_for("a"))
         found = estimate("judgments", "judge", [ask_for("a")], thinking, reply_tokens=5)
         thinking.ask(ask_for("a"))
-        assert thinking.known(ask_for("a")) is not None
+        assert kept(thinking, ask_for("a"))
         assert server.requests == 2
     assert found.from_cache == 0
     assert found.usd_at_most == pytest.approx(PRICE.of(1 + 16 + TOKENS_PER_TEMPLATE, 10 + 8192))
@@ -450,23 +427,6 @@ def test_the_shipped_prices_say_their_date_digest_and_source() -> None:
     assert prices.of("unheard") is None
 
 
-def test_every_number_of_the_shipped_list_names_what_it_rests_on() -> None:
-    """A page with the day it was seen, or that it was not verified; all that is named is used."""
-    found = yaml.safe_load(SHIPPED.read_text())
-    entries = found["models"].values()
-    for entry in entries:
-        assert entry["source"] in found["sources"]
-        assert ("retired" in entry) == ("retired_source" in entry)
-    used = {e["source"] for e in entries} | {e.get("retired_source") for e in entries}
-    assert used - {None} == set(found["sources"])
-    for name, source in found["sources"].items():
-        if name == "remembered":
-            assert "not verified" in source["rests_on"]
-        else:
-            assert source["url"].startswith("https://")
-            assert source["seen"] == "2026-11-22"
-
-
 @pytest.mark.parametrize(
     ("model", "day", "successor"),
     [
@@ -491,12 +451,8 @@ def test_the_judges_and_creators_of_record_are_retired_and_have_priced_successor
 @pytest.mark.parametrize(
     "text",
     [
-        "a: [", "[]", "source: s\nmodels: {}", "as_of: 1\nsource: s\nmodels: {m: {prompt: 1}}",
-        "as_of: 1\nsource: s\nmodels: {m: {prompt: -1, completion: 1}}",
-        "as_of: 1\nsource: s\nmodels: {m: {prompt: .nan, completion: 1}}",
-        "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, retired: soon}}",
-        "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, source: t}}",
-        "[" * 100_000,
+        "[]", "as_of: '1'\nsource: s\nmodels: {m: {prompt: 1}}",
+        "as_of: '1'\nsource: s\nsources: {}\nmodels: {m: {prompt: -1, completion: 1, source: t}}",
     ],
 )  # fmt: skip
 def test_a_price_list_of_another_form_is_one_sentence(tmp_path: Path, text: str) -> None:
@@ -505,7 +461,7 @@ def test_a_price_list_of_another_form_is_one_sentence(tmp_path: Path, text: str)
         read_prices(tmp_path / "p.yaml")
 
 
-@pytest.mark.parametrize("text", ["10", "a,b", "1,2,3", "-1,2", "nan,1", "inf,1", ""])
+@pytest.mark.parametrize("text", ["10", "a,b", "1,2,3", "-1,2", "inf,1"])
 def test_a_price_of_another_form_is_a_mistake(text: str) -> None:
     with pytest.raises(UserError, match="--price"):
         parse_price("--price", text)
@@ -547,37 +503,6 @@ def test_the_key_is_in_no_file_no_error_and_no_log(
     assert KEY not in said + everything(tmp_path) + caplog.text + repr(client.endpoint.__dict__)
 
 
-@pytest.mark.parametrize("part", [slice(0, 20), slice(None, 8), slice(-12, None), slice(5, 25)])
-@pytest.mark.parametrize("status", [200, 307, 400, 404, 429, 500])
-def test_no_part_of_a_key_is_printed_or_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: slice, status: int
-) -> None:
-    """Also where JSON spells it in escapes, and beside words that are none of the key's."""
-    monkeypatch.setenv("JUDGE_TEST_KEY", KEY)
-    echo = "".join(f"\\u{ord(character):04x}" for character in KEY[part])
-    if status == 200:
-        body = json.dumps(completion("ECHO, seen")).replace("ECHO", echo)
-    else:
-        body = json.dumps({"error": {"message": "ECHO, seen"}}).replace("ECHO", echo)
-    with StandIn(lambda _: (status, body, {"Location": f"http://{KEY[part]}, seen"})) as server:
-        client = client_of(server, tmp_path, attempts=1)
-        try:
-            said = client.ask(ask_for("a")).text
-        except HarnessError as error:
-            said = str(error)
-    assert f"{BLOT}, seen" in said
-    assert KEY[part] not in said + everything(tmp_path)
-
-
-def test_a_wrong_key_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGE_TEST_KEY", "sk-wrong-wrong-wrong")
-    with (
-        StandIn(key=KEY) as server,
-        pytest.raises(UserError, match="does not accept the key in JUDGE_TEST_KEY"),
-    ):
-        client_of(server, tmp_path).ask(ask_for("a"))
-
-
 def test_a_placeholder_for_a_key_blots_out_no_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -593,16 +518,7 @@ def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "http://user:secret@host/v1",
-        "http://host/v1?key=secret",
-        "ftp://host",
-        "host:80",
-        "http://",
-        "http://host:99999",
-        "",
-    ],
+    "url", ["http://user:secret@host/v1", "http://host/v1?key=secret", "ftp://host", "host:80", ""]
 )
 def test_an_address_that_is_none_or_carries_a_secret_is_a_mistake(url: str) -> None:
     with pytest.raises(UserError) as caught:
@@ -626,8 +542,7 @@ def test_an_interrupted_evaluation_sends_nothing_more(tmp_path: Path) -> None:
             work_through(requests, client.ask, client, 2, interrupt)
         sent = server.requests
         assert sent < 20
-        kept = sum(client.known(request) is not None for request in requests)
-        assert kept == sent
+        assert sum(kept(client, request) for request in requests) == sent
         assert None not in ask_all(client_of(server, tmp_path), requests)
         assert set(server.answered.values()) == {1}
     assert seen.is_set()

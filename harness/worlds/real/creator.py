@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
-from harness.endpoint.client import PATIENCE, Client, UnansweredError, work_through
+from harness.endpoint.client import PATIENCE, Client, work_through
+from harness.endpoint.connection import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite

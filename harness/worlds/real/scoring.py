@@ -24,7 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-from harness.endpoint.client import Client, Done, UnansweredError, work_through
+from harness.endpoint.client import Client, Done, work_through
+from harness.endpoint.connection import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.evaluation.scores import cost_of
