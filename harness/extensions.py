@@ -225,17 +225,16 @@ CREATORS = Extensible(
 """How the creator rewrites prompts; see `creator`."""
 
 
+_SELECTORS = {
+    "uniform": "screening:Uniform", "eva": "eva:Eva", "mopps": "remembering:MoPPS",
+    "dapo": "screening:DAPO", "band": "screening:Band", "speed": "screening:SPEED",
+    "lilo": "screening:LILO", "sfl": "screening:SFL", "greso": "screening:GRESO",
+    "plr": "remembering:PLR", "pcl": "remembering:PCL", "cures": "remembering:CurES",
+    "adarft": "remembering:AdaRFT", "sec": "remembering:SEC", "accel": "remembering:ACCEL",
+}  # fmt: skip
 SELECTORS = Extensible(
-    "selector",
-    {
-        name: f"harness.selectors.{name}:{kind}"
-        for name, kind in {
-            "uniform": "Uniform", "eva": "Eva", "mopps": "MoPPS", "dapo": "DAPO", "band": "Band",
-            "speed": "SPEED", "lilo": "LILO", "sfl": "SFL", "greso": "GRESO", "plr": "PLR",
-            "pcl": "PCL", "cures": "CurES", "adarft": "AdaRFT", "sec": "SEC",
-        }.items()
-    } | {"accel": "harness.selectors.plr:ACCEL"},
-)  # fmt: skip
+    "selector", {name: f"harness.selectors.{place}" for name, place in _SELECTORS.items()}
+)
 """What chooses the prompts of an online training in a league; see `selector`."""
 
 

@@ -43,7 +43,7 @@ from harness.registry.training import Hardware
 from harness.runtime.locks import held
 from harness.runtime.stage import StageContext
 from harness.selectors.eva import StreamSettings, eva_stream
-from harness.selectors.ranked import Ranked
+from harness.selectors.screening import Ranked
 from harness.selectors.selector import Phase, Pool, Rolled, Selector, Shuffled, Sizes
 from harness.selectors.stream import Evolving, Fed, MiniBatch, PromptStream
 from harness.training.distributed import SharedPolicy, is_first
@@ -283,7 +283,6 @@ class StreamSource:
             rollouts=self._hyper.rollouts,
             evolving=evolving,
             seen=league["seen"] or chosen.view,
-            ledger=self.costs,
             embed=self._embedded,
         )
 

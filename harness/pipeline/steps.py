@@ -26,7 +26,7 @@ from harness.eva.pairs import best_against_worst, evolved_count, mix, repeated
 from harness.evaluation.scores import cost_of
 from harness.registry.training import Hardware
 from harness.runtime import Json, StageContext
-from harness.selectors.parents import Parents, choose
+from harness.selectors.eva import Parents, choose
 from harness.worlds.lookup import (
     STAGES,
     Ask,

@@ -13,11 +13,17 @@ All randomness comes from the generator of the context, which is derived from se
 question, so that the same state gives the same answer. `state_dict` is what must outlast a step, as
 JSON data. Rollouts that a selector asks for (`Context.roll_out`) are paid for like any other.
 
+A selector sees rewards through a `View`: `raw`, as they are; `beat`, 1 where a reward is above the
+median of all rewards seen lately, else 0; `rank`, the share of those that lie below it, half of the
+equal ones included. Methods whose papers have rewards of 0 and 1 alone need one of the last two
+(ours); both refer to all prompts, so that an easy prompt has many successes and a hard one few.
+
 Source: ours; the methods that it is made for each name theirs.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -29,12 +35,38 @@ from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import Floats, weights
 from harness.registry.recipe import Seen
-from harness.selectors.views import View
 
 Phase = Literal["train", "screen", "insertion"]
 """What rollouts are for: training, deciding what to train on, scoring what enters the pool."""
 
 Eviction = Literal["oldest", "least_informative"]
+
+LATELY = 2048
+"""Rewards that a view remembers."""
+
+
+class View:
+    """A way to see rewards, with the rewards it has seen."""
+
+    def __init__(self, seen: Seen = "raw") -> None:
+        self.seen = seen
+        self.lately: deque[float] = deque(maxlen=LATELY)
+
+    def take(self, rewards: ArrayLike) -> None:
+        """Remember rewards; each once, before it is looked at."""
+        if self.seen != "raw":
+            self.lately.extend(np.asarray(rewards, dtype=float).ravel().tolist())
+
+    def __call__(self, rewards: ArrayLike) -> Floats:
+        """Return rewards as they are seen, in their shape."""
+        array = np.asarray(rewards, dtype=float)
+        if self.seen == "raw":
+            return array
+        lately = np.sort(np.array(self.lately))
+        if self.seen == "beat":
+            return np.asarray(array > np.median(lately), dtype=float)
+        below = np.searchsorted(lately, array, "left") + np.searchsorted(lately, array, "right")
+        return np.asarray(below / (2 * len(lately)))
 
 
 @dataclass(frozen=True)
@@ -195,7 +227,6 @@ class Context:
         n: rollouts of each.
         n_new: rewrites of each prompt that is evolved; 0 where nothing is.
         view: how rewards are seen.
-        ledger: what has been spent, by name.
         roll_out: rolls prompts out with the policy as it is, so many times each, and pays for it.
         embed: reads prompts with the policy as it is; returns P x D numbers.
         spawned: ids of the prompts of this step that were evolved already.
@@ -209,7 +240,6 @@ class Context:
     n: int
     n_new: int
     view: View
-    ledger: Mapping[str, int]
     roll_out: Callable[[Sequence[Prompt], int, Phase], list[Group]]
     embed: Callable[[Sequence[Prompt]], Floats]
     spawned: frozenset[str] = frozenset()
@@ -222,7 +252,7 @@ class Selector:
     screens: ClassVar[bool] = False
     """Whether it decides by rollouts (`judge`) what to train on; they are then trained on."""
     view: ClassVar[Seen] = "raw"
-    """How it sees rewards where a recipe does not say (`harness.selectors.views`)."""
+    """How it sees rewards where a recipe does not say."""
     remembers: ClassVar[tuple[str, ...]] = ()
     """The attributes that are its state, JSON data each."""
     opens: str = "pool"

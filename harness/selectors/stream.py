@@ -13,7 +13,7 @@ as if it had not been.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,8 +32,8 @@ from harness.selectors.selector import (
     Pool,
     Rolled,
     Selector,
+    View,
 )
-from harness.selectors.views import View
 
 MOST_PROPOSALS = 10
 """Proposals of one step: then the best of what was dropped fills it. DAPO's released code."""
@@ -129,7 +129,6 @@ class PromptStream:
         rollouts: int = 0,
         evolving: Evolving | None = None,
         seen: Seen = "raw",
-        ledger: Mapping[str, int] | None = None,
         embed: Embed = _no_embedding,
     ) -> None:
         """Begin a run; `rollouts` of each prompt are trained on, seen in the way `seen`."""
@@ -142,7 +141,6 @@ class PromptStream:
         self._minibatch = minibatch
         self._rollouts = rollouts
         self._evolving = evolving
-        self._ledger = {} if ledger is None else ledger
         self._embed = embed
         self._open: MiniBatch | None = None
 
@@ -256,7 +254,6 @@ class PromptStream:
             n=self._rollouts,
             n_new=0 if self._evolving is None else self._evolving.n_new,
             view=self.view,
-            ledger=dict(self._ledger),
             roll_out=groups,
             embed=self._embed,
             spawned=frozenset(spawned),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, Rewrite
 from harness.selectors.eva import StreamSettings, eva_stream
-from harness.selectors.selector import Buffer, BufferEntry, Rolled
+from harness.selectors.selector import Rolled
 from harness.selectors.stream import Fed, MiniBatch, PromptStream
 
 
@@ -433,30 +433,6 @@ def test_drawn_by_weight_the_less_informative_are_evolved_at_times() -> None:
     seen = [evolved_of(stream(seed=seed, weight_floor=1.0, **by_draw), gaps) for seed in range(20)]
     assert len({frozenset(it) for it in seen}) > 10
     assert set().union(*seen) == set("01234567")
-
-
-def test_without_a_floor_the_least_informative_is_never_drawn_and_with_one_it_is() -> None:
-    """Weights of 1 and 0, or 1 and a floor of 1: then every prompt is as likely."""
-    entries = [BufferEntry(prompt, float(i > 0), 0) for i, prompt in enumerate(humans(4))]
-    rng = np.random.default_rng(0)
-    takes = [Buffer(8, entries).take(2, rng, "a_min", 0.0, False) for _ in range(50)]
-    bare = {prompt.prompt_id for taken in takes for prompt in taken}
-    assert bare == {"h1", "h2", "h3"}
-    drawn = [Buffer(8, entries).take(1, rng, "a_min", 1.0, False)[0].prompt_id for _ in range(400)]
-    assert drawn.count("h0") == pytest.approx(100, abs=35)  # four standard errors of 8.7
-
-
-@pytest.mark.parametrize(
-    ("eviction", "left"),
-    [("oldest", ["h2", "h3", "h4"]), ("least_informative", ["h0", "h3", "h4"])],
-)
-def test_beyond_its_capacity_the_buffer_evicts_as_told(eviction: Any, left: list[str]) -> None:
-    """Five come into three places; 0.2 and 0.1, the second and third, are the least informative."""
-    values = [0.9, 0.2, 0.1, 0.8, 0.7]
-    buffer = Buffer(3)
-    entries = [BufferEntry(p, v, 0) for p, v in zip(humans(5), values, strict=True)]
-    assert buffer.put(entries, eviction) == 2
-    assert [entry.prompt.prompt_id for entry in buffer.entries] == left
 
 
 def test_every_step_draws_anew_from_the_buffer() -> None:

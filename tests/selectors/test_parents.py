@@ -9,8 +9,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
-from harness.selectors.eva import Eva, StreamSettings
-from harness.selectors.parents import Parents, choose
+from harness.selectors.eva import Eva, Parents, StreamSettings, choose
 from harness.selectors.selector import Context, Group
 
 SET = [Prompt(f"h{i}", f"human {i}") for i in range(4)]

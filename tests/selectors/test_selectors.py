@@ -14,17 +14,18 @@ from numpy.typing import ArrayLike
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Rewrite
 from harness.extensions import SELECTORS
-from harness.selectors.adarft import AdaRFT
-from harness.selectors.band import Band
-from harness.selectors.cures import CurES, shared_out
-from harness.selectors.dapo import DAPO
-from harness.selectors.greso import GRESO
-from harness.selectors.lilo import LILO
-from harness.selectors.mopps import MoPPS
-from harness.selectors.pcl import PCL
-from harness.selectors.plr import ACCEL, PLR
-from harness.selectors.ranked import Ranked
-from harness.selectors.sec import SEC, category
+from harness.selectors.remembering import (
+    ACCEL,
+    PCL,
+    PLR,
+    SEC,
+    AdaRFT,
+    CurES,
+    MoPPS,
+    category,
+    shared_out,
+)
+from harness.selectors.screening import DAPO, GRESO, LILO, SFL, SPEED, Band, Ranked, Uniform
 from harness.selectors.selector import (
     BufferEntry,
     Context,
@@ -34,12 +35,9 @@ from harness.selectors.selector import (
     Selector,
     Shuffled,
     Sizes,
+    View,
 )
-from harness.selectors.sfl import SFL
-from harness.selectors.speed import SPEED
 from harness.selectors.stream import Evolving, PromptStream
-from harness.selectors.uniform import Uniform
-from harness.selectors.views import View
 
 
 def prompts(count: int) -> list[Prompt]:
@@ -65,7 +63,7 @@ def asked(seed: int = 0, *, step: int = 1, k: int = 2, n: int = 4, **more: Any) 
         raise AssertionError("nothing was to be rolled out or read")
 
     view = View("raw")
-    base = Context(step, "pool", np.random.default_rng(seed), k, n, 0, view, {}, nobody, nobody)
+    base = Context(step, "pool", np.random.default_rng(seed), k, n, 0, view, nobody, nobody)
     return replace(base, **more)
 
 
@@ -193,13 +191,6 @@ def test_mopps_prefers_what_it_believes_to_be_half_right() -> None:
     assert set(names(said.prompts)) == {"h1", "h3"}
 
 
-def test_mopps_as_released_has_another_prior_with_one_rollout() -> None:
-    for released, prior in ((True, 8.0), (False, 1.0)):
-        selector = MoPPS(released=released)
-        selector.observe([group([1.0])], asked(n=1))
-        assert selector.beliefs == {"h0": [prior + 1, prior]}
-
-
 def test_greso_skips_by_the_streak_and_moves_its_chances_after_a_pass() -> None:
     """Right three times in a row: 1 - 0.5^3. A chance of 0.05 gives 0.01 at the least.
 
@@ -244,11 +235,6 @@ def test_plr_replays_by_rank_and_staleness_once_all_were_seen() -> None:
     assert selector.chances(prompts(2), 10) == pytest.approx([13 / 24, 11 / 24])
     said = selector.propose(Pool(prompts(4), 0), 2, asked(step=10))
     assert set(names(said.prompts)) == {"h2", "h3"}
-    log: list[tuple[int, int, str]] = []
-    rewards = {name: [0.0, 1.0] for name in ("h0", "h1", "h2", "h3")}
-    robust = PLR(robust=True)
-    robust.propose(Pool(prompts(4), 0), 2, asked(n=2, roll_out=paid(rewards, log)))
-    assert log == [(2, 2, "screen")]
 
 
 def test_accel_scores_its_edits_and_displaces_the_lowest() -> None:
@@ -302,20 +288,6 @@ def test_cures_probes_every_period_and_draws_by_the_exponential() -> None:
     assert len(log) == 1
 
 
-def test_cures_as_released_draws_as_good_as_evenly() -> None:
-    rewards = {"h0": [1.0] * 4, "h1": [0.0, 0.0, 1.0, 1.0]}
-    drawn = [
-        names(
-            CurES(released=True)
-            .propose(Pool(prompts(2), 0), 2, asked(seed, roll_out=paid(rewards, [])))
-            .prompts
-        )[0]
-        for seed in range(200)
-    ]
-    # The standard error of a half is 7.
-    assert 70 < drawn.count("h0") < 130
-
-
 def test_adarft_labels_once_and_follows_the_mean_reward() -> None:
     """Means 1, 2, 3, 4: percentiles 1/8, 3/8, 5/8, 7/8 and difficulties 87.5 to 12.5.
 
@@ -332,8 +304,6 @@ def test_adarft_labels_once_and_follows_the_mean_reward() -> None:
     selector.observe(trained, asked())
     assert selector.target == pytest.approx(50 * np.tanh(0.6))
     assert names(selector.propose(Pool(prompts(4), 0), 2, asked()).prompts) == ["h1", "h0"]
-    selector._released = True
-    assert names(selector.propose(Pool(prompts(4), 0), 2, asked()).prompts) == ["h2", "h3"]
 
 
 def test_sec_pays_categories_by_the_size_of_their_advantages() -> None:
@@ -352,10 +322,6 @@ def test_sec_pays_categories_by_the_size_of_their_advantages() -> None:
     assert "h9" not in names(selector.propose(pool, 2, asked()).prompts)
     selector.observe([Group(long, np.array([1.0, 1.0]), "train", 1)], asked())
     assert selector.worth == {"2": 1.5, "3": 0.0}
-    released = SEC(released=True)
-    released.worth = {"2": 1.0}
-    released.observe([Group(long, np.array([1.0, 1.0]), "train", 1)], asked())
-    assert released.worth == {"2": 0.5, "3": 0.0}
 
 
 def test_what_is_valued_most_is_taken() -> None:
@@ -493,8 +459,8 @@ def test_nothing_that_a_selector_is_given_or_imports_leads_to_the_oracle() -> No
     import harness.selectors as package
 
     assert set(Context.__dataclass_fields__) == {
-        "step", "phase", "rng", "k", "n", "n_new", "view", "ledger", "roll_out", "embed",
-        "spawned", "from_buffer",
+        "step", "phase", "rng", "k", "n", "n_new", "view", "roll_out", "embed", "spawned",
+        "from_buffer",
     }  # fmt: skip
     parts = set()
     for path in Path(str(package.__file__)).parent.glob("*.py"):

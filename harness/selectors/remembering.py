@@ -1,0 +1,348 @@
+"""Selectors that choose by what they remember of earlier steps: beliefs, scores, targets, bandits.
+
+A learned reward counts as a success where it beats the median (ours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from harness.eva.evolving import Prompt
+from harness.eva.informativeness import Floats
+from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, rates
+
+
+class MoPPS(Selector):
+    """Model-predictive prompt selection: a Beta belief about each prompt's success rate.
+
+    Of some candidates those are taken whose sampled success rate lies nearest to a half.
+    Afterwards, with c successes of N, for the prompts trained on alone,
+
+        alpha <- decay alpha + (1 - decay) + c,      beta <- decay beta + (1 - decay) + N - c
+
+    from a prior of (1, 1). No rollout is spent on choosing.
+
+    Source: Qu et al. 2025, arXiv 2507.04632; its released code for 16 candidates a prompt and a
+    decay of 1.
+    """
+
+    view = "beat"
+    remembers = ("beliefs",)
+
+    def __init__(self, candidates: int = 16, decay: float = 1.0, target: float = 0.5) -> None:
+        self.beliefs: dict[str, list[float]] = {}
+        self._candidates, self._decay, self._target = candidates, decay, target
+
+    def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
+        some = pool.some(self._candidates * k, ctx.rng)
+        beliefs = np.array([self.beliefs.get(prompt.prompt_id, [1.0, 1.0]) for prompt in some])
+        near = -((ctx.rng.beta(*beliefs.T) - self._target) ** 2)
+        return Proposal.of_best(some, near, k)
+
+    def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
+        values = []
+        for group in groups:
+            seen, keep = ctx.view(group.rewards), self._decay
+            alpha, beta = self.beliefs.get(group.prompt.prompt_id, [1.0, 1.0])
+            alpha = keep * alpha + (1 - keep) + float(seen.sum())
+            beta = keep * beta + (1 - keep) + float(len(seen) - seen.sum())
+            self.beliefs[group.prompt.prompt_id] = [alpha, beta]
+            values.append(-((alpha / (alpha + beta) - self._target) ** 2))
+        return values
+
+
+class CurES(Selector):
+    """Which prompts are drawn, and how many rollouts each gets, both by a success rate.
+
+    Every `period` steps a few rollouts of each of the next prompts say what its success rate p is,
+    a Beta belief from (1, 1) that training goes on with. Prompts are drawn with
+
+        rho(x) ~ exp(sqrt(p (1 - p)) / tau)
+
+    and the rollouts of a step are shared out in proportion to sqrt(p (1 - p)), which is what the
+    paper's sigma is where the gradients of right and wrong answers are as long. Here a share is a
+    whole number of groups of N rollouts, at least one (ours: a step trains on groups of one size).
+
+    Source: Zeng et al. 2025, arXiv 2510.01037 (4 rollouts, 10 steps); tau is ours, the paper's was
+    not found.
+    """
+
+    view = "beat"
+    remembers = ("beliefs", "subset")
+
+    def __init__(
+        self, probes: int = 4, period: int = 10, tau: float = 0.1, distinct: float = 0.5
+    ) -> None:
+        self.beliefs: dict[str, list[float]] = {}
+        self.subset: list[str] = []
+        self._probes, self._period, self._tau, self._distinct = probes, period, tau, distinct
+
+    def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
+        if (ctx.step - 1) % self._period == 0:
+            some = pool.some(self._period * k, ctx.rng)
+            self.beliefs = {}
+            self.observe(ctx.roll_out(some, self._probes, "screen"), ctx)
+            self.subset = [prompt.prompt_id for prompt in some]
+        held = set(self.subset)
+        waiting = [prompt for prompt in pool if prompt.prompt_id in held]
+        sigma = self._sigma([prompt.prompt_id for prompt in waiting])
+        rho = np.exp(sigma / self._tau)
+        size = min(max(1, round(self._distinct * k)), len(waiting))
+        drawn = ctx.rng.choice(len(waiting), size=size, replace=False, p=rho / rho.sum())
+        quotas = shared_out(k, sigma[drawn])
+        prompts = [waiting[i] for i, times in zip(drawn, quotas, strict=True) for _ in range(times)]
+        return Proposal(tuple(prompts))
+
+    def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
+        for group in groups:
+            seen = ctx.view(group.rewards)
+            alpha, beta = self.beliefs.get(group.prompt.prompt_id, [1.0, 1.0])
+            right = float(seen.sum())
+            self.beliefs[group.prompt.prompt_id] = [alpha + right, beta + len(seen) - right]
+        return self._sigma([group.prompt.prompt_id for group in groups])
+
+    def _sigma(self, names: Sequence[str]) -> Floats:
+        beliefs = np.array([self.beliefs.get(name, [1.0, 1.0]) for name in names])
+        p = beliefs[:, 0] / beliefs.sum(axis=1)
+        return np.asarray(np.sqrt(p * (1 - p)))
+
+
+def shared_out(count: int, weights: Floats) -> list[int]:
+    """Share a count out by weights, at least one each: the largest remainders get what is left."""
+    shares = (count - len(weights)) * weights / weights.sum()
+    whole = np.floor(shares).astype(int)
+    left = count - len(weights) - int(whole.sum())
+    whole[np.argsort(-(shares - whole), kind="stable")[:left]] += 1
+    return [1 + int(times) for times in whole]
+
+
+class PCL(Selector):
+    """Prompt curriculum learning: a value model says how hard a prompt is, without a rollout.
+
+    Of several times as many candidates those are taken whose predicted value lies nearest to tau.
+    The prediction is a linear function w of what the policy makes of the prompt, phi, and after the
+    step it is moved towards the mean reward y of the group (normalised least mean squares):
+
+        w <- w + rate (y - w phi) phi / (1 + |phi|^2)
+
+    so that it lags one step behind the policy.
+
+    Source: Gao et al. 2025, arXiv 2510.01135 (four times as many candidates, tau a half). Its value
+    model is a whole network; a linear head is ours, and so is that rewards are seen as ranks.
+    """
+
+    view = "rank"
+    remembers = ("weights",)
+
+    def __init__(self, factor: int = 4, tau: float = 0.5, rate: float = 0.5) -> None:
+        self.weights: list[float] = []
+        self._factor, self._tau, self._rate = factor, tau, rate
+
+    def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
+        some = pool.some(self._factor * k, ctx.rng)
+        read = ctx.embed(some)
+        return Proposal.of_best(some, -np.abs(read @ self._head(read) - self._tau), k)
+
+    def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
+        read = ctx.embed([group.prompt for group in groups])
+        weights, targets = self._head(read), rates(groups, ctx)
+        for phi, target in zip(read, targets, strict=True):
+            weights = weights + self._rate * (target - weights @ phi) * phi / (1 + phi @ phi)
+        self.weights = weights.tolist()
+        return -np.abs(targets - self._tau)
+
+    def _head(self, read: Floats) -> Floats:
+        return np.array(self.weights or np.zeros(read.shape[1]))
+
+
+class AdaRFT(Selector):
+    """Prompts as hard as the policy can manage, by a target that follows its reward.
+
+    Every prompt has a difficulty d from 0 to 100. A step takes the prompts nearest to the target T,
+    and by the mean reward r of the step, from 0 to 1,
+
+        T <- clip(T + 50 tanh(2 (r - 0.5)), 0, 100),      T = 0 at first
+
+    Here d is 100 less the percentile of a prompt's mean reward under the policy at the start, whose
+    rollouts are paid for, and rewards are seen as ranks; rewrites take their parent's d. A prompt
+    is not trained on again before the others were.
+
+    Source: Shi et al. 2025, arXiv 2504.05520; its released code for the numbers. The labels are
+    ours, and so is going through the others first: the released sampler takes the nearest ones
+    again and again until T moves.
+    """
+
+    view = "rank"
+    remembers = ("target", "difficulty", "trained")
+
+    def __init__(self) -> None:
+        self.target = 0.0
+        self.difficulty: dict[str, float] = {}
+        self.trained: dict[str, int] = {}
+
+    def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
+        if not self.difficulty:
+            self._label(ctx.roll_out(list(pool), ctx.n, "screen"))
+        # What is as near comes in a shuffled order.
+        near = sorted(pool.some(len(pool), ctx.rng), key=self._distance)[:k]
+        return Proposal(tuple(near), predicted=tuple(-self._distance(prompt)[1] for prompt in near))
+
+    def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
+        mean = float(np.mean(rates(groups, ctx)))
+        self.target = float(np.clip(self.target + 50 * np.tanh(2 * (mean - 0.5)), 0, 100))
+        for group in groups:
+            name = group.prompt.prompt_id
+            self.trained[name] = self.trained.get(name, 0) + 1
+        return [-self._distance(group.prompt)[1] for group in groups]
+
+    def enter(self, children: Sequence[Prompt], inherited: Floats, ctx: Context) -> ArrayLike:
+        for child in children:
+            parent = str(child.parent_id)
+            self.difficulty[child.prompt_id] = self.difficulty.get(parent, 50.0)
+        return inherited
+
+    def _label(self, groups: Sequence[Group]) -> None:
+        means = np.array([group.rewards.mean() for group in groups])
+        for group, mean in zip(groups, means, strict=True):
+            below = (np.mean(means < mean) + np.mean(means <= mean)) / 2
+            self.difficulty[group.prompt.prompt_id] = 100.0 * (1.0 - float(below))
+
+    def _distance(self, prompt: Prompt) -> tuple[int, float]:
+        name = prompt.prompt_id
+        return self.trained.get(name, 0), abs(self.difficulty[name] - self.target)
+
+
+def category(prompt: Prompt) -> str:
+    """Return the category of a prompt: the number of its words, by powers of two (ours)."""
+    return str(len(prompt.prompt.split()).bit_length())
+
+
+class SEC(Selector):
+    """A self-evolving curriculum: categories of prompts are arms of a bandit.
+
+    They are paid by the size of the advantages,
+
+        category ~ softmax(Q / tau),      Q <- (1 - eta) Q + eta mean |A|
+
+    A the leave-one-out advantage of RLOO.
+
+    Source: Chen et al. 2025, arXiv 2505.14970; its released code for eta and tau.
+    """
+
+    remembers = ("worth",)
+
+    def __init__(self, eta: float = 0.5, tau: float = 1.0) -> None:
+        self.worth: dict[str, float] = {}
+        self._eta, self._tau = eta, tau
+
+    def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
+        left: dict[str, list[Prompt]] = {}
+        for prompt in pool.some(len(pool), ctx.rng):
+            left.setdefault(category(prompt), []).append(prompt)
+        drawn: list[Prompt] = []
+        while len(drawn) < k:
+            arms = sorted(arm for arm, prompts in left.items() if prompts)
+            worth = np.array([self.worth.get(arm, 0.0) for arm in arms]) / self._tau
+            chances = np.exp(worth - worth.max())
+            arm = arms[int(ctx.rng.choice(len(arms), p=chances / chances.sum()))]
+            drawn.append(left[arm].pop())
+        return Proposal(
+            tuple(drawn), predicted=tuple(self.worth.get(category(p), 0.0) for p in drawn)
+        )
+
+    def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
+        sizes = []
+        paid: dict[str, list[float]] = {}
+        for group in groups:
+            seen = ctx.view(group.rewards)
+            advantages = (seen - seen.mean()) * len(seen) / (len(seen) - 1)
+            sizes.append(float(np.abs(advantages).mean()))
+            paid.setdefault(category(group.prompt), []).append(sizes[-1])
+        for arm, found in paid.items():
+            gain = float(np.mean(found))
+            self.worth[arm] = (1 - self._eta) * self.worth.get(arm, 0.0) + self._eta * gain
+        return sizes
+
+
+class PLR(Selector):
+    """Prioritised level replay: prompts seen before, by the rank of their score and staleness.
+
+        P = (1 - rho) P_S + rho P_C,    P_S ~ rank^(-1 / beta),    P_C ~ steps since last trained on
+
+    The score is the positive value loss, the mean of max(r - b, 0) with the group's mean as b, or
+    MaxMC: the best reward that a prompt ever had less that mean, which is eva's A*_avg with a
+    memory. Nothing is replayed until everything in the pool was seen.
+
+    Source: Jiang et al. 2020, arXiv 2010.03934, and 2021, arXiv 2110.02439 (MaxMC); the released
+    code for the numbers.
+    """
+
+    remembers = ("scores", "last", "most")
+
+    def __init__(
+        self, beta: float = 0.1, rho: float = 0.1, score: str = "value_loss", replay: float = 1.0
+    ) -> None:
+        self.scores: dict[str, float] = {}
+        self.last: dict[str, int] = {}
+        self.most: dict[str, float] = {}
+        self._beta, self._rho, self._score, self._replay = beta, rho, score, replay
+
+    def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
+        new = [prompt for prompt in pool if prompt.prompt_id not in self.scores]
+        new = [new[i] for i in ctx.rng.permutation(len(new))[:k]]
+        seen = [prompt for prompt in pool if prompt.prompt_id in self.scores]
+        if self._replay < 1.0 and len(seen) >= k and ctx.rng.random() < self._replay:
+            new = []
+        count = min(k - len(new), len(seen))
+        chances = self.chances(seen, ctx.step) if count else None
+        drawn = ctx.rng.choice(len(seen), size=count, replace=False, p=chances) if count else ()
+        chosen = (*(seen[i] for i in drawn), *new)
+        predicted = tuple(self.scores.get(prompt.prompt_id, 0.0) for prompt in chosen)
+        return Proposal(chosen, predicted=predicted)
+
+    def chances(self, seen: Sequence[Prompt], step: int) -> Floats:
+        """Return the chance of each prompt to be replayed first."""
+        scores = np.array([self.scores[prompt.prompt_id] for prompt in seen])
+        ranks = np.empty(len(seen))
+        ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(seen) + 1)
+        by_score = (1.0 / ranks) ** (1.0 / self._beta)
+        stale = np.array([step - self.last[prompt.prompt_id] for prompt in seen], dtype=float)
+        by_age = stale / stale.sum() if stale.sum() else np.full(len(seen), 1.0 / len(seen))
+        # A floor, because rank^-10 is nothing to draw several distinct prompts by.
+        mixed = (1 - self._rho) * by_score / by_score.sum() + self._rho * by_age
+        mixed = np.maximum(mixed, 1e-12)
+        return np.asarray(mixed / mixed.sum())
+
+    def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
+        for group in groups:
+            name, seen = group.prompt.prompt_id, ctx.view(group.rewards)
+            over = seen - seen.mean()
+            self.most[name] = max(self.most.get(name, -np.inf), float(seen.max()))
+            maxmc = self.most[name] - float(seen.mean())
+            loss = float(np.maximum(over, 0.0).mean())
+            self.scores[name] = maxmc if self._score == "maxmc" else loss
+            self.last[name] = ctx.step
+        return [self.scores[group.prompt.prompt_id] for group in groups]
+
+
+class ACCEL(PLR):
+    """Replay, with probability `replay`, of what has the best scores, and edits of it.
+
+    Edits are scored, and displace the prompts of the lowest score.
+
+    Source: Parker-Holder et al. 2022, arXiv 2203.01302; the released code for the numbers.
+    """
+
+    def __init__(self, replay: float = 0.8, beta: float = 0.3, score: str = "value_loss") -> None:
+        super().__init__(beta=beta, score=score, replay=replay)
+
+    def enter(self, children: Sequence[Prompt], inherited: Floats, ctx: Context) -> ArrayLike:
+        return self.observe(ctx.roll_out(children, ctx.n, "insertion"), ctx)
+
+    def evict(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> tuple[int, int]:
+        entries = pool.buffer.entries
+        pool.buffer.rescore(np.array([self.scores[e.prompt.prompt_id] for e in entries]))
+        return pool.buffer.put((), "least_informative"), 0
