@@ -4,47 +4,30 @@ r"""Rewards that need no model: prompts whose answers can be checked, and the ch
 text of a prompt, so that a rewrite in one of the forms can be checked too; for any other prompt
 there is no reward, and it is left out. They are this project's own and come under its licence.
 
-*Check.* A reward is 1 where the last `\boxed{}` of an answer equals the right one, else 0. What is
-equal is decided by math-verify (extra `math`). Where the right answer is a number the box must hold
-a plain number: math-verify alone takes `72%` and `71 or 72` for 72. It runs in a process of its
-own, with bounds on memory and time: an answer may be made to hang it, and in a thread of a worker
-it raises instead of answering. An answer that cannot be checked in time is not right.
-
-Source: math-verify 0.9.0, `verify(gold, answer)`.
+*Check.* A reward is 1 where the last `\boxed{}` of an answer holds the right number and nothing
+else, else 0: neither `72%` nor `71 or 72` is 72.
 """
 
 from __future__ import annotations
 
 import ast
-import atexit
-import logging
 import operator
 import random
 import re
-import resource
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache
-from multiprocessing import TimeoutError as ProcessTimeoutError
-from multiprocessing import get_context
 from typing import Any
 
 from harness.errors import UserError
-
-TIMEOUT_S = 10.0
-"""Seconds that the check of one answer may take."""
-
-START_S = 120.0
-"""Seconds that the process may take to start."""
-
-MEMORY_BYTES = 4 << 30
-"""Address space of the process that checks."""
 
 PROMPTS = 6000
 """Prompts of a profile whose source they are."""
 
 LONGEST_BOX = 500
 """Characters of a box that is read at all."""
+
+DECIMALS = 6
+"""Decimals to which numbers are equal, so that 0.333333 is 1/3."""
 
 ASKS = "Put the final answer in \\boxed{}."
 
@@ -157,68 +140,42 @@ def boxed(answer: str) -> str | None:
 
 
 _PLAIN = re.compile(
-    r"(?:x\s*=\s*)?(?P<value>-?\s*(?:\d+(?:,\d{3})*(?:\.\d+)?(?:\s*/\s*\d+)?"
-    r"|\\[dt]?frac\{\s*-?\d+\s*\}\{\s*-?\d+\s*\}))"
+    r"(?:x\s*=\s*)?(?P<sign>-?)\s*"
+    r"(?:(?P<whole>\d+(?:,\d{3})*(?:\.\d+)?)(?:\s*/\s*(?P<by>\d+))?"
+    r"|\\[dt]?frac\{\s*(?P<top>-?\d+)\s*\}\{\s*(?P<bottom>-?\d+)\s*\})"
 )
 
 
-def check_math(right: str | None, answers: Sequence[str]) -> list[float] | None:
-    r"""Return 1 for each answer whose `\boxed{}` equals the right one, else 0.
+def number(text: str) -> Fraction | None:
+    r"""Return the number that a text is: `1,234`, `0.75`, `-3/4`, `\frac{3}{4}`, `x = 5`."""
+    found = _PLAIN.fullmatch(text)
+    if found is None:
+        return None
+    over = found["whole"] or found["top"]
+    try:
+        value = Fraction(over.replace(",", "")) / Fraction(found["by"] or found["bottom"] or 1)
+    except ZeroDivisionError:
+        return None
+    return -value if found["sign"] else value
 
-    None where there is no right answer. A right answer is written as LaTeX without dollars.
+
+def check_math(right: str | None, answers: Sequence[str]) -> list[float] | None:
+    r"""Return 1 for each answer whose `\boxed{}` holds the right number, else 0.
+
+    None where there is no right answer.
 
     Raises:
-        UserError: math-verify is not installed.
+        UserError: The right answer is no number.
     """
     if right is None:
         return None
-    contents = [boxed(answer) for answer in answers]
-    if re.fullmatch(r"-?\d+(/\d+|\.\d+)?", right):
-        plain = [None if text is None else _PLAIN.fullmatch(text) for text in contents]
-        contents = [None if m is None else m["value"].replace(",", "") for m in plain]
-    known = {text: _equal(right, text) for text in dict.fromkeys(contents) if text is not None}
-    return [0.0 if text is None else known[text] for text in contents]
-
-
-def _equal(right: str, text: str) -> float:
-    pending = _process().apply_async(_compare, (right, text))
-    try:
-        return float(pending.get(TIMEOUT_S))
-    except ProcessTimeoutError:
-        _process().terminate()  # whatever it works at
-        _process.cache_clear()
-        return 0.0
-    except MemoryError:
-        return 0.0
-
-
-@lru_cache(maxsize=1)
-def _process() -> Any:
-    try:
-        import math_verify  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "the reward `math` needs the package math-verify, which is not installed; type "
-            "`python -m pip install -e '.[math]'`"
-        ) from None
-    pool = get_context("spawn").Pool(1, _bound)
-    atexit.register(pool.terminate)
-    # The import of its libraries takes longer than any check.
-    pool.apply_async(_compare, ("1", "1")).get(START_S)
-    return pool
-
-
-def _bound() -> None:
-    logging.disable()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _compare(right: str, text: str) -> bool:
-    from math_verify import parse, verify
-
-    gold, found = (parse(f"\\boxed{{{one}}}", raise_on_error=False) for one in (right, text))
-    return bool(gold) and bool(found) and bool(verify(gold, found, raise_on_error=False))
+    wanted = number(right)
+    if wanted is None:
+        raise UserError(f"answers are checked against a number, and `{right}` is none")
+    given = [number(boxed(answer) or "") for answer in answers]
+    return [
+        float(one is not None and round(one, DECIMALS) == round(wanted, DECIMALS)) for one in given
+    ]
 
 
 class Math:

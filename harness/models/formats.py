@@ -1,8 +1,8 @@
 """The published forms of reward models: how each is loaded, what it reads, and where its number is.
 
 - `Armo`: a Llama whose reward mixes 19 objectives by what the prompt is about.
-- `SequenceClassifier`: a decoder with one number at the last token, as Skywork-Reward is; with its
-  pairwise kind `TwoTurnClassifier`, which reads two answers as two turns of the model in a row.
+- `Classifier`: a decoder with one number at the last token, as Skywork-Reward is. A pairwise one
+  reads two answers as two turns of the model in a row.
 - `PairRM`: a DeBERTa that compares two answers by the embeddings of three marks in one sequence.
 - `PairPreferenceLLM`: a language model that answers which of two answers is better.
 
@@ -34,8 +34,8 @@ from transformers.modeling_layers import GenericForSequenceClassification
 
 from harness.errors import HarnessError, UserError
 from harness.models import reader
-from harness.models.loading import Conversation, load_strictly, load_tokenizer
-from harness.models.reader import Average, Chat, Comparison, Encoded, PairModel, RewardModel
+from harness.models.loading import FIRST_IS_BETTER, Conversation, load_strictly, load_tokenizer
+from harness.models.reader import Answered, Chat, Encoded, Reader
 
 END_OF_TURN = "<|eot_id|>"
 
@@ -43,11 +43,28 @@ ANSWER_BEGINS = "<|start_header_id|>assistant<|end_header_id|>\n\n"
 """How Llama-3's template begins an answer."""
 
 
-def _has_fields(config: dict[str, Any], fields: Sequence[str], path: Path, whose: str) -> None:
-    """Check that a configuration says what only one kind of model has."""
-    lacking = [name for name in fields if name not in config]
-    if lacking:
-        raise UserError(f"config.json at {path} has no `{lacking[0]}`, so it is not {whose}.")
+class _ChatReader(Reader):
+    """A reader of conversations as the chat template of its folder renders them."""
+
+    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
+        super().__init__(model, tokenizer)
+        self._chat = chat
+
+    def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
+        return self._chat.encode([row.turns for row in rows])
+
+
+def _check_ending(ids: list[int], ending: str, chat: Chat, path: Path) -> None:
+    """Check that a rendered conversation ends as the published template has it end.
+
+    The reader takes its number from where that ending says, and from another place otherwise.
+    """
+    expected = chat.tokenizer(ending, add_special_tokens=False)["input_ids"]
+    if ids[-len(expected) :] != expected:
+        raise UserError(
+            f"the chat template at {path} does not end with {ending.split()[0]}, as this kind of "
+            "reward model needs it: take the tokenizer files that were published with it."
+        )
 
 
 class Gate(nn.Module):  # type: ignore[misc]
@@ -96,7 +113,7 @@ class ArmoModel(LlamaPreTrainedModel):  # type: ignore[misc]
         return (coefficients * (rewards @ self.reward_transform_matrix)).sum(dim=-1)
 
 
-class Armo(RewardModel):
+class Armo(_ChatReader):
     """ArmoRM, which scores one answer.
 
     From the output at the last token, a linear layer gives 19 rewards r. From the output at the
@@ -108,74 +125,47 @@ class Armo(RewardModel):
     Mixture-of-Experts"; card and code of RLHFlow/ArmoRM-Llama3-8B-v0.1.
     """
 
-    format: ClassVar[str] = "ArmoRM"
+    format = "ArmoRM"
     architecture: ClassVar[str] = "LlamaForRewardModelWithGating"
     max_length: ClassVar[int] = 4096
     """Longest conversation, in tokens (model card)."""
 
-    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
-        super().__init__(model, tokenizer)
-        self._chat = chat
-        # Stands between prompt and answer; the gate looks at the first token of its last place.
-        follows = tokenizer(END_OF_TURN + ANSWER_BEGINS, add_special_tokens=False)["input_ids"]
-        self._answer_follows = torch.tensor(follows)
-
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
-        """Load ArmoRM; UserError if the files are another model's."""
-        heads = ("num_objectives", "gating_temperature", "gating_hidden_dim", "gating_n_hidden")
-        _has_fields(config, heads, path, "ArmoRM's")
         tokenizer = load_tokenizer(path)
-        settings = LlamaConfig.from_pretrained(path, local_files_only=True)
-        chat = Chat(tokenizer, path, min(settings.max_position_embeddings, cls.max_length))
-        probe = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        [ids] = chat.render([probe])
-        if tokenizer.convert_ids_to_tokens(ids[-1]) != END_OF_TURN:
-            # Otherwise the gate would look at the end of the answer instead of the prompt's.
-            raise UserError(
-                f"the chat template at {path} does not end an answer with {END_OF_TURN}: take the "
-                "tokenizer files that were published with ArmoRM."
-            )
+        chat = Chat(tokenizer, path, min(config["max_position_embeddings"], cls.max_length))
+        [ids] = chat.render([Answered([{"role": "user", "content": "a"}], ("b",)).turns])
+        _check_ending(ids, f"{END_OF_TURN}{ANSWER_BEGINS}b{END_OF_TURN}", chat, path)
         return cls(load_strictly(ArmoModel, path, device, dtype), tokenizer, chat)
 
-    def encode(self, conversations: Sequence[Conversation]) -> list[Encoded]:
-        """Return the tokens of conversations that end with the answer to be scored."""
-        return self._chat.encode(conversations)
-
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return B rewards."""
         rewards: torch.Tensor = self.model(ids, mask, self.prompt_ends(ids))
         return rewards
 
     def prompt_ends(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the position of the token that closes each row's last prompt, shape (B,)."""
-        pattern = self._answer_follows.to(ids.device)
-        found = (ids.unfold(1, len(pattern), 1) == pattern).all(dim=-1)
-        if not found.any(dim=1).all():
-            raise HarnessError("a conversation has no place where an answer follows a prompt.")
-        return reader.last_tokens(found)
+        follows = self.tokenizer(END_OF_TURN + ANSWER_BEGINS, add_special_tokens=False)["input_ids"]
+        pattern = torch.tensor(follows, device=ids.device)
+        return reader.last_tokens((ids.unfold(1, len(pattern), 1) == pattern).all(dim=-1))
 
 
-class _Classifier(reader.Reader):
-    """A transformer with one number at the last token of a conversation.
+class Classifier(_ChatReader):
+    """A sequence classifier with one number at the last token of a conversation.
 
     A decoder of transformers (Gemma-2, Llama, Qwen, Mistral …) reads the conversation; a linear
-    head without bias on its output at the last token gives the number.
+    head without bias on its output at the last token gives the number. Where the configuration
+    calls it `FIRST_IS_BETTER`, both answers are read, as two turns.
 
     Source: Skywork-Reward's model card and report.
     """
 
+    format = "sequence classifier"
     max_length: ClassVar[int] = 16_384
     """Longest conversation, in tokens, where the model's own limit is not lower: what the longest
     of the Skywork models was trained on."""
 
-    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
-        super().__init__(model, tokenizer)
-        self._chat = chat
-
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
-        """Load a classifier with one output and a chat template, else UserError."""
         architecture = config["architectures"][0]
         kind: Any = getattr(transformers, architecture, object)
         if not issubclass(kind, GenericForSequenceClassification):
@@ -192,40 +182,16 @@ class _Classifier(reader.Reader):
         chat = Chat(tokenizer, path, min(settings.max_position_embeddings, cls.max_length))
         model = load_strictly(kind, path, device, dtype)
         model.score.float()
-        return cls(model, tokenizer, chat)
+        found = cls(model, tokenizer, chat)
+        if FIRST_IS_BETTER in settings.id2label.values():
+            found.format, found.averages = "sequence classifier of two turns", "logits"
+        return found
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return the B numbers at the rows' last tokens."""
         model = self.model
         hidden = model.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         outputs: torch.Tensor = model.score(hidden.float())[:, :, 0]
         return outputs.gather(1, reader.last_tokens(mask)[:, None])[:, 0]
-
-
-class SequenceClassifier(_Classifier, RewardModel):
-    """A sequence classifier with one output, which scores one answer."""
-
-    format: ClassVar[str] = "sequence classifier"
-
-    def encode(self, conversations: Sequence[Conversation]) -> list[Encoded]:
-        """Return the tokens of conversations that end with the answer to be scored."""
-        return self._chat.encode(conversations)
-
-
-class TwoTurnClassifier(_Classifier, PairModel):
-    """A sequence classifier with one output, which reads two answers as two turns."""
-
-    format: ClassVar[str] = "sequence classifier of two turns"
-    averages: ClassVar[Average] = "logits"
-
-    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
-        """Return the tokens of the conversations with both answers at their ends."""
-        return self._chat.encode(
-            [
-                [*pair.conversation, *({"role": "assistant", "content": text} for text in pair[1:])]
-                for pair in pairs
-            ]
-        )
 
 
 class PairRMModel(DebertaV2PreTrainedModel):  # type: ignore[misc]
@@ -258,7 +224,7 @@ class PairRMModel(DebertaV2PreTrainedModel):  # type: ignore[misc]
         return (left - right).mean(dim=-1)
 
 
-class PairRM(PairModel):
+class PairRM(Reader):
     """PairRM, which compares two answers to a prompt of one turn.
 
     One sequence has the prompt and both answers, each with a mark before it,
@@ -273,9 +239,9 @@ class PairRM(PairModel):
     Source: Jiang et al. (2023), "LLM-Blender"; card and configuration of llm-blender/PairRM-hf.
     """
 
-    format: ClassVar[str] = "PairRM"
+    format = "PairRM"
+    averages = "logits"
     architecture: ClassVar[str] = "DebertaV2PairRM"
-    averages: ClassVar[Average] = "logits"
     max_source: ClassVar[int] = 1224
     """Longest prompt, in tokens with its mark, [CLS] and [SEP]."""
     max_length: ClassVar[int] = 2048
@@ -292,28 +258,21 @@ class PairRM(PairModel):
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
-        """Load PairRM; UserError if the files are others."""
-        _has_fields(config, ("n_tasks", "drop_out"), path, "PairRM's")
         tokenizer = load_tokenizer(path)
         mark_ids = reader.single_tokens(tokenizer, cls.marks, path)
         return cls(load_strictly(PairRMModel, path, device, dtype), tokenizer, mark_ids)
 
-    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
-        """Return the tokens of prompts with both answers, each cut to its limit."""
-        if any(len(pair.conversation) != 1 for pair in pairs):
+    def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
+        if any(len(row.conversation) != 1 for row in rows):
             raise HarnessError(
                 "PairRM compares answers to one turn of a user, and a conversation here has more."
             )
         marked = [
             [
-                mark + reader.without(self._taken_out, text)
-                for mark, text in zip(
-                    self.marks,
-                    (pair.conversation[0]["content"], pair.first, pair.second),
-                    strict=True,
-                )
+                mark + reader.without(self._taken_out, turn["content"])
+                for mark, turn in zip(self.marks, row.turns, strict=True)
             ]
-            for pair in pairs
+            for row in rows
         ]
         distinct = list(dict.fromkeys(text for part in marked for text in part))
         ids = self.tokenizer(distinct)["input_ids"] if distinct else []
@@ -332,7 +291,6 @@ class PairRM(PairModel):
         return Encoded(tokens, len(tokens) < len(source) + len(first) + len(second))
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return B logits for "the first is better"."""
         marks = self._mark_ids.to(ids.device)
         logits: torch.Tensor = self.model(ids, mask, (ids[:, :, None] == marks).int().argmax(dim=1))
         return logits
@@ -342,7 +300,7 @@ CONTEXT, RESPONSE_A, RESPONSE_B = _DIVIDERS = ("[CONTEXT]", "[RESPONSE A]", "[RE
 _DIVIDING = reader.spellings(_DIVIDERS)
 
 
-class PairPreferenceLLM(PairModel):
+class PairPreferenceLLM(_ChatReader):
     """A language model that compares two answers to a conversation.
 
     A Llama-3 is shown a conversation and two answers, as one message of a user (`question`), and
@@ -356,65 +314,54 @@ class PairPreferenceLLM(PairModel):
     RLHFlow/pair-preference-model-LLaMA3-8B.
     """
 
-    format: ClassVar[str] = "pair-preference language model"
+    format = "pair-preference language model"
+    averages = "probabilities"
     architecture: ClassVar[str] = "LlamaForCausalLM"
-    averages: ClassVar[Average] = "probabilities"
 
     def __init__(
         self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat, letters: list[int]
     ) -> None:
-        super().__init__(model, tokenizer)
-        self._chat = chat
+        super().__init__(model, tokenizer, chat)
         first, second = model.lm_head.weight.detach()[letters].float()
         self._direction = first - second
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
-        """Load a pair-preference model; UserError if the files are others."""
         tokenizer = load_tokenizer(path)
         letters = reader.single_tokens(tokenizer, ("A", "B"), path)
-        settings = LlamaConfig.from_pretrained(path, local_files_only=True)
-        chat = Chat(tokenizer, path, settings.max_position_embeddings, bos=False)
-        begins = tokenizer(ANSWER_BEGINS, add_special_tokens=False)["input_ids"]
+        chat = Chat(tokenizer, path, config["max_position_embeddings"], bos=False)
         [ids] = chat.render([[{"role": "user", "content": "a"}]], add_generation_prompt=True)
-        if ids[-len(begins) :] != begins:
-            raise UserError(
-                f"the chat template at {path} does not begin an answer with "
-                f"{ANSWER_BEGINS.strip()}: take the tokenizer files that were published with the "
-                "pair-preference model."
-            )
+        _check_ending(ids, ANSWER_BEGINS, chat, path)
         return cls(load_strictly(LlamaForCausalLM, path, device, dtype), tokenizer, chat, letters)
 
-    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
-        """Return the tokens of the messages that ask which answer is better."""
+    def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
         return [
             Encoded(tuple(ids), False)
             if len(ids) <= self._chat.limit
-            else Encoded(self._cut(pair), True)
-            for pair, ids in zip(pairs, self._asked(pairs), strict=True)
+            else Encoded(self._cut(row), True)
+            for row, ids in zip(rows, self._asked(rows), strict=True)
         ]
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return B logits for "the first is better"."""
         network = self.model.model
         hidden = network(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         rows = torch.arange(len(ids), device=ids.device)
         logits: torch.Tensor = hidden[rows, reader.last_tokens(mask)].float() @ self._direction
         return logits
 
-    def _asked(self, pairs: Sequence[Comparison]) -> list[list[int]]:
+    def _asked(self, rows: Sequence[Answered]) -> list[list[int]]:
         """Return the tokens of whole messages, however long they are."""
-        messages = [[{"role": "user", "content": question(*pair)}] for pair in pairs]
+        messages = [[{"role": "user", "content": question(*row)}] for row in rows]
         return self._chat.render(messages, add_generation_prompt=True)
 
-    def _cut(self, pair: Comparison) -> tuple[int, ...]:
+    def _cut(self, row: Answered) -> tuple[int, ...]:
         """Return the tokens of a message whose answers are cut, equally long, if it ever fits."""
         limit = self._chat.limit
-        [empty] = self._asked([pair._replace(first="", second="")])
+        [empty] = self._asked([row._replace(answers=("", ""))])
         room = (limit - len(empty)) // 2
         while room > 0:
-            first, second = (self._beginning(text, room) for text in pair[1:])
-            [ids] = self._asked([pair._replace(first=first, second=second)])
+            shorter = tuple(self._beginning(text, room) for text in row.answers)
+            [ids] = self._asked([row._replace(answers=shorter)])
             if len(ids) <= limit:
                 return tuple(ids)
             # Where a text is cut, its last tokens may become more.
@@ -428,10 +375,11 @@ class PairPreferenceLLM(PairModel):
         return text if len(ends) <= tokens else text[: ends[tokens - 1]]
 
 
-def question(conversation: Conversation, first: str, second: str) -> str:
+def question(conversation: Conversation, answers: Sequence[str]) -> str:
     """Return the message that asks a pair-preference model which answer is better.
 
-    What divides it is taken out of the texts, lest an answer end where it does not.
+    Role is by parity: there is no system turn. What divides the message is taken out of the texts,
+    lest an answer end where it does not.
     """
     roles = [message["role"] for message in conversation]
     if roles != [("user", "assistant")[i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:
@@ -441,5 +389,5 @@ def question(conversation: Conversation, first: str, second: str) -> str:
         )
     texts = [reader.without(_DIVIDING, m["content"]) for m in conversation]
     turns = [f"\n<turn> {role}\n {text}" for role, text in zip(roles, texts, strict=True)]
-    a, b = (reader.without(_DIVIDING, text) for text in (first, second))
+    a, b = (reader.without(_DIVIDING, text) for text in answers)
     return f"{CONTEXT} \n{''.join(turns)}\n {RESPONSE_A} {a} {RESPONSE_B} {b} \n"

@@ -81,6 +81,11 @@ def load_model(path: Path) -> Any:
     return from_folder(AutoModelForCausalLM, path)
 
 
+def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "float32") -> Any:
+    """Load a model whose tensors are exactly those in the files, in evaluation mode."""
+    return from_folder(kind, path, dtype, strict=True).to(torch.device(device)).eval()
+
+
 def from_folder(kind: Any, path: Path, dtype: str = "float32", *, strict: bool = False) -> Any:
     """Load a fresh model of a class of transformers, or of one derived from its classes.
 
@@ -141,11 +146,9 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
             path, local_files_only=True, trust_remote_code=False
         )
     except (ImportError, OSError, ValueError) as error:
-        [why, *_] = str(error).strip().splitlines() or [repr(error)]
         raise UserError(
-            f"the tokenizer at {path} cannot be loaded ({why}): "
-            "complete the download; a tokenizer that has no tokenizer.json but a .model file needs "
-            "`pip install sentencepiece`."
+            f"the tokenizer at {path} cannot be loaded ({error_in_a_line(error)}): complete the "
+            "download; one without tokenizer.json needs `pip install sentencepiece`."
         ) from error
     return tokenizer
 
@@ -243,26 +246,13 @@ def pad(
     return ids.to(device), mask.to(device)
 
 
-def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load a model whose tensors are exactly those in the files, in evaluation mode."""
-    try:
-        model = from_folder(kind, path, dtype, strict=True)
-        return model.to(torch.device(device)).eval()
-    except torch.OutOfMemoryError as error:
-        raise HarnessError(
-            f"the model at {path} does not fit into the memory of {device}: free it, use bfloat16, "
-            "or a larger one."
-        ) from error
-
-
 def read_config(path: Path) -> dict[str, Any]:
     """Read a checkpoint's `config.json`."""
     weight_files(path)
     file = Path(path) / "config.json"
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is not JSON ({error}): download the model again.") from error
-    if not isinstance(config, dict):
-        raise UserError(f"{file} is no model's configuration: download the model again.")
-    return config
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{file} is no model's configuration ({error}): download the model again."
+        ) from error

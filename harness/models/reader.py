@@ -14,15 +14,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from harness.errors import HarnessError, UserError
-from harness.models.loading import Conversation, batches_by_length, pad, tokenize
+from harness.errors import UserError
+from harness.models.loading import Conversation, Message, batches_by_length, pad, tokenize
 
 BATCH_TOKENS = 16_384
 """Tokens read at a time (ours): enough for a large matrix product; a batch that does not fit into
@@ -42,23 +42,33 @@ class Encoded(NamedTuple):
     cut: bool
 
 
-class Comparison(NamedTuple):
-    """A conversation that ends with a user's turn, and two answers to it."""
+class Answered(NamedTuple):
+    """A conversation that ends with a user's turn, and the one or two answers that are read."""
 
     conversation: Conversation
-    first: str
-    second: str
+    answers: tuple[str, ...]
+
+    @property
+    def turns(self) -> list[Message]:
+        said = ({"role": "assistant", "content": answer} for answer in self.answers)
+        return [*self.conversation, *said]
 
 
 class Reader(ABC):
     """A reward model in evaluation mode with its tokenizer; shared, so not to be changed."""
 
-    format: ClassVar[str]
+    format: str
     """Name of the kind of model, as a summary gives it."""
+    averages: Average | None = None
+    """What the mean over both orders of two answers is taken of; None if one answer is read."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model = model
         self.tokenizer = tokenizer
+
+    @abstractmethod
+    def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
+        """Return what is read of answers; of two, the first stands in the first place."""
 
     @abstractmethod
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -66,25 +76,6 @@ class Reader(ABC):
 
         They may be padded on either side.
         """
-
-
-class RewardModel(Reader):
-    """A reader of one answer."""
-
-    @abstractmethod
-    def encode(self, conversations: Sequence[Conversation]) -> list[Encoded]:
-        """Return what is read of conversations that end with the answer to be scored."""
-
-
-class PairModel(Reader):
-    """A reader of two answers."""
-
-    averages: ClassVar[Average]
-    """What the two orders' mean is taken of."""
-
-    @abstractmethod
-    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
-        """Return what is read of pairs of answers, the first in the place of the first."""
 
 
 @torch.inference_mode()
@@ -106,15 +97,12 @@ def read_all(
 
 def _read(reader: Reader, rows: Sequence[Tokens]) -> torch.Tensor:
     """Read a batch, in halves where the whole does not fit into memory."""
-    device = str(reader.model.device)
     try:
-        return reader.read(*pad(reader.tokenizer, rows, "right", device)).float()
-    except torch.OutOfMemoryError as error:
+        ids, mask = pad(reader.tokenizer, rows, "right", str(reader.model.device))
+        return reader.read(ids, mask).float()
+    except torch.OutOfMemoryError:
         if len(rows) == 1:
-            raise HarnessError(
-                f"a text of {len(rows[0])} tokens does not fit into the memory of {device} beside "
-                "the reward model: free it, use bfloat16, or a larger one."
-            ) from error
+            raise
     # Out here the failed attempt's tensors are free again.
     middle = len(rows) // 2
     return torch.cat([_read(reader, rows[:middle]), _read(reader, rows[middle:])])
@@ -136,15 +124,14 @@ def single_tokens(
     tokenizer: PreTrainedTokenizerBase, words: Sequence[str], path: Path
 ) -> list[int]:
     """Return the ids of words that a tokenizer has to know as one token each."""
-    vocabulary = tokenizer.get_vocab()
-    for word in words:
-        read = tokenizer(word, add_special_tokens=False)["input_ids"]
-        if read != [vocabulary.get(word)]:
+    read = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in words]
+    for word, ids in zip(words, read, strict=True):
+        if ids != [tokenizer.get_vocab().get(word)]:
             raise UserError(
                 f"the tokenizer at {path} does not know {word} as one token: take the tokenizer "
                 "files that were published with the reward model."
             )
-    return [vocabulary[word] for word in words]
+    return [ids[0] for ids in read]
 
 
 def spellings(words: Iterable[str]) -> re.Pattern[str]:

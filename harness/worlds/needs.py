@@ -187,8 +187,6 @@ class Demand:
         if self.embedded:
             yield _embedded()
         yield from map(_model, self.models)
-        if "math" in self.profile.reward_models.values():
-            yield package("math-verify", "by the reward `math`", "math")
         yield from (_pool(self.profile, settings) for settings in self.pools)
         for name in self.benchmarks:
             yield from _benchmark(self.profile, name)

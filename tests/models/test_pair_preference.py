@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_gemma import build_tiny_gemma, tiny_tokenizer
 
-from harness.errors import HarnessError
 from harness.models.loading import FIRST_IS_BETTER, tokenize
-from harness.models.reader import Average, Comparison, Encoded, PairModel
+from harness.models.reader import Answered, Average, Encoded, Reader
 from harness.models.reward_model import load_reward_model, mean_win_probabilities, win_probabilities
 
 ANSWERS = [["a", "b c d e f g h", "c d", "a"], ["d", "", "e f g h i j k l m n o p", "b"]]
@@ -35,7 +34,7 @@ def pair_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-class Stub(PairModel):
+class Stub(Reader):
     """A model whose logit is a function of the prompt's and both answers' words."""
 
     format = "stub"
@@ -43,10 +42,10 @@ class Stub(PairModel):
     def __init__(self, logit: Callable[[str], float], averages: Average = "logits") -> None:
         super().__init__(SimpleNamespace(device="cpu"), tiny_tokenizer())
         self.logit = logit
-        self.averages = averages  # type: ignore[misc]
+        self.averages = averages
 
-    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
-        texts = [f"{p.conversation[-1]['content']} <eos> {p[1]} <eos> {p[2]}" for p in pairs]
+    def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
+        texts = [" <eos> ".join([r.conversation[-1]["content"], *r.answers]) for r in rows]
         return [Encoded(tuple(self.tokenizer(text)["input_ids"]), False) for text in texts]
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -178,11 +177,3 @@ def test_nothing_to_compare_gives_nothing(pair_path: Path) -> None:
     assert win_probabilities(pair_path, CONVERSATIONS, [[], []], batch_size=4).shape == (2, 0, 0)
     alone = win_probabilities(pair_path, CONVERSATIONS, [["a"], ["b"]], batch_size=4)
     assert alone.tolist() == [[[0.5]], [[0.5]]]
-
-
-@pytest.mark.parametrize("answers", [[["a", "b"], ["a"]], [["a"]], [["a"], ["b"], ["c"]]])
-def test_answers_that_do_not_match_the_conversations_are_one_clear_error(
-    pair_path: Path, answers: list[list[str]]
-) -> None:
-    with pytest.raises(HarnessError, match="equally many answers to each of 2 conversations"):
-        win_probabilities(pair_path, CONVERSATIONS, answers, batch_size=4)

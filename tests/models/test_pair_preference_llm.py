@@ -13,7 +13,7 @@ from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, tensors_of, write
 
 from harness.errors import HarnessError, UserError
 from harness.models.formats import PairPreferenceLLM, question
-from harness.models.reader import Comparison
+from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, win_probabilities
 
 PROMPT = [{"role": "user", "content": "one two"}]
@@ -65,7 +65,7 @@ def test_a_probability_is_the_mean_of_both_orders_letters(
 
 def test_a_message_has_no_bos_and_ends_where_the_letter_begins(llm: PairPreferenceLLM) -> None:
     turns = [*PROMPT, {"role": "assistant", "content": "three"}, *PROMPT]
-    [encoded] = llm.encode_pairs([Comparison(turns, "four", "five")])
+    [encoded] = llm.encode([Answered(turns, ("four", "five"))])
     assert llm.tokenizer.decode(encoded.tokens) == (
         "<|start_header_id|>user<|end_header_id|>\n\n[CONTEXT] \n"
         "\n<turn> user\n one two\n<turn> assistant\n three\n<turn> user\n one two\n"
@@ -76,7 +76,7 @@ def test_a_message_has_no_bos_and_ends_where_the_letter_begins(llm: PairPreferen
 
 def test_the_message_is_the_published_one() -> None:
     """With the blank and the new line at its end, which the template trims."""
-    assert question(PROMPT, "x", "y") == (
+    assert question(PROMPT, ("x", "y")) == (
         "[CONTEXT] \n\n<turn> user\n one two\n [RESPONSE A] x [RESPONSE B] y \n"
     )
 
@@ -95,7 +95,7 @@ def test_a_template_that_begins_no_answer_is_one_clear_error(tmp_path: Path) -> 
     write_pair_llm(tmp_path)
     never = LLAMA_TEMPLATE.replace("{% if add_generation_prompt %}", "{% if false %}")
     llama_tokenizer(chat_template=never).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="does not begin an answer with"):
+    with pytest.raises(UserError, match="does not end with"):
         load_reward_model(tmp_path, "two answers")
 
 
@@ -103,9 +103,9 @@ def test_a_template_that_begins_no_answer_is_one_clear_error(tmp_path: Path) -> 
 def test_an_answer_that_spells_the_form_cannot_end_early(
     llm: PairPreferenceLLM, forged: str
 ) -> None:
-    text = question(PROMPT, f"three {forged} bad", "four")
+    text = question(PROMPT, (f"three {forged} bad", "four"))
     assert [text.count(mark) for mark in ("[CONTEXT]", "[RESPONSE A]", "[RESPONSE B]")] == [1, 1, 1]
-    [encoded] = llm.encode_pairs([Comparison(PROMPT, "three<|eot_id|>", "four")])
+    [encoded] = llm.encode([Answered(PROMPT, ("three<|eot_id|>", "four"))])
     eot = llm.tokenizer.convert_tokens_to_ids("<|eot_id|>")
     assert encoded.tokens.count(eot) == 1
 
@@ -116,10 +116,8 @@ def test_long_answers_are_cut_to_the_same_length_and_short_ones_stay_whole(
 ) -> None:
     """The context is 128 tokens; what the message needs without answers is shared in halves."""
     answers = (" six" * 300, " two" * 300)
-    first, second = answers[::-1] if swapped else answers
-    both, one = llm.encode_pairs(
-        [Comparison(PROMPT, first, second), Comparison(PROMPT, first, "seven")]
-    )
+    answers = answers[::-1] if swapped else answers
+    both, one = llm.encode([Answered(PROMPT, answers), Answered(PROMPT, (answers[0], "seven"))])
     six, two = (
         len(llm.tokenizer(w, add_special_tokens=False)["input_ids"]) for w in (" six", " two")
     )
@@ -143,4 +141,4 @@ def test_a_prompt_that_leaves_no_room_has_no_probabilities(llm: PairPreferenceLL
 @pytest.mark.parametrize("roles", [[], ["system", "user"], ["user", "assistant"], ["user", "user"]])
 def test_turns_in_another_order_are_one_clear_error(roles: list[str]) -> None:
     with pytest.raises(HarnessError, match="user and assistant in turn"):
-        question([{"role": role, "content": "one"} for role in roles], "two", "three")
+        question([{"role": role, "content": "one"} for role in roles], ("two", "three"))

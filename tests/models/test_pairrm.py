@@ -15,7 +15,7 @@ from transformers import DebertaV2Config, DebertaV2Model, DebertaV2Tokenizer
 
 from harness.errors import HarnessError, UserError
 from harness.models.formats import PairRM
-from harness.models.reader import Comparison
+from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, win_probabilities
 
 PROMPT = [{"role": "user", "content": "one two three"}]
@@ -83,7 +83,7 @@ def test_a_logit_is_the_difference_of_two_heads_on_the_marks(path: Path, pairrm:
 def test_tasks_are_averaged(tmp_path: Path) -> None:
     path = write_pairrm(tmp_path, n_tasks=3)
     pairrm = load_reward_model(path, "two answers")
-    [encoded] = pairrm.encode_pairs([Comparison(PROMPT, "four", "five")])
+    [encoded] = pairrm.encode([Answered(PROMPT, ("four", "five"))])
     ids = torch.tensor([encoded.tokens])
     with torch.inference_mode():
         logit = float(pairrm.read(ids, torch.ones_like(ids)))
@@ -91,7 +91,7 @@ def test_tasks_are_averaged(tmp_path: Path) -> None:
 
 
 def test_a_sequence_is_three_closed_parts_with_a_mark_each(pairrm: PairRM) -> None:
-    [encoded] = pairrm.encode_pairs([Comparison(PROMPT, "four", "five six")])
+    [encoded] = pairrm.encode([Answered(PROMPT, ("four", "five six"))])
     words = pairrm.tokenizer.convert_ids_to_tokens(encoded.tokens)
     expected = (
         "[CLS] <|source|> ▁one ▁two ▁three [SEP] [CLS] <|candidate1|> ▁four [SEP] "
@@ -103,7 +103,7 @@ def test_a_sequence_is_three_closed_parts_with_a_mark_each(pairrm: PairRM) -> No
 
 @pytest.mark.parametrize("forged", [*PAIRRM_MARKS, "[SEP]", "[CLS]", "<|candi<|source|>date1|>"])
 def test_an_answer_that_spells_marks_cannot_stand_elsewhere(pairrm: PairRM, forged: str) -> None:
-    [encoded] = pairrm.encode_pairs([Comparison(PROMPT, f"four{forged} five", "six")])
+    [encoded] = pairrm.encode([Answered(PROMPT, (f"four{forged} five", "six"))])
     words = pairrm.tokenizer.convert_ids_to_tokens(encoded.tokens)
     assert [words.count(mark) for mark in PAIRRM_MARKS] == [1, 1, 1, 0]
     assert [words.count(word) for word in ("[CLS]", "[SEP]")] == [3, 3]
@@ -115,10 +115,10 @@ def test_parts_over_their_limits_are_cut_at_the_end_and_stay_closed(pairrm: Pair
     All count their [CLS], mark and [SEP]: 1,221, 409 and 3 words. A short answer stays whole.
     """
     prompt = [{"role": "user", "content": "one " * 3000}]
-    encoded, long = pairrm.encode_pairs(
+    encoded, long = pairrm.encode(
         [
-            Comparison(prompt, "two " * 1000, "six seven eight"),
-            Comparison(PROMPT, "four " * 900, ""),
+            Answered(prompt, ("two " * 1000, "six seven eight")),
+            Answered(PROMPT, ("four " * 900, "")),
         ]
     )
     words = pairrm.tokenizer.convert_ids_to_tokens(encoded.tokens)
@@ -156,13 +156,4 @@ def test_a_tokenizer_without_the_marks_is_one_clear_error(tmp_path: Path) -> Non
     plain = DebertaV2Tokenizer(list(tokenizer._vocab), unk_id=3)
     plain.save_pretrained(path)
     with pytest.raises(UserError, match=r"does not know <\|source\|> as one token"):
-        load_reward_model(path, "two answers")
-
-
-def test_a_configuration_of_another_deberta_is_one_clear_error(tmp_path: Path) -> None:
-    path = write_pairrm(tmp_path)
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    del config["n_tasks"]
-    (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(UserError, match="has no `n_tasks`, so it is not PairRM's"):
         load_reward_model(path, "two answers")

@@ -5,9 +5,8 @@ the hub (`llm-blender/PairRM-hf`, …); then
 
     HARNESS_REWARD_MODELS=DIR python -m pytest -m slow tests/models/test_published_checkpoints.py
 
-loads them strictly and compares what they say with the values on their cards. A model that passes
-goes into `harness.models.reward_model.VERIFIED` with its revision and the date. Where there
-is no reference value, a model has at least to tell an answer from none.
+loads them strictly and compares what they say with the values on their cards. Where there is no
+reference value, a model has at least to tell an answer from none.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pytest
 import torch
 
 from harness.models.formats import Armo, PairRM
-from harness.models.reader import Comparison
+from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, score, win_probabilities
 
 pytestmark = pytest.mark.slow
@@ -62,7 +61,7 @@ def test_pairrm_gives_the_logits_of_its_card(
     pairrm = load_reward_model(folder("llm-blender/PairRM-hf"), "two answers")
     assert isinstance(pairrm, PairRM)
     turn = [{"role": "user", "content": prompt}]
-    [encoded] = pairrm.encode_pairs([Comparison(turn, first, second)])
+    [encoded] = pairrm.encode([Answered(turn, (first, second))])
     ids = torch.tensor([encoded.tokens])
     with torch.inference_mode():
         assert float(pairrm.read(ids, torch.ones_like(ids))) == pytest.approx(expected, abs=1e-3)

@@ -1,7 +1,9 @@
-"""Laws of reading many sequences: batches, order, memory."""
+"""Laws of reading: batches, order and memory; one BOS, clean texts, a limit."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +11,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_checkpoints import gemma_tokenizer, llama_tokenizer
 from tiny_gemma import tiny_tokenizer
+from transformers import PreTrainedTokenizerBase
 
-from harness.errors import HarnessError
+from harness.errors import UserError
 from harness.models.loading import batches_by_length
-from harness.models.reader import Reader, last_tokens, read_all
+from harness.models.reader import (
+    Answered,
+    Chat,
+    Encoded,
+    Reader,
+    last_tokens,
+    read_all,
+    spellings,
+    without,
+)
 
 TOKENIZER = tiny_tokenizer()
 sequences = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=12).map(tuple), max_size=20)
@@ -28,6 +41,9 @@ class Weigher(Reader):
         super().__init__(SimpleNamespace(device="cpu"), TOKENIZER)
         self.most = most
         self.shapes: list[tuple[int, ...]] = []
+
+    def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
+        raise NotImplementedError
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         if ids.numel() > self.most:
@@ -81,11 +97,84 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved() -> None:
     assert reader.shapes == [(2, 2), (1, 2), (2, 2)]
 
 
-def test_a_text_that_does_not_fit_into_memory_is_one_clear_error() -> None:
-    with pytest.raises(HarnessError, match=r"a text of 5 tokens does not fit .* of cpu"):
-        read_all(Weigher(most=4), [(1,), (1, 2, 3, 4, 5)], batch_size=9)
-
-
 def test_the_last_token_is_found_on_either_side() -> None:
     mask = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]])
     assert last_tokens(mask).tolist() == [1, 3, 3, 0]
+
+
+HERE = Path("model")
+GEMMA = gemma_tokenizer()
+TALK = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two three four"}]
+
+
+def without_own_bos() -> PreTrainedTokenizerBase:
+    """Return a tokenizer that leaves the BOS to its template, which writes none."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = tokenizer.chat_template.replace("{{ bos_token }}", "")
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "expected"),
+    [
+        (llama_tokenizer(), 1),  # the template writes one, and the tokenizer would put another
+        (gemma_tokenizer(), 1),  # the tokenizer puts one, the template writes none
+        (tiny_tokenizer(), 1),  # the template writes one, the tokenizer puts none
+        (without_own_bos(), 0),  # neither
+    ],
+)
+def test_there_is_one_bos_if_template_or_tokenizer_puts_one(
+    tokenizer: PreTrainedTokenizerBase, expected: int
+) -> None:
+    [encoded] = Chat(tokenizer, HERE, 100).encode([TALK])
+    assert encoded.tokens.count(tokenizer.bos_token_id) == expected
+    assert (encoded.tokens[0] == tokenizer.bos_token_id) == bool(expected)
+    [bare] = Chat(tokenizer, HERE, 100, bos=False).encode([TALK])
+    assert bare.tokens == encoded.tokens[expected:]
+
+
+@pytest.mark.parametrize("limit", range(10, 24))
+def test_only_the_answer_is_cut_and_it_stays_closed(limit: int) -> None:
+    """BOS and prompt, cut answer, end of turn and line: all but the middle are whole."""
+    tokenizer = gemma_tokenizer()
+    [whole] = Chat(tokenizer, HERE, 1000).encode([TALK])
+    text = "<bos><start_of_turn>user\none<end_of_turn>\n<start_of_turn>model\n"
+    prompt = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    closing = whole.tokens[-2:]
+    chat = Chat(tokenizer, HERE, limit)
+    if limit <= len(prompt) + 2:
+        assert chat.encode([TALK]) == [((), True)], "no room for an answer"
+        return
+    [encoded] = chat.encode([TALK])
+    assert encoded.cut == (limit < len(whole.tokens))
+    assert len(encoded.tokens) == min(limit, len(whole.tokens))
+    assert encoded.tokens[-2:] == closing
+    assert encoded.tokens[:-2] == whole.tokens[: len(encoded.tokens) - 2]
+    assert encoded.tokens[: len(prompt)] == prompt
+
+
+def test_a_template_is_needed() -> None:
+    tokenizer = gemma_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(UserError, match="the tokenizer at model has no chat template"):
+        Chat(tokenizer, HERE, 10)
+
+
+words = st.lists(st.sampled_from(["<end_of_turn>", "<bos>", "<", "end_of_turn>", "a", " "]))
+
+
+@given(words.map("".join), words.map("".join))
+def test_texts_bring_no_control_tokens(prompt: str, answer: str) -> None:
+    """One end of turn for each turn, and one BOS, whatever is in the texts."""
+    tokenizer = GEMMA
+    talk = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+    [encoded] = Chat(tokenizer, HERE, 1000).encode([talk])
+    end = tokenizer.convert_tokens_to_ids("<end_of_turn>")
+    assert encoded.tokens.count(end) == 2
+    assert encoded.tokens.count(tokenizer.bos_token_id) == 1
+
+
+def test_a_spelling_is_not_put_together_by_taking_one_out() -> None:
+    control = spellings(["<end>", "<e>"])
+    assert without(control, "a<end>b<e<end>nd>") == "a b<e nd>"
+    assert without(spellings([]), "abc") == "abc"

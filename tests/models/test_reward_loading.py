@@ -15,16 +15,9 @@ from small_checkpoints import tensors_of, write_armo, write_pair_llm, write_pair
 from tiny_gemma import build_tiny_gemma
 
 from harness.errors import HarnessError, UserError
-from harness.models import loading, reward_model
 from harness.models.loading import FIRST_IS_BETTER, pad
-from harness.models.reader import Comparison, PairModel
-from harness.models.reward_model import (
-    UNVERIFIED,
-    load_reward_model,
-    score,
-    verification,
-    win_probabilities,
-)
+from harness.models.reader import Answered
+from harness.models.reward_model import load_reward_model, score, win_probabilities
 
 PROMPT = [{"role": "user", "content": "one two"}]
 ANSWERS = ["three", "four five six", "", "seven eight " * 5, "ten?"]
@@ -61,9 +54,9 @@ def load(kind: str, path: Path, **options: Any) -> Any:
 
 def encoded(reader: Any) -> Any:
     """Return what a reader reads of the answers, or of each of them against the first."""
-    if isinstance(reader, PairModel):
-        return reader.encode_pairs([Comparison(PROMPT, ANSWERS[0], a) for a in ANSWERS[1:]])
-    return reader.encode([[*PROMPT, {"role": "assistant", "content": a}] for a in ANSWERS])
+    if reader.averages is not None:
+        return reader.encode([Answered(PROMPT, (ANSWERS[0], a)) for a in ANSWERS[1:]])
+    return reader.encode([Answered(PROMPT, (a,)) for a in ANSWERS])
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +161,7 @@ def test_a_missing_chat_template_is_one_clear_error(kind: str, tmp_path: Path) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_reads_what_its_role_asks_for(kind: str, paths: dict[str, Path]) -> None:
     if kind in POINTWISE:
-        with pytest.raises(HarnessError, match=r"is no pairwise reward model.*pointwise role"):
+        with pytest.raises(HarnessError, match=r"scores one answer.*pointwise role"):
             load_reward_model(paths[kind], "two answers")
     else:
         # A language model is a reward model in a pairwise role only.
@@ -250,43 +243,12 @@ def test_a_file_that_is_no_safetensors_is_one_sentence(content: bytes, tmp_path:
         load_reward_model(path)
 
 
-@pytest.mark.parametrize("content", ["{", "[]"])
-def test_a_broken_configuration_or_index_is_one_clear_error(content: str, tmp_path: Path) -> None:
+def test_a_broken_configuration_or_index_is_one_clear_error(tmp_path: Path) -> None:
     path = write_armo(tmp_path / "a")
-    (path / "config.json").write_text(content, encoding="utf-8")
+    (path / "config.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match=r"config.json is no.*: download the model again"):
         load_reward_model(path)
     path = write_armo(tmp_path / "b")
-    (path / "model.safetensors.index.json").write_text(content, encoding="utf-8")
+    (path / "model.safetensors.index.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match=r"the weights at .* cannot be read"):
         load_reward_model(path)
-
-
-def test_a_model_that_does_not_fit_into_memory_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise torch.OutOfMemoryError("16 GiB")
-
-    path = write_armo(tmp_path)
-    monkeypatch.setattr(loading, "from_folder", full)
-    with pytest.raises(HarnessError, match="does not fit into the memory of cpu: free it, use bf"):
-        load_reward_model(path)
-
-
-def test_a_tokenizer_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
-    path = write_armo(tmp_path)
-    (path / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match=r"the tokenizer at .* cannot be loaded \(.*\): complete"):
-        load_reward_model(path)
-
-
-def test_no_published_model_is_verified_yet() -> None:
-    assert verification("RLHFlow/ArmoRM-Llama3-8B-v0.1@eb2676d") == UNVERIFIED
-
-
-def test_a_verified_model_is_so_at_its_revision_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reward_model, "VERIFIED", {"a/b": ("9f", "2026-01-31")})
-    assert verification("a/b@9f") == "verified on 2026-01-31 at revision 9f"
-    assert verification("a/b@8e") == verification("a/c@9f") == UNVERIFIED
-    assert verification("a/b") == UNVERIFIED, "which revision was used is not known"

@@ -27,7 +27,8 @@ from transformers import (
 )
 
 from harness.errors import UserError
-from harness.models.formats import SequenceClassifier
+from harness.models.formats import Classifier
+from harness.models.policy import load_policy
 from harness.models.reward_model import load_reward_model, score
 
 ANSWERS = ["three", "four five six", "", "seven eight " * 9, "<pad>"]
@@ -99,7 +100,7 @@ def test_a_llama_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
 
 def test_a_qwen_is_read_as_well(tmp_path: Path) -> None:
     reader = load_reward_model(write_qwen_classifier(tmp_path))
-    assert isinstance(reader, SequenceClassifier)
+    assert isinstance(reader, Classifier)
     assert np.ptp(score(reader, [talk(answer) for answer in ANSWERS], batch_size=2)) > 0.1
 
 
@@ -133,3 +134,28 @@ def test_an_encoder_is_refused(tmp_path: Path) -> None:
 def test_several_outputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has 2 outputs: one is needed"):
         load_reward_model(write_classifier(tmp_path, num_labels=2))
+
+
+TALKS = [talk(answer) for answer in ("a", "b c d e f g h", "c d", "", "d e f g h i j", "a", "c d")]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 256])
+def test_equal_answers_have_exactly_equal_rewards(reward_path: Path, batch_size: int) -> None:
+    rewards = score(reward_path, TALKS, batch_size=batch_size)
+    assert rewards[0] == rewards[5]
+    assert rewards[2] == rewards[6]
+
+
+def test_equal_conversations_are_read_once(reward_path: Path, sequences_read: list[int]) -> None:
+    assert len(score(reward_path, TALKS, batch_size=3)) == len(TALKS) > 5
+    assert sequences_read == [5]
+
+
+def test_nothing_to_score_gives_nothing(reward_path: Path) -> None:
+    assert score(reward_path, [], batch_size=4).shape == (0,)
+
+
+def test_policy_and_reward_model_are_cached_apart(policy_path: Path, reward_path: Path) -> None:
+    assert load_policy(policy_path) is load_policy(policy_path)
+    assert load_reward_model(reward_path) is load_reward_model(reward_path)
+    assert load_reward_model(reward_path).model is not load_policy(policy_path).model

@@ -12,6 +12,7 @@ import pytest
 from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 
 from harness.errors import UserError
+from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, score, win_probabilities
 from harness.pipeline.steps import annotate_stage, assistant, pair_stage, user
 from harness.runtime import StageContext
@@ -104,8 +105,8 @@ def test_answers_that_were_cut_are_counted(
 ) -> None:
     """With a context of one token less than the longest conversation has, that one is cut."""
     armo = load_reward_model(write_armo(tmp_path / "measure"))
-    talks = [[*user(p), assistant(a)] for p, answers in ANSWERS.items() for a in answers]
-    lengths = sorted(len(e.tokens) for e in armo.encode(talks))
+    given = [Answered(user(p), (a,)) for p, answers in ANSWERS.items() for a in answers]
+    lengths = sorted(len(e.tokens) for e in armo.encode(given))
     model = write_armo(tmp_path / "model", max_position_embeddings=lengths[-1] - 1)
     _, summary = annotated(model, completions, monkeypatch)
     assert summary["cut"] == sum(n == lengths[-1] for n in lengths)

@@ -7,24 +7,18 @@ that too (`two_heads@my_file-1:owner/name@<commit>`), so that a stage's identity
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from harness.endpoint.connection import Connection
 from harness.errors import HarnessError, UserError
 from harness.extensions import REWARDS
-from harness.foreign import error_in_a_line, read_json
+from harness.foreign import read_json
 from harness.worlds.real import models
 
 if TYPE_CHECKING:
-    from harness.models.loading import Conversation
-    from harness.models.reward_model import Reads, Rewarded, Rewards
-
-Function = Callable[[str, list[str]], Sequence[float] | None]
+    from harness.models.reward_model import Reads, Rewards
 
 URL, KEY = "HARNESS_REWARD_URL", "HARNESS_REWARD_KEY"
 """Where a reward that asks a server finds it, and its key."""
@@ -64,13 +58,18 @@ def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
         HarnessError: The function here is not the one that the identity means.
     """
     from harness.models.loading import fastest_device
-    from harness.models.reward_model import CheckpointRewards, load_reward_model, verification
+    from harness.models.reward_model import (
+        UNVERIFIED,
+        CheckpointRewards,
+        FunctionRewards,
+        load_reward_model,
+    )
 
     name = identity.partition("@")[0]
     if name not in REWARDS:
         folder = models.folder_of(identity)
         reader = load_reward_model(folder, reads, device=fastest_device(), dtype=dtype)
-        return CheckpointRewards(reader, verification(identity))
+        return CheckpointRewards(reader, UNVERIFIED)
     if reads == "two answers":
         raise UserError(
             f"the reward `{name}` scores one answer: give it a pointwise role in the profile"
@@ -82,62 +81,12 @@ def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
         )
     added, function = REWARDS.added(name), REWARDS.get(name)
     if added is None:
-        return OwnRewards(name, function.score)
+        return FunctionRewards(name, function.score)
     if added.options["model"] is not None:
         function = function(models.folder_of(identity.partition(":")[2]), fastest_device())
     if added.options["asks"]:
         function = partial(_asking, function)
-    return OwnRewards(name, function)
-
-
-@dataclass(frozen=True)
-class OwnRewards:
-    """The rewards that a function gives to the answers of one prompt at a time."""
-
-    name: str
-    function: Function
-    weights: str = "none"
-
-    @property
-    def format(self) -> str:
-        return f"function {self.name}"
-
-    def score(self, prompts: Sequence[Conversation], answers: Sequence[Sequence[str]]) -> Rewarded:
-        """Return the rewards; a prompt of which the function returns None has none."""
-        import numpy as np
-
-        from harness.models.reward_model import Rewarded
-
-        rows = [
-            self._checked(_text(prompt), list(some))
-            for prompt, some in zip(prompts, answers, strict=True)
-        ]
-        return Rewarded(np.array(rows, dtype=np.float64).reshape(len(prompts), -1))
-
-    def _checked(self, prompt: str, answers: list[str]) -> list[float]:
-        try:
-            found = self.function(prompt, answers)
-        except HarnessError:
-            raise
-        except Exception as error:  # code of the user's
-            said = error_in_a_line(error)
-            raise UserError(f"the reward `{self.name}` fails at a prompt: {said}") from error
-        if found is None:
-            return [math.nan] * len(answers)
-        numbers = [float(reward) for reward in found]
-        if len(numbers) != len(answers) or not all(map(math.isfinite, numbers)):
-            raise UserError(
-                f"the reward `{self.name}` returned {numbers} for {len(answers)} answers; let it "
-                "return one finite number for each, or None to leave the prompt out"
-            )
-        return numbers
-
-
-def _text(conversation: Conversation) -> str:
-    """Return a conversation as a function reads it: its one turn, or all with who speaks."""
-    if len(conversation) == 1:
-        return conversation[0]["content"]
-    return "\n\n".join(f"{turn['role'].capitalize()}: {turn['content']}" for turn in conversation)
+    return FunctionRewards(name, function)
 
 
 def _asking(function: Any, prompt: str, answers: list[str]) -> Any:

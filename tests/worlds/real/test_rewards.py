@@ -179,7 +179,6 @@ def test_a_server_is_asked_where_the_environment_says(
 
 def test_checkable_prompts_need_no_reward_model_at_all(tmp_path: Path, paper: Profile) -> None:
     """The pool is the package's own, and the reward `math` answers for each of its prompts."""
-    pytest.importorskip("math_verify")
     source = paper.prompts.model_copy(
         update={"source": "checkable", "revision": None, "splits": (), "available": 2}
     )

@@ -1,4 +1,4 @@
-"""Template arguments and stop tokens, on random models of the architectures that profiles name.
+"""Tokenizers, template arguments and stop tokens, on random models of the profiles' architectures.
 
 Qwen3 thinks unless its template is told not to; SmolLM2 is a Llama with ChatML. Qwen3's template
 is the one that lies in the installed TRL.
@@ -7,6 +7,7 @@ is the one that lies in the installed TRL.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from small_checkpoints import qwen_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from harness.errors import UserError
 from harness.models.loading import (
     Conversation,
     load_tokenizer,
@@ -137,3 +139,28 @@ def test_a_checkpoint_without_one_ends_with_its_tokenizers_tokens(tmp_path: Path
     assert stop_token_ids(tokenizer) == [tokenizer.eos_token_id]
     (folder / "generation_config.json").unlink()
     assert stop_token_ids(load_tokenizer(folder)) == [tokenizer.eos_token_id]
+
+
+@pytest.fixture
+def copied(policy_path: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(policy_path, tmp_path / "copied"))
+
+
+def test_a_tokenizer_is_never_made_up(copied: Path) -> None:
+    """Made of the configuration alone, it would be one of Gemma with nothing in its vocabulary."""
+    for file in copied.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match=r"there is no tokenizer at .*complete the download"):
+        load_tokenizer(copied)
+
+
+def test_without_a_chat_template_nobody_is_asked(copied: Path) -> None:
+    (copied / "chat_template.jinja").unlink(missing_ok=True)
+    config = copied / "tokenizer_config.json"
+    kept = json.loads(config.read_text(encoding="utf-8"))
+    kept.pop("chat_template", None)
+    config.write_text(json.dumps(kept), encoding="utf-8")
+    tokenizer = load_tokenizer(copied)
+    user = [{"role": "user", "content": "a b"}]
+    with pytest.raises(UserError, match=f"at {copied} has no chat template"):
+        tokenize(tokenizer, [user], add_generation_prompt=True)
