@@ -72,7 +72,7 @@ def fill(stages: int, seeds: int) -> dict[str, float]:
             inputs = {name: store.path(s.fingerprint) for name, s in stage.inputs.items()}
             report = ProgressWriter(output).write
             function = getattr(toy_world, f"{stage.kind}_stage")
-            function(StageContext(stage.settings, inputs, output, stage.record.seed, report))
+            function(StageContext(stage.settings, inputs, output, stage.seed, report))
     for number in range(len(plan), stages):
         _other(store.root, number, provenance)
     return {"planned": len(plan), "stages": stages, "fill_s": time.perf_counter() - began}
@@ -84,19 +84,14 @@ def _other(root: Path, number: int, provenance: Any) -> None:
     from harness.runtime.manifest import utc_now, write_manifest
 
     record = Stage("train", 1, {"number": number}, {}, f"other {number}").record
-    entry = root / "stages" / record.fingerprint[:2] / record.fingerprint
+    entry = root / "stages" / record["fingerprint"][:2] / record["fingerprint"]
     entry.mkdir(parents=True)
     content = str(number).encode()
     (entry / "number").write_bytes(content)
     write_manifest(
         entry,
         {
-            "fingerprint": record.fingerprint,
-            "kind": record.kind,
-            "version": record.version,
-            "settings": dict(record.settings),
-            "inputs": {},
-            "label": record.label,
+            **record,
             "files": {
                 "number": {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
             },

@@ -38,8 +38,8 @@ from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
-from harness.runtime.files import FileEntry, explained, seal_files
-from harness.runtime.manifest import git_state, write_json
+from harness.runtime.files import FileEntry, dumps, explained, seal_files
+from harness.runtime.manifest import git_state
 from harness.runtime.plan import Plan
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
@@ -350,5 +350,5 @@ def _fill(draft: Path, policy: TrainedPolicy, store: Store, root: Path) -> Mappi
         if files[inner] != written[MODEL + inner]:
             raise HarnessError(f"the copy of {inner} differs from the original; export it again")
     commit, _ = git_state(root)
-    write_json(draft / LINEAGE, lineage(policy, store, files, commit))
+    (draft / LINEAGE).write_text(dumps(lineage(policy, store, files, commit)), encoding="utf-8")
     return files

@@ -27,8 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Reply
 from harness.errors import HarnessError
-from harness.runtime.files import explained, write_whole
-from harness.runtime.locks import hold
+from harness.runtime.files import explained, hold, write_whole
 
 VARIABLE = "HARNESS_LEDGER"
 """The environment variable with the file that the workers of a run draw on."""

@@ -40,7 +40,7 @@ from harness.pipeline.steps import (
     user,
 )
 from harness.registry.training import Hardware
-from harness.runtime.locks import held
+from harness.runtime.files import held
 from harness.runtime.stage import StageContext
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.screening import Ranked

@@ -13,12 +13,11 @@ Events are best effort, the parent may die at any moment: the store is the only 
 
 from __future__ import annotations
 
-import math
 import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -27,11 +26,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.errors import HarnessError, UserError
 from harness.quiet import worker_environment
 from harness.runtime.files import DiskFullError, StoreError, disk_full
-from harness.runtime.manifest import (
-    Provenance,
-    available_cores,
-    collect_provenance,
-)
+from harness.runtime.manifest import available_cores, collect_provenance
 from harness.runtime.plan import (
     Event,
     Interrupted,
@@ -101,16 +96,18 @@ HERE = EngineOptions()
 """This machine."""
 
 
+@dataclass
 class Engine:
     """Runs plans into a store.
 
     Entered as a context it keeps its crew from one run to the next, until the block is left: a
     worker takes seconds to import what stages need.
 
-    Args:
+    Attributes:
         functions: `module:function` by stage kind; each takes a `StageContext`.
         log_dir: Folder of the workers' logs.
-        jobs: Most stages at once; the engine's own choice where not given.
+        jobs: Most stages at once; the engine's own choice where not given: on this machine one per
+            available core.
         fail_fast: Stop everything at the first failure instead of going on with what can.
         on_event: Called in this process with every event. Idle workers have their next stage
             before it is called, so a slow callback delays them no more than it must.
@@ -118,46 +115,27 @@ class Engine:
         fallback: Expected seconds by kind, used for the order while none of a kind is done.
         threads: Compute threads of a worker.
         hardware: How stages are to use a machine, handed to them as it is.
-        where: Where they run: by default on worker processes of this machine, one per available
-            core unless told.
-
-    Raises:
-        UserError: `jobs` is less than 1.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        functions: Mapping[str, str],
-        log_dir: Path,
-        *,
-        jobs: int | None = None,
-        fail_fast: bool = False,
-        on_event: Callable[[Event], None] = lambda event: None,
-        preload: Sequence[str] = (),
-        fallback: Mapping[str, float] | None = None,
-        threads: int = 1,
-        hardware: Mapping[str, Json] | None = None,
-        needs: Needs | None = None,
-        where: EngineOptions = HERE,
-    ) -> None:
-        if jobs is not None and jobs < 1:
-            raise UserError(f"--jobs is {jobs}: give the number of workers, 1 or more")
-        self.jobs = jobs
-        self.store = store
-        self.functions = dict(functions)
-        self.fail_fast = fail_fast
-        self.needs = needs or Needs(other=Need(threads))
-        self.log_dir = log_dir
-        self._on_event = on_event
-        self._provenance: Provenance | None = None
-        self._preload = list(preload)
-        self._fallback = dict(fallback or {})
-        self.threads = threads
-        self._hardware = dict(hardware or {})
-        self._where = where
-        self._keeps = False
-        self._kept: Crew | None = None
+    store: Store
+    functions: Mapping[str, str]
+    log_dir: Path
+    _: KW_ONLY
+    jobs: int | None = None
+    fail_fast: bool = False
+    on_event: Callable[[Event], None] = lambda event: None
+    preload: Sequence[str] = ()
+    fallback: Mapping[str, float] = field(default_factory=dict)
+    threads: int = 1
+    hardware: Mapping[str, Json] = field(default_factory=dict)
+    needs: Needs | None = None
+    where: EngineOptions = HERE
+    _keeps: bool = field(default=False, init=False)
+    _crew: Crew | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise UserError(f"--jobs is {self.jobs}: give the number of workers, 1 or more")
 
     def run(self, plan: Plan) -> RunOutcome:
         """Compute the stages of a plan that are not done, trying again those that failed.
@@ -177,61 +155,65 @@ class Engine:
         if not pending:
             return RunOutcome((), {}, {})
         self.store.sweep()
-        run = _Run(self, Schedule(plan, pending, plan.durations(self.store, self._fallback)))
+        schedule = Schedule(plan, pending, plan.durations(self.store, self.fallback))
+        run: _Run | None = None
         try:
-            with self._crew() as crew:
-                crew.check(pending)
-                run.drive(crew, self._on_event)
+            self._crew = self._crew or self.crew()
+            self._crew.check(pending)
+            run = _Run(self, schedule, self._crew)
+            run.drive()
         except KeyboardInterrupt:
+            finished = len(run.finished) if run else 0
             raise Interrupted(
-                f"stopped with {len(run.finished)} of {len(pending)} stages computed: "
+                f"stopped with {finished} of {len(pending)} stages computed: "
                 "run the same command again to go on from there"
             ) from None
         finally:
+            if not self._keeps:
+                self._let_go()
             self.store.sweep()
         return RunOutcome(tuple(run.finished), run.failed, run.skipped)
 
-    def on_event(self, take: Callable[[Event], None]) -> None:
-        self._on_event = take
-
     def crew(self) -> Crew:
         """Return who computes the stages of a run, none of them at work yet."""
-        if self._where.engine == "local":
+        needs = self.all_needs
+        if self.where.engine == "local":
             environment = worker_environment(self.threads)
             jobs = self.jobs or available_cores()
-            return Pool(jobs, self.setup, environment, self.log_dir, self.needs)
+            return Pool(jobs, self.setup, environment, self.log_dir, needs)
         from harness.runtime.host import order
 
-        asked = order(self.setup, self.threads, self.log_dir / self._where.engine)
-        if self._where.engine == "ray":
+        asked = order(self.setup, self.threads, self.log_dir / self.where.engine)
+        if self.where.engine == "ray":
             from harness.runtime.ray_engine import RayCrew
 
-            return RayCrew(asked, self.needs, self.jobs, self.store, self._where.ray_address)
+            return RayCrew(asked, needs, self.jobs, self.store, self.where.ray_address)
         from harness.runtime.slurm_engine import SlurmCrew
 
-        return SlurmCrew(asked, self.needs, self.jobs, self.store, self._where.arguments)
+        return SlurmCrew(asked, needs, self.jobs, self.store, self.where.arguments)
 
     def batch_scripts(self, plan: Plan) -> list[str]:
         """Return the batch scripts of what could start now; none where it is not for Slurm."""
-        if self._where.engine != "slurm":
+        if self.where.engine != "slurm":
             return []
         from harness.runtime.slurm_engine import batch_scripts
 
-        folder = self.log_dir / "slurm"
-        asked = self._where.arguments
-        return batch_scripts(plan, self.store, self.needs, self.jobs, folder, asked)
+        folder, asked = self.log_dir / "slurm", self.where.arguments
+        return batch_scripts(plan, self.store, self.all_needs, self.jobs, folder, asked)
+
+    @property
+    def all_needs(self) -> Needs:
+        return self.needs or Needs(other=Need(self.threads))
 
     @property
     def setup(self) -> WorkerSetup:
         """What a worker is told before its first stage."""
-        if self._provenance is None:
-            self._provenance = collect_provenance(self.threads)
         return {
             "root": str(self.store.root),
-            "functions": self.functions,
-            "preload": self._preload,
-            "provenance": self._provenance,
-            "hardware": self._hardware,
+            "functions": dict(self.functions),
+            "preload": list(self.preload),
+            "provenance": collect_provenance(self.threads),
+            "hardware": dict(self.hardware),
         }
 
     def __enter__(self) -> Self:
@@ -239,76 +221,79 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        kept, self._keeps, self._kept = self._kept, False, None
-        if kept is not None:
-            kept.stop()
+        self._keeps = False
+        self._let_go()
 
-    def _crew(self) -> AbstractContextManager[Crew]:
-        if not self._keeps:
-            return self.crew()
-        if self._kept is None:
-            self._kept = self.crew()
-        return nullcontext(self._kept)
+    def _let_go(self) -> None:
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.stop()
 
 
 class _Run:
     """One run of an engine: what has become of each stage so far."""
 
-    def __init__(self, engine: Engine, schedule: Schedule) -> None:
+    def __init__(self, engine: Engine, schedule: Schedule, crew: Crew) -> None:
+        self._engine = engine
         self._store = engine.store
-        self._fail_fast = engine.fail_fast
-        self._log_dir = engine.log_dir
-        self._needs = engine.needs
         self._schedule = schedule
+        self._crew = crew
         self._attempts: Counter[Stage] = Counter()
-        self._elsewhere: dict[str, Stage] = {}
-        self._looked = -math.inf
+        self._elsewhere: list[Stage] = []
+        self._next_look = 0.0
         self._disk_full = False
         self.finished: list[Stage] = []
         self.failed: dict[Stage, str] = {}
         self.skipped: dict[Stage, str] = {}
 
-    def drive(self, crew: Crew, on_event: Callable[[Event], None]) -> None:
+    def drive(self) -> None:
         """Hand out stages and take in answers until nothing is left."""
         events: list[Event] = []
         while True:
-            events += self._hand_out(crew)
+            events += self._hand_out()
             for event in events:
-                on_event(event)
-            idle = not crew.at_work
+                self._engine.on_event(event)
+            idle = not self._crew.at_work
             if idle and not self._elsewhere:
                 if not (left := self._schedule.left):
                     return
-                crew.check(left)  # there was no room: whoever is left may be too small
+                self._crew.check(left)  # there was no room: whoever is left may be too small
             events = []
-            for stage, message in crew.wait(_LOOK_S if self._elsewhere or idle else None):
+            for stage, message in self._crew.wait(_LOOK_S if self._elsewhere or idle else None):
                 events += self._take_in(stage, message)
-            events += self._stop(crew)
+            events += self._stop()
 
-    def _hand_out(self, crew: Crew) -> list[Event]:
-        events = self._look_elsewhere()
-        while (stage := self._schedule.take(self._room(crew))) is not None:
+    def _hand_out(self) -> list[Event]:
+        events: list[Event] = []
+        if self._elsewhere and time.monotonic() >= self._next_look:
+            # What another run has let go of is ready again: done, or to be computed here.
+            for left in [s for s in self._elsewhere if not self._store.claimed(s.fingerprint)]:
+                self._elsewhere.remove(left)
+                self._schedule.put_back(left)
+            self._next_look = time.monotonic() + _LOOK_S
+        while (stage := self._schedule.take(self._room())) is not None:
             if self._store.status(stage.fingerprint) == "done":
                 events.append(self._adopt(stage))
             elif self._store.claimed(stage.fingerprint):
                 events += self._leave(stage)
             else:
-                crew.give(stage)
+                self._crew.give(stage)
         return events
 
-    def _room(self, crew: Crew) -> Callable[[str], bool]:
+    def _room(self) -> Callable[[str], bool]:
         """Return what says whether there is room for a stage of a kind.
 
         GPUs are kept for a more urgent stage that needs more of them than are free, or small
         stages would keep it waiting for ever.
         """
-        asking = sum(self._needs.of(stage.kind).asks for stage in crew.at_work)
+        needs, crew = self._crew.needs, self._crew
+        asking = sum(needs.of(stage.kind).asks for stage in crew.at_work)
         kept = False
 
         def room(kind: str) -> bool:
             nonlocal kept
-            need = self._needs.of(kind)
-            if need.asks and self._needs.asking is not None and asking >= self._needs.asking:
+            need = needs.of(kind)
+            if need.asks and needs.asking is not None and asking >= needs.asking:
                 return False
             fits = not (kept and need.gpus) and crew.room(need)
             kept = kept or (need.gpus > 0 and not fits)
@@ -316,33 +301,15 @@ class _Run:
 
         return room
 
-    def _look_elsewhere(self) -> list[Event]:
-        """Take the outputs of stages that other runs computed; what they let go is ready again."""
-        events: list[Event] = []
-        if time.monotonic() - self._looked < _LOOK_S:
-            return events
-        for stage in list(self._elsewhere.values()):
-            # Asked in this order: a stage that is done is let go later.
-            claimed = self._store.claimed(stage.fingerprint)
-            if self._store.status(stage.fingerprint) == "done":
-                events.append(self._adopt(stage))
-            elif not claimed:
-                self._schedule.put_back(stage)
-            else:
-                continue
-            del self._elsewhere[stage.fingerprint]
-        self._looked = time.monotonic()
-        return events
-
-    def _stop(self, crew: Crew) -> list[Event]:
+    def _stop(self) -> list[Event]:
         """Start nothing more where the disk is full or the first failure is to end the run."""
         if self._disk_full:
-            left = self._schedule.drop_all(but=crew.at_work)
+            left = self._schedule.drop_all(but=self._crew.at_work)
             self._elsewhere.clear()
             return self._skip(left, "not started, since the disk is full")
-        if not (self._fail_fast and self.failed):
+        if not (self._engine.fail_fast and self.failed):
             return []
-        crew.stop()
+        self._crew.stop()
         self._elsewhere.clear()
         first = next(iter(self.failed)).title
         return self._skip(self._schedule.drop_all(), f"stopped when {first} failed")
@@ -369,22 +336,21 @@ class _Run:
         reason = message["reason"]
         if self._store.status(stage.fingerprint) == "done":
             return [self._adopt(stage)]
-        gone = bool(message.get("lost"))
-        self._attempts[stage] += gone
-        again = gone and self._attempts[stage] < _ATTEMPTS
         if self._store.claimed(stage.fingerprint):
             return self._leave(stage)
-        for folder in (self._store.root, self._log_dir):
+        for folder in (self._store.root, self._engine.log_dir):
             if full := disk_full(f"computing {stage.title}", folder):
                 self._disk_full, reason = True, str(full)
         self._store.sweep()  # its half-written output, which may be what fills the disk
-        if again and not self._disk_full:
-            self._schedule.put_back(stage)
-            return []
+        if message.get("lost") and not self._disk_full:
+            self._attempts[stage] += 1
+            if self._attempts[stage] < _ATTEMPTS:
+                self._schedule.put_back(stage)
+                return []
         return self._fail(stage, reason, message["traceback"])
 
     def _leave(self, stage: Stage) -> list[Event]:
-        self._elsewhere[stage.fingerprint] = stage
+        self._elsewhere.append(stage)
         return [StageElsewhere(stage)]
 
     def _adopt(self, stage: Stage) -> Event:

@@ -1,9 +1,13 @@
-"""Files on which several processes rely: digests, files that appear whole, full disks.
-
-*Whole files.* `write_whole` replaces a file in one step.
+"""Files on which several processes rely: digests, files that appear whole, locks, full disks.
 
 *Digests.* Verifying reads every byte, so each process remembers what it has verified by path, size
 and time of modification, and reads a file again only when one of these has changed.
+
+*Locks.* Of all processes that share a folder, one at a time works on a thing. A lock is the
+operating system's (`flock` on a file that stays), so it ends with its process, however that ends.
+On a shared folder it is the file server's and reaches every machine that mounts it: NFS has such
+locks, Lustre where it is mounted with `flock`. The server ends those of a machine that is gone
+after a minute or two.
 
 *Storage faults.* A full disk or a missing permission is no fault of the code, so its traceback
 helps nobody: `explained` turns it into one sentence. Some libraries report a full disk through
@@ -13,9 +17,11 @@ exceptions of their own (safetensors, torch), recognised by the operating system
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -27,12 +33,7 @@ from harness.errors import HarnessError
 from harness.foreign import in_a_line
 
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
-_DENIED = {
-    errno.EACCES: "permission was denied",
-    errno.EPERM: "permission was denied",
-    errno.EROFS: "the file system is read-only",
-}
-
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _LEAST_BYTES = 64 * 1024
 """With less than this free, whatever went wrong went wrong because nothing could be written."""
@@ -62,50 +63,92 @@ def explained(doing: str, root: Path) -> Iterator[None]:
     """
     try:
         yield
+    except HarnessError:
+        raise
     except Exception as error:
-        fault = _fault(error, doing, root)
-        if fault is None:
-            raise
-        raise fault from error
+        number = error.errno if isinstance(error, OSError) else None
+        if number not in _FULL and "No space left on device" in str(error):
+            number = errno.ENOSPC
+        if number in _FULL:
+            raise _full(_FULL[number], doing, root) from error
+        if number in _DENIED and isinstance(error, OSError):
+            raise StoreError(
+                f"{os.strerror(number).lower()}: {error.filename or root}, while {doing}; make it "
+                "readable and writable, or choose another folder with HARNESS_WORK"
+            ) from error
+        raise
 
 
 def disk_full(doing: str, root: Path) -> DiskFullError | None:
     """Return the error for a disk on which nothing more can be written, None where there is room.
 
-    It is for what died without a word, as a program does that cannot write its own log. `root` is
-    a folder on the disk; it need not exist.
+    For programs that died silently, as one does that cannot write its own log. `root` is a folder
+    on the disk; it need not exist.
     """
-    disk = os.statvfs(next(folder for folder in (root, *root.parents) if folder.exists()))
-    # What is kept for the superuser is free to no one else.
-    blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
-    no_files = disk.f_files > 0 and disk.f_ffree == 0
-    if blocks * disk.f_frsize >= _LEAST_BYTES and not no_files:
+    there = next(folder for folder in (root, *root.parents) if folder.exists())
+    if shutil.disk_usage(there).free >= _LEAST_BYTES:
         return None
-    return _full(errno.ENOSPC, doing, root)
+    return _full(_FULL[errno.ENOSPC], doing, root)
 
 
-def _fault(error: Exception, doing: str, root: Path) -> StoreError | None:
-    """Return the error that explains a storage fault, None for any other exception."""
-    if isinstance(error, HarnessError):
-        return None
-    number = error.errno if isinstance(error, OSError) else None
-    if number in _DENIED and isinstance(error, OSError):
-        return StoreError(
-            f"{_DENIED[number]} on {error.filename or root} while {doing}: "
-            "make it readable and writable, or choose another folder with HARNESS_WORK"
-        )
-    if number not in _FULL and "No space left on device" in str(error):
-        number = errno.ENOSPC
-    if number in _FULL:
-        return _full(number, doing, root)
-    return None
-
-
-def _full(number: int, doing: str, root: Path) -> DiskFullError:
+def _full(what: str, doing: str, root: Path) -> DiskFullError:
     return DiskFullError(
-        f"{_FULL[number]} while {doing} in {root}: "
+        f"{what} while {doing} in {root}: "
         "free some space and run the same command again, nothing finished is lost"
     )
+
+
+_MINE: set[Path] = set()
+"""The locks that this process holds and may hold again."""
+
+
+@contextmanager
+def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool]:
+    """Hold a lock while the block lasts; yield whether it is held.
+
+    Unless it is told not to wait, the block is not entered while another process holds it. With
+    `again`, a process that holds it by `again` may do so once more, inside that block.
+    """
+    if again and path in _MINE:
+        yield True
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            _MINE.update([path] if again else [])
+            yield True
+        finally:
+            if again:
+                _MINE.discard(path)
+
+
+def is_held(path: Path) -> bool:
+    """Return whether any process, this one too, holds a lock."""
+    if not path.exists():
+        return False
+    with hold(path, wait=False) as mine:
+        return not mine
+
+
+def lock_of(folder: Path) -> Path:
+    """Return the file whose lock says that somebody works in the folder."""
+    return folder.parent / ".locks" / folder.name
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[Path]:
+    """Yield the folder, created where absent, once no other process works in it.
+
+    A process that holds it already, be it by its store's claim to the stage, holds it on.
+    """
+    with hold(lock_of(folder), again=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
 
 
 class FileEntry(TypedDict):
@@ -130,11 +173,10 @@ def seal_files(folder: Path) -> dict[str, FileEntry]:
             continue
         if not found.is_file(follow_symlinks=False):
             raise StoreError(f"the output {found.name} is not a plain file: a stage writes files")
-        with Path(found.path).open("rb") as file:
+        with open(found.path, "rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
-            size = os.fstat(file.fileno()).st_size
-        entries[name] = {"sha256": sha256, "bytes": size}
+            entries[name] = {"sha256": sha256, "bytes": os.fstat(file.fileno()).st_size}
     return entries
 
 
@@ -183,11 +225,7 @@ class DigestCache:
         self._verified: dict[str, tuple[int, int, int, str]] = {}
 
     def fault(
-        self,
-        folder: str,
-        files: Mapping[str, FileEntry],
-        own: str,
-        dropped: Collection[str] = (),
+        self, folder: str, files: Mapping[str, FileEntry], own: str, dropped: Collection[str]
     ) -> str | None:
         """Return what is wrong with a folder, or None where it is what it was.
 
@@ -196,21 +234,18 @@ class DigestCache:
         those that were dropped may be missing.
         """
         there = {
-            name: found
+            name
             for name, found in _below(folder).items()
             if name != own and not found.is_dir(follow_symlinks=False)
         }
         for name, file in files.items():
-            if name in dropped and name not in there:
-                continue
-            if there.pop(name, None) is None:
+            if name in there:
+                if (fault := self.file_fault(f"{folder}/{name}", name, file)) is not None:
+                    return fault
+            elif name not in dropped:
                 return f"{in_a_line(name, 80)} is missing"
-            fault = self.file_fault(f"{folder}/{name}", name, file)
-            if fault is not None:
-                return fault
-        for name in sorted(there):
-            return f"{in_a_line(name, 80)} was not written there"
-        return None
+        strange = min(there - files.keys(), default=None)
+        return None if strange is None else f"{in_a_line(strange, 80)} was not written there"
 
     def file_fault(self, path: str, name: str, written: FileEntry) -> str | None:
         """Return what is wrong with one file, named as it was written, or None."""

@@ -1,7 +1,7 @@
 """A host: computes a stage on a node, for an engine whose driver is somewhere else.
 
 It has a worker like those of the local engine, with the same environment, so that a stage computes
-the same bytes wherever it runs; what the worker says is handed on. An `Order` is what travels:
+the same bytes wherever it runs; what the worker says is handed on. A `HostOrder` is what travels:
 plain data, without keys. What a judge or a creator is asked with must be in the environment of the
 node.
 """
@@ -17,14 +17,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import TypedDict
 
 from harness.errors import HarnessError
 from harness.project import PACKAGE, work_dir
 from harness.quiet import worker_environment
 from harness.runtime.manifest import code_digest
-from harness.runtime.pool import LAST, Message, Pool
-from harness.runtime.stage import Stage, StageRecord
+from harness.runtime.pool import LAST, Message, Worker
+from harness.runtime.stage import StageRecord
 from harness.runtime.store import Store
 from harness.runtime.worker import WorkerSetup
 
@@ -85,11 +85,9 @@ def fault(asked: HostOrder) -> str | None:
             f"the harness on {node} ({code_digest()[:12]} in {PACKAGE}) is not the driver's "
             f"({asked['code'][:12]}): install the same version on all nodes"
         )
-    for folder in (Path(asked["setup"]["root"]), Path(asked["environment"]["HARNESS_WORK"])):
-        if not folder.is_dir():
-            return f"{node} has no folder {folder}: it must be on a disk that all nodes share"
+    for folder in (asked["setup"]["root"], asked["environment"]["HARNESS_WORK"]):
         if not os.access(folder, os.W_OK):
-            return f"{node} may not write to {folder}: it must be writable from all nodes"
+            return f"{node} cannot write to {folder}: it must be on a disk that all nodes share"
     return None
 
 
@@ -97,56 +95,52 @@ class Host:
     """Computes one stage at a time; its worker stays warm between stages that need no GPU."""
 
     def __init__(self) -> None:
-        self._pool: Pool | None = None
+        self._worker: Worker | None = None
         self._order: HostOrder | None = None
 
     def compute(self, asked: HostOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
-        """Yield what is said of a stage.
+        """Yield the messages about a stage.
 
         GPUs are those that whoever started this process has made visible to it.
         """
-        if (why := fault(asked)) is not None:
-            yield failure(why)
-            return
+        message: Message = {}
         try:
-            pool = self._warm(asked, gpus)
-            pool.give(cast("Stage", record))
-            said: Message = {}
-            while said.get("event") not in LAST:
-                for _, said in pool.wait():
-                    yield said
+            if (why := fault(asked)) is not None:
+                raise HarnessError(why)
+            if self._worker is None or self._order != asked or gpus:
+                self.stop()
+                self._worker, self._order = _started(asked, gpus), asked
+            self._worker.give(record)
+            while message.get("event") not in LAST:
+                message = self._worker.said()
+                yield message
         except HarnessError as error:
             yield failure(str(error))
         finally:
-            if gpus:
+            if gpus or message.get("event") == "died":
                 self.stop()
 
     def stop(self) -> None:
-        if self._pool is not None:
-            self._pool.stop()
-        self._pool = None
+        if self._worker is not None:
+            self._worker.stop()
+        self._worker = None
 
-    def _warm(self, asked: HostOrder, gpus: int) -> Pool:
-        if self._pool is None or self._order != asked or gpus:
-            self.stop()
-            # The node's own modules come first; a worker takes over this process's path.
-            sys.path += [entry for entry in asked["path"] if entry not in sys.path]
-            setup = asked["setup"]
-            if gpus:
-                hardware = {**setup["hardware"], "gpus": gpus}
-                setup = {**setup, "hardware": hardware}
-            environment = worker_environment(asked["threads"]) | asked["environment"]
-            if not gpus:
-                # Ray shows all GPUs to what asked for none.
-                environment["CUDA_VISIBLE_DEVICES"] = ""
-            log_dir = Path(asked["log_dir"]) / socket.gethostname()
-            self._pool = Pool(1, setup, environment, log_dir)
-            self._order = asked
-        return self._pool
+
+def _started(asked: HostOrder, gpus: int) -> Worker:
+    # The node's own modules come first; a worker takes over this process's path.
+    sys.path += [entry for entry in asked["path"] if entry not in sys.path]
+    setup = asked["setup"]
+    environment = worker_environment(asked["threads"]) | asked["environment"]
+    if gpus:
+        setup = {**setup, "hardware": {**setup["hardware"], "gpus": gpus}}
+    else:
+        # Ray shows all GPUs to what asked for none.
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return Worker(setup, environment, Path(asked["log_dir"]) / socket.gethostname())
 
 
 def failure(reason: str) -> Message:
-    """Return what is said of a stage that failed before anybody began it."""
+    """Return the message about a stage that failed before anybody began it."""
     return {"event": "failed", "reason": reason, "traceback": "", "disk_full": False}
 
 
@@ -166,21 +160,20 @@ class _TimeUp(Exception):
 
 
 def main(folder: Path, fingerprint: str) -> int:
-    """Compute a stage as a job; what is said of it is added to a file. Return the exit code."""
+    """Compute a stage as a job; its messages are appended to a file. Return the exit code."""
     asked: HostOrder = json.loads((folder / ORDER).read_text(encoding="utf-8"))
     told = json.loads((folder / STAGES / f"{fingerprint}.json").read_text(encoding="utf-8"))
-    record, host = StageRecord(**told["record"]), Host()
+    host = Host()
     signal.signal(signal.SIGUSR1, _time_is_up)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     last: Message = {}
     with (folder / SAID / f"{fingerprint}.jsonl").open("a", encoding="utf-8", buffering=1) as said:
         try:
-            for last in host.compute(asked, record, told["gpus"]):
+            for last in host.compute(asked, told["record"], told["gpus"]):
                 said.write(json.dumps(last) + "\n")
         except _TimeUp:
             host.stop()
-            store = Store(Path(asked["setup"]["root"]))
-            if not _again(store.unfinished(fingerprint)):
+            if not _again(Store(Path(asked["setup"]["root"])).unfinished(fingerprint)):
                 last = failure(
                     "its job of Slurm had no time left: give it more by "
                     "`--sbatch --time=HOURS:00:00`"

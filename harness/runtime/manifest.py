@@ -18,15 +18,15 @@ import platform
 import re
 import stat
 import subprocess
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from harness.project import PACKAGE
 from harness.runtime.files import FileEntry, dumps
+from harness.runtime.stage import StageRecord
 
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
@@ -84,14 +84,9 @@ def git_state(root: Path) -> tuple[str | None, bool | None]:
     if top is None or Path(top).resolve() != root.resolve():
         return None, None
     found = _git(root, "status", "--porcelain", "-z", "--untracked-files=all", "--", *DECIDES)
-    changes = None if found is None else [line for line in found.split("\0") if line]
-    dirty = None if changes is None else any(map(_counts, changes))
-    return _git(root, "rev-parse", "--verify", "HEAD"), dirty
-
-
-def _counts(change: str) -> bool:
-    """Return whether a line of `git status` is a change of what decides numbers."""
-    return not change.startswith("?? ") or change.endswith(LOADED)
+    changes = (found or "").split("\0")
+    dirty = any(line and (line[:2] != "??" or line.endswith(LOADED)) for line in changes)
+    return _git(root, "rev-parse", "--verify", "HEAD"), None if found is None else dirty
 
 
 def available_cores() -> int:
@@ -151,20 +146,14 @@ MANIFEST = "stage.json"
 _SEAL = re.compile(rb',\n  "digest": "([0-9a-f]{64})"\n}\n\Z')
 
 
-class Manifest(TypedDict):
+class Manifest(StageRecord):
     """What `stage.json` holds.
 
-    `inputs` are fingerprints by name; `files` are keyed by path relative to the entry; `started`
-    and `finished` are ISO 8601 in UTC; `wall_s` and `cpu_s` are seconds of the stage function
-    alone (of its process; without digests and renaming).
+    `files` are keyed by path relative to the entry; `started` and `finished` are ISO 8601 in UTC;
+    `wall_s` and `cpu_s` are seconds of the stage function alone (of its process; without digests
+    and renaming).
     """
 
-    fingerprint: str
-    kind: str
-    version: int
-    settings: dict[str, Any]
-    inputs: dict[str, str]
-    label: str
     files: dict[str, FileEntry]
     started: str
     finished: str
@@ -237,12 +226,6 @@ def write_manifest(entry: Path, manifest: Manifest) -> None:
         file.write(raw)
         file.flush()
         os.fsync(file.fileno())
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object for people and programs: indented, with a final newline."""
-    # Text from outside (the name of a file, a reply) may hold what UTF-8 cannot write.
-    path.write_bytes(dumps(value).encode("utf-8", "replace"))
 
 
 def utc_now() -> str:

@@ -41,7 +41,7 @@ class Plan:
         self.stages = tuple(_inputs_first(self.targets))
         self.dependants: dict[str, list[Stage]] = {stage.fingerprint: [] for stage in self.stages}
         for stage in self.stages:
-            for needed in {*stage.record.inputs.values()}:
+            for needed in {*stage.record["inputs"].values()}:
                 self.dependants[needed].append(stage)
 
     def __len__(self) -> int:
@@ -93,17 +93,6 @@ class Plan:
             after = (chains.get(d.fingerprint, 0.0) for d in self.dependants[stage.fingerprint])
             chains[stage.fingerprint] = durations[stage.kind] + max(after, default=0.0)
         return chains
-
-    def remaining_s(self, store: Store, jobs: int, fallback: Mapping[str, float]) -> float:
-        durations = self.durations(store, fallback)
-        pending = self.pending(store)
-        chains = self.chains(pending, durations)
-        return remaining_s((durations[stage.kind] for stage in pending), chains.values(), jobs)
-
-
-def remaining_s(seconds: Iterable[float], chains: Iterable[float], jobs: int) -> float:
-    """Return the least time in which workers can do some work: stages, and chains of stages."""
-    return max(sum(seconds) / jobs, max(chains, default=0.0))
 
 
 def _inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
@@ -258,16 +247,6 @@ class StageSkipped:
     because: str
 
 
-_FEWEST_STEPS = 3
-"""Reported steps of a stage after which they say how long it takes."""
-
-_FEW_S = 5.0
-"""Seconds of ended stages below which they hardly say how long others take."""
-
-_LONGER = 0.2
-"""Share of its time so far that a stage at least takes more."""
-
-
 @dataclass(frozen=True)
 class Awaited:
     """Something that stages need is awaited, such as a server that starts, for some seconds now."""
@@ -309,14 +288,28 @@ class Interrupted(HarnessError):
     exit_code = 130
 
 
+_FEWEST_STEPS = 3
+"""Reported steps of a stage after which they say how long it takes."""
+
+_FEW_S = 5.0
+"""Seconds of ended stages below which they hardly say how long others take."""
+
+_LONGER = 0.2
+"""Share of its time so far that a stage at least takes more."""
+
+
 class Tally:
-    """Counts of a plan's stages while it runs; feed it every event.
+    """Counts of a plan's stages while it runs, and the time left; feed it every event.
 
     The store it runs into is looked at once, before the run. Time is the clock's, so that what
     stands between a stage's start and its end counts. `failed` and `skipped` are those of this run;
     `running` has the clock's time of each start, `elsewhere` what another run computes
     while this one waits, `latest` the last point each running stage reported, by fingerprint, and
     `awaited` what was waited for last, if nothing has happened since.
+
+    How long a stage of a kind takes, those say that have ended; where none has, those that run, by
+    their own steps. For another kind it is what was expected, times how much longer than expected
+    the stages took that have ended; where these were quicker, that says nothing of other work.
     """
 
     def __init__(
@@ -342,40 +335,35 @@ class Tally:
         self.elsewhere: set[Stage] = set()
         self.latest: dict[str, StageProgress] = {}
         self.awaited: Awaited | None = None
-        self._reached: dict[str, list[tuple[int, float]]] = {}
+        self._reached: dict[Stage, list[tuple[int, float]]] = {}
 
     def observe(self, event: Event) -> None:
         self.awaited = event if isinstance(event, Awaited) else None
         match event:
-            case Awaited():
-                return
             case StageStarted(stage):
                 self.elsewhere.discard(stage)
                 self.running[stage] = self._clock()
-                return
             case StageElsewhere(stage):
                 self.elsewhere.add(stage)
-                return
             case StageProgress(stage):
                 self.latest[stage.fingerprint] = event
-                if stage in self.running:
-                    at = (event.step, self._clock() - self.running[stage])
-                    self._reached.setdefault(stage.fingerprint, []).append(at)
-                return
-            case StageFinished(stage, wall_s):
-                self.done += 1
-                began = self.running.get(stage)
-                took = 0.0 if began is None else self._clock() - began
-                self._took.setdefault(stage.kind, []).append(max(took, wall_s))
-            case StageFailed():
-                self.failed += 1
-            case StageSkipped():
-                self.skipped += 1
-        self.elsewhere.discard(event.stage)
-        self.running.pop(event.stage, None)
-        self.latest.pop(event.stage.fingerprint, None)
-        self._reached.pop(event.stage.fingerprint, None)
-        self._open.pop(event.stage.fingerprint, None)
+                self._reached.setdefault(stage, []).append((event.step, self._clock()))
+            case StageFinished() | StageFailed() | StageSkipped():
+                self._settle(event)
+
+    def _settle(self, event: StageFinished | StageFailed | StageSkipped) -> None:
+        stage, now = event.stage, self._clock()
+        if isinstance(event, StageFinished):
+            took = max(now - self.running.get(stage, now), event.wall_s)
+            self._took.setdefault(stage.kind, []).append(took)
+            self.done += 1
+        self.failed += isinstance(event, StageFailed)
+        self.skipped += isinstance(event, StageSkipped)
+        self.elsewhere.discard(stage)
+        self.running.pop(stage, None)
+        self._reached.pop(stage, None)
+        self.latest.pop(stage.fingerprint, None)
+        self._open.pop(stage.fingerprint, None)
 
     @property
     def elapsed_s(self) -> float:
@@ -390,19 +378,13 @@ class Tally:
         return spent / (spent + left) if spent + left > 0 else float(not self._open)
 
     def remaining_s(self) -> float:
-        """Return the expected seconds until the run ends, from what it has measured so far.
-
-        Stages that have ended say how long one of their kind takes; where none has, those that run
-        say it by their own steps. Of another kind it is what was expected, times how much longer
-        than expected the stages took that have ended; where these were quicker, that says nothing
-        of other work.
-        """
+        """Return the expected seconds until all is done, the least that the workers need for it."""
         durations = self._durations()
         left = self._left(durations)
         chains = self._plan.chains(self._open.values(), durations)
         for stage in self.running:
             chains[stage.fingerprint] += left[stage.fingerprint] - durations[stage.kind]
-        return remaining_s(left.values(), chains.values(), self._jobs)
+        return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))
 
     def _durations(self) -> dict[str, float]:
         took = sum(map(sum, self._took.values()))
@@ -411,8 +393,7 @@ class Tally:
         measured: dict[str, list[float]] = {}
         for stage, seconds in self._by_steps().items():
             measured.setdefault(stage.kind, []).append(seconds)
-        measured |= self._took
-        known = {kind: sum(s) / len(s) for kind, s in measured.items()}
+        known = {kind: sum(s) / len(s) for kind, s in (measured | self._took).items()}
         return {kind: slower * seconds for kind, seconds in self._expected.items()} | known
 
     def _left(self, durations: Mapping[str, float]) -> dict[str, float]:
@@ -433,12 +414,12 @@ class Tally:
         The time to the first step is no measure: in it models are loaded.
         """
         found = {}
-        for stage in self.running:
-            point = self.latest.get(stage.fingerprint)
-            reached = self._reached.get(stage.fingerprint, [])
-            if point is None or point.last is None or len(reached) < _FEWEST_STEPS:
+        for stage, started in self.running.items():
+            reached = self._reached.get(stage, [])
+            last = self.latest[stage.fingerprint].last if reached else None
+            if last is None or len(reached) < _FEWEST_STEPS:
                 continue
-            (first, began), (step, spent) = reached[0], reached[-1]
+            (first, began), (step, now) = reached[0], reached[-1]
             if step > first:
-                found[stage] = spent + (spent - began) / (step - first) * max(0, point.last - step)
+                found[stage] = now - started + (now - began) / (step - first) * max(0, last - step)
         return found

@@ -1,9 +1,9 @@
 """Who computes: a crew, whatever it is, and the pool of worker processes of this machine.
 
-An engine asks a crew whether it has room, gives it a stage, and waits for what it says. What is
-said is a message, a dict with an `event`: `started`, any number of `progress`, and one of
-`finished`, `failed`, `elsewhere` (another run computes the stage) or `died`, which ends it. A
-stage that `died` may be `lost`: its node went away, and another may try.
+An engine asks a crew whether it has room, gives it a stage, and waits for messages. A message is a
+dict with an `event`: `started`, any number of `progress`, and one of `finished`, `failed`,
+`elsewhere` (another run computes the stage) or `died`, which ends it. A stage that `died` may be
+`lost`: its node went away, and another may try.
 
 Workers stay warm between stages and are started when there is work for them, with the environment
 of `harness.quiet`; their output goes to log files. A stage that needs GPUs gets some that no other
@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
@@ -29,9 +30,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.errors import UserError
 from harness.project import PACKAGE
-from harness.runtime.files import explained
-from harness.runtime.locks import hold
-from harness.runtime.stage import Stage
+from harness.runtime.files import explained, hold
+from harness.runtime.stage import Stage, StageRecord
+from harness.runtime.store import Store
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -75,30 +76,45 @@ class Needs:
     def of(self, kind: str) -> Need:
         return self.kinds.get(kind, self.other)
 
-    def first_of(self, stages: Iterable[Stage]) -> dict[Need, Stage]:
-        found: dict[Need, Stage] = {}
+    def grouped(self, stages: Iterable[Stage]) -> dict[Need, list[Stage]]:
+        found: dict[Need, list[Stage]] = {}
         for stage in stages:
-            found.setdefault(self.of(stage.kind), stage)
+            found.setdefault(self.of(stage.kind), []).append(stage)
         return found
 
 
 class Crew(ABC):
+    """Computes stages, at most `most` at once."""
+
+    def __init__(self, needs: Needs, most: int | None = None) -> None:
+        self.needs = needs
+        self.most = most
+
     def check(self, stages: Collection[Stage]) -> None:
         """Refuse stages that can never be computed here.
 
         Raises:
             UserError: One needs more than there is anywhere; the message says which.
         """
-        return
+        for need, (stage, *_) in self.needs.grouped(stages).items():
+            if (there := self.falls_short(need)) is not None:
+                raise UserError(
+                    f"{stage.title} needs {need.words}, and {there}: run on a larger machine, or "
+                    f"lower `hardware.stages.{stage.kind}` in the profile"
+                )
+
+    @abstractmethod
+    def falls_short(self, need: Need) -> str | None:
+        """Return what there is, in words, where it is less than a need; None where it suffices."""
 
     @property
     @abstractmethod
     def at_work(self) -> list[Stage]:
         """The stages that are given and not ended."""
 
-    @abstractmethod
     def room(self, need: Need) -> bool:
         """Return whether a stage with such a need can be given now."""
+        return self.most is None or len(self.at_work) < self.most
 
     @abstractmethod
     def give(self, stage: Stage) -> None:
@@ -106,24 +122,18 @@ class Crew(ABC):
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
-        """Wait until something is said, or so long; return what is said of which stage."""
+        """Wait for messages, or so long; return those that came, each with its stage."""
 
     @abstractmethod
     def stop(self) -> None:
         """End all that is at work; return when it has ended."""
 
-    def __enter__(self) -> Crew:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-
-def refuse(stage: Stage, need: Need, where: str) -> UserError:
-    return UserError(
-        f"{stage.title} needs {need.words}, and {where}: run on a larger machine, or lower "
-        f"`hardware.stages.{stage.kind}` in the profile"
-    )
+def await_release(store: Store, stages: Iterable[Stage], limit_s: float) -> None:
+    """Wait until no process works on some stages: one that is ended may take a moment."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end and any(store.claimed(stage.fingerprint) for stage in stages):
+        time.sleep(0.1)
 
 
 def visible_gpus() -> list[str]:
@@ -146,48 +156,54 @@ _GRACE_S = 2.0
 _MAIN = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker import main; main({})"
 
 
-class _Worker:
+class Worker:
     """Our end of a worker: a fresh Python interpreter that computes stages for us.
 
     No fork, so nothing of this process leaks into a number; a process group of its own, so that
     Ctrl-C reaches us only. The two talk in JSON over a socket, and when that ends, be it that we
-    closed it or were killed, the worker ends. The claim keeps other runs from its log; it was
-    started on the GPUs. `stage` is what it computes, None while it is idle.
+    closed it or were killed, the worker ends. Its log is `worker-<n>.log`; where several runs share
+    the folder, no two living workers have the same number. `stage` is for a pool: what it computes.
     """
 
     def __init__(
         self,
         setup: WorkerSetup,
         environment: Mapping[str, str],
-        log: Path,
-        claim: ExitStack,
-        gpus: tuple[str, ...],
+        log_dir: Path,
+        gpus: tuple[str, ...] = (),
     ) -> None:
         self.stage: Stage | None = None
         self.gpus = gpus
-        self._claim = claim
-        self._log = log
-        self.connection, theirs = sockets.Pipe()
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _MAIN.format(theirs.fileno()), str(PACKAGE.parent)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(environment),
-                pass_fds=[theirs.fileno()],
-                process_group=0,
+        self._claim = ExitStack()
+        with explained("starting a worker", log_dir):
+            number = next(
+                number
+                for number in count()
+                if self._claim.enter_context(
+                    hold(log_dir / ".locks" / f"worker-{number}", wait=False)
+                )
             )
-        theirs.close()
+            self._log = log_dir / f"worker-{number}.log"
+            self.connection, theirs = sockets.Pipe()
+            with self._log.open("wb") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _MAIN.format(theirs.fileno()), str(PACKAGE.parent)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,
+                )
+            theirs.close()
         self._send([entry or os.getcwd() for entry in sys.path])
         self._send(setup)
 
-    def give(self, stage: Stage) -> None:
-        self.stage = stage
-        self._send(stage.record.as_json())
+    def give(self, record: StageRecord) -> None:
+        self._send(record)
 
     def said(self) -> Message:
-        """Return its next message; that it died and why, with the end of its log, if it did."""
+        """Wait for its next message; if it died, that and why, with the end of its log."""
         try:
             message: Message = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
@@ -222,10 +238,7 @@ class _Worker:
 
 
 class Pool(Crew):
-    """Up to `limit` workers of this machine, kept until the pool is left.
-
-    Their logs are `worker-<n>.log` in a folder; where several runs share it, no two living workers
-    have the same number.
+    """Up to `most` workers of this machine, kept until the pool is stopped.
 
     Where the machine has no GPU at all, stages that need some share the processor, one at a time:
     what fits a GPU may be tried so.
@@ -233,86 +246,72 @@ class Pool(Crew):
 
     def __init__(
         self,
-        limit: int,
+        most: int,
         setup: WorkerSetup,
         environment: Mapping[str, str],
         log_dir: Path,
-        needs: Needs | None = None,
+        needs: Needs,
     ) -> None:
-        self._limit = limit
+        super().__init__(needs, most)
         self._setup = setup
         self._environment = environment
         self._log_dir = log_dir
-        self._needs = needs or Needs()
-        self._workers: dict[int, _Worker] = {}
-        wanted = any(need.gpus for need in self._needs.kinds.values())
+        self._workers: list[Worker] = []
+        wanted = any(need.gpus for need in needs.kinds.values())
         self._gpus = visible_gpus() if wanted else []
 
-    def check(self, stages: Collection[Stage]) -> None:
-        for need, stage in self._needs.first_of(stages).items():
-            if self._gpus and need.gpus > len(self._gpus):
-                raise refuse(stage, need, f"this machine has {counted(len(self._gpus), 'GPU')}")
+    def falls_short(self, need: Need) -> str | None:
+        if not self._gpus or need.gpus <= len(self._gpus):
+            return None
+        return f"this machine has {counted(len(self._gpus), 'GPU')}"
 
     @property
     def at_work(self) -> list[Stage]:
-        return [worker.stage for worker in self._workers.values() if worker.stage]
+        return [worker.stage for worker in self._workers if worker.stage]
 
     def room(self, need: Need) -> bool:
-        at_work = self.at_work
-        if len(at_work) >= self._limit:
+        if not super().room(need):
             return False
         if need.gpus and not self._gpus:
-            return not any(self._needs.of(stage.kind).gpus for stage in at_work)
+            return not any(self.needs.of(stage.kind).gpus for stage in self.at_work)
         return need.gpus <= len(self._free_gpus)
 
     def give(self, stage: Stage) -> None:
-        need = self._needs.of(stage.kind)
-        gpus = tuple(self._free_gpus[: need.gpus])
-        if not gpus:
-            for worker in self._workers.values():
-                if worker.stage is None:
-                    worker.give(stage)
-                    return
-        with explained("starting a worker", self._log_dir):
-            slot, claim = self._free_slot()
-            log = self._log_dir / f"worker-{slot}.log"
-            hardware = {**self._setup["hardware"], **({"gpus": len(gpus)} if gpus else {})}
-            setup: WorkerSetup = {**self._setup, "hardware": hardware}
-            environment = dict(self._environment)
-            if self._gpus:
-                environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-            self._workers[slot] = _Worker(setup, environment, log, claim, gpus)
-        self._workers[slot].give(stage)
+        gpus = tuple(self._free_gpus[: self.needs.of(stage.kind).gpus])
+        idle = None if gpus else next((w for w in self._workers if w.stage is None), None)
+        worker = idle or self._started(gpus)
+        worker.stage = stage
+        worker.give(stage.record)
+
+    def _started(self, gpus: tuple[str, ...]) -> Worker:
+        setup, environment = self._setup, dict(self._environment)
+        if gpus:
+            setup = {**setup, "hardware": {**setup["hardware"], "gpus": len(gpus)}}
+        if self._gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        self._workers.append(Worker(setup, environment, self._log_dir, gpus))
+        return self._workers[-1]
 
     @property
     def _free_gpus(self) -> list[str]:
-        taken = {gpu for worker in self._workers.values() for gpu in worker.gpus}
+        taken = {gpu for worker in self._workers for gpu in worker.gpus}
         return [gpu for gpu in self._gpus if gpu not in taken]
 
-    def _free_slot(self) -> tuple[int, ExitStack]:
-        claim, locks = ExitStack(), self._log_dir / ".locks"
-        slot = next(
-            number
-            for number in count()
-            if claim.enter_context(hold(locks / f"worker-{number}", wait=False))
-        )
-        return slot, claim
-
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
-        listening = {worker.connection: slot for slot, worker in self._workers.items()}
+        listening = {worker.connection: worker for worker in self._workers}
         said = []
         for connection in sockets.wait(list(listening), timeout_s):
-            slot = listening[connection]  # type: ignore[index]
-            worker = self._workers[slot]
+            worker = listening[connection]  # type: ignore[index]
             stage, message = worker.stage, worker.said()
             if message["event"] in LAST:
                 worker.stage = None
                 if worker.gpus or message["event"] == "died":
-                    self._workers.pop(slot).stop()
+                    self._workers.remove(worker)
+                    worker.stop()
             if stage is not None:
                 said.append((stage, message))
         return said
 
     def stop(self) -> None:
         while self._workers:
-            self._workers.popitem()[1].stop()
+            self._workers.pop().stop()

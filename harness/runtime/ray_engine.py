@@ -13,48 +13,44 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
 from harness.errors import UserError
 from harness.quiet import QUIET
-from harness.runtime.host import Host, HostOrder, fault
+from harness.runtime.host import Host, HostOrder
 from harness.runtime.manifest import available_cores
-from harness.runtime.pool import LAST, Crew, Message, Need, Needs, refuse, visible_gpus
+from harness.runtime.pool import LAST, Crew, Message, Need, Needs, await_release, visible_gpus
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
 
 _LOOK_S = 0.5
 """Seconds that Ray is waited for at once, between which Ctrl-C is heard."""
 
-_CAPACITY_S = 5.0
-"""Seconds for which the number of a cluster's cores and GPUs is believed."""
-
 _ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Has Ray listen on loopback where it serves this machine only: whoever reaches its ports can run
 what he likes. On Linux it would take an address of the network otherwise."""
 
 _REACH_S = 5.0
-_PROBE_S = 120.0
 _END_S = 10.0
-_END_LOOK_S = 0.05
 
 
 class RayCrew(Crew):
     """The tasks of one run on a Ray cluster, or on one that it starts on this machine.
 
     `address` is `host:port` of a cluster, `auto` for the one that this machine belongs to; None
-    starts Ray here, for this run.
+    starts Ray here, for this run. Ray itself packs the stages.
 
     Raises:
-        UserError: Ray is not installed or not reachable, or a node cannot compute for us.
+        UserError: Ray is not installed or not reachable.
     """
 
     def __init__(
         self, asked: HostOrder, needs: Needs, most: int | None, store: Store, address: str | None
     ) -> None:
+        super().__init__(needs, most)
         if find_spec("ray") is None:
             raise UserError(
                 "the engine `ray` is not installed: type `python -m pip install -e '.[ray]'`"
@@ -64,46 +60,28 @@ class RayCrew(Crew):
         import ray
 
         self._store = store
-        self._needs = needs
-        self._most = most
         self._at_work: dict[Any, Stage] = {}
-        self._capacity: tuple[float, dict[str, float]] = (0.0, {})
-        try:
-            self._asked = ray.put(asked)
-            self._task = ray.remote(max_retries=0, num_returns="streaming")(_compute)
-            self._check_nodes()
-        except BaseException:
-            _disconnect(self._own)
-            raise
+        self._asked = ray.put(asked)
+        self._task = ray.remote(max_retries=0, num_returns="streaming")(_compute)
 
-    def check(self, stages: Collection[Stage]) -> None:
-        nodes = [node["Resources"] for node in _nodes()]
-        for need, stage in self._needs.first_of(stages).items():
-            if not any(_fits(need, node) for node in nodes):
-                largest = max(nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)))
-                there = Need(int(largest.get("CPU", 0)), int(largest.get("GPU", 0)))
-                raise refuse(stage, need, f"the largest node of the Ray cluster has {there.words}")
+    def falls_short(self, need: Need) -> str | None:
+        import ray
+
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        there = [Need(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes]
+        if any(need.cpus <= node.cpus and need.gpus <= node.gpus for node in there):
+            return None
+        largest = max(there, key=lambda node: (node.gpus, node.cpus))
+        return f"the largest node of the Ray cluster has {largest.words}"
 
     @property
     def at_work(self) -> list[Stage]:
         return list(self._at_work.values())
 
-    def room(self, need: Need) -> bool:
-        import ray
-
-        if self._most is not None and len(self._at_work) >= self._most:
-            return False
-        now = time.monotonic()
-        if now - self._capacity[0] > _CAPACITY_S:
-            self._capacity = (now, ray.cluster_resources())
-        given = [self._needs.of(stage.kind) for stage in self._at_work.values()]
-        cpus, gpus = sum(n.cpus for n in given), sum(n.gpus for n in given)
-        return _fits(Need(cpus + need.cpus, gpus + need.gpus), self._capacity[1])
-
     def give(self, stage: Stage) -> None:
-        need = self._needs.of(stage.kind)
+        need = self.needs.of(stage.kind)
         task = self._task.options(name=stage.kind, num_cpus=need.cpus, num_gpus=need.gpus)
-        self._at_work[task.remote(self._asked, stage.record.as_json(), need.gpus)] = stage
+        self._at_work[task.remote(self._asked, stage.record, need.gpus)] = stage
 
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
         import ray
@@ -111,12 +89,12 @@ class RayCrew(Crew):
         if not self._at_work:
             time.sleep(timeout_s or _LOOK_S)
             return []
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        end = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
         ready: list[Any] = []
-        while not ready and (end is None or time.monotonic() < end):
-            left = _LOOK_S if end is None else max(0.0, min(_LOOK_S, end - time.monotonic()))
-            ready, _ = ray.wait(list(self._at_work), timeout=left, fetch_local=False)
-        if ready:  # whoever else has something to say by now
+        while not ready and (left := end - time.monotonic()) > 0:
+            tasks = list(self._at_work)
+            ready, _ = ray.wait(tasks, timeout=min(_LOOK_S, left), fetch_local=False)
+        if ready:  # all that are ready by now
             ready, _ = ray.wait(list(self._at_work), num_returns=len(self._at_work), timeout=0)
         return [said for task in ready if (said := self._heard(task)) is not None]
 
@@ -127,14 +105,13 @@ class RayCrew(Crew):
         try:
             message: Message = ray.get(next(task))
         except StopIteration:
-            message = _lost("its task ended without a word")
+            message = _died("its task ended without a word")
         except ray.exceptions.RayTaskError as error:
-            message = {"event": "died", "reason": _said(error), "traceback": str(error)}
+            message = _died(str(error).strip().splitlines()[-1], str(error), lost=False)
         except ray.exceptions.RayError as error:
-            message = _lost(f"its worker on Ray was lost ({type(error).__name__})", str(error))
+            message = _died(f"its worker on Ray was lost ({type(error).__name__})", str(error))
         if message["event"] in LAST:
             del self._at_work[task]
-            self._capacity = (0.0, {}) if message.get("lost") else self._capacity
         return stage, message
 
     def stop(self) -> None:
@@ -144,34 +121,9 @@ class RayCrew(Crew):
         with suppress(ray.exceptions.RayError):
             for task in tasks:
                 ray.cancel(task, force=True)
-            # A worker lets its stage go when it has ended, which may be a moment later.
-            end = time.monotonic() + _END_S
-            while time.monotonic() < end and any(
-                self._store.claimed(stage.fingerprint) for stage in tasks.values()
-            ):
-                time.sleep(_END_LOOK_S)
-        _disconnect(self._own)
-
-    def _check_nodes(self) -> None:
-        """Ask each node whether it can compute for us."""
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        probe = ray.remote(num_cpus=0, max_retries=0)(_probe)
-        asked = [
-            probe.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote(self._asked)
-            for node in _nodes()
-        ]
-        try:
-            faults = [why for why in ray.get(asked, timeout=_PROBE_S) if why]
-        except ray.exceptions.RayTaskError as error:
-            raise UserError(f"a node of the Ray cluster cannot compute: {_said(error)}") from None
-        except ray.exceptions.GetTimeoutError:
-            raise UserError(f"the Ray cluster started no task within {_PROBE_S:g} s") from None
-        if faults:
-            raise UserError(faults[0])
+            await_release(self._store, tasks.values(), _END_S)
+        if self._own:
+            ray.shutdown()
 
 
 def _connect(address: str | None, cpus: int) -> bool:
@@ -188,7 +140,9 @@ def _connect(address: str | None, cpus: int) -> bool:
             gpus = len(visible_gpus())
             ray.init("local", num_cpus=cpus, num_gpus=gpus, include_dashboard=False, **quiet)
         else:
-            _reach(address)
+            name, _, port = address.rpartition("/")[2].rpartition(":")
+            if name and port.isdigit():  # Ray itself tries for a minute
+                socket.create_connection((name, int(port)), timeout=_REACH_S).close()
             ray.init(address, **quiet)
     except Exception as error:  # noqa: BLE001 (Ray raises plain ones)
         [why, *_] = str(error).strip().splitlines() or [type(error).__name__]
@@ -201,47 +155,13 @@ def _connect(address: str | None, cpus: int) -> bool:
     return True
 
 
-def _reach(address: str) -> None:
-    """Try to reach an address, for which Ray itself takes a minute."""
-    name, _, port = address.rpartition("/")[2].rpartition(":")
-    if name and port.isdigit():
-        socket.create_connection((name, int(port)), timeout=_REACH_S).close()
+def _died(reason: str, text: str = "", *, lost: bool = True) -> Message:
+    return {"event": "died", "reason": reason, "traceback": text, "lost": lost}
 
-
-def _disconnect(own: bool) -> None:
-    import ray
-
-    if own:
-        ray.shutdown()
-
-
-def _nodes() -> list[dict[str, Any]]:
-    import ray
-
-    return [node for node in ray.nodes() if node["Alive"]]
-
-
-def _fits(need: Need, resources: Mapping[str, float]) -> bool:
-    return need.cpus <= resources.get("CPU", 0) and need.gpus <= resources.get("GPU", 0)
-
-
-def _lost(reason: str, text: str = "") -> Message:
-    return {"event": "died", "reason": reason, "traceback": text, "lost": True}
-
-
-def _said(error: Exception) -> str:
-    """Return the last line of what a task's exception says: that which names it."""
-    return str(error).strip().splitlines()[-1]
-
-
-# On a node.
 
 _HOST = Host()
+"""On a node."""
 
 
-def _probe(asked: HostOrder) -> str | None:
-    return fault(asked)
-
-
-def _compute(asked: HostOrder, record: dict[str, Any], gpus: int) -> Iterator[Message]:
-    yield from _HOST.compute(asked, StageRecord(**record), gpus)
+def _compute(asked: HostOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
+    yield from _HOST.compute(asked, record, gpus)

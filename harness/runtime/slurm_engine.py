@@ -15,27 +15,24 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 
 from harness.errors import HarnessError, UserError
-from harness.foreign import in_a_line
 from harness.project import PACKAGE
 from harness.runtime.files import explained
 from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, HostOrder
 from harness.runtime.manifest import utc_now
 from harness.runtime.plan import Plan
-from harness.runtime.pool import LAST, Crew, Message, Need, Needs
+from harness.runtime.pool import LAST, Crew, Message, Need, Needs, await_release
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
 
@@ -55,38 +52,35 @@ _LOST = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REQUEUED")
 """Ends of jobs that say nothing of the stage."""
 
 
-_PLAIN = re.compile(r"[\w@%+=:,./-]+")
-"""Arguments that `sbatch` takes as they are; in double quotes it takes all but a line break."""
-
-
 def batch_scripts(
     plan: Plan, store: Store, needs: Needs, most: int | None, log_dir: Path, sbatch: Sequence[str]
 ) -> list[str]:
-    """Return the batch scripts of the stages that could start now, one for each need."""
+    """Return the batch scripts of the stages that could start now, one for each need.
+
+    Above each stands the command that submits it.
+    """
     pending = {stage.fingerprint: stage for stage in plan.pending(store)}
     ready = [
         stage
         for stage in pending.values()
         if not any(needed.fingerprint in pending for needed in stage.inputs.values())
     ]
-    folder = _new_folder(log_dir)
-    return [
-        script(folder, most, sbatch, f"array-{i}", need, len(stages))
-        for i, (need, stages) in enumerate(_by_need(ready, needs).items())
-    ]
+    folder, found = _new_folder(log_dir), []
+    for i, (need, stages) in enumerate(needs.grouped(ready).items()):
+        name = f"array-{i}"
+        command = ["sbatch", *options(folder, most, sbatch, need, len(stages)), f"{name}.sh"]
+        found.append(f"# {shlex.join(command)}\n{script(folder, name)}")
+    return found
 
 
-def script(
-    folder: Path, most: int | None, sbatch: Sequence[str], name: str, need: Need, number: int
-) -> str:
-    """Return the batch script of an array of stages, whose fingerprints are in `name`.txt.
+def options(
+    folder: Path, most: int | None, sbatch: Sequence[str], need: Need, number: int
+) -> list[str]:
+    """Return the arguments of `sbatch` for an array of stages; the user's own come last, and win.
 
-    The user's own arguments come last, and win. No key is in it.
-
-    Raises:
-        UserError: The folder's name or an argument has a line break.
+    They are no lines of the script, where `sbatch` has rules of its own for quoting.
     """
-    options = [
+    return [
         "--job-name=harness",
         f"--array=0-{number - 1}{f'%{most}' if most else ''}",
         "--nodes=1",
@@ -99,17 +93,17 @@ def script(
         f"--output={str(folder).replace('%', '%%')}/%A_%a.out",
         *sbatch,
     ]
+
+
+def script(folder: Path, name: str) -> str:
+    """Return the batch script of an array whose fingerprints are in `name`.txt; it has no key."""
     path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
     listed = shlex.quote(str(folder / f"{name}.txt"))
     host = shlex.join([sys.executable, "-m", "harness.runtime.host", str(folder)])
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            *(f"#SBATCH {_quoted(option)}" for option in options),
-            f"export PYTHONPATH={shlex.quote(path)}",
-            f'exec {host} "$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})"',
-            "",
-        ]
+    return (
+        "#!/bin/bash\n"
+        f"export PYTHONPATH={shlex.quote(path)}\n"
+        f'exec {host} "$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})"\n'
     )
 
 
@@ -131,19 +125,17 @@ class SlurmCrew(Crew):
     def __init__(
         self, asked: HostOrder, needs: Needs, most: int | None, store: Store, sbatch: Sequence[str]
     ) -> None:
-        for command in ("sbatch", "squeue", "scontrol", "scancel"):
-            if shutil.which(command) is None:
-                raise UserError(
-                    f"the engine `slurm` needs Slurm's command `{command}`, which is not on this "
-                    "machine: run on a login node of the cluster"
-                )
+        super().__init__(needs, most)
+        if shutil.which("sbatch") is None:
+            raise UserError(
+                "the engine `slurm` needs Slurm's command `sbatch`, which is not on this machine: "
+                "run on a login node of the cluster"
+            )
         queue = _slurm("squeue", "--noheader", "--me")
         if queue.returncode:
             raise UserError(f"Slurm cannot be reached: {_sentence(queue)}")
-        folder = self._folder = _new_folder(Path(asked["log_dir"]))
-        self._script = partial(script, folder, most, sbatch)
-        self._needs = needs
-        self._most = most
+        self._folder = folder = _new_folder(Path(asked["log_dir"]))
+        self._sbatch = sbatch
         self._store = store
         self._new: list[Stage] = []
         self._jobs: dict[str, Stage] = {}
@@ -159,24 +151,17 @@ class SlurmCrew(Crew):
             store.root.mkdir(parents=True, exist_ok=True)
             (folder / ORDER).write_text(json.dumps(asked), encoding="utf-8")
 
-    def check(self, stages: Collection[Stage]) -> None:
-        for need, stage in self._needs.first_of(stages).items():
-            script = self._script("test", need, 1)
-            tried = _slurm("sbatch", "--test-only", text=script)
-            if tried.returncode:
-                raise UserError(
-                    f"Slurm refuses {stage.title}, which needs {need.words}: {_sentence(tried)}"
-                )
+    def falls_short(self, need: Need) -> str | None:
+        asked = options(self._folder, self.most, self._sbatch, need, 1)
+        tried = _slurm("sbatch", "--test-only", *asked, text=script(self._folder, "test"))
+        return f"Slurm refuses that ({_sentence(tried)})" if tried.returncode else None
 
     @property
     def at_work(self) -> list[Stage]:
         return [*self._new, *self._jobs.values()]
 
-    def room(self, need: Need) -> bool:
-        return self._most is None or len(self.at_work) < self._most
-
     def give(self, stage: Stage) -> None:
-        told = {"record": stage.record.as_json(), "gpus": self._needs.of(stage.kind).gpus}
+        told = {"record": stage.record, "gpus": self.needs.of(stage.kind).gpus}
         path = self._folder / STAGES / f"{stage.fingerprint}.json"
         with explained("writing what a job of Slurm is told", self._folder):
             path.write_text(json.dumps(told), encoding="utf-8")
@@ -194,31 +179,29 @@ class SlurmCrew(Crew):
             time.sleep(_LOOK_S)
 
     def stop(self) -> None:
-        stages, jobs = list(self._jobs.values()), {job.partition("_")[0] for job in self._jobs}
+        stages, jobs = self._jobs.values(), {job.partition("_")[0] for job in self._jobs}
         self._new, self._jobs = [], {}
-        if not jobs:
-            return
-        _slurm("scancel", *sorted(jobs))
-        end = time.monotonic() + _END_S
-        while time.monotonic() < end and any(self._store.claimed(s.fingerprint) for s in stages):
-            time.sleep(_LOOK_S)
+        if jobs:
+            _slurm("scancel", *sorted(jobs))
+            await_release(self._store, stages, _END_S)
 
     def _submit(self) -> None:
         new, self._new = self._new, []
-        for need, stages in _by_need(new, self._needs).items():
+        for need, stages in self.needs.grouped(new).items():
             for first in range(0, len(stages), _LARGEST_ARRAY):
                 self._submit_array(need, stages[first : first + _LARGEST_ARRAY])
 
     def _submit_array(self, need: Need, stages: Sequence[Stage]) -> None:
         name = f"array-{next(self._arrays)}"
-        script = self._script(name, need, len(stages))
+        file = self._folder / f"{name}.sh"
         with explained("writing a batch script", self._folder):
             listed = "".join(f"{stage.fingerprint}\n" for stage in stages)
             (self._folder / f"{name}.txt").write_text(listed, encoding="utf-8")
-            (self._folder / f"{name}.sh").write_text(script, encoding="utf-8")
-        done = _slurm("sbatch", "--parsable", str(self._folder / f"{name}.sh"))
+            file.write_text(script(self._folder, name), encoding="utf-8")
+        asked = options(self._folder, self.most, self._sbatch, need, len(stages))
+        done = _slurm("sbatch", "--parsable", *asked, str(file))
         if done.returncode:
-            raise HarnessError(f"Slurm refuses {self._folder / name}.sh: {_sentence(done)}")
+            raise HarnessError(f"Slurm refuses {file}: {_sentence(done)}")
         number = done.stdout.strip().partition(";")[0]
         self._jobs.update({f"{number}_{i}": stage for i, stage in enumerate(stages)})
         self._asked_at = time.monotonic()
@@ -249,26 +232,6 @@ class SlurmCrew(Crew):
         ended = [(self._jobs.pop(job), _end(job)) for job in sorted(gone & self._missing)]
         self._missing = gone
         return ended
-
-
-def _quoted(option: str) -> str:
-    """Return an argument as `sbatch` reads it in a script, where a `#SBATCH` line is one line."""
-    if "\n" in option:
-        raise UserError(
-            f"a batch script of Slurm cannot hold the line break in `{in_a_line(option)}`: choose "
-            "a work folder and arguments of `--sbatch` without one"
-        )
-    if _PLAIN.fullmatch(option):
-        return option
-    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _by_need(stages: Iterable[Stage], needs: Needs) -> dict[Need, list[Stage]]:
-    found: dict[Need, list[Stage]] = {}
-    for stage in stages:
-        found.setdefault(needs.of(stage.kind), []).append(stage)
-    return found
 
 
 def _end(job: str) -> Message:

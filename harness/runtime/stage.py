@@ -2,8 +2,7 @@
 
 The address (fingerprint) is the sha256 of the canonical JSON of the kind, the version of the code's
 meaning, the settings and the fingerprints of the inputs, so it covers everything upstream. The
-label is for people and is not identity. A `Stage` points to its inputs as objects; a `StageRecord`
-is the same stage as it is written down, with its inputs as fingerprints.
+label is for people and is not identity.
 
 Canonical JSON has sorted keys, no white space, ASCII only, and floats as `repr` writes them. Only
 the exact types None, bool, int, float, str, list and dict (with str keys) may appear: a subclass
@@ -22,9 +21,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
@@ -75,54 +74,24 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def identity_of(
-    kind: str, version: int, settings: Mapping[str, Json], inputs: Mapping[str, str]
-) -> str:
-    """Return the text whose digest is a stage's fingerprint; as `canonical_json`."""
-    fields = {"kind": kind, "version": version, "settings": dict(settings), "inputs": dict(inputs)}
-    return canonical_json(fields, where=str(kind))
+class StageRecord(TypedDict):
+    """A stage as it is written down, in a manifest or for a worker: inputs are fingerprints."""
 
-
-def titled(label: str, fingerprint: str) -> str:
-    return f"'{in_a_line(label, 200)}' ({fingerprint[:12]})"
-
-
-@dataclass(frozen=True)
-class StageRecord:
-    """A stage with its inputs as fingerprints: what a manifest and a worker need; see `Stage`.
-
-    The settings are a private copy, not to be modified.
-    """
-
+    fingerprint: str
     kind: str
     version: int
-    settings: Mapping[str, Json]
-    inputs: Mapping[str, str]
-    label: str = ""
-    fingerprint: str = field(init=False)
+    settings: dict[str, Any]
+    inputs: dict[str, str]
+    label: str
 
-    def __post_init__(self) -> None:
-        identity = identity_of(self.kind, self.version, self.settings, self.inputs)
-        # A caller may go on changing the dict it built the settings in; this stage must not.
-        object.__setattr__(self, "settings", json.loads(identity)["settings"])
-        object.__setattr__(self, "inputs", dict(self.inputs))
-        object.__setattr__(self, "fingerprint", digest(identity))
 
-    @property
-    def record(self) -> StageRecord:
-        return self
+def title_of(record: StageRecord) -> str:
+    label = in_a_line(record["label"] or record["kind"], 200)
+    return f"'{label}' ({record['fingerprint'][:12]})"
 
-    @property
-    def title(self) -> str:
-        return titled(self.label or self.kind, self.fingerprint)
 
-    @property
-    def seed(self) -> int:
-        return int(self.fingerprint[:8], 16) & 0x7FFFFFFF
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields that `StageRecord(**fields)` takes."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+def seed_of(fingerprint: str) -> int:
+    return int(fingerprint[:8], 16) & 0x7FFFFFFF
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,19 +114,35 @@ class Stage:
 
     def __post_init__(self) -> None:
         inputs = {name: stage.fingerprint for name, stage in self.inputs.items()}
-        record = StageRecord(self.kind, self.version, self.settings, inputs, self.label)
-        object.__setattr__(self, "fingerprint", record.fingerprint)
-        object.__setattr__(self, "settings", record.settings)
+        fields = {
+            "kind": self.kind,
+            "version": self.version,
+            "settings": dict(self.settings),
+            "inputs": inputs,
+        }
+        identity = canonical_json(fields, where=str(self.kind))
+        # A caller may go on changing the dict it built the settings in; this stage must not.
+        settings = json.loads(identity)["settings"]
+        record: StageRecord = {
+            "fingerprint": digest(identity),
+            "kind": self.kind,
+            "version": self.version,
+            "settings": settings,
+            "inputs": inputs,
+            "label": self.label,
+        }
+        object.__setattr__(self, "settings", settings)
         object.__setattr__(self, "inputs", dict(self.inputs))
         object.__setattr__(self, "record", record)
+        object.__setattr__(self, "fingerprint", record["fingerprint"])
 
     @property
     def seed(self) -> int:
-        return self.record.seed
+        return seed_of(self.fingerprint)
 
     @property
     def title(self) -> str:
-        return self.record.title
+        return title_of(self.record)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stage) and self.fingerprint == other.fingerprint
@@ -176,7 +161,7 @@ class StageContext:
         seed: The one seed all of the stage's randomness derives from (31 bits).
         on_report: Receives the reported points.
         unfinished: A folder, not created, that survives when the stage fails or is killed, and
-            is removed when its output is whole (`harness.runtime.locks`).
+            is removed when its output is whole.
         hardware: How this machine is to be used, as the profile says; it changes no number.
         kind: The stage's kind, by which the hardware may differ.
         on_expected: Receives the last step that will be reported.

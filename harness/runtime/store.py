@@ -2,20 +2,18 @@
 
     <root>/stages/ab/ab12.../     a finished stage: its files, `stage.json`, `progress.jsonl`
     <root>/failures/ab12....json  why a stage failed the last time it ran
-    <root>/tmp/                   outputs that are being written
+    <root>/tmp/ab12.../           an output that is being written
     <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it is finished
     <root>/released/ab12....json  files of a finished stage that were dropped, on demand
 
 An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
-none. Any number of processes, on any number of machines, may share a store: one of them claims a
-stage and computes it (`harness.runtime.locks`), the others wait for it. Should two finish the same
-stage all the same, the first wins and the second throws its copy away, which is the same bytes
-anyway.
+none. Any number of processes, on any number of machines, may share a store: a stage has one lock,
+and whoever holds it has claimed the stage, with its folders in `tmp/` and `unfinished/`. The others
+wait for it. A folder in `tmp/` whose lock is free is a leftover of a process that was killed.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -29,12 +27,15 @@ from harness.runtime.files import (
     BrokenEntry,
     DigestCache,
     StoreError,
+    dumps,
     explained,
     flush_folder,
+    hold,
+    is_held,
+    lock_of,
     seal_files,
     write_whole,
 )
-from harness.runtime.locks import hold, is_held, lock_of, scratch, sweep
 from harness.runtime.manifest import (
     MANIFEST,
     FailureRecord,
@@ -44,18 +45,15 @@ from harness.runtime.manifest import (
     read_failure,
     read_manifest,
     utc_now,
-    write_json,
     write_manifest,
 )
-from harness.runtime.stage import PROGRESS, CurvePoint, Stage, StageRecord, point_of, titled
+from harness.runtime.stage import PROGRESS, CurvePoint, Stage, StageRecord, point_of, title_of
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
 
 _FINGERPRINT = 64
 """Hexadecimal digits."""
-
-_OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 
 
 class Store:
@@ -101,7 +99,7 @@ class Store:
         self.verify(fingerprint)
         if whole and self.released(fingerprint):
             raise StoreError(
-                f"the weights of {_title(self.manifest(fingerprint))} were dropped by "
+                f"the weights of {title_of(self.manifest(fingerprint))} were dropped by "
                 "`harness store --prune`: run the same command again, it computes them anew"
             )
         return self._entry(fingerprint)
@@ -121,7 +119,7 @@ class Store:
             else:
                 fault = self._digests.file_fault(str(path), name, written)
         if fault is not None:
-            raise self._broken(fingerprint, fault, _title(manifest))
+            raise self._broken(fingerprint, fault, title_of(manifest))
         return path
 
     def verify(self, fingerprint: str) -> None:
@@ -132,13 +130,13 @@ class Store:
             entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
             fault = self._digests.fault(entry, manifest["files"], MANIFEST, released)
         if fault is not None:
-            raise self._broken(fingerprint, fault, _title(manifest))
+            raise self._broken(fingerprint, fault, title_of(manifest))
 
     def check(self) -> list[str]:
         """Verify every entry and every failure record; return the fingerprints of the entries."""
         held = self.fingerprints()
         with explained("reading the store", self.root):
-            failed = sorted(path.stem for path in self.root.glob("failures/*"))
+            failed = sorted(path.stem for path in self.root.glob("failures/*.json"))
         broken = []
         for check, fingerprints in ((self.verify, held), (self._recorded_failure, failed)):
             for fingerprint in fingerprints:
@@ -164,7 +162,19 @@ class Store:
             yield self.manifest(fingerprint)
 
     def fingerprints(self) -> list[str]:
-        return list(self._entries())
+        """Return the names of all entries' folders, in order."""
+        found = []
+        with explained("reading the store", self.root):
+            stages = f"{self.root}/stages"
+            for start in sorted(os.listdir(stages)) if os.path.isdir(stages) else ():
+                folder = f"{stages}/{start}"
+                if not os.path.isdir(folder):
+                    raise BrokenEntry(f"{folder} is no stage of the store: move it away")
+                for name in sorted(os.listdir(folder)):
+                    if name[:2] != start or len(name) != _FINGERPRINT:
+                        raise BrokenEntry(f"{folder}/{name} is no stage of the store: move it away")
+                    found.append(name)
+        return found
 
     @contextmanager
     def claim(self, fingerprint: str, *, wait: bool = False) -> Iterator[bool]:
@@ -174,13 +184,12 @@ class Store:
         this machine, and after a minute and a half for others. With `wait` the block is entered
         when no other process works on the stage.
         """
-        lock = lock_of(self.unfinished(fingerprint))
-        with hold(lock, wait=wait, again=True) as mine:
+        with hold(self._lock(fingerprint), wait=wait, again=True) as mine:
             yield mine
 
     def claimed(self, fingerprint: str) -> bool:
         with explained(f"looking who computes {fingerprint[:12]}", self.root):
-            return is_held(lock_of(self.unfinished(fingerprint)))
+            return is_held(self._lock(fingerprint))
 
     @contextmanager
     def writing(
@@ -192,25 +201,20 @@ class Store:
         collected where it is not given.
         """
         record = stage.record if isinstance(stage, Stage) else stage
-        name = record.fingerprint[:12]
+        fingerprint, title = record["fingerprint"], title_of(record)
         with (
-            explained(f"storing {record.title}", self.root),
-            self.claim(record.fingerprint, wait=True),
-            scratch(self._tmp, name) as output,
+            explained(f"storing {title}", self.root),
+            self.claim(fingerprint, wait=True),
+            self._draft(fingerprint) as output,
         ):
             started, wall, cpu = utc_now(), time.perf_counter(), time.process_time()
             yield output
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             finished = utc_now()
             if os.path.lexists(output / MANIFEST):
-                raise StoreError(f"{record.title} wrote {MANIFEST}, which is the store's own file")
+                raise StoreError(f"{title} wrote {MANIFEST}, which is the store's own file")
             manifest: Manifest = {
-                "fingerprint": record.fingerprint,
-                "kind": record.kind,
-                "version": record.version,
-                "settings": dict(record.settings),
-                "inputs": dict(record.inputs),
-                "label": record.label,
+                **record,
                 "files": seal_files(output),
                 "started": started,
                 "finished": finished,
@@ -221,38 +225,39 @@ class Store:
             try:
                 write_manifest(output, manifest)
             except ValueError as error:
-                raise StoreError(f"{record.title} cannot be stored: {MANIFEST} {error}") from error
+                raise StoreError(f"{title} cannot be stored: {MANIFEST} {error}") from error
             flush_folder(output)
-            self._publish(output, record.fingerprint)
-            self.clear_failure(record.fingerprint)
-            shutil.rmtree(self.unfinished(record.fingerprint), ignore_errors=True)
+            if not self._is_whole(fingerprint):
+                entry = self._entry(fingerprint)
+                self._set_aside(entry)
+                entry.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(output, entry)
+                flush_folder(entry.parent)
+            self.clear_failure(fingerprint)
+            shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
 
-    def record_failure(self, stage: Stage | StageRecord, reason: str, traceback_text: str) -> None:
+    def record_failure(self, stage: Stage, reason: str, traceback_text: str) -> None:
         """Keep why a stage failed, until it runs again.
 
         Nothing is kept where another process has finished the stage since, or works on it: what
         it comes to there is what counts.
         """
-        record = stage.record if isinstance(stage, Stage) else stage
         failure: FailureRecord = {
-            "fingerprint": record.fingerprint,
-            "kind": record.kind,
-            "label": record.label,
-            "reason": _writable(reason),
-            "traceback": _writable(traceback_text),
+            "fingerprint": stage.fingerprint,
+            "kind": stage.kind,
+            "label": stage.label,
+            "reason": reason,
+            "traceback": traceback_text,
             "at": utc_now(),
         }
-        path = self._failure_path(record.fingerprint)
         with (
-            explained(f"recording the failure of {record.title}", self.root),
-            self.claim(record.fingerprint) as mine,
-            scratch(self._tmp, f"failure-{record.fingerprint[:12]}") as folder,
+            explained(f"recording the failure of {stage.title}", self.root),
+            self.claim(stage.fingerprint) as mine,
         ):
-            if not mine or self._is_whole(record.fingerprint):
-                return
-            write_json(folder / path.name, failure)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(folder / path.name, path)
+            if mine and not self._is_whole(stage.fingerprint):
+                # What names a file may hold halves of characters, which UTF-8 cannot.
+                raw = dumps(failure).encode("utf-8", "replace")
+                write_whole(self._failure_path(stage.fingerprint), raw)
 
     def failure(self, fingerprint: str) -> FailureRecord | None:
         """Return why a stage failed the last time it ran; None where it did not, or is done."""
@@ -319,12 +324,35 @@ class Store:
 
     def sweep(self) -> int:
         """Remove what killed processes left half-written; return how many outputs that were."""
+        swept = 0
         with explained("removing leftovers", self.root):
-            return sweep(self._tmp)
+            for folder in sorted(self._tmp.glob("*")):
+                with hold(self._lock(folder.name[:_FINGERPRINT]), wait=False) as is_nobodys:
+                    if is_nobodys:
+                        shutil.rmtree(folder, ignore_errors=True)
+                        swept += 1
+        return swept
 
     @property
     def _tmp(self) -> Path:
         return self.root / "tmp"
+
+    @contextmanager
+    def _draft(self, name: str) -> Iterator[Path]:
+        """Yield a new empty folder of a stage that is claimed; it is removed unless renamed away.
+
+        Its name begins with the stage's fingerprint.
+        """
+        folder = self._tmp / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _lock(self, fingerprint: str) -> Path:
+        return lock_of(self.unfinished(fingerprint))
 
     def _entry(self, fingerprint: str) -> Path:
         return self.root / "stages" / fingerprint[:2] / fingerprint
@@ -334,19 +362,6 @@ class Store:
 
     def _failure_path(self, fingerprint: str) -> Path:
         return self.root / "failures" / f"{fingerprint}.json"
-
-    def _entries(self) -> Iterator[str]:
-        """Yield the names of all entries' folders, the fingerprints, in order."""
-        with explained("reading the store", self.root):
-            stages = f"{self.root}/stages"
-            for start in sorted(os.listdir(stages)) if os.path.isdir(stages) else ():
-                folder = f"{stages}/{start}"
-                if not os.path.isdir(folder):
-                    raise BrokenEntry(f"{folder} is no stage of the store: move it away")
-                for name in sorted(os.listdir(folder)):
-                    if name[:2] != start or len(name) != _FINGERPRINT:
-                        raise BrokenEntry(f"{folder}/{name} is no stage of the store: move it away")
-                    yield name
 
     def find(self, fingerprint: str) -> Manifest | None:
         """Return an entry's manifest, None where there is no entry; read once per change."""
@@ -382,39 +397,14 @@ class Store:
         except BrokenEntry:
             return False
 
-    def _publish(self, output: Path, fingerprint: str) -> None:
-        """Rename a complete output to its place, unless a whole one is already there."""
-        entry = self._entry(fingerprint)
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            try:
-                os.rename(output, entry)
-            except OSError as error:
-                if error.errno not in _OCCUPIED:
-                    raise
-                if self._is_whole(fingerprint):
-                    return
-                self._set_aside(entry)
-            else:
-                flush_folder(entry.parent)
-                return
-
     def _set_aside(self, entry: Path) -> None:
-        """Take an entry out of sight in one step, then remove it."""
-        with scratch(self._tmp, f"old-{entry.name[:12]}") as folder, suppress(FileNotFoundError):
-            os.rename(entry, folder / "entry")
+        """Take an entry out of sight in one step, then remove it; the stage is claimed."""
+        if os.path.lexists(entry):
+            with self._draft(f"{entry.name}.old") as folder:
+                os.rename(entry, folder / "entry")
 
     def _broken(self, fingerprint: str, fault: str, title: str | None = None) -> BrokenEntry:
         return BrokenEntry(
             f"the stored stage {title or fingerprint[:12]} is broken, {fault}: "
             f"delete {self._entry(fingerprint)} and run the same command again"
         )
-
-
-def _title(manifest: Manifest) -> str:
-    return titled(manifest["label"] or manifest["kind"], manifest["fingerprint"])
-
-
-def _writable(text: str) -> str:
-    """Return a text that UTF-8 can hold: what names a file may hold halves of characters."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,9 +1,10 @@
 """A worker: a process that computes one stage after another until its parent goes away.
 
-First it is told how to work (`Setup`), then it gets one stage at a time and answers with `started`,
-any number of `progress`, and one `finished` or `failed`; or, where another process computes the
-stage, with `elsewhere` at once. When its parent closes the socket or is killed, the process ends at
-once, even in the middle of a stage. What it was writing is then a leftover that the store sweeps.
+First it is told how to work (`WorkerSetup`), then it gets one stage at a time and answers with
+`started`, any number of `progress`, and one `finished` or `failed`; or, where another process
+computes the stage, with `elsewhere` at once. When its parent closes the socket or is killed, the
+process ends at once, even in the middle of a stage. What it was writing is then a leftover that the
+store sweeps.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from harness.extensions import load_plugins
 from harness.foreign import error_in_a_line
 from harness.runtime.files import DiskFullError, explained
 from harness.runtime.manifest import Provenance
-from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecord
+from harness.runtime.stage import (
+    Json,
+    ProgressWriter,
+    StageContext,
+    StageRecord,
+    seed_of,
+    title_of,
+)
 from harness.runtime.store import Store
 
 
@@ -65,11 +73,11 @@ def main(descriptor: int) -> None:
     worker = StageWorker(told.get(), send)
     worker.preload()
     while True:
-        worker.compute(StageRecord(**told.get()))
+        worker.compute(told.get())
 
 
 def _listen(connection: Connection[Any, Any], told: queue.SimpleQueue[Any]) -> None:
-    """Take in what the parent says, and end the process with it, even in the middle of a stage."""
+    """Receive what the parent sends, and end the process with it, even in the middle of a stage."""
     with suppress(EOFError, OSError):
         while True:
             told.put(json.loads(connection.recv_bytes()))
@@ -98,41 +106,47 @@ class StageWorker:
 
     def compute(self, record: StageRecord) -> None:
         """Compute one stage and answer `finished`, `failed` or `elsewhere`."""
+        answer: dict[str, Any] = {"event": "elsewhere"}
         try:
             with (
-                explained(f"computing {record.title}", self._store.root),
-                self._store.claim(record.fingerprint) as mine,
+                explained(f"computing {title_of(record)}", self._store.root),
+                self._store.claim(record["fingerprint"]) as mine,
             ):
-                answer = self._computed(record) if mine else {"event": "elsewhere"}
+                if mine:
+                    wall_s = self._computed(record)
+                    answer = {"event": "finished", "wall_s": wall_s}
         except BaseException as error:  # noqa: BLE001 (a stage may fail in any way; it is reported)
             text = traceback.format_exc()
             with suppress(OSError):  # the log may be on the disk that is full
                 print(text, file=sys.stderr)
-            full = isinstance(error, DiskFullError)
-            reason = _reason(error)
-            answer = {"event": "failed", "reason": reason, "traceback": text, "disk_full": full}
+            foreseen = isinstance(error, HarnessError)
+            answer = {
+                "event": "failed",
+                "reason": str(error) if foreseen else error_in_a_line(error),
+                "traceback": text,
+                "disk_full": isinstance(error, DiskFullError),
+            }
         self._send(answer)
 
-    def _computed(self, record: StageRecord) -> dict[str, Any]:
-        """Compute a stage that is claimed, unless another run just did; return the answer."""
-        if self._store.status(record.fingerprint) != "done":
+    def _computed(self, record: StageRecord) -> float:
+        """Compute a stage that is claimed, unless another run just did; return its seconds."""
+        fingerprint = record["fingerprint"]
+        if self._store.status(fingerprint) != "done":
             self._send({"event": "started"})
-            self._store.clear_failure(record.fingerprint)
+            self._store.clear_failure(fingerprint)
             if self._broken is not None:
                 raise self._broken
             self._compute(record)
-        wall_s = self._store.manifest(record.fingerprint)["wall_s"]
-        return {"event": "finished", "wall_s": wall_s}
+        return self._store.manifest(fingerprint)["wall_s"]
 
     def _compute(self, record: StageRecord) -> None:
-        module, _, name = self._setup["functions"][record.kind].partition(":")
+        module, _, name = self._setup["functions"][record["kind"]].partition(":")
         function = getattr(importlib.import_module(module), name)
         inputs = {
-            name: self._store.open(needed, whole=True) for name, needed in record.inputs.items()
+            name: self._store.open(needed, whole=True) for name, needed in record["inputs"].items()
         }
         with self._store.writing(record, self._setup["provenance"]) as output:
             curves = ProgressWriter(output)
-
             last: int | None = None
 
             def report(step: int, metrics: Mapping[str, float]) -> None:
@@ -143,24 +157,16 @@ class StageWorker:
                 nonlocal last
                 last = step
 
-            unfinished = self._store.unfinished(record.fingerprint)
-            hardware = self._setup["hardware"]
             function(
                 StageContext(
-                    record.settings,
-                    inputs,
-                    output,
-                    record.seed,
-                    report,
-                    unfinished,
-                    hardware,
-                    record.kind,
-                    expect,
+                    settings=record["settings"],
+                    inputs=inputs,
+                    output=output,
+                    seed=seed_of(record["fingerprint"]),
+                    on_report=report,
+                    unfinished=self._store.unfinished(record["fingerprint"]),
+                    hardware=self._setup["hardware"],
+                    kind=record["kind"],
+                    on_expected=expect,
                 )
             )
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, HarnessError):
-        return str(error)
-    return error_in_a_line(error)

@@ -276,7 +276,8 @@ class RunPlan:
             return 0.0
         if kinds[False] - kinds[True] and self.work.profile.name != DEFAULT_PROFILE:
             return None
-        return self.stages.remaining_s(self.store, self.jobs, factory.EXPECTED_S)
+        tally = runtime.Tally(self.stages, self.store, self.jobs, factory.EXPECTED_S)
+        return tally.remaining_s()
 
     def run(
         self,

@@ -37,7 +37,7 @@ from harness.runtime import (
     Store,
     Tally,
 )
-from harness.runtime.locks import hold
+from harness.runtime.files import hold
 from harness.runtime.manifest import utc_now
 from harness.sweep.declaration import Sweep
 from harness.sweep.results import plan_of, trial_line
@@ -261,7 +261,7 @@ class Worker:
                 left = duration(tally.remaining_s())
                 self._watch(f"{head} · {tally.done} of {tally.total} stages · about {left} left")
 
-        self._engine.on_event(observe)
+        self._engine.on_event = observe
         return self._engine.run(plan)
 
     def _work_on(self, batch: list[_Work]) -> None:

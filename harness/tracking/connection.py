@@ -31,8 +31,7 @@ from urllib.parse import parse_qsl, unquote
 from harness.errors import HarnessError
 from harness.foreign import read_json
 from harness.quiet import silence
-from harness.runtime.files import write_whole
-from harness.runtime.locks import hold
+from harness.runtime.files import hold, write_whole
 from harness.tracking.record import Record, TrackingError, sha256
 
 if TYPE_CHECKING:

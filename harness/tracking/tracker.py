@@ -26,7 +26,7 @@ from harness.evaluation.scores import all_kept
 from harness.pipeline.runs import asked_together
 from harness.quiet import QUIET
 from harness.runtime import Event, Store
-from harness.runtime.locks import hold
+from harness.runtime.files import hold
 from harness.tracking.connection import (
     PATIENCE_S,
     Connection,

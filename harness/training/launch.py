@@ -48,8 +48,7 @@ from harness.registry.training import (
     configuration_file,
     shipped_configurations,
 )
-from harness.runtime.files import disk_full, write_whole
-from harness.runtime.locks import held
+from harness.runtime.files import disk_full, held, write_whole
 from harness.runtime.processes import Program, running
 from harness.runtime.stage import CurvePoint, ProgressWriter, StageContext, line_of, point_of
 from harness.training.placement import FULL, PATIENCE_S, Placement, accumulation

@@ -25,7 +25,7 @@ from harness.errors import UserError
 from harness.registry.profile import WORLD, Profile
 from harness.registry.serving import Served
 from harness.registry.training import Hardware
-from harness.runtime.locks import held
+from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
 from harness.worlds import Runtime, World

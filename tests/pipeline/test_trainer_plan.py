@@ -188,7 +188,7 @@ def test_rows_differ_in_their_metric_and_in_nothing_else_upstream(planned: Table
     selections = [s for s in distinct(planned).values() if s.kind == "select"]
     assert len(selections) == 24
     without_metric = {
-        json.dumps([{**s.settings, "metric": None}, s.record.inputs], sort_keys=True)
+        json.dumps([{**s.settings, "metric": None}, s.record["inputs"]], sort_keys=True)
         for s in selections
     }
     assert len(without_metric) == 3

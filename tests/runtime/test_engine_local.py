@@ -44,7 +44,7 @@ def run(
     jobs: int = 1,
     fail_fast: bool = False,
     on_event: Callable[[Event], None] = lambda event: None,
-    hardware: dict[str, Any] | None = None,
+    **more: Any,
 ) -> RunOutcome:
     """Run toy stages into the store under a folder."""
     engine = Engine(
@@ -54,7 +54,7 @@ def run(
         jobs=jobs,
         fail_fast=fail_fast,
         on_event=on_event,
-        hardware=hardware,
+        **more,
     )
     return engine.run(Plan(targets))
 
@@ -232,10 +232,12 @@ def test_a_folder_of_logs_that_cannot_be_written_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", "worker-0.log")
+        raise OSError(errno.EROFS, "", "worker-0.log")
 
-    monkeypatch.setattr("harness.runtime.pool._Worker", refused)
-    with pytest.raises(StoreError, match=r"read-only on worker-0\.log while starting a worker"):
+    monkeypatch.setattr("harness.runtime.pool.sockets.Pipe", refused)
+    with pytest.raises(
+        StoreError, match=r"read-only .*: worker-0\.log, while starting a w"
+    ):
         run(tmp_path, [toy("draw")])
 
 

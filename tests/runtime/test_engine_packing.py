@@ -16,16 +16,20 @@ class Scripted(Crew):
     """A crew of some GPUs that computes nothing: each stage ends when the next wait begins."""
 
     def __init__(self, needs: Needs, gpus: int) -> None:
-        self._needs, self._gpus = needs, gpus
+        super().__init__(needs)
+        self._gpus = gpus
         self._given: list[Stage] = []
         self.shifts: list[list[str]] = []
+
+    def falls_short(self, need: Need) -> str | None:
+        return None
 
     @property
     def at_work(self) -> list[Stage]:
         return list(self._given)
 
     def room(self, need: Need) -> bool:
-        taken = sum(self._needs.of(stage.kind).gpus for stage in self._given)
+        taken = sum(self.needs.of(stage.kind).gpus for stage in self._given)
         return taken + need.gpus <= self._gpus
 
     def give(self, stage: Stage) -> None:
@@ -44,7 +48,7 @@ class ScriptedEngine(Engine):
     """An engine of a scripted crew."""
 
     def crew(self) -> Scripted:
-        self.made = Scripted(self.needs, 2)
+        self.made = Scripted(self.all_needs, 2)
         return self.made
 
 

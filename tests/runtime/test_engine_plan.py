@@ -93,8 +93,8 @@ def test_the_estimate_is_the_median_recorded_time_or_the_callers(tmp_path: Path)
         pass
     w = store.manifest(draws[0].fingerprint)["wall_s"]
     assert plan.durations(store, {"total": 9.0, "draw": 100.0}) == {"draw": w, "total": 9.0}
-    assert plan.remaining_s(store, 1, {"total": 9.0}) == pytest.approx(2 * w + 9)
-    assert plan.remaining_s(store, 8, {"total": 9.0}) == pytest.approx(w + 9)
+    assert Tally(plan, store, 1, {"total": 9.0}).remaining_s() == pytest.approx(2 * w + 9)
+    assert Tally(plan, store, 8, {"total": 9.0}).remaining_s() == pytest.approx(w + 9)
 
 
 def test_the_tally_follows_the_events(tmp_path: Path) -> None:

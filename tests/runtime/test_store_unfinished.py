@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import subprocess
@@ -13,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from harness.runtime import Stage, Store, StoreError
-from harness.runtime.locks import held, hold, is_held, lock_of
+from harness.runtime import Stage, Store
+from harness.runtime.files import held, hold, is_held, lock_of
 
 STAGE = Stage("train", 1, {"seed": 0}, {})
 FP = STAGE.fingerprint
 HOLD = (
-    "import sys; from pathlib import Path; from harness.runtime.locks import held\n"
+    "import sys; from pathlib import Path; from harness.runtime.files import held\n"
     "with held(Path(sys.argv[1])) as folder:\n"
     "    (folder / 'half').write_text('done'); print('held', flush=True); sys.stdin.read()"
 )
@@ -154,17 +153,3 @@ def test_a_process_that_is_started_meanwhile_does_not_keep_the_folder(tmp_path: 
     assert os.path.exists(f"/proc/{child.pid}") or sys.platform != "linux"
     assert not is_held(lock_of(tmp_path / "work"))
     child.communicate(b"\n")
-
-
-def test_a_file_system_without_locks_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", none)
-    with (
-        pytest.raises(StoreError, match=r"has no file locks: .* HARNESS_WORK"),
-        held(tmp_path / "work"),
-    ):
-        pass

@@ -13,7 +13,7 @@ from toy_table import SERVED, contents, filled, stages, toy_cells, toy_runs, wri
 
 from harness.pipeline.runs import TableRuns
 from harness.runtime import StageProgress, Store
-from harness.runtime.locks import hold
+from harness.runtime.files import hold
 from harness.tracking import TableState, Tracker, ui_command
 from harness.tracking.connection import default_uri
 from harness.tracking.live import lock_of

@@ -33,8 +33,7 @@ from harness.evaluation.options import EvaluateOptions
 from harness.extensions import benchmark_place
 from harness.project import evaluations_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
-from harness.runtime.files import sha256_of
-from harness.runtime.locks import hold
+from harness.runtime.files import hold, sha256_of
 from harness.serving.engines import identity as engine_identity
 from harness.strict import Output
 from harness.words import counted
