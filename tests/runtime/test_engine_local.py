@@ -235,9 +235,7 @@ def test_a_folder_of_logs_that_cannot_be_written_is_one_sentence(
         raise OSError(errno.EROFS, "", "worker-0.log")
 
     monkeypatch.setattr("harness.runtime.pool.sockets.Pipe", refused)
-    with pytest.raises(
-        StoreError, match=r"read-only .*: worker-0\.log, while starting a w"
-    ):
+    with pytest.raises(StoreError, match=r"read-only .*: worker-0\.log, while starting a w"):
         run(tmp_path, [toy("draw")])
 
 
