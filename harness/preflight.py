@@ -376,17 +376,17 @@ def _too_large(demand: Demand) -> Iterator[Requirement]:
 
 def _disk(demand: Demand, lacking: list[str]) -> Requirement:
     """Return the disk for what is to be downloaded, and for what trainings leave."""
-    from harness.cost.assumptions import assumptions, parameters_of
+    from harness.cost.assumptions import assumed, parameters_of
 
     kinds, more = demand.stages, ""
-    each, profile = assumptions().disk, demand.profile
-    gb = sum((parameters_of(model) or 0) * each.parameter for model in lacking) / GB
+    profile, kept = demand.profile, assumed("disk.parameter")
+    gb = sum((parameters_of(model) or 0) * kept for model in lacking) / GB
     policy = parameters_of(profile.policy)
     if policy is None:
         gb += SMALL_RUN_GB if kinds is None else SMALL_STAGE_GB * sum(kinds.values())
     else:
         count = sum(kinds.get(kind, 0) for kind in factory.TRAINING_KINDS) if kinds else 1
-        gb += policy * (each.parameter * count + each.checkpoint * bool(count)) / GB
+        gb += policy * (kept * count + assumed("disk.checkpoint") * bool(count)) / GB
         more = f" for models that are missing and {counted(count, 'training')}"
     if kinds is None and profile.priced_for is not None:
         more += f"; `harness plan all --profile {profile.asked_as}` says what all takes"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.registry.documents import Sourced, nearest, read_declared, read_document, sources
+from harness.registry.documents import nearest, read_declared, read_document, sources
 from harness.registry.profile import Profile
 from harness.strict import Strict
 
@@ -20,97 +20,20 @@ MOST_GPUS = 100_000
 """More is a slip of the finger."""
 
 
-class Tokens(Strict):
-    """Mean lengths in training."""
-
-    prompt: int
-    evolved_prompt: int
-    answer: int
-    evolved_answer: int
-    overhead: int
-    rewrite_instruction: int
-
-
-class Judged(Strict):
-    """Mean lengths of a benchmark whose answers a judge reads."""
-
-    question: int
-    answer: int
-    reference: int
-    instructions: int
-    reply: int
-
-
-class Asked(Strict):
-    """Mean lengths of one question about a prompt."""
-
-    instructions: int
-    reply: int
-
-
-class Task(Strict):
-    """Mean lengths of a task's items in the policy: requests an item, and their tokens."""
-
-    requests: int
-    prompt: int
-    generated: int
-
-
-class Benchmarks(Strict):
-    """Mean lengths by benchmark."""
-
-    arena_hard: Judged
-    alpaca_eval: Judged
-    mt_bench: Judged
-    downstream: dict[str, Task]
-    prompt_judge: Asked
-    topics: Asked
-
-
-class Creator(Strict):
-    """What a rewrite takes besides the prompt and itself."""
-
-    instructions: int
-    retried: float
-
-
-class Disk(Strict):
-    """Bytes."""
-
-    parameter: int
-    moments: int
-    checkpoint: int
-
-
-class Uncertainty(Strict):
-    """By which factor an estimate may be off, either way."""
-
-    gpu: float
-    money: float
-
-
-class Assumptions(Sourced):
-    """Everything that is assumed of every plan."""
-
-    tokens: Tokens
-    benchmarks: Benchmarks
-    creator: Creator
-    start_s: float
-    server_start_s: float
-    disk: Disk
-    uncertainty: Uncertainty
+class Assumed(Strict):
+    value: Any
+    source: str
 
 
 @cache
-def assumptions() -> Assumptions:
-    """Return what is assumed of every plan."""
-    return read_declared(ASSUMPTIONS, Assumptions, "the assumptions")[0]
+def assumptions() -> Mapping[str, Assumed]:
+    """Return all that is assumed of every plan, by dotted names: `tokens.prompt`."""
+    found = sources(read_document(ASSUMPTIONS).data)
+    return {name: Assumed(value=value, source=source) for name, value, source in found}
 
 
-@cache
-def listed() -> Mapping[str, tuple[Any, str]]:
-    """Return each assumption by its dotted name: its value, and the source beside it."""
-    return {n: (value, source) for n, value, source in sources(read_document(ASSUMPTIONS).data)}
+def assumed(name: str) -> float:
+    return float(assumptions()[name].value)
 
 
 class Gpu(Strict):
@@ -128,15 +51,6 @@ class _Speeds(Strict):
     models: dict[str, int]
 
 
-@dataclass(frozen=True)
-class Hardware:
-    """So many GPUs of a kind: those a plan is priced for, or those a stage holds."""
-
-    name: str
-    gpu: Gpu
-    count: int
-
-
 @cache
 def speeds() -> _Speeds:
     """Return the GPUs whose speed is known, and the parameters of models, by name."""
@@ -146,6 +60,15 @@ def speeds() -> _Speeds:
 def parameters_of(identity: str) -> int | None:
     """Return the parameters of a model by its identity, `owner/name@revision`, where known."""
     return speeds().models.get(identity.partition("@")[0])
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """So many GPUs of a kind: those a plan is priced for, or those a stage holds."""
+
+    name: str
+    gpu: Gpu
+    count: int
 
 
 def hardware_of(
@@ -167,6 +90,5 @@ def hardware_of(
         )
     number = count if count is not None else (named.gpus if named else 1)
     if not 1 <= number <= MOST_GPUS:
-        shown = number if abs(number) < 10**20 else "(too large)"
-        raise UserError(f"`--gpus {shown}` is no number of GPUs; give one from 1 to {MOST_GPUS}")
+        raise UserError(f"`--gpus {number}` is no number of GPUs; give one from 1 to {MOST_GPUS}")
     return Hardware(name, known[name], number)

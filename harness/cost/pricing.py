@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from harness.cost.assumptions import (
-    Assumptions,
+    Assumed,
     Gpu,
     Hardware,
-    Uncertainty,
+    assumed,
     assumptions,
-    listed,
     parameters_of,
 )
-from harness.cost.work import Calls, Costing, Load, StageCost, parameters, stage_cost
+from harness.cost.work import Calls, Costing, StageCost, parameters
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.pipeline.factory import needs_of
@@ -24,7 +22,7 @@ from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
 from harness.worlds.needs import MODELS, asked_by, served_here
-from harness.worlds.real.models import Role, price_of
+from harness.worlds.real.models import price_of
 
 HOUR = 3600.0
 GB = 1e9
@@ -112,9 +110,11 @@ class ServerStarts(Strict):
     gpu_hours: float
 
 
-class Assumed(Strict):
-    value: Any
-    source: str
+class Uncertainty(Strict):
+    """By which factor an estimate may be off, either way."""
+
+    gpu: float
+    money: float
 
 
 class Price(Strict):
@@ -137,7 +137,7 @@ class Speeds:
         self._profile = profile
         self._hardware = hardware
         self._needs = needs_of(profile)
-        self._turns = Turns(profile, hardware.count if hardware else 1)
+        self.turns = Turns(profile, hardware.count if hardware else 1)
         self._took: dict[str, tuple[float, float]] = {}
 
     def gpus_of(self, kind: str) -> int:
@@ -148,19 +148,10 @@ class Speeds:
         # A profile that says nothing of its stages gives each the whole machine.
         return min(there, max(1, needed)) if self._profile.hardware else there
 
-    def learn(self, stage: Stage, cost: StageCost, wall_s: float) -> None:
-        tokens, seconds = self._took.get(stage.kind, (0.0, 0.0))
+    def learn(self, kind: str, cost: StageCost, wall_s: float) -> None:
+        tokens, seconds = self._took.get(kind, (0.0, 0.0))
         tokens += sum(load.tokens for load in cost.loads)
-        self._took[stage.kind] = tokens, seconds + wall_s * self.gpus_of(stage.kind)
-
-    def starts(self, stages: Sequence[Stage]) -> list[ServerStarts]:
-        """Return how often servers of our own are started for some stages, inputs first."""
-        each = 0.0 if self._hardware is None else assumptions().server_start_s / HOUR
-        found = self._turns.starts(stages)
-        return [
-            ServerStarts(role=role, starts=number, gpu_hours=number * each)
-            for role, number in found.items()
-        ]
+        self._took[kind] = tokens, seconds + wall_s * self.gpus_of(kind)
 
     def measured(self, kind: str) -> bool:
         return all(self._took.get(kind, (0.0,)))
@@ -174,13 +165,13 @@ class Speeds:
             return seconds * sum(load.tokens for load in cost.loads) / tokens
         gpu, held = self._hardware.gpu, self.gpus_of(stage.kind)
         # A server that several stages share is started for all of them.
-        total = 0.0 if self._turns.roles(stage) else assumptions().start_s * held
+        total = 0.0 if self.turns.roles(stage) else assumed("start_s") * held
         for load in cost.loads:
             name, size = load.model.partition("@")[0], parameters_of(load.model)
             speed = getattr(gpu, load.verb)
             if size is None:
                 return f"the size of {name} is not known"
-            if size * assumptions().disk.parameter > gpu.memory * held:
+            if size * assumed("disk.parameter") > gpu.memory * held:
                 return f"{name} does not fit on {held} {self._hardware.name}"
             if speed is None:
                 return f"the speed of a {self._hardware.name} in {load.verb} is not known"
@@ -203,74 +194,72 @@ def price(
         KeyError: a stage is of a kind that only the embedded world has.
         UserError: a price that the user gives cannot be read.
     """
-    assumed, finished = assumptions(), done or {}
-    costing, speeds = Costing(profile), Speeds(profile, hardware)
+    finished, costing, speeds = done or {}, Costing(profile), Speeds(profile, hardware)
     distinct = {stage.fingerprint: stage for stage in stages}
     left = [stage for name, stage in distinct.items() if name not in finished]
     waiting = {stage.kind for stage in left}
     for name, wall_s in finished.items():
         stage = distinct.get(name)
         if stage is not None and wall_s is not None and stage.kind in waiting:
-            speeds.learn(stage, _ours(stage_cost(costing, stage), profile), wall_s)
-    costs: dict[str, list[tuple[StageCost, float | str]]] = {}
-    ends: dict[str, float] = {}
-    for stage in left:
-        cost = _ours(stage_cost(costing, stage), profile)
-        seconds = speeds.gpu_s(stage, cost)
-        costs.setdefault(stage.kind, []).append((cost, seconds))
-        begins = max((ends.get(s.fingerprint, 0.0) for s in stage.inputs.values()), default=0.0)
-        took = 0.0 if isinstance(seconds, str) else seconds / max(1, speeds.gpus_of(stage.kind))
-        ends[stage.fingerprint] = begins + took
-    every = [cost for of_kind in costs.values() for cost, _ in of_kind]
-    servers = speeds.starts(left)
-    hours = _gpu_hours(costs, speeds, hardware, max(ends.values(), default=0.0), servers)
+            speeds.learn(stage.kind, costing.cost(stage), wall_s)
+    costs = [(stage, costing.cost(stage)) for stage in left]
+    starts = speeds.turns.starts(left)
+    each = assumed("server_start_s") / HOUR if hardware else 0.0
+    servers = [
+        ServerStarts(role=role, starts=number, gpu_hours=number * each)
+        for role, number in starts.items()
+    ]
     return Price(
         hardware=None
         if hardware is None
         else PricedHardware(gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()),
-        gpu_hours=hours,
-        usd=_dollars(call for cost in every for call in cost.calls),
-        disk_gb=_disk(every, _spent(left, assumed), _models(left, profile, assumed)),
+        gpu_hours=_gpu_hours(costs, speeds, hardware, sum(it.gpu_hours for it in servers)),
+        usd=_dollars(call for _, cost in costs for call in cost.calls),
+        disk_gb=_disk(costs, _models(left, profile)),
         servers=servers,
-        uncertainty=assumed.uncertainty,
-        assumptions={
-            name: Assumed(value=value, source=source) for name, (value, source) in listed().items()
-        },
+        uncertainty=Uncertainty(gpu=assumed("uncertainty.gpu"), money=assumed("uncertainty.money")),
+        assumptions=dict(assumptions()),
     )
 
 
 def _gpu_hours(
-    costs: Mapping[str, Sequence[tuple[StageCost, float | str]]],
+    costs: Sequence[tuple[Stage, StageCost]],
     speeds: Speeds,
     hardware: Hardware | None,
-    chain_s: float,
-    servers: Iterable[ServerStarts],
+    starting: float,
 ) -> GpuHours:
-    """Return the GPU hours of stages by their kind; their longest chain takes so many seconds."""
-    by_kind, unknown = {}, dict[str, None]()
-    for kind, of_kind in costs.items():
-        known = [seconds for _, seconds in of_kind if not isinstance(seconds, str)]
-        unknown |= dict.fromkeys(seconds for _, seconds in of_kind if isinstance(seconds, str))
-        by_kind[kind] = KindPrice(
-            stages=len(of_kind),
-            gpu_hours=sum(known) / HOUR,
-            unknown=len(of_kind) - len(known),
-            measured=speeds.measured(kind),
-            gb=sum(cost.kept for cost, _ in of_kind) / GB,
+    """Return the GPU hours of stages, each after its inputs, and of the servers that start."""
+    by_kind: dict[str, KindPrice] = {}
+    unknown = dict[str, None]()
+    ends: dict[str, float] = {}
+    for stage, cost in costs:
+        seconds = speeds.gpu_s(stage, cost)
+        if not (known := not isinstance(seconds, str)):
+            unknown[str(seconds)] = None
+        took = float(seconds) if known else 0.0
+        before = by_kind.get(stage.kind)
+        by_kind[stage.kind] = KindPrice(
+            stages=1 + (before.stages if before else 0),
+            gpu_hours=took / HOUR + (before.gpu_hours if before else 0.0),
+            unknown=(not known) + (before.unknown if before else 0),
+            measured=speeds.measured(stage.kind),
+            gb=cost.kept / GB + (before.gb if before else 0.0),
         )
-    total = sum(kind.gpu_hours for kind in by_kind.values())
-    total += sum(each.gpu_hours for each in servers)
+        begins = max((ends.get(s.fingerprint, 0.0) for s in stage.inputs.values()), default=0.0)
+        ends[stage.fingerprint] = begins + took / max(1, speeds.gpus_of(stage.kind))
+    total = starting + sum(kind.gpu_hours for kind in by_kind.values())
+    chain = max(ends.values(), default=0.0) / HOUR
     return GpuHours(
         known=total,
         complete=not unknown,
         unknown=list(unknown),
-        wall_hours=None if hardware is None else max(total / hardware.count, chain_s / HOUR),
+        wall_hours=None if hardware is None else max(total / hardware.count, chain),
         by_kind=by_kind,
     )
 
 
 def _dollars(found: Iterable[Calls]) -> Dollars:
-    summed: dict[tuple[Role, str], Calls] = {}
+    summed: dict[tuple[str, str], Calls] = {}
     for call in found:
         key = (call.role, call.model)
         summed[key] = summed[key] + call if key in summed else call
@@ -288,71 +277,50 @@ def _dollars(found: Iterable[Calls]) -> Dollars:
                 usd=call.usd,
             )
         )
-    known = [call.usd for call in calls if call.usd is not None]
-    prices = read_prices()
-    models = dict.fromkeys(call.model for call in calls)
+    known, prices = [call.usd for call in calls if call.usd is not None], read_prices()
     return Dollars(
         known=sum(known),
         complete=len(known) == len(calls),
         calls=calls,
         prices=prices.origin,
-        retirements=[prices.retirements[m] for m in models if m in prices.retirements],
+        retirements=[
+            prices.retirements[model]
+            for model in dict.fromkeys(call.model for call in calls)
+            if model in prices.retirements
+        ],
     )
 
 
-def _spent(stages: Iterable[Stage], assumed: Assumptions) -> float:
-    """Return the GB of weights and moments of the segments that another segment goes on from."""
-    online = [stage for stage in stages if stage.kind == "online"]
-    before = {needed.fingerprint for stage in online for needed in stage.inputs.values()}
-    left = (parameters(stage) for stage in online if stage.fingerprint in before)
-    return sum(left) * (assumed.disk.parameter + assumed.disk.moments) / GB
-
-
-def _disk(costs: Sequence[StageCost], spent: float, models: dict[str, float | None]) -> DiskGb:
+def _disk(costs: Sequence[tuple[Stage, StageCost]], models: dict[str, float | None]) -> DiskGb:
     """Return the disk of stages and of the models they load, whose sizes are in GB."""
-    kept = sum(cost.kept for cost in costs) / GB
-    passing = max((cost.passing for cost in costs), default=0.0) / GB
+    online = [stage for stage, _ in costs if stage.kind == "online"]
+    before = {needed.fingerprint for stage in online for needed in stage.inputs.values()}
+    spent = sum(parameters(stage) for stage in online if stage.fingerprint in before)
+    kept = sum(cost.kept for _, cost in costs) / GB
+    passing = max((cost.passing for _, cost in costs), default=0.0) / GB
     return DiskGb(
         total=kept + sum(size for size in models.values() if size is not None) + passing,
         kept=kept,
-        spent=spent,
+        spent=spent * (assumed("disk.parameter") + assumed("disk.moments")) / GB,
         in_passing=passing,
         models=models,
     )
 
 
-def _models(
-    stages: Iterable[Stage], profile: Profile, assumed: Assumptions
-) -> dict[str, float | None]:
+def _models(stages: Iterable[Stage], profile: Profile) -> dict[str, float | None]:
     """Return the GB of each model that the stages load from outside the store, or have served."""
     found: dict[str, float | None] = {}
     for stage in stages:
         named = [stage.settings.get(setting) for setting in MODELS]
         judge = str(stage.settings.get("judge", ""))
         named += [judge.removeprefix(REWARD_JUDGE)] if judge.startswith(REWARD_JUDGE) else []
-        for role, model in asked_by(stage):
-            served = served_here(profile, role, model)
-            named += [] if served is None else [served.model]
-        for identity in named:
+        served = (served_here(profile, role, model) for role, model in asked_by(stage))
+        for identity in [*named, *(it.model for it in served if it is not None)]:
             if isinstance(identity, str):
                 size = parameters_of(identity)
-                gb = None if size is None else size * assumed.disk.parameter / GB
+                gb = None if size is None else size * assumed("disk.parameter") / GB
                 found[identity.partition("@")[0]] = gb
     return found
-
-
-def _ours(cost: StageCost, profile: Profile) -> StageCost:
-    """Return what a stage takes, with requests to servers of our own as work of their GPU."""
-    loads, asked = list(cost.loads), []
-    for call in cost.calls:
-        served = served_here(profile, call.role, call.model)
-        if served is None:
-            asked.append(call)
-        else:
-            model = str(served.model)
-            loads.append(Load("reading", model, call.prompt_tokens))
-            loads.append(Load("generating", model, call.completion_tokens))
-    return replace(cost, loads=tuple(loads), calls=tuple(asked))
 
 
 @dataclass(frozen=True)
@@ -373,38 +341,31 @@ def over_limits(price: Price, limits: Limits) -> str | None:
 
     The estimate itself is compared, not its upper end; a price that equals a limit keeps it.
     """
-    hours = _over_hours(price.gpu_hours, limits.gpu_hours)
-    return "; ".join([*hours, *_over_budget(price.usd, limits.usd)]) or None
+    return "; ".join(_passed(price.gpu_hours, price.usd, limits)) or None
 
 
-def _over_hours(hours: GpuHours, limit: float | None) -> Iterator[str]:
-    if limit is None:
-        return
-    if hours.unknown:
+def _passed(hours: GpuHours, usd: Dollars, limits: Limits) -> Iterator[str]:
+    if limits.gpu_hours is not None and hours.unknown:
         yield (
             f"--max-gpu-hours cannot be held, because {'; '.join(hours.unknown)}; leave the limit "
             "out, or let a first stage of each kind be computed, whose speed then holds"
         )
-    elif hours.known > limit:
+    elif limits.gpu_hours is not None and hours.known > limits.gpu_hours:
         yield (
             f"the plan takes about {hours.known:,.1f} GPU hours and --max-gpu-hours is "
-            f"{limit:,g}; raise it, or ask for fewer rows or seeds"
+            f"{limits.gpu_hours:,g}; raise it, or ask for fewer rows or seeds"
         )
-
-
-def _over_budget(usd: Dollars, limit: float | None) -> Iterator[str]:
-    if limit is None:
+    if limits.usd is None:
         return
     for call in usd.calls:
-        if call.usd is not None:
-            continue
+        if call.usd is None:
+            yield (
+                f"--budget-usd needs the price of {call.model}, which is not known; give it in "
+                f"HARNESS_{call.role.upper()}_PRICE, as dollars for a million tokens in and out "
+                "(`1.25,5`; `0,0` for a model of your own)"
+            )
+    if usd.complete and usd.known > limits.usd:
         yield (
-            f"--budget-usd needs the price of {call.model}, which is not known; give it in "
-            f"HARNESS_{call.role.upper()}_PRICE, as dollars for a million tokens in and out "
-            "(`1.25,5`; `0,0` for a model of your own)"
-        )
-    if usd.complete and usd.known > limit:
-        yield (
-            f"the plan costs about ${usd.known:,.2f} and --budget-usd is {limit:,g}; raise it, or "
-            "ask for fewer rows or seeds"
+            f"the plan costs about ${usd.known:,.2f} and --budget-usd is {limits.usd:,g}; raise "
+            "it, or ask for fewer rows or seeds"
         )

@@ -13,31 +13,20 @@ those of `harness.selectors.eva`. Table 9's tasks run in lm-evaluation-harness: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from harness.cost.assumptions import Asked, Judged, assumptions, parameters_of
+from harness.cost.assumptions import assumed, assumptions, parameters_of
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
-from harness.evaluation.benchmark import Benchmark
 from harness.registry.profile import REWARD_JUDGE, Profile, benchmark_named
 from harness.registry.recipe import budget_taken
 from harness.runtime.stage import Stage
 from harness.selectors.eva import StreamSettings
+from harness.worlds.needs import served_here
 from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 from harness.worlds.real.models import Role, price_of
-
-FIRST_INPUT = {
-    "generate": "prompts",
-    "annotate": "completions",
-    "evolve": "selected",
-    "rewrite": "pairs",
-    "train": "pairs",
-    "rate": "prompts",
-    "topics": "prompts",
-}
-"""The input whose prompts a kind of stage works on, one by one."""
 
 
 @dataclass(frozen=True)
@@ -56,55 +45,20 @@ class Prompts:
         evolved = round(count * self.evolved / self.total) if self.total else 0
         return Prompts(count - evolved, evolved)
 
+    def mean(self, human: str, evolved: str) -> float:
+        """Return the mean of a length that is assumed of human and of evolved prompts."""
+        if not self.total:
+            return assumed(human)
+        return (self.human * assumed(human) + self.evolved * assumed(evolved)) / self.total
 
-class Sizes:
-    """The prompts of stages, each counted once."""
+    @property
+    def length(self) -> float:
+        """Their mean tokens, the chat template's included."""
+        return self.mean("tokens.prompt", "tokens.evolved_prompt") + assumed("tokens.overhead")
 
-    def __init__(self) -> None:
-        self._known: dict[str, Prompts] = {}
-
-    def of(self, stage: Stage) -> Prompts:
-        """Return the prompts that a stage yields, or works on where it yields none.
-
-        Raises:
-            KeyError: it is of a kind that has no prompts.
-        """
-        found = self._known.get(stage.fingerprint)
-        if found is None:
-            found = self._known[stage.fingerprint] = self._count(stage)
-        return found
-
-    def _count(self, stage: Stage) -> Prompts:
-        s, inputs = stage.settings, stage.inputs
-        if stage.kind in FIRST_INPUT and stage.kind != "evolve":
-            return self.of(inputs[FIRST_INPUT[stage.kind]])
-        match stage.kind:
-            case "prompts":
-                return Prompts(cast(int, s["count"]))
-            case "select":
-                before = self.of(inputs["prompts"])
-                return before.drawn(selected_count(before.total, cast(float, s["fraction"])))
-            case "evolve":
-                return Prompts(0, self.of(inputs["selected"]).total * cast(int, s["evolutions"]))
-            case "pair":
-                return self.of(inputs["only"] if "only" in inputs else inputs["completions"])
-            case "mix":
-                size = cast(int, s["size"])
-                evolved = evolved_count(size, cast(float, s["evolved_share"]))
-                base = self.of(inputs["base"]).drawn(size - evolved)
-                return Prompts(base.human, base.evolved + evolved)
-            case "join":
-                parts = [self.of(before) for before in inputs.values()]
-                return Prompts(sum(p.human for p in parts), sum(p.evolved for p in parts))
-            case "repeat":
-                return self.of(inputs["pairs"]).drawn(cast(int, s["size"]))
-        raise KeyError(stage.kind)
-
-
-def base_policy(stage: Stage) -> str:
-    while "policy" not in stage.settings:
-        stage = stage.inputs["policy"]
-    return str(stage.settings["policy"])
+    def answer(self, limit: float = math.inf) -> float:
+        """Return the mean tokens of answers to them, at most a limit."""
+        return min(self.mean("tokens.answer", "tokens.evolved_answer"), limit)
 
 
 @dataclass(frozen=True)
@@ -129,7 +83,8 @@ def count_steps(s: StreamSettings, first: int, last: int, *, evolves: bool) -> S
     The buffer is filled, mixed with human prompts until these are used up, and then lives of its
     own rewrites. It is taken to be full where it is scored anew.
     """
-    trained = (last - first + 1) * s.minibatch
+    steps = last - first + 1
+    trained = steps * s.minibatch
     if not evolves:
         return Stretch(trained)
     warm_up = s.warm_up_steps or math.ceil(s.capacity / (s.evolved * s.n_new))
@@ -137,11 +92,9 @@ def count_steps(s: StreamSettings, first: int, last: int, *, evolves: bool) -> S
     human = max(0, s.x - warm_up * s.minibatch)
     end = warm_up + (math.ceil(human / mixed) if mixed else math.inf)
     with_people = max(0, min(last, end) - first + 1)
-    alone = last - first + 1 - with_people
-    entering = int(s.evolved * (s.n_new * with_people + s.n_new_bootstrap * alone))
-    anew = (
-        0 if s.rescore_every is None else last // s.rescore_every - (first - 1) // s.rescore_every
-    )
+    entering = int(s.evolved * (s.n_new * with_people + s.n_new_bootstrap * (steps - with_people)))
+    every = s.rescore_every
+    anew = 0 if every is None else last // every - (first - 1) // every
     scored = anew * s.capacity + (entering if s.child_score == "rollout" else 0)
     asked = entering * (s.tree_depth if s.shape == "tree" else 1)
     return Stretch(trained, asked, scored, asked - entering)
@@ -157,6 +110,11 @@ class Calls:
     prompt_tokens: float
     completion_tokens: float
 
+    @classmethod
+    def of(cls, role: Role, model: str, requests: float, prompt: float, reply: float) -> Calls:
+        """Return requests with a mean length of prompt and reply, in tokens."""
+        return cls(role, model, requests, requests * prompt, requests * reply)
+
     @property
     def usd(self) -> float | None:
         """Their price in dollars; None where the model's price is not known."""
@@ -166,28 +124,19 @@ class Calls:
         return price.of(round(self.prompt_tokens), round(self.completion_tokens))
 
     def __add__(self, other: Calls) -> Calls:
-        return Calls(
-            self.role,
-            self.model,
-            self.requests + other.requests,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
+        return replace(
+            self,
+            requests=self.requests + other.requests,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
         )
-
-
-def calls(role: Role, model: str, requests: float, prompt: float, reply: float) -> Calls:
-    """Return requests with a mean length of prompt and reply, in tokens."""
-    return Calls(role, model, requests, requests * prompt, requests * reply)
-
-
-Verb = Literal["generating", "reading", "training"]
 
 
 @dataclass(frozen=True)
 class Load:
     """Tokens that a model works through; it is named by its identity."""
 
-    verb: Verb
+    verb: Literal["generating", "reading", "training"]
     model: str
     tokens: float
 
@@ -212,36 +161,22 @@ QUESTIONS = 2
 WITH_REFERENCE = ("dpo", "sppo")
 """Algorithms that evaluate a reference, once before training."""
 
+FIRST_INPUT = {
+    "generate": "prompts",
+    "annotate": "completions",
+    "evolve": "selected",
+    "rewrite": "pairs",
+    "train": "pairs",
+    "rate": "prompts",
+    "topics": "prompts",
+}
+"""The input whose prompts a kind of stage works on, one by one."""
 
-class Costing:
-    """Estimates what the stages of one profile take, at the lengths that are assumed."""
 
-    def __init__(self, profile: Profile) -> None:
-        self.profile = profile
-        self.sizes = Sizes()
-        self.assumed = assumptions()
-
-    def prompt_tokens(self, prompts: Prompts) -> float:
-        """Return the mean tokens of prompts, the chat template's included."""
-        t = self.assumed.tokens
-        if not prompts.total:
-            return float(t.prompt + t.overhead)
-        all_of_them = prompts.human * t.prompt + prompts.evolved * t.evolved_prompt
-        return all_of_them / prompts.total + t.overhead
-
-    def answer_tokens(self, prompts: Prompts, limit: int | None = None) -> float:
-        """Return the mean tokens of answers to prompts, at most a limit."""
-        t = self.assumed.tokens
-        if not prompts.total:
-            return float(t.answer)
-        mean = (prompts.human * t.answer + prompts.evolved * t.evolved_answer) / prompts.total
-        return mean if limit is None else min(mean, limit)
-
-    def rewrites(self, model: str, children: float) -> Calls:
-        """Return the requests for so many rewrites, those asked for again included."""
-        creator, length = self.assumed.creator, self.assumed.tokens.evolved_prompt
-        requests = children * (1 + creator.retried)
-        return calls("CREATOR", model, requests, creator.instructions + length, length)
+def base_policy(stage: Stage) -> str:
+    while "policy" not in stage.settings:
+        stage = stage.inputs["policy"]
+    return str(stage.settings["policy"])
 
 
 def parameters(stage: Stage) -> float:
@@ -249,215 +184,252 @@ def parameters(stage: Stage) -> float:
     return float(parameters_of(base_policy(stage)) or 0)
 
 
-def _settings(stage: Stage) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], stage.settings)
+class Costing:
+    """Estimates what the stages of one profile take, at the lengths that are assumed."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._known: dict[str, Prompts] = {}
+
+    def cost(self, stage: Stage) -> StageCost:
+        """Return what a stage takes; requests to servers of our own are work of their GPU.
+
+        Raises:
+            KeyError: it is of a kind that has no cost here.
+        """
+        found = BY_KIND[stage.kind](self, stage, cast(Mapping[str, Any], stage.settings))
+        loads, asked = list(found.loads), []
+        for call in found.calls:
+            served = served_here(self.profile, call.role, call.model)
+            if served is None:
+                asked.append(call)
+            else:
+                loads.append(Load("reading", str(served.model), call.prompt_tokens))
+                loads.append(Load("generating", str(served.model), call.completion_tokens))
+        return replace(found, loads=tuple(loads), calls=tuple(asked))
+
+    def prompts(self, stage: Stage) -> Prompts:
+        """Return the prompts that a stage yields, or works on where it yields none.
+
+        Raises:
+            KeyError: it is of a kind that has no prompts.
+        """
+        found = self._known.get(stage.fingerprint)
+        if found is None:
+            found = self._known[stage.fingerprint] = self._count(stage)
+        return found
+
+    def _count(self, stage: Stage) -> Prompts:
+        s, inputs = cast(Mapping[str, Any], stage.settings), stage.inputs
+        match stage.kind:
+            case "prompts":
+                return Prompts(s["count"])
+            case "select":
+                before = self.prompts(inputs["prompts"])
+                return before.drawn(selected_count(before.total, s["fraction"]))
+            case "evolve":
+                return Prompts(0, self.prompts(inputs["selected"]).total * s["evolutions"])
+            case "pair":
+                return self.prompts(inputs["only"] if "only" in inputs else inputs["completions"])
+            case "mix":
+                evolved = evolved_count(s["size"], s["evolved_share"])
+                base = self.prompts(inputs["base"]).drawn(s["size"] - evolved)
+                return Prompts(base.human, base.evolved + evolved)
+            case "join":
+                parts = [self.prompts(before) for before in inputs.values()]
+                return Prompts(sum(p.human for p in parts), sum(p.evolved for p in parts))
+            case "repeat":
+                return self.prompts(inputs["pairs"]).drawn(s["size"])
+        return self.prompts(inputs[FIRST_INPUT[stage.kind]])
 
 
-def _generating(stage: Stage, answers: float, prompt: float, answer: float) -> tuple[Load, ...]:
-    """Return the tokens of a policy's answers, and of the prompts that it reads first."""
+def _generating(stage: Stage, answers: float, prompt: float, answer: float) -> Iterator[Load]:
+    """Yield the tokens of a policy's answers, and of the prompts that it reads first."""
     policy = base_policy(stage)
-    return (
-        Load("reading", policy, answers * prompt),
-        Load("generating", policy, answers * answer),
-    )
+    yield Load("reading", policy, answers * prompt)
+    yield Load("generating", policy, answers * answer)
 
 
-def _rewarding(model: str, answers: float, n: int, prompt: float, answer: float) -> Load:
-    """Return the tokens that a reward model reads.
-
-    `n` answers to a prompt are compared two by two, in both orders; 0 where each is scored alone.
-    """
-    if n == 0:
-        return Load("reading", model, answers * (prompt + answer))
-    return Load("reading", model, answers * (n - 1) * (prompt + 2 * answer))
+def _rewrites(model: str, children: float) -> Calls:
+    """Return the requests for so many rewrites, those asked for again included."""
+    length = assumed("tokens.evolved_prompt")
+    requests = children * (1 + assumed("creator.retried"))
+    return Calls.of("CREATOR", model, requests, assumed("creator.instructions") + length, length)
 
 
-def _generate(c: Costing, stage: Stage) -> StageCost:
-    """N answers to each prompt."""
-    prompts, s = c.sizes.of(stage), _settings(stage)
-    prompt, answer = c.prompt_tokens(prompts), c.answer_tokens(prompts, s["max_new_tokens"])
-    count = float(prompts.total * s["n"])
-    return StageCost(_generating(stage, count, prompt, answer))
-
-
-def _annotate(c: Costing, stage: Stage) -> StageCost:
-    prompts, s = c.sizes.of(stage), _settings(stage)
-    rollouts = _settings(stage.inputs["completions"])
-    prompt, answer = c.prompt_tokens(prompts), c.answer_tokens(prompts, rollouts["max_new_tokens"])
-    count = float(prompts.total * rollouts["n"])
-    compared = rollouts["n"] if s.get("rewards") == "win_probability" else 0
-    read = _rewarding(s["reward_model"], count, compared, prompt, answer)
-    return StageCost((read,))
-
-
-def _evolve(c: Costing, stage: Stage) -> StageCost:
-    """The creator's rewrites."""
-    children, s = c.sizes.of(stage).total, _settings(stage)
-    asked = (c.rewrites(s["rewriting"]["model"], children),) if "rewriting" in s else ()
-    return StageCost(calls=asked)
-
-
-def _rewrite(c: Costing, stage: Stage) -> StageCost:
-    """The policy's revision of each chosen answer, and its reward."""
-    prompts, s = c.sizes.of(stage), _settings(stage)
-    prompt, answer = c.prompt_tokens(prompts), c.answer_tokens(prompts, s["max_new_tokens"])
-    asked = prompt + answer + c.assumed.tokens.rewrite_instruction
-    count = float(prompts.total)
-    read = _rewarding(s["reward_model"], count, 0, prompt, answer)
-    return StageCost((*_generating(stage, count, asked, answer), read))
-
-
-def _train(c: Costing, stage: Stage) -> StageCost:
-    """Training on pairs."""
-    pairs, s = c.sizes.of(stage), _settings(stage)
-    longest, policy = s["max_length"], base_policy(stage)
-    prompt = min(c.prompt_tokens(pairs), s["max_prompt_length"] or longest)
-    each = 2.0 * pairs.total * min(prompt + c.answer_tokens(pairs), longest)
-    loads = [Load("training", policy, s["epochs"] * each)]
-    if s["algorithm"] in WITH_REFERENCE:
-        loads.append(Load("reading", policy, each))
-    disk, size = c.assumed.disk, parameters(stage)
-    kept, passing = size * disk.parameter, size * disk.checkpoint
-    return StageCost(tuple(loads), kept=kept, passing=passing)
-
-
-def _rows(c: Costing, stage: Stage) -> StageCost:
+def _rows(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
     return StageCost()
 
 
-def _answer(c: Costing, stage: Stage) -> StageCost:
-    s = _settings(stage)
+def _generate(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
+    """N answers to each prompt."""
+    p = c.prompts(stage)
+    answer = p.answer(s["max_new_tokens"])
+    return StageCost(tuple(_generating(stage, p.total * s["n"], p.length, answer)))
+
+
+def _annotate(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
+    """Each answer is scored alone, or all to a prompt two by two, in both orders."""
+    p = c.prompts(stage)
+    rollouts = cast(Mapping[str, Any], stage.inputs["completions"].settings)
+    answer, n = p.answer(rollouts["max_new_tokens"]), rollouts["n"]
+    each = p.length + answer
+    if s.get("rewards") == "win_probability":
+        each = (n - 1) * (p.length + 2 * answer)
+    return StageCost((Load("reading", s["reward_model"], p.total * n * each),))
+
+
+def _evolve(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
+    """The creator's rewrites."""
+    if "rewriting" not in s:
+        return StageCost()
+    return StageCost(calls=(_rewrites(s["rewriting"]["model"], c.prompts(stage).total),))
+
+
+def _rewrite(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
+    """The policy's revision of each chosen answer, and its reward."""
+    p = c.prompts(stage)
+    answer = p.answer(s["max_new_tokens"])
+    asked = p.length + answer + assumed("tokens.rewrite_instruction")
+    read = Load("reading", s["reward_model"], p.total * (p.length + answer))
+    return StageCost((*_generating(stage, p.total, asked, answer), read))
+
+
+def _train(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
+    """Training on pairs."""
+    pairs, longest, policy = c.prompts(stage), s["max_length"], base_policy(stage)
+    prompt = min(pairs.length, s["max_prompt_length"] or longest)
+    each = 2.0 * pairs.total * min(prompt + pairs.answer(), longest)
+    loads = [Load("training", policy, s["epochs"] * each)]
+    if s["algorithm"] in WITH_REFERENCE:
+        loads.append(Load("reading", policy, each))
+    size = parameters(stage)
+    kept, passing = size * assumed("disk.parameter"), size * assumed("disk.checkpoint")
+    return StageCost(tuple(loads), kept=kept, passing=passing)
+
+
+def _answer(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
     if are_tasks(s["benchmark"]):
         return _tasks(c, stage)
-    kind, items, lengths = _judged(c, s["benchmark"])
-    answer = min(lengths.answer, s["max_new_tokens"])
-    turns = [turn * lengths.question + (turn - 1) * answer for turn in range(1, kind.turns + 1)]
-    loads = [load for turn in turns for load in _generating(stage, items, turn, answer)]
-    return StageCost(tuple(loads))
-
-
-def _judge(c: Costing, stage: Stage) -> StageCost:
-    s = _settings(stage)
-    if are_tasks(s["benchmark"]):
-        return StageCost()  # the answers were scored by the package that asked for them
-    kind, items, lengths = _judged(c, s["benchmark"])
-    if s["judge"].startswith(REWARD_JUDGE):
-        each, count = lengths.question, 2.0 * items * kind.turns
-        model = s["judge"].removeprefix(REWARD_JUDGE)
-        return StageCost((_rewarding(model, count, 0, each, lengths.answer),))
-    requests = items * kind.verdicts
-    prompt = lengths.instructions + lengths.question + lengths.answer + lengths.reference
-    asked = calls("JUDGE", s["judge"], requests, prompt, lengths.reply)
-    return StageCost(calls=(asked,))
-
-
-def _rate(c: Costing, stage: Stage) -> StageCost:
-    return _about_prompts(c, stage, c.assumed.benchmarks.prompt_judge, QUESTIONS)
-
-
-def _topics(c: Costing, stage: Stage) -> StageCost:
-    return _about_prompts(c, stage, c.assumed.benchmarks.topics, 1)
-
-
-def _about_prompts(c: Costing, stage: Stage, each: Asked, questions: int) -> StageCost:
-    prompts = c.sizes.of(stage)
-    requests, prompt = questions * prompts.total, each.instructions + c.prompt_tokens(prompts)
-    asked = calls("SCORER", _settings(stage)["judge"], requests, prompt, each.reply)
-    return StageCost(calls=(asked,))
-
-
-def _judged(c: Costing, identity: str) -> tuple[type[Benchmark], int, Judged]:
-    """Return a benchmark, its items, and their lengths.
-
-    Of a plug-in's benchmark they are not known: it is taken to ask what is asked in training, and
-    to be rated as prompts are.
-    """
-    kind = class_of(identity)
-    (declared,) = (b for n, b in c.profile.benchmarks.items() if benchmark_named(n) == kind.name)
-    known = getattr(c.assumed.benchmarks, kind.name, None)
-    if known is None:
-        tokens, instructions = c.assumed.tokens, c.assumed.benchmarks.prompt_judge.instructions
-        known = Judged(
-            question=tokens.prompt,
-            answer=tokens.answer,
-            reference=0,
-            instructions=instructions,
-            reply=kind.reply_tokens,
-        )
-    return kind, cast(int, declared.items), cast(Judged, known)
+    kind = class_of(s["benchmark"])
+    question, items = _length(s["benchmark"], "question"), _items(c, s["benchmark"])
+    answer = min(_length(s["benchmark"], "answer"), s["max_new_tokens"])
+    turns = [turn * question + (turn - 1) * answer for turn in range(1, kind.turns + 1)]
+    return StageCost(tuple(x for turn in turns for x in _generating(stage, items, turn, answer)))
 
 
 def _tasks(c: Costing, stage: Stage) -> StageCost:
     """Table 9's tasks, answered and scored."""
-    declared, tasks = c.profile.benchmarks[DOWNSTREAM], c.assumed.benchmarks.downstream
-    policy, read, written = base_policy(stage), 0.0, 0.0
+    declared, policy = c.profile.benchmarks[DOWNSTREAM], base_policy(stage)
+    read, written = 0.0, 0.0
     for score in declared.columns:
-        task, count = tasks[score], declared.items_of(score)
-        read += count * task.requests * task.prompt
-        written += count * task.generated
+        task, count = f"benchmarks.downstream.{score}", declared.items_of(score)
+        read += count * assumed(f"{task}.requests") * assumed(f"{task}.prompt")
+        written += count * assumed(f"{task}.generated")
     return StageCost((Load("reading", policy, read), Load("generating", policy, written)))
 
 
-def _online(c: Costing, stage: Stage) -> StageCost:
+def _judge(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
+    benchmark, judge = s["benchmark"], s["judge"]
+    if are_tasks(benchmark):
+        return StageCost()  # the answers were scored by the package that asked for them
+    kind, items = class_of(benchmark), _items(c, benchmark)
+    parts = ("question", "answer", "reference", "instructions")
+    question, answer, reference, instructions = (_length(benchmark, part) for part in parts)
+    if judge.startswith(REWARD_JUDGE):
+        read = 2.0 * items * kind.turns * (question + answer)
+        return StageCost((Load("reading", judge.removeprefix(REWARD_JUDGE), read),))
+    prompt, reply = question + answer + reference + instructions, _length(benchmark, "reply")
+    return StageCost(calls=(Calls.of("JUDGE", judge, items * kind.verdicts, prompt, reply),))
+
+
+def _items(c: Costing, identity: str) -> int:
+    """Return the number of a benchmark's items."""
+    named = class_of(identity).name
+    (found,) = (b for name, b in c.profile.benchmarks.items() if benchmark_named(name) == named)
+    return cast(int, found.items)
+
+
+def _length(identity: str, part: str) -> float:
+    """Return a mean length of a benchmark's requests.
+
+    Those of a plug-in's benchmark are not known: it is taken to ask what is asked in training, and
+    to be rated as prompts are.
+    """
+    kind = class_of(identity)
+    if f"benchmarks.{kind.name}.{part}" in assumptions():
+        return assumed(f"benchmarks.{kind.name}.{part}")
+    if part == "reply":
+        return kind.reply_tokens
+    like = {
+        "question": "tokens.prompt",
+        "answer": "tokens.answer",
+        "instructions": "benchmarks.prompt_judge.instructions",
+    }
+    return assumed(like[part]) if part in like else 0.0
+
+
+def _rate(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
+    return _about_prompts(c.prompts(stage), s["judge"], "prompt_judge", QUESTIONS)
+
+
+def _topics(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
+    return _about_prompts(c.prompts(stage), s["judge"], "topics", 1)
+
+
+def _about_prompts(p: Prompts, judge: str, asked: str, questions: int) -> StageCost:
+    prompt = assumed(f"benchmarks.{asked}.instructions") + p.length
+    reply = assumed(f"benchmarks.{asked}.reply")
+    return StageCost(calls=(Calls.of("SCORER", judge, questions * p.total, prompt, reply),))
+
+
+def _online(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
     """A segment of an online run; its policy and its optimiser's moments are kept.
 
     A step lasts as long as its longest rollout, which is taken to reach the limit.
     """
-    s, policy = _settings(stage), base_policy(stage)
-    did = _of_budget(stage, s)
-    if did is None:
-        did = count_steps(
-            StreamSettings(**s["online"], x=s["x"], retries=s["retries"]),
-            s["first_step"],
-            s["last_step"],
-            evolves=s["creator"] is not None,
-        )
-    hyper, prompts = s["training"], Prompts(did.trained + did.scored)
-    prompt, limit = c.prompt_tokens(prompts), int(hyper["max_new_tokens"])
-    answer, rollouts = c.answer_tokens(prompts, limit), float(hyper["rollouts"])
-    length = min(prompt + answer, int(hyper["max_length"]))
-    trained = did.trained * rollouts * length
+    policy, hyper, did = base_policy(stage), s["training"], _did(stage, s)
+    p = Prompts(did.trained + did.scored)
+    limit, rolled = int(hyper["max_new_tokens"]), p.total * float(hyper["rollouts"])
+    each = p.length + p.answer(limit)
+    trained = did.trained * float(hyper["rollouts"]) * min(each, int(hyper["max_length"]))
     rewards = filter(None, (s["reward_model"], s["ranker"]))
     loads = (
-        *_generating(stage, prompts.total * rollouts, prompt, limit),
-        *(_rewarding(str(m), prompts.total * rollouts, 0, prompt, answer) for m in rewards),
+        *_generating(stage, rolled, p.length, limit),
+        *(Load("reading", str(model), rolled * each) for model in rewards),
         Load("training", policy, trained),
         Load("reading", policy, trained),  # the reference
     )
-    asked = _calls(c, s, did)
-    disk, size = c.assumed.disk, parameters(stage)
-    return StageCost(loads, asked, size * (disk.parameter + disk.moments), size * disk.checkpoint)
+    asked = []
+    if "rewriting" in s:
+        asked.append(_rewrites(str(s["rewriting"]["model"]), did.children))
+    if "scorer" in s:
+        model, questions = str(s["scorer"]["model"]), QUESTIONS * did.judged
+        prompt = assumed("benchmarks.prompt_judge.instructions") + assumed("tokens.evolved_prompt")
+        reply = assumed("benchmarks.prompt_judge.reply")
+        asked.append(Calls.of("SCORER", model, questions, prompt, reply))
+    size = parameters(stage)
+    kept = size * (assumed("disk.parameter") + assumed("disk.moments"))
+    return StageCost(loads, tuple(asked), kept, size * assumed("disk.checkpoint"))
 
 
-def _of_budget(stage: Stage, s: Mapping[str, Any]) -> Stretch | None:
-    """Return what a part of a league's budget pays for where nothing but training is spent on.
-
-    None where the stage has no budget.
-    """
+def _did(stage: Stage, s: Mapping[str, Any]) -> Stretch:
+    """Return what a segment does; in a league, what its budget pays for if all goes on training."""
     if "budget" not in s:
-        return None
+        settings = StreamSettings(**s["online"], x=s["x"], retries=s["retries"])
+        evolves = s["creator"] is not None
+        return count_steps(settings, s["first_step"], s["last_step"], evolves=evolves)
     before = stage.inputs.get("before")
-    done = 0 if before is None else _settings(before)["budget"]["amount"]
+    done = 0 if before is None else cast(Mapping[str, Any], before.settings)["budget"]["amount"]
     hyper, size = s["training"], s["online"]["minibatch"]
     rollouts = hyper["minibatch"] * hyper["rollouts"]
     per_step = budget_taken(s["budget"]["of"], 1, rollouts, hyper["max_new_tokens"])
     steps = (s["budget"]["amount"] - done) // per_step
     children = 0 if s["creator"] is None else steps * max(1, size // 2) * s["online"]["n_new"]
-    return Stretch(steps, steps * size, children)
+    return Stretch(steps * size, children)
 
 
-def _calls(c: Costing, s: Mapping[str, Any], did: Stretch) -> tuple[Calls, ...]:
-    asked = []
-    if "rewriting" in s:
-        asked.append(c.rewrites(str(s["rewriting"]["model"]), did.children))
-    if "scorer" in s:
-        each, length = c.assumed.benchmarks.prompt_judge, c.assumed.tokens.evolved_prompt
-        model, questions = str(s["scorer"]["model"]), 2 * did.judged
-        asked.append(calls("SCORER", model, questions, each.instructions + length, each.reply))
-    return tuple(asked)
-
-
-BY_KIND: Mapping[str, Callable[[Costing, Stage], StageCost]] = {
+BY_KIND: Mapping[str, Callable[[Costing, Stage, Mapping[str, Any]], StageCost]] = {
     **dict.fromkeys(("prompts", "select", "pair", "mix", "join", "repeat"), _rows),
     "generate": _generate,
     "annotate": _annotate,
@@ -471,12 +443,3 @@ BY_KIND: Mapping[str, Callable[[Costing, Stage], StageCost]] = {
     "topics": _topics,
 }
 """The cost of each kind of stage that a profile from outside the embedded world can have."""
-
-
-def stage_cost(c: Costing, stage: Stage) -> StageCost:
-    """Return what a stage takes.
-
-    Raises:
-        KeyError: it is of a kind that has no cost here.
-    """
-    return BY_KIND[stage.kind](c, stage)

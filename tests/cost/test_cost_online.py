@@ -8,7 +8,7 @@ import pytest
 
 from harness.cost.assumptions import Hardware
 from harness.cost.pricing import price
-from harness.cost.work import Costing, count_steps, stage_cost
+from harness.cost.work import Costing, count_steps
 from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
@@ -77,9 +77,9 @@ def test_a_segment_keeps_policy_and_moments_and_asks_nobody_on_human_prompts(
 ) -> None:
     """9.24 billion parameters at 2 + 8 bytes: 92 GB for each segment."""
     stage = online_stages(planner, 1, "human")[0]
-    found = stage_cost(costing, stage)
+    found = costing.cost(stage)
     assert found.calls == ()
     assert found.kept == 10 * 9_241_705_984
-    evolving = stage_cost(costing, online_stages(planner, 1)[0])
+    evolving = costing.cost(online_stages(planner, 1)[0])
     rolled_out = [sum(load.tokens for load in of.loads) for of in (found, evolving)]
     assert rolled_out[0] < rolled_out[1]

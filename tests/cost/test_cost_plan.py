@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.cost.assumptions import Hardware, assumptions, hardware_of, listed, speeds
+from harness.cost.assumptions import Hardware, assumed, assumptions, hardware_of, speeds
 from harness.cost.pricing import Limits, Price, over_limits, price
-from harness.cost.work import Costing, stage_cost
+from harness.cost.work import Costing
 from harness.errors import UserError
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import plan_table
@@ -43,7 +43,7 @@ def test_a_price_is_the_sum_over_distinct_stages(
     planner: Planner, paper: Profile, h100s: Hardware, costing: Costing
 ) -> None:
     plan = stages(planner)
-    costs = [stage_cost(costing, stage) for stage in plan]
+    costs = [costing.cost(stage) for stage in plan]
     found = price(plan + plan[:5], paper, h100s)
     assert found.usd.known == pytest.approx(
         sum(k.usd or 0.0 for c in costs for k in c.calls), abs=1e-3
@@ -63,7 +63,7 @@ def test_gpu_hours_are_tokens_over_tokens_a_second(
     held = found.by_kind["generate"]
     size = speeds().models[paper.policy]
     work = 60_000 * (450 * size / 8.4e13 + 195 * size / 2.0e14)
-    assert held.gpu_hours * 3600 == pytest.approx(work + assumptions().start_s)
+    assert held.gpu_hours * 3600 == pytest.approx(work + assumed("start_s"))
     assert not held.measured
 
 
@@ -253,5 +253,5 @@ def test_without_gpus_there_are_no_gpu_hours(planner: Planner, paper: Profile) -
 
 
 def test_every_assumption_has_its_source() -> None:
-    assert listed()
-    assert [name for name, (_, source) in listed().items() if not source] == []
+    assert assumptions()
+    assert [name for name, one in assumptions().items() if not one.source] == []

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cost.assumptions import speeds
-from harness.cost.work import BY_KIND, Costing, stage_cost
+from harness.cost.assumptions import assumed, speeds
+from harness.cost.work import BY_KIND, Costing
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.factory import KINDS
 from harness.registry.recipe import Recipe
@@ -32,7 +32,7 @@ def only(run: Run, kind: str, position: int = 0) -> Stage:
 def tokens(costing: Costing, stage: Stage) -> dict[tuple[str, str], float]:
     """Return the tokens of a stage by what is done to them, and by which model."""
     found: dict[tuple[str, str], float] = {}
-    for load in stage_cost(costing, stage).loads:
+    for load in costing.cost(stage).loads:
         key = load.verb, load.model.partition("@")[0].partition("/")[2]
         found[key] = found.get(key, 0.0) + load.tokens
     return found
@@ -80,8 +80,8 @@ def test_an_iteration_of_training(
     found = tokens(costing, stage)
     assert found["training", "gemma-2-9b-it"] == epochs * 20_000 * 645
     assert found.get(("reading", "gemma-2-9b-it"), 0.0) == reference * 20_000 * 645
-    assert stage_cost(costing, stage).kept == 2 * 9_241_705_984
-    assert stage_cost(costing, stage).passing == 12 * 9_241_705_984
+    assert costing.cost(stage).kept == 2 * 9_241_705_984
+    assert costing.cost(stage).passing == 12 * 9_241_705_984
 
 
 def test_evolving_asks_the_creator_for_each_rewrite(planner: Planner, costing: Costing) -> None:
@@ -90,7 +90,7 @@ def test_evolving_asks_the_creator_for_each_rewrite(planner: Planner, costing: C
     Each is 260 + 235 tokens and has 235 in return, at $1.25 and $5 for a million:
     11,000 x (495 x 1.25 + 235 x 5) / 1e6 = $19.73.
     """
-    found = stage_cost(costing, only(chain(planner, "human", "eva"), "evolve"))
+    found = costing.cost(only(chain(planner, "human", "eva"), "evolve"))
     (call,) = found.calls
     assert (call.role, call.model, call.requests) == ("CREATOR", "gemini-1.5-pro", 11_000)
     assert call.usd == pytest.approx(19.73, abs=0.01)
@@ -111,20 +111,20 @@ def test_evolving_asks_the_creator_for_each_rewrite(planner: Planner, costing: C
 def test_a_judge_reads_every_item(
     planner: Planner, costing: Costing, benchmark: str, requests: int, dollars: float
 ) -> None:
-    found = stage_cost(costing, chain(planner, "human").judges[benchmark])
+    found = costing.cost(chain(planner, "human").judges[benchmark])
     (call,) = found.calls
     assert call.requests == requests
     assert call.usd == pytest.approx(dollars, abs=0.01)
 
 
-def test_the_price_of_published_annotations_is_met(costing: Costing) -> None:
+def test_the_price_of_published_annotations_is_met() -> None:
     """Others paid $7.91 for 805 verdicts on gemma-7b-it, whose answers have 1,116 characters.
 
     Their annotator's reply is one token: (150 + 41 + 279 + 512) x $10 + 1 x $30 a million, times
     805, is $7.93.
     """
-    lengths = costing.assumed.benchmarks.alpaca_eval
-    prompt = lengths.instructions + lengths.question + 1116 / 4 + lengths.reference
+    parts = ("instructions", "question", "reference")
+    prompt = 1116 / 4 + sum(assumed(f"benchmarks.alpaca_eval.{part}") for part in parts)
     assert 805 * (prompt * 10 + 30) / 1e6 == pytest.approx(7.91, rel=0.02)
 
 
@@ -137,15 +137,15 @@ def test_tasks_of_the_harness_cost_gpu_time_and_no_dollars(
     found = tokens(costing, answer)
     # 817 questions of TruthfulQA with 100 tokens in reply, 1,319 and 2,400 of the GSMs with 250.
     assert found["generating", "gemma-2-9b-it"] == 817 * 100 + (1_319 + 2_400) * 250
-    assert stage_cost(costing, judge).loads == ()
-    assert stage_cost(costing, judge).calls == stage_cost(costing, answer).calls == ()
+    assert costing.cost(judge).loads == ()
+    assert costing.cost(judge).calls == costing.cost(answer).calls == ()
 
 
 def test_rating_prompts_asks_two_questions_of_each(planner: Planner, costing: Costing) -> None:
     """A mix of 8,000 evolved and 2,000 human prompts: 20,000 requests to gemini-1.5-flash."""
     recipe = Recipe.model_validate({"algorithm": "dpo", "chain": ("human", "eva")})
     run = planner.run("prompts", recipe, 0, "prompts")
-    (call,) = stage_cost(costing, run.judges["prompt_judge"]).calls
+    (call,) = costing.cost(run.judges["prompt_judge"]).calls
     assert (call.role, call.model, call.requests) == ("SCORER", "gemini-1.5-flash", 20_000)
     length = (8_000 * 235 + 2_000 * 185) / 10_000 + 10
     assert call.prompt_tokens == pytest.approx(20_000 * (190 + length))
@@ -156,7 +156,7 @@ def test_sorting_prompts_by_topic_asks_the_scorer_once_for_each(
 ) -> None:
     prompts = only(chain(planner, "human"), "prompts")
     topics = Stage("topics", 1, topic_settings("gemini-1.5-flash"), {"prompts": prompts})
-    (call,) = stage_cost(costing, topics).calls
+    (call,) = costing.cost(topics).calls
     assert (call.role, call.model, call.requests) == ("SCORER", "gemini-1.5-flash", 10_000)
 
 

@@ -38,9 +38,10 @@ ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return a cluster of two nodes with a core each, to which this process is connected."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on loopback only
+    os.environ["HARNESS_WORK"] = str(tmp_path_factory.mktemp("work"))
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "num_gpus": 0, "include_dashboard": False}
@@ -51,6 +52,7 @@ def cluster() -> Iterator[Any]:
     yield made
     ray.shutdown()
     made.shutdown()
+    del os.environ["HARNESS_WORK"]
 
 
 def run(
