@@ -43,8 +43,8 @@ from harness.runtime.manifest import git_state
 from harness.runtime.plan import Plan
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
-from harness.worlds import World
 from harness.worlds.lookup import resolve, world_of
+from harness.worlds.real.world import World
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from harness.registry.recipe import RewardRole, small
 from harness.registry.schema import Row, Table
 from harness.runtime import Need, Needs
 from harness.runtime.stage import Json, Stage
-from harness.worlds import World
+from harness.worlds.real.world import World
 
 
 class StageKind(NamedTuple):

@@ -20,7 +20,7 @@ from harness.registry.profile import benchmark_named
 from harness.worlds.needs import Demand
 from harness.worlds.real import prompts
 from harness.worlds.real.models import FILES, NOT_DOWNLOADED, without_arguments
-from harness.worlds.real.world import RealPrompts
+from harness.worlds.real.world import Prompts
 
 Say = Callable[[str], None]
 
@@ -37,7 +37,7 @@ def download(demand: Demand, say: Say) -> list[str]:
     for model in demand.lacking_models:
         fetched.append(_fetch_model(model, say))
     if demand.pools:
-        settings = RealPrompts(demand.profile).identity()
+        settings = Prompts(demand.profile).identity()
         if prompts.size_of(settings) is None:
             say(f"{settings['source']}: {len(prompts.read_pool(settings))} prompts")
             fetched.append(str(settings["source"]))

@@ -28,11 +28,10 @@ from harness.registry.training import Hardware
 from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
-from harness.worlds import Runtime, World
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
 from harness.worlds.real.models import access_to, policy_name
-from harness.worlds.real.world import RealRuntime, RealWorld
+from harness.worlds.real.world import Runtime, World
 from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:
@@ -58,12 +57,12 @@ def world_of(profile: Profile) -> World:
     """Return the world of a profile: that of its policy, with what it names from outside."""
     if profile.policy == WORLD:
         return EmbeddedWorld(profile)
-    return RealWorld(profile)
+    return World(profile)
 
 
 def runtime_of(identity: str) -> Runtime:
     """Return what answers for an identity in a stage's settings."""
-    return EmbeddedRuntime() if files.has(identity) else RealRuntime()
+    return EmbeddedRuntime() if files.has(identity) else Runtime()
 
 
 def resolve(identity: str) -> Path:

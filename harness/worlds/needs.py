@@ -25,7 +25,7 @@ from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
 from harness.worlds.real.models import Role
 from harness.worlds.real.rewards import models_behind
-from harness.worlds.real.world import RealPrompts
+from harness.worlds.real.world import Prompts
 
 State = Literal["met", "missing", "advised"]
 
@@ -306,7 +306,7 @@ def _pool(profile: Profile, settings: Settings) -> Requirement:
     what = "matched prompts" if settings.get("matched") else "prompts"
     try:
         if "pool" not in settings:  # of a profile as a whole
-            settings = {**RealPrompts(profile).identity(), **settings}
+            settings = {**Prompts(profile).identity(), **settings}
         named = str(settings["source"])
         size = prompts.size_of(settings)
         if size is None:

@@ -8,10 +8,10 @@ from harness.cost.assumptions import Hardware, hardware_of
 from harness.cost.work import Costing
 from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile
-from harness.worlds.real.world import RealWorld
+from harness.worlds.real.world import World
 
 
-class NamedWorld(RealWorld):
+class NamedWorld(World):
     """Identities made of a profile's names, as on a machine where nothing is downloaded."""
 
     def policy(self) -> str:

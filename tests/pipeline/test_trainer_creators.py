@@ -30,7 +30,7 @@ from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.real.creator import Scheme, load_scheme
-from harness.worlds.real.world import RealRuntime
+from harness.worlds.real.world import Runtime
 from harness.worlds.stage_io import SELECTED_SCHEMA, Rows, read_rows, write_rows
 
 X, POOL = 16, 93
@@ -316,14 +316,14 @@ def test_a_tree_needs_a_scorer_and_asks_what_was_planned(profile: Profile) -> No
     with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
         online(with_creator(profile, scorer=None), method="tree_bon", tree_depth=2)
     (segment,) = online(profile, method="tree_bon", tree_depth=2).training
-    assert RealRuntime().tree_score(segment.settings) is not None
+    assert Runtime().tree_score(segment.settings) is not None
     scorer = segment.settings["scorer"]
     assert isinstance(scorer, dict)
     changed: Any = {**segment.settings, "scorer": {**scorer, "asked": ["other questions"]}}
     with pytest.raises(HarnessError, match="other questions"):
-        RealRuntime().tree_score(changed)
+        Runtime().tree_score(changed)
     (alone,) = online(profile).training
-    assert RealRuntime().tree_score(alone.settings) is None
+    assert Runtime().tree_score(alone.settings) is None
 
 
 def test_rules_of_another_version_are_refused(profile: Profile) -> None:
@@ -331,7 +331,7 @@ def test_rules_of_another_version_are_refused(profile: Profile) -> None:
     spelled = settings["rewriting"]
     assert isinstance(spelled, dict)
     with pytest.raises(HarnessError, match="plan the run again"):
-        RealRuntime().evolver({**settings, "rewriting": {**spelled, "rules": 0}})
+        Runtime().evolver({**settings, "rewriting": {**spelled, "rules": 0}})
 
 
 def test_rewrites_of_which_none_can_be_used_are_one_sentence(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from harness.pipeline.steps import annotate_stage, user
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import StageContext
-from harness.worlds.real.world import RealWorld
+from harness.worlds.real.world import World
 from harness.worlds.stage_io import read_rewards, write_rows
 
 ANSWERS = {"a b": ["a", "b c", "a"], "c": ["d e", "f", "g h"]}
 
 
-class ToyWorld(RealWorld):
+class ToyWorld(World):
     """Identities that mean nothing."""
 
     def policy(self) -> str:

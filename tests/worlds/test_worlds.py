@@ -26,7 +26,7 @@ from harness.worlds.lookup import answering, place_of, resolve, runtime_of, worl
 from harness.worlds.needs import Demand, Requirement
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
-from harness.worlds.real.world import RealRuntime, RealWorld
+from harness.worlds.real.world import Runtime, World
 
 PROFILES = load_profiles()
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -278,11 +278,11 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
     world = world_of(profile)
     settings = {**(world.prompts.matched() or {}), "seed": 3, "first": 2, "count": 4}
     assert settings["matched"] is True
-    found = RealRuntime().human_prompts(settings)
+    found = Runtime().human_prompts(settings)
     order = np.random.default_rng(3).permutation(8)
     assert list(found.positions) == order[2:6].tolist()
     with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
-        RealRuntime().human_prompts({**settings, "first": 5})
+        Runtime().human_prompts({**settings, "first": 5})
     assert world_of(with_prompts(matched=None)).prompts.matched() is None
 
 
@@ -290,13 +290,13 @@ def test_trees_grow_by_a_scorer_that_the_profile_names(monkeypatch: pytest.Monke
     grows = Online(prompts="eva", method="tree_bon", tree_depth=2)
     creator = PROFILES["paper"].creator.model_copy(update={"scorer": None})
     with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
-        RealWorld(real(creator=creator)).creator.tree_scorer(grows)
-    settings: Any = RealWorld(PROFILES["paper"]).creator.tree_scorer(grows)
+        World(real(creator=creator)).creator.tree_scorer(grows)
+    settings: Any = World(PROFILES["paper"]).creator.tree_scorer(grows)
     settings["scorer"]["asked"] = ["another question"]
     with pytest.raises(HarnessError, match="other questions than this version has"):
-        RealRuntime().tree_score(settings)
-    assert RealRuntime().tree_score({}) is None
-    assert RealRuntime().prompt_metrics() == {}
+        Runtime().tree_score(settings)
+    assert Runtime().tree_score({}) is None
+    assert Runtime().prompt_metrics() == {}
 
 
 def test_a_real_world_takes_nothing_from_the_embedded_one() -> None:

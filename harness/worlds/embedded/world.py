@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from harness import worlds
 from harness.errors import HarnessError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import BENCHMARKS
 from harness.registry.profile import WORLD, Profile
-from harness.registry.recipe import Reach, RewardRole
+from harness.registry.recipe import Online, Reach, RewardRole
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity
-from harness.worlds import Evolver, HumanPrompts, Item, Topics, stage_io
+from harness.worlds import NO_TOPIC, Evolver, HumanPrompts, Item, Topics, stage_io
 from harness.worlds.embedded import files, texts
 from harness.worlds.embedded import judge as oracle
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.real import benchmarks
-from harness.worlds.real.world import RealCreator, RealPrompts
+from harness.worlds.real.world import Creator, Prompts, Runtime, World
 
 if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
@@ -35,21 +34,18 @@ ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
 right, and for the questions that settings are chosen on the marks themselves."""
 
 
-class EmbeddedPrompts(worlds.PromptSource):
+class EmbeddedPrompts(Prompts):
     """The pool of human prompts, and the prompts with the hard benchmark's names."""
 
     def identity(self) -> dict[str, Json]:
-        """Return the identity of the pool."""
         return {"source": files.card().identity("prompts")}
 
     def matched(self) -> dict[str, Json] | None:
-        """Return the identity of the matched prompts."""
         if self.profile.prompts.matched != WORLD:
             return None
         return {"source": files.card().identity("matched"), "matched": True}
 
     def off_target(self) -> str:
-        """Return the identity of the pool of off-target prompts."""
         return files.card().identity("off_target")
 
     def topics(self) -> Topics | None:
@@ -57,7 +53,6 @@ class EmbeddedPrompts(worlds.PromptSource):
         return Topics(CATEGORIES, None, _read_topics)
 
     def pool(self) -> tuple[list[str], str]:
-        """Return every human prompt, and the identity of their file."""
         source = files.card().identity("prompts")
         return texts.read_prompts(files.resolve(source)), source
 
@@ -68,38 +63,36 @@ class EmbeddedPrompts(worlds.PromptSource):
         return mask_items(word)
 
 
-class EmbeddedRewriting(worlds.CreatorSource):
+class EmbeddedCreation(Creator):
     """The embedded creator."""
 
     def identity(self, scheme: str) -> dict[str, Json]:
-        """Return world version and scheme."""
         return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
 
+    def tree_scorer(self, online: Online) -> dict[str, Json]:
+        return {}  # a prompt's text says how good it is
 
-class EmbeddedWorld(worlds.World):
+
+class EmbeddedWorld(World):
     """The embedded world's parts, each by version, name and digest.
 
     A profile may have it with human prompts, a creator or both from outside.
     """
 
+    self_contained = True
     has_validation_prompts = True
 
     def __init__(self, profile: Profile) -> None:
-        own_prompts, own_creator = (
-            named == WORLD for named in (profile.prompts.source, profile.creator.source)
-        )
         super().__init__(
             profile,
-            EmbeddedPrompts(profile) if own_prompts else RealPrompts(profile),
-            EmbeddedRewriting(profile) if own_creator else RealCreator(profile),
+            EmbeddedPrompts(profile) if profile.prompts.source == WORLD else None,
+            EmbeddedCreation(profile) if profile.creator.source == WORLD else None,
         )
 
     def policy(self) -> str:
-        """Return θ0's identity."""
         return files.card().identity("theta0")
 
     def reward_model(self, role: str) -> str:
-        """Return the identity of the embedded reward model of a role."""
         return files.card().identity(f"rm_{role}")
 
     def engine(self) -> dict[str, Json]:
@@ -117,7 +110,7 @@ class EmbeddedWorld(worlds.World):
         if name == texts.DOWNSTREAM:
             return texts.downstream_identity()
         if BENCHMARKS.added(name) is not None:
-            return benchmarks.benchmark_identity(name, self.profile.benchmarks[name])
+            return super().benchmark(name)
         return files.card().identity(name)
 
     def judge(self, name: str) -> str:
@@ -126,10 +119,13 @@ class EmbeddedWorld(worlds.World):
 
     def judging(self, name: str) -> dict[str, Json]:
         """Return who judges: the embedded judge, or whom a plug-in's benchmark asks."""
-        if BENCHMARKS.added(name) is None:
-            return super().judging(name)
         judge = self.profile.benchmarks[name].judge
+        if BENCHMARKS.added(name) is None:
+            return {"benchmark": self.benchmark(name), "judge": self.judge(judge)}
         return benchmarks.judging_settings(self.benchmark(name), judge)
+
+    def rating(self, name: str) -> dict[str, Json]:
+        return {"judge": self.judge(self.profile.benchmarks[name].judge)}
 
     def reward_model_accuracy(self, role: RewardRole) -> float | None:
         """Return the accuracy in the world's card."""
@@ -143,7 +139,7 @@ class EmbeddedWorld(worlds.World):
 def category_of_first_operation(prompt: str) -> str:
     """Return the topic of one of the embedded world's prompts."""
     task = parse(prompt)
-    return worlds.NO_TOPIC if task is None else task.operations[0].category
+    return NO_TOPIC if task is None else task.operations[0].category
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
@@ -153,11 +149,10 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
 
 
-class EmbeddedRuntime(worlds.Runtime):
+class EmbeddedRuntime(Runtime):
     """Loads, rewrites and judges what is the embedded world's."""
 
     def resolve(self, identity: str) -> Path:
-        """Return where the files of an asset lie, after checking their digest."""
         return files.resolve(identity)
 
     def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
