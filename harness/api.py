@@ -89,7 +89,7 @@ def evaluate(
     """
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import EvaluateOptions
-    from harness.tracking import EvaluationTracker
+    from harness.tracking import Mlflow, evaluation_records
     from harness.worlds.real import evaluating
 
     benchmark_class(benchmark)
@@ -98,7 +98,8 @@ def evaluate(
         return []
     done = evaluating.evaluate(benchmark, asked)
     if asked.track:
-        EvaluationTracker(project.work_dir(), lambda warning: None).write(done.kept())
+        mlflow = Mlflow(project.work_dir(), lambda warning: None)
+        mlflow.attempt(lambda: evaluation_records(done.kept()))
     return done.found
 
 

@@ -244,7 +244,7 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
 
     What cannot be kept or tracked of a published file is a warning: the scores are on the terminal.
     """
-    from harness.tracking import EvaluationTracker
+    from harness.tracking import Mlflow, evaluation_records
 
     _show(done.found, as_json)
     if not done.is_published:
@@ -252,7 +252,8 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
     if not track:
         return
     try:
-        EvaluationTracker(work_dir(), warn).write(done.kept())
+        kept = done.kept()
+        Mlflow(work_dir(), warn).attempt(lambda: evaluation_records(kept))
     except HarnessError as error:
         warn(str(error))
 

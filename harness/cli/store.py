@@ -151,7 +151,7 @@ def sync(published: PublishedOption = False, as_json: common.JsonOption = False)
 
 def _write_published() -> Said:
     from harness.tracking import Mlflow
-    from harness.tracking.published import published_records
+    from harness.tracking.tables import published_records
 
     records = published_records(project.results_dir())
     yield _said("published results", Mlflow(work_dir(), warn).write(records))
@@ -163,7 +163,7 @@ def _write_own() -> Said:
     from harness.runtime import Store
     from harness.selection.stored import asked_states, tracker_of
     from harness.sweep.conduct import sync_sweeps
-    from harness.tracking import EvaluationTracker
+    from harness.tracking import Mlflow, evaluation_records
 
     store = Store(store_dir())
     states = asked_states(store)
@@ -174,7 +174,7 @@ def _write_own() -> Said:
     for name, changes in sync_sweeps(warn).items():
         yield _said(f"sweep {name}", changes)
     if evaluations:
-        yield _said("evaluations", EvaluationTracker(work_dir(), warn).sync())
+        yield _said("evaluations", Mlflow(work_dir(), warn).write(evaluation_records(evaluations)))
 
 
 def _said(what: str, changes: Mapping[str, int]) -> tuple[Synced, str]:
@@ -188,7 +188,7 @@ def ui(port: common.PortOption = 5000) -> None:
     """Serve MLflow's pages on this machine, until Ctrl-C."""
     from harness.tracking import ui_command
 
-    command, environment, views = ui_command(work_dir(), port, warn=warn)
+    command, environment, views = ui_command(work_dir(), port)
     common.check_port(port)
     out = console()
     # Without the query MLflow opens its pages on traces of language-model calls.

@@ -125,7 +125,7 @@ def show(
     from harness.sweep.conduct import stored_report
     from harness.sweep.results import pictures
     from harness.sweep.work import order_of
-    from harness.tracking.published import published_sweep
+    from harness.tracking.trials import published_sweep
 
     sweep, scale = _found(name, profile, settings)
     to = publish.to([sweep.name])

@@ -13,7 +13,7 @@ Found = TypeVar("Found", bound=OfRow)
 
 
 def detail_blocks(report: Report) -> list[Block]:
-    blocks = [distance_block(report)]
+    blocks = [distance_block(report)] if report.distances else []
     if any(found.state != "not_available" for found in report.creation):
         blocks.append(creation_block(report))
     if report.online:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 from harness.errors import HarnessError, UserError
 from harness.pipeline.runs import (
@@ -32,7 +31,7 @@ from harness.report.rows import Reader
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.files import BrokenEntry, explained
 from harness.strict import Strict
-from harness.tracking import Details, TableState, Tracker
+from harness.tracking import Mlflow, TableState, Tracker
 
 UNFINISHED = "unfinished"
 """The name, among the kinds, of checkpoints of stages that are not done."""
@@ -236,14 +235,14 @@ def refuse_broken(broken: list[str]) -> None:
 
 def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:
     """Return the tracker of a store; `warn` takes the sentence that MLflow cannot be had."""
-    return Tracker(work_dir(), store, cells_served(all_tables()), warn=warn)
+    return Tracker(Mlflow(work_dir(), warn), store, cells_served(all_tables()))
 
 
 def states_after(work: Work, tables: Iterable[StoredTable]) -> list[TableState]:
     """Return what tracking shows of some work after a run of it."""
     if isinstance(work, FigureRuns):
         # A figure has no rows of its own to track, only the runs of its tables' rows.
-        return [TableState(part, ()) for part in parts_of(work)]
+        return [TableState(part) for part in parts_of(work)]
     return [state for table in tables for state in states_of(table)]
 
 
@@ -261,7 +260,7 @@ def states_of(stored: StoredTable) -> list[TableState]:
     if (rows, seeds) == (runs.row_ids, runs.seeds):
         return [_whole_state(stored)]
     whole = plan_table(runs.table, runs.profile, seeds, rows)
-    return [TableState(runs, ()), _whole_state(StoredTable(whole, reader))]
+    return [TableState(runs), _whole_state(StoredTable(whole, reader))]
 
 
 def asked_states(store: Store) -> list[TableState]:
@@ -273,36 +272,28 @@ def asked_states(store: Store) -> list[TableState]:
     states, reader = [], Reader(store)
     for runs in _ever_run():
         if isinstance(runs, FigureRuns):
-            states += [TableState(part, ()) for part in runs.parts.values()]
+            states += [TableState(part) for part in runs.parts.values()]
             continue
         table, profile, asked = runs.table, runs.profile, runs.seeds
         shown = most_complete(runs, store, recall(work_dir(), table.id, profile.name) or asked)
         if shown.seeds != asked:
-            states.append(TableState(runs, ()))
+            states.append(TableState(runs))
             runs = plan_table(table, profile, shown.seeds, runs.row_ids)
         states.append(_whole_state(StoredTable(runs, reader)))
     return states
 
 
 def _whole_state(stored: StoredTable) -> TableState:
-    """Return the state of a table; its report and its page are made once they are asked for."""
+    """Return the state of a table; its page is made once it is asked for."""
     runs = stored.runs
 
-    @cache
-    def details() -> Details:
-        from harness.report.answer import finding
+    def page() -> str:
         from harness.report.page.contents import from_store
         from harness.report.page.page import as_html
 
-        def page() -> str:
-            known = {runs.table.id: stored}
-            return as_html(
-                from_store(
-                    [runs.table], runs.profile, lambda _: runs.seeds, stored.reader, known=known
-                )
-            )
+        known = {runs.table.id: stored}
+        return as_html(
+            from_store([runs.table], runs.profile, lambda _: runs.seeds, stored.reader, known=known)
+        )
 
-        said = finding(stored.report, stored.verdicts)
-        return Details.of(stored.report, said, stored.verdicts, page)
-
-    return TableState(runs, stored.cells, details)
+    return TableState(runs, stored.report, page)

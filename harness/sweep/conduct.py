@@ -52,7 +52,7 @@ from harness.sweep.study import (
 )
 from harness.sweep.work import Order, Say, Worker, order_of, trial_records
 from harness.tracking import Mlflow
-from harness.tracking.published import published_sweep
+from harness.tracking.trials import published_sweep
 
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:

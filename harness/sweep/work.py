@@ -44,8 +44,8 @@ from harness.sweep.results import plan_of, trial_line
 from harness.sweep.space import base_candidate, candidate, measured, shown, validation_runs
 from harness.sweep.study import Note, journal, point_of, standing, study_name, take, trials_of
 from harness.tracking import Mlflow
-from harness.tracking.projection import StudyName, trial_record
 from harness.tracking.record import Record
+from harness.tracking.trials import StudyName, trial_record
 from harness.words import duration
 
 Say = Callable[[str], None]

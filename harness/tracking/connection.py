@@ -1,8 +1,7 @@
-"""One way to reach a tracking server, and a note of what it holds.
+"""The tracking server of a work folder, and a note of what it holds.
 
-By default the server is a SQLite database in the work folder, and a tracking server or another
-database where `MLFLOW_TRACKING_URI` names one. A work folder writes to it one process at a time: a
-SQLite database is created under that lock too, as a draft that is renamed when complete.
+By default it is a SQLite database in the work folder, otherwise the tracking server or database
+that `MLFLOW_TRACKING_URI` names. A work folder writes to it one process at a time.
 
 A server may be dead, silent, slow or refuse everything, and a driver may be missing. None of it
 may hold up or spoil what was computed: a report, a sweep and an evaluation go on without MLflow
@@ -16,16 +15,15 @@ records there need not even import MLflow.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
-import secrets
-import sqlite3
 import threading
-import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from harness.errors import HarnessError
@@ -50,27 +48,32 @@ _QUIET = {
     "PGCONNECT_TIMEOUT": "10",
 }
 
-_SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+Warn = Callable[[str], None]
+"""Takes the one sentence that says MLflow is not available, in whichever thread finds out."""
 
-_USER_VERSION_AT = 60
-"""Where a SQLite file keeps the number that is free for applications to use."""
-
-_T = TypeVar("_T")
+_LOG = logging.getLogger(__name__)
 
 
-class Connection:
-    """A tracking server as one work folder reaches it; nothing is opened before it is needed.
+class Mlflow:
+    """The tracking server of a work folder, which is brought to hold records.
 
-    Without a URI it is `MLFLOW_TRACKING_URI`, else the work folder's own database. `warn` takes
-    sentences for the user.
+    Without a URI it is `MLFLOW_TRACKING_URI`, else the work folder's own database. Nothing is
+    opened before it is needed.
     """
 
-    def __init__(self, work_dir: Path, uri: str | None, warn: Callable[[str], None]) -> None:
+    def __init__(self, work_dir: Path, warn: Warn = _LOG.warning, uri: str | None = None) -> None:
         self.uri = chosen_uri(work_dir, uri)
-        self.notes = Notes(work_dir, self.uri)
-        self._work_dir = work_dir
+        self.failed = threading.Event()
         self._warn = warn
         self._server: Server | None = None
+        self._database = database = database_path(self.uri)
+        own = work_dir / "tracking"
+        self._lock = database.with_name(f"{database.name}.lock") if database else own / "write.lock"
+        self._note = own / f"{sha256(self.uri)[:16]}.json"
+        self.place = sha256(str(work_dir.resolve()))
+        """The value of the tag `COMPUTED_IN` for the work folder."""
+        self.live_lock = own / "live.lock"
+        """Held by the command that is tracked while it runs, as long as it lives."""
 
     @contextmanager
     def writing(self) -> Iterator[Server]:
@@ -79,55 +82,135 @@ class Connection:
         Raises:
             TrackingError: It cannot be reached, or refuses what is written.
         """
-        with reached(self.uri):
-            create_database(self.uri)
-            with self._lock():
-                if self._server is None:
-                    self._server = self._open()
+        silence()
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            with hold(self._lock):
+                self._server = self._server or self._open()
                 yield self._server
-
-    def attempt(self, work: Callable[[], _T], seconds: float = PATIENCE_S) -> _T | None:
-        """Do something with MLflow, in so many seconds; at worst there is a warning, and None."""
-        try:
-            return within(seconds, self.uri, work)
-        except Exception as error:  # noqa: BLE001  nothing depends on MLflow, whatever it is
-            self._warn(self.sentence(error))
-            return None
-
-    def sentence(self, error: Exception) -> str:
-        """Return what to say of an error; the traceback of an unforeseen one goes to a file."""
-        if isinstance(error, HarnessError):
-            return str(error)
-        what = without_secrets(str(error), self.uri)
-        path = self._work_dir / "tracking" / "error.log"
-        text = "".join(traceback.format_exception(error))
-        try:
-            write_whole(path, without_secrets(text, self.uri))
-        except OSError:
-            return f"MLflow tracking has stopped ({what}): `harness sync` tries again"
-        return f"MLflow tracking has stopped ({what}): see {path}"
+        # A driver that is missing is an ImportError, a port that is no number a ValueError.
+        except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
+            what = without_secrets(" ".join(str(error).split()), self.uri)
+            if isinstance(error, ImportError):
+                what = f"its driver is not installed: {what}"
+            raise TrackingError(
+                f"MLflow at {shown(self.uri)} cannot be written ({what[:300]}): the results are "
+                "safe in the store, and `harness sync` brings MLflow up to date when it can be "
+                "reached"
+            ) from error
 
     def _open(self) -> Server:
-        # A URI is taken apart by whoever comes first: a driver that is missing or a port that is
-        # no number are found out here.
-        with reached(self.uri, ImportError, ValueError):
-            from harness.tracking.server import Server
+        import sqlalchemy
 
-            _probe(self.uri)
-            path = database_path(self.uri)
-            return Server(self.uri, artifacts_path(path) if path else None)
+        from harness.tracking.server import Server
 
-    def _lock(self) -> AbstractContextManager[object]:
-        database = database_path(self.uri)
-        if database is not None:
-            return _alone(_lock_of(database))
-        return _alone(self._work_dir / "tracking" / "write.lock")
+        if self._database is None:
+            if re.match(r"(postgresql|mysql|sqlite|mssql)\b", self.uri):
+                # MLflow would try ten times to connect, and say so each time.
+                sqlalchemy.create_engine(self.uri).connect().close()
+            return Server(self.uri, None)
+        if not self._database.exists():
+            self._note.unlink(missing_ok=True)
+            # MLflow creates its tables step by step, and cannot go on where it was killed.
+            draft = self._database.with_name(f"{self._database.name}.draft")
+            draft.unlink(missing_ok=True)
+            Server(f"sqlite:///{draft}", None)
+            os.replace(draft, self._database)
+        engine = sqlalchemy.create_engine(self.uri)
+        sqlalchemy.inspect(engine).get_table_names()
+        engine.dispose()
+        return Server(self.uri, artifacts_path(self._database))
 
+    def write(self, records: Sequence[Record]) -> Counter[str]:
+        """Bring the server to hold some records; return how many runs were changed, and how.
 
-def _alone(lock: Path) -> AbstractContextManager[object]:
-    """Keep other processes out; where nothing can be written there is nothing to keep them from."""
-    there = next(path for path in lock.parents if path.exists())
-    return hold(lock) if os.access(there, os.W_OK, effective_ids=True) else nullcontext()
+        Runs that a killed command has left RUNNING are ended.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses what is written.
+            StoreError: The store cannot be read.
+        """
+        with self.writing() as server:
+            found = server.find(records)
+            changes: Counter[str] = Counter(
+                server.apply(record, found.get(record.identity, []))[0] for record in records
+            )
+            digests = self._noted() | {record.identity: record.digest for record in records}
+            write_whole(self._note, f"{json.dumps(digests, indent=1)}\n")
+            self._end_left(server)
+        return changes
+
+    def attempt(
+        self, records: Callable[[], Sequence[Record]], patience_s: float = PATIENCE_S
+    ) -> None:
+        """Bring the server to hold what it lacks; at worst there is a warning, and only one.
+
+        What needs longer than the patience is left to a thread that ends with the process.
+        """
+        if self.failed.is_set():
+            return
+
+        def catch_up() -> None:
+            try:
+                wanted = records()
+                noted = self._noted()
+                if any(noted.get(record.identity) != record.digest for record in wanted):
+                    self.write(wanted)
+            except Exception as error:  # noqa: BLE001  nothing depends on MLflow, whatever it is
+                self.give_up(error)
+
+        thread = threading.Thread(target=catch_up, name="mlflow", daemon=True)
+        thread.start()
+        self.wait_for(thread, patience_s)
+
+    def wait_for(self, thread: threading.Thread, seconds: float) -> None:
+        """Wait for a thread that writes, and give MLflow up if it needs longer."""
+        thread.join(seconds)
+        if thread.is_alive():
+            self.give_up(
+                TrackingError(
+                    f"MLflow at {shown(self.uri)} is too slow to take everything now: "
+                    "`harness sync` adds the rest"
+                )
+            )
+
+    def give_up(self, error: Exception) -> None:
+        """Say once that MLflow is not available; from now on nothing is attempted."""
+        if self.failed.is_set():
+            return
+        self.failed.set()
+        if isinstance(error, HarnessError):
+            self._warn(str(error))
+            return
+        what = without_secrets(f"{type(error).__name__}: {error}", self.uri)
+        self._warn(f"MLflow tracking has stopped ({what}): `harness sync` tries again")
+
+    def views(self) -> dict[str, str]:
+        """Return the ids of experiments with a first view; end what a killed command left RUNNING.
+
+        Raises:
+            TrackingError: The server cannot be reached.
+        """
+        with self.writing() as server:
+            self._end_left(server)
+            return server.views()
+
+    def _end_left(self, server: Server) -> None:
+        if self.live_lock.exists():
+            with hold(self.live_lock, wait=False) as is_nobodys:
+                if is_nobodys:
+                    server.end_left(self.place)
+
+    def _noted(self) -> dict[str, str]:
+        """Return the digests of the records that the server had, by identity."""
+        if self._database is None or self._database.exists():
+            with suppress(OSError, ValueError, TypeError):
+                return dict(read_json(self._note.read_bytes()))
+        return {}
 
 
 def default_uri(work_dir: Path) -> str:
@@ -149,79 +232,6 @@ def artifacts_path(database: Path) -> Path:
     return database.parent / "mlartifacts"
 
 
-def create_database(uri: str) -> None:
-    """Create a SQLite database where it is absent; safe to call from any number of processes.
-
-    Raises:
-        TrackingError: Its folder cannot be written.
-    """
-    final = database_path(uri)
-    if final is None or final.exists():
-        return
-    with reached(uri), hold(_lock_of(final)):
-        if not final.exists():
-            _create(final)
-
-
-@contextmanager
-def reached(uri: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn MLflow's errors inside the block, and `more`, into a sentence.
-
-    Raises:
-        TrackingError: MLflow cannot be reached, or refuses what is written.
-    """
-    silence()
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (MlflowException, SQLAlchemyError, OSError, *more) as error:
-        what = without_secrets(" ".join(str(error).split()), uri)
-        if isinstance(error, ImportError):
-            what = f"its driver is not installed: {what}"
-        raise TrackingError(
-            f"MLflow at {shown(uri)} cannot be written ({what[:300]}): the results are safe in the "
-            "store, and `harness sync` brings MLflow up to date when it can be reached"
-        ) from error
-
-
-def within(seconds: float, uri: str, work: Callable[[], _T]) -> _T:
-    """Do something with MLflow, and wait for it no longer than some time.
-
-    What needs longer is left behind in a thread of its own that ends with the process.
-
-    Raises:
-        TrackingError: It needs longer.
-        Exception: Whatever `work` raises.
-    """
-    results: list[_T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:  # noqa: BLE001  it is raised again where it is waited for
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="mlflow", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    for error in errors:
-        raise error
-    if not results:
-        raise TrackingError(too_slow(uri))
-    return results[0]
-
-
-def too_slow(uri: str) -> str:
-    return (
-        f"MLflow at {shown(uri)} is too slow to take everything now: `harness sync` adds the rest"
-    )
-
-
 def shown(uri: str) -> str:
     """Return a URI without what may be a secret in it."""
     return without_secrets(uri, uri)
@@ -232,76 +242,12 @@ def without_secrets(text: str, uri: str) -> str:
 
     What the environment gives MLflow to log in with is a secret as well.
     """
-    found = [os.environ.get(name, "") for name in _SECRET_VARIABLES]
+    secrets = {os.environ.get(f"MLFLOW_TRACKING_{it}", "") for it in ("PASSWORD", "TOKEN")}
     if "://" in uri and database_path(uri) is None:
         place, _, query = uri.partition("://")[2].partition("?")
         user = place.rpartition("@")[0]
-        found += [user, user.partition(":")[2], query, *(value for _, value in parse_qsl(query))]
-    hidden = {form for secret in found if secret for form in (secret, unquote(secret))}
-    for secret in sorted(hidden, key=len, reverse=True):
+        secrets |= {user, user.partition(":")[2], query, *(value for _, value in parse_qsl(query))}
+    secrets |= {unquote(secret) for secret in secrets}
+    for secret in sorted(secrets - {""}, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
     return text
-
-
-def _lock_of(database: Path) -> Path:
-    return database.with_name(f"{database.name}.lock")
-
-
-def _create(final: Path) -> None:
-    from mlflow import MlflowClient
-
-    draft = final.with_name(f"{final.name}.draft")
-    draft.unlink(missing_ok=True)
-    MlflowClient(tracking_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
-    with closing(sqlite3.connect(draft)) as connection:
-        connection.execute(f"PRAGMA user_version = {secrets.randbits(31)}")
-    os.replace(draft, final)
-
-
-def _probe(uri: str) -> None:
-    """Connect to a database once, because MLflow would try ten times and say so each time."""
-    import sqlalchemy
-
-    if re.match(r"(postgresql|mysql|sqlite|mssql)\b", uri):
-        engine = sqlalchemy.create_engine(uri)
-        try:
-            sqlalchemy.inspect(engine).get_table_names()
-        finally:
-            engine.dispose()
-
-
-class Notes:
-    """The note about one tracking server; what others have done to it since is not noticed."""
-
-    def __init__(self, work_dir: Path, uri: str) -> None:
-        self._database = database_path(uri)
-        self._path = work_dir / "tracking" / f"{sha256(uri)[:16]}.json"
-
-    def covers(self, records: Iterable[Record]) -> bool:
-        noted = self._digests()
-        return all(noted.get(record.identity) == record.digest for record in records)
-
-    def add(self, records: Iterable[Record]) -> None:
-        """Note that the server has some records; without effect where nothing can be written."""
-        digests = self._digests() | {record.identity: record.digest for record in records}
-        note = {"database": self._database_id(), "digests": digests}
-        try:
-            write_whole(self._path, f"{json.dumps(note, indent=1)}\n")
-        except OSError:
-            return
-
-    def _digests(self) -> dict[str, str]:
-        """Return the digests of the records the server had, by identity."""
-        try:
-            note = read_json(self._path.read_bytes())
-            return dict(note["digests"]) if note["database"] == self._database_id() else {}
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return {}
-
-    def _database_id(self) -> int | None:
-        """Return the number a SQLite database got when it was created; None where there is none."""
-        if self._database is None or not self._database.exists():
-            return None
-        with self._database.open("rb") as file:
-            file.seek(_USER_VERSION_AT)
-            return int.from_bytes(file.read(4), "big")

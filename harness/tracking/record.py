@@ -1,24 +1,31 @@
-"""A record: what MLflow should hold of one run or row, computed from the store and nothing else.
+"""A record: what MLflow should hold of one run, row, table, trial or evaluation.
 
-Everything cheap is in the record itself, and its digest is taken over that and the digests of the
-stored files behind the rest. Scores and curves are read only when they have to be written, so
-that finding out that nothing has changed opens no file but the manifests.
+It is computed from what is stored and nothing else. Everything cheap is in the record itself, and
+its digest is taken over that and the digests of the stored files behind the rest. Scores and curves
+are read only when they have to be written, so that finding out that nothing has changed opens no
+file but the manifests.
 
 MLflow keeps a time with every point. The store has none (a curve is the same bytes in every run),
 so a point's time is the run's start plus one second for each step: the same whoever writes it,
 and whether it is written while the stage runs or afterwards. MLflow drops a point that it has.
+
+An experiment's page opens on a *first view*: MLflow keeps a view that somebody shares as a tag, and
+shows it at the address that names the tag's key. Its form is that of MLflow 3.17's own pages.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from uuid import NAMESPACE_URL, uuid5
 
 from harness.errors import HarnessError
 from harness.registry.documents import as_yaml
@@ -26,7 +33,7 @@ from harness.registry.recipe import flattened
 from harness.runtime import CurvePoint, Json, canonical_json
 from harness.runtime.stage import digest
 
-VERSION = 6
+VERSION = 7
 """Version of the projection; bumped when the same store should look different in MLflow."""
 
 ID = "harness.id"
@@ -44,11 +51,18 @@ COMPUTED_IN = "harness.computed_in"
 NOTE_TAG = "mlflow.note.content"
 """MLflow's tag for what a run is, in Markdown."""
 
+COMMIT_TAG = "mlflow.source.git.commit"
+
 LONGEST_TAG = 4000
 """Most characters of a tag; what is longer is cut off."""
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 """RUNNING is what a command computes now; what is unfinished otherwise was KILLED."""
+
+Columns = Mapping[str, Sequence[object]]
+"""A table that MLflow shows as such: its columns by name."""
+
+T = TypeVar("T")
 
 _UNUSABLE = re.compile(r"[^0-9A-Za-z_\-. :/]")
 
@@ -58,16 +72,23 @@ class TrackingError(HarnessError):
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """A data set a run was trained on: its name in the run and the digest of its file.
+class Lazy(Generic[T]):
+    """What is read, or made, only when it has to be written, and what identifies it until then."""
 
-    `locate` returns the Parquet file, checked; it is read for the schema and the number of rows.
-    """
+    digest: str
+    read: Callable[[], T] = field(repr=False, compare=False)
+
+
+Files = Lazy[Mapping[str, bytes | Columns]]
+"""Artifacts of a run, by path."""
+
+
+class Dataset(NamedTuple):
+    """A data set a run was trained on; `locate` returns its Parquet file, checked."""
 
     name: str
     sha256: str
-    locate: Callable[[], Path] = field(repr=False, compare=False)
-    context: str = "training"
+    locate: Callable[[], Path]
 
     @property
     def digest(self) -> str:
@@ -75,32 +96,10 @@ class Dataset:
         return self.sha256[:16]
 
 
-@dataclass(frozen=True)
-class Curves:
-    """The curves of finished training stages: what identifies them, and how to read them."""
-
-    digest: str
-    read: Callable[[], Sequence[CurvePoint]]
-
-
-Columns = Mapping[str, Sequence[object]]
-"""A table that MLflow shows as such: its columns by name."""
-
-
-@dataclass(frozen=True)
-class Files:
-    """Artifacts of a run: what identifies them, and how to make them, by path."""
-
-    digest: str
-    make: Callable[[], Mapping[str, bytes | Columns]] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """A trained policy: metadata and where it lies, without a copy of its weights."""
 
     name: str
-    location: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
 
@@ -111,10 +110,9 @@ class Record:
 
     `note` is what its experiment is, and `view` has more tags of it: what its page opens on.
     `identity` is the value of the tag `ID`; times are milliseconds since 1970, the end None while
-    running. `scores_digest` identifies what `read_scores` reads, metrics without steps; `costs` are
-    among them. `by_step` has metrics by step, `curves` those of finished training stages, by the
-    prefix of their metrics. Artifacts and the model are written once the run has ended. `describe`
-    makes the description.
+    running. `scores` are metrics without steps, `costs` among them; `by_step` has metrics by step,
+    `curves` those of finished training stages, by the prefix of their metrics. Artifacts and the
+    model are written once the run has ended. `describe` makes the description.
     """
 
     experiment: str
@@ -126,10 +124,9 @@ class Record:
     end_ms: int | None
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    scores_digest: str = ""
-    read_scores: Callable[[], Mapping[str, float]] = field(default=dict, repr=False)
+    scores: Lazy[Mapping[str, float]] = field(default_factory=lambda: known({}))
     datasets: tuple[Dataset, ...] = ()
-    curves: Mapping[str, Curves] = field(default_factory=dict)
+    curves: Mapping[str, Lazy[Sequence[CurvePoint]]] = field(default_factory=dict)
     view: Mapping[str, str] = field(default_factory=dict)
     files: Files | None = None
     model: Model | None = None
@@ -154,11 +151,11 @@ class Record:
             "times": [self.start_ms, self.end_ms],
             "params": dict(self.params),
             "tags": dict(self.tags),
-            "scores": self.scores_digest,
+            "scores": self.scores.digest,
             "by_step": {
                 n: {str(k): repr(v) for k, v in at.items()} for n, at in self.by_step.items()
             },
-            "datasets": [[d.name, d.sha256, d.context] for d in self.datasets],
+            "datasets": [[d.name, d.sha256] for d in self.datasets],
             "curves": {prefix: curves.digest for prefix, curves in self.curves.items()},
             "note": self.note,
             "view": dict(self.view),
@@ -173,22 +170,15 @@ def sha256(content: object) -> str:
     return digest(canonical_json(content))
 
 
+def known(metrics: Mapping[str, float]) -> Lazy[Mapping[str, float]]:
+    """Return metrics that are at hand, under names that MLflow takes."""
+    named = {metric_name(name): value for name, value in metrics.items()}
+    return Lazy(sha256({name: repr(value) for name, value in named.items()}), lambda: named)
+
+
 def metric_name(name: str) -> str:
     """Return a name with the characters that MLflow refuses in metrics replaced by `_`."""
     return _UNUSABLE.sub("_", name)
-
-
-def curve_prefix(iteration: int) -> str:
-    """Return what the metrics of an iteration's training, counted from 1, begin with.
-
-    Each iteration has curves of its own, so that those of different rows lie on one another from
-    their first step, however long the iterations before were.
-    """
-    return f"iter{iteration}/"
-
-
-ONLINE_PREFIX = "online/"
-"""What the metrics of an online run begin with; its segments are one curve."""
 
 
 def shown(value: float) -> float:
@@ -214,14 +204,7 @@ def flatten(settings: Mapping[str, object], name: str) -> dict[str, str]:
 
 
 def recipe_file(recipes: Mapping[str, Json]) -> Files:
-    text = _yaml_of(json.dumps(dict(recipes)))
-    return Files(sha256(text), lambda: {"recipe.yaml": text.encode()})
-
-
-@lru_cache(maxsize=256)
-def _yaml_of(recipes: str) -> str:
-    """Return some JSON as YAML: all seeds of a run have one recipe, and YAML is slow."""
-    return as_yaml(json.loads(recipes))
+    return Lazy(sha256(dict(recipes)), lambda: {"recipe.yaml": as_yaml(dict(recipes)).encode()})
 
 
 def join(values: Iterable[object]) -> str:
@@ -237,3 +220,115 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_text(item) for item in value)
     return str(value)
+
+
+# --- First views ---
+
+VIEW_TAG = "mlflow.sharedViewState.harness"
+"""The tag of the view that an experiment's page opens on."""
+
+KIND_TAG = {"mlflow.experimentKind": "custom_model_development"}
+"""Tells MLflow's pages that an experiment has training runs, and not traces of conversations."""
+
+_MOST_RUNS = 40
+_WIDTHS = {"attributes": 170, "metrics": 100, "params": 190, "tags": 140}
+
+
+class Chart(NamedTuple):
+    """Some metrics of every run: bars side by side, or parallel coordinates with parameters."""
+
+    title: str
+    metrics: Sequence[str]
+    params: Sequence[str] | None = None
+
+
+def first_view(
+    title: str,
+    columns: Sequence[str],
+    charts: Sequence[Chart],
+    *,
+    order_by: str,
+    ascending: bool = True,
+    folded: Sequence[str] = (),
+) -> dict[str, str]:
+    """Return the tags of an experiment whose page opens on some columns and charts.
+
+    Columns, and what runs are ordered by, are `metrics.NAME`, `params.NAME` or `tags.NAME`. The
+    charts stand under the title; those of the groups of metrics in `folded` (what stands before the
+    last `/`) are folded away.
+    """
+    state = {
+        "searchFilter": "",
+        "orderByKey": _column(order_by),
+        "orderByAsc": ascending,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "modelVersionFilter": "All Runs",
+        "datasetsFilter": [],
+        "selectedColumns": [_column(column) for column in columns],
+        "columnOrder": [_column(column) for column in columns],
+        "columnWidths": {_column(c): _WIDTHS[c.partition(".")[0]] for c in columns},
+        "runsHiddenMode": "SHOW_ALL",
+        "compareRunCharts": [
+            _chart(chart, _id(title), number) for number, chart in enumerate(charts)
+        ],
+        "compareRunSections": [
+            _section(name, shown=name == title, order=order)
+            for order, name in enumerate((title, *folded))
+        ],
+        "isAccordionReordered": True,
+        "autoRefreshEnabled": True,
+        "hideEmptyCharts": True,
+        "viewMaximized": False,
+        "runListHidden": False,
+    }
+    # Deflated, because tags are short.
+    packed = zlib.compress(json.dumps(state, sort_keys=True).encode(), 9)
+    return {**KIND_TAG, VIEW_TAG: f"deflate;{base64.b64encode(packed).decode('ascii')}"}
+
+
+def _column(name: str) -> str:
+    """Return a column as MLflow names it: ``metrics.`ours/ah_wr` ``."""
+    kind, _, rest = name.partition(".")
+    return f"{kind}.`{rest}`"
+
+
+def _id(name: str) -> str:
+    return str(uuid5(NAMESPACE_URL, f"harness/{name}"))
+
+
+def _section(name: str, *, shown: bool, order: int) -> dict[str, Any]:
+    return {
+        "uuid": _id(name),
+        "name": name,
+        "display": shown,
+        "isReordered": True,
+        "deleted": False,
+        "isGenerated": not shown,
+        "order": order,
+        # One chart a line, so that ours and the paper's can be told apart on a small screen.
+        "columns": 1 if shown else 3,
+    }
+
+
+def _chart(chart: Chart, section: str, number: int) -> dict[str, Any]:
+    bars = {
+        "type": "BAR",
+        "metricKey": chart.metrics[0],
+        "selectedMetricKeys": list(chart.metrics),
+    }
+    parallel = {
+        "type": "PARALLEL",
+        "selectedParams": list(chart.params or ()),
+        "selectedMetrics": list(chart.metrics),
+        "showAllRuns": True,
+    }
+    return {
+        "uuid": _id(f"chart {number} {chart.title}"),
+        "runsCountToCompare": _MOST_RUNS,
+        "metricSectionId": section,
+        "deleted": False,
+        "isGenerated": False,
+        "displayName": chart.title,
+        **(bars if chart.params is None else parallel),
+    }

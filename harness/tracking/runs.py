@@ -14,25 +14,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.pipeline.factory import reward_models_named
-from harness.runtime import FailureRecord, Manifest, Plan, Stage, Store
+from harness.runtime import CurvePoint, FailureRecord, Manifest, Plan, Stage, Store
 from harness.tracking.record import (
+    COMMIT_TAG,
+    KIND_TAG,
     LONGEST_TAG,
     NOTE_TAG,
-    ONLINE_PREFIX,
     Columns,
-    Curves,
     Dataset,
     Files,
+    Lazy,
     Model,
     Record,
     Status,
-    curve_prefix,
     flatten,
     join,
     metric_name,
@@ -40,7 +39,6 @@ from harness.tracking.record import (
     recipe_file,
     sha256,
 )
-from harness.tracking.view import KIND_TAG
 
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
@@ -66,16 +64,12 @@ def run_identity(run: Run) -> str:
 def trained_in(run: Run) -> dict[str, list[Stage]]:
     """Return the training stages behind each curve of a run, by the prefix of its metrics.
 
-    Each iteration has a curve of its own; the segments of an online run are one.
+    Each iteration has a curve of its own, so that those of different rows lie on one another from
+    their first step; the segments of an online run are one curve.
     """
     if run.recipe.is_online:
-        return {ONLINE_PREFIX: list(run.training)}
-    return {curve_prefix(number): [stage] for number, stage in enumerate(run.training, start=1)}
-
-
-def iteration_name(run: Run, number: int) -> str:
-    """Return what an iteration, or a segment of an online run, is called; counted from 1."""
-    return f"{'online' if run.recipe.is_online else 'iter'}{number}"
+        return {"online/": list(run.training)}
+    return {f"iter{number}/": [stage] for number, stage in enumerate(run.training, start=1)}
 
 
 def run_record(
@@ -87,17 +81,30 @@ def run_record(
     is_computed: bool = False,
 ) -> Record | None:
     """Return what MLflow should hold of a run; None where nothing of it was run yet."""
-    state = _RunState(run, store, is_computed)
-    return state.record(profile, served.get(run.run_id, ())) if state.is_there else None
+    state = _Stored(run, profile, store, is_computed)
+    return state.record(served.get(run.run_id, ())) if state.is_there else None
 
 
-@dataclass(frozen=True)
-class _RunState:
-    """Where a run stands in the store, and whether something computes it."""
+class _Stored:
+    """What the store holds of a run, and whether something computes it."""
 
-    run: Run
-    store: Store
-    is_computed: bool
+    def __init__(self, run: Run, profile: Profile, store: Store, is_computed: bool) -> None:
+        self.run, self.profile, self.store, self.is_computed = run, profile, store, is_computed
+        # The judges that are asked for, and those that another table has asked for.
+        self.judged = {
+            name: stage
+            for name, stage in run.judges.items()
+            if name in run.asked or store.status(stage.fingerprint) == "done"
+        }
+        self.stages = list(Plan((*run.targets, *self.judged.values())))
+        names = [stage.fingerprint for stage in self.stages]
+        self.done: dict[str, Manifest] = {
+            n: store.manifest(n) for n in names if store.status(n) == "done"
+        }
+        """The manifests of finished stages by fingerprint, inputs first."""
+        self.failures: list[FailureRecord] = [
+            failure for n in names if n not in self.done and (failure := store.failure(n))
+        ]
 
     @property
     def is_there(self) -> bool:
@@ -107,38 +114,12 @@ class _RunState:
         ends = self.run.judges.values() if self.run.asked else self.run.targets
         return any(stage.fingerprint in self.done for stage in ends)
 
-    @cached_property
-    def judged(self) -> dict[str, Stage]:
-        """The judges that are asked for, and those that another table has asked for."""
-        return {
-            name: stage
-            for name, stage in self.run.judges.items()
-            if name in self.run.asked or self.store.status(stage.fingerprint) == "done"
-        }
-
-    @cached_property
-    def stages(self) -> list[Stage]:
-        return list(Plan((*self.run.targets, *self.judged.values())))
-
-    @cached_property
-    def done(self) -> dict[str, Manifest]:
-        """The manifests of finished stages by fingerprint, inputs first."""
-        names = [stage.fingerprint for stage in self.stages]
-        return {n: self.store.manifest(n) for n in names if self.store.status(n) == "done"}
-
-    @cached_property
-    def failures(self) -> list[FailureRecord]:
-        names = [stage.fingerprint for stage in self.stages if stage.fingerprint not in self.done]
-        return [failure for name in names if (failure := self.store.failure(name))]
-
-    def record(self, profile: Profile, places: Sequence[str]) -> Record:
-        status, end_ms = self._end()
-        run = self.run
+    def record(self, places: Sequence[str]) -> Record:
+        run, (status, end_ms) = self.run, self._end()
         judges = [  # where a sweep asks no judge, rewards stand in for scores
-            stage
-            for stage in self.judged.values()
-            if SCORES in self.done.get(stage.fingerprint, {"files": {}})["files"]
+            stage for stage in self.judged.values() if self._digest(stage.fingerprint, SCORES)
         ]
+        scored = [self._digest(judge.fingerprint, SCORES) for judge in judges]
         return Record(
             experiment=f"runs/{run.profile}",
             note=NOTE.format(run.profile),
@@ -148,16 +129,13 @@ class _RunState:
             status=status,
             start_ms=self._start(),
             end_ms=end_ms,
-            params=self._params(profile),
-            tags=self._tags(profile, places, status),
-            scores_digest=sha256(
-                [self._costs(), *(self._digest(j.fingerprint, SCORES) for j in judges)]
-            ),
-            read_scores=lambda: self._costs() | _scores(self.store, judges),
+            params=self._params(),
+            tags=self._tags(places, status),
+            scores=Lazy(sha256([self._costs, *scored]), lambda: self._costs | self._scores(judges)),
             datasets=self._datasets(),
-            costs=self._costs(),
+            costs=self._costs,
             files=self._files(judges),
-            model=self._model(status),
+            model=self._model() if status == "FINISHED" and run.training else None,
             curves=self._curves(),
         )
 
@@ -175,8 +153,8 @@ class _RunState:
             return "FAILED", max(map(milliseconds, ends))
         return ("RUNNING", None) if self.is_computed else ("KILLED", max(map(milliseconds, ends)))
 
-    def _params(self, profile: Profile) -> dict[str, str]:
-        run = self.run
+    def _params(self) -> dict[str, str]:
+        run, profile = self.run, self.profile
         params = {
             "run": run.run_id,
             "seed": str(run.seed),
@@ -195,14 +173,16 @@ class _RunState:
             params |= flatten(settings, f"answer.{name}")
         return params
 
-    def _tags(self, profile: Profile, places: Sequence[str], status: Status) -> dict[str, str]:
-        run = self.run
+    def _tags(self, places: Sequence[str], status: Status) -> dict[str, str]:
+        run, judges = self.run, self.judged.values()
+        found = [manifest["provenance"] for manifest in self.done.values()]
+        known = [provenance["commit"] for provenance in found if provenance["commit"]]
         tags = {
             "mlflow.source.name": f"harness run · {run.run_id} · seed {run.seed}",
             "mlflow.source.type": "LOCAL",
             "tables": join(place.partition("/")[0] for place in places),
             "cells": join(places),
-            "scale": profile.scale,
+            "scale": self.profile.scale,
             "state": {"FINISHED": "done", "FAILED": "failed"}.get(status, "unfinished"),
             NOTE_TAG: f"The recipe {run.run_id} with seed {run.seed} on the profile {run.profile}, "
             f"behind {join(places)}.",
@@ -212,15 +192,17 @@ class _RunState:
             "creator": self._named("creator"),
             "judge": self._judge(),
             "benchmarks": join(
-                stage.settings["benchmark"]
-                for stage in self.judged.values()
-                if "benchmark" in stage.settings
+                stage.settings["benchmark"] for stage in judges if "benchmark" in stage.settings
             ),
+            "commit": join(provenance["commit"] or "unknown" for provenance in found),
+            "dirty": join(p["dirty"] if p["dirty"] is not None else "unknown" for p in found),
         }
+        if known:
+            tags[COMMIT_TAG] = known[-1]
         if status == "FAILED":
             reasons = "; ".join(f"{f['label']}: {f['reason']}" for f in self.failures)
             tags["failure"] = reasons[:LONGEST_TAG]
-        return tags | self._provenance()
+        return tags
 
     def _named(self, setting: str) -> str:
         return join(s.settings[setting] for s in self.stages if setting in s.settings)
@@ -231,22 +213,14 @@ class _RunState:
             return join(judges.values())
         return join(f"{name}: {judge}" for name, judge in judges.items())
 
-    def _provenance(self) -> dict[str, str]:
-        found = [manifest["provenance"] for manifest in self.done.values()]
-        known = [provenance["commit"] for provenance in found if provenance["commit"]]
-        return {
-            "commit": join(provenance["commit"] or "unknown" for provenance in found),
-            "dirty": join(p["dirty"] if p["dirty"] is not None else "unknown" for p in found),
-            **({"mlflow.source.git.commit": known[-1]} if known else {}),
-        }
-
     def _datasets(self) -> tuple[Dataset, ...]:
         """Return the tables each iteration was trained on and drew its prompts from."""
+        kind = "online" if self.run.recipe.is_online else "iter"
         return tuple(
             Dataset(
-                f"{iteration_name(self.run, number)}/{name.removesuffix('.parquet')}",
+                f"{kind}{number}/{name.removesuffix('.parquet')}",
                 file["sha256"],
-                lambda stage=stage, name=name: self._file(stage, name),  # type: ignore[misc]
+                partial(self.store.file, stage.fingerprint, name),
             )
             for number, iteration in enumerate(self.run.iterations, start=1)
             for stage in dict.fromkeys((iteration.prompts, iteration.pairs))
@@ -254,10 +228,6 @@ class _RunState:
             for name, file in sorted(self.done[stage.fingerprint]["files"].items())
             if name.endswith(".parquet")
         )
-
-    def _file(self, stage: Stage, name: str) -> Path:
-        """Return a file of a finished stage, checked."""
-        return self.store.file(stage.fingerprint, name)
 
     def _files(self, judges: Sequence[Stage]) -> Files:
         """Return the recipe and the judgments of a run as artifacts."""
@@ -267,24 +237,22 @@ class _RunState:
             for stage in judges
             if "benchmark" in stage.settings
         }
-        return Files(
+        return Lazy(
             sha256([recipe.digest, *sorted(stage.fingerprint for stage in judged.values())]),
-            lambda: {**recipe.make(), **{path: self._judgments(it) for path, it in judged.items()}},
+            lambda: {**recipe.read(), **{path: self._judgments(it) for path, it in judged.items()}},
         )
 
     def _judgments(self, stage: Stage) -> Columns:
         """Return each prompt with its answer and its scores, as far as the stages have them."""
-        import pyarrow.parquet as pq
-
         found: dict[str, dict[str, object]] = {}
         answered = stage.inputs.get("answers")
-        if answered is not None and ANSWERS in self.done[answered.fingerprint]["files"]:
-            for row in pq.read_table(self._file(answered, ANSWERS)).to_pylist():
+        if answered is not None and self._digest(answered.fingerprint, ANSWERS):
+            for row in _rows(self._file(answered, ANSWERS)):
                 asked = json.loads(row["conversation"])
                 if len(asked) == 1:  # of two turns the first is shown
                     said = {"prompt": asked[0]["content"], "answer": row["completion"]}
                     found[row["prompt_id"]] = said
-        scores = pq.read_table(self._file(stage, SCORES)).to_pylist()
+        scores = _rows(self._file(stage, SCORES))
         columns = dict.fromkeys(row["column"] for row in scores)
         for row in scores:
             found.setdefault(row["prompt_id"], {})[row["column"]] = row["value"]
@@ -293,33 +261,34 @@ class _RunState:
         named = [*dict.fromkeys(n for row in rows for n in row if n not in columns), *columns]
         return {name: [row.get(name) for row in rows] for name in named}
 
-    def _model(self, status: Status) -> Model | None:
-        """Return the trained policy of a run that is whole; None where nothing is trained."""
-        run = self.run
-        if status != "FINISHED" or not run.training:
-            return None
-        last = run.training[-1].fingerprint
+    def _model(self) -> Model:
+        """Return the trained policy."""
+        run, last = self.run, self.run.training[-1].fingerprint
         return Model(
-            name=f"{run.run_id}-seed{run.seed}",
-            location=str(self.store.path(last)),
-            params={"run": run.run_id, "seed": str(run.seed), "profile": run.profile},
-            tags={"stage": last, "policy": self._named("policy")},
+            f"{run.run_id}-seed{run.seed}",
+            {"run": run.run_id, "seed": str(run.seed), "profile": run.profile},
+            {
+                "stage": last,
+                "policy": self._named("policy"),
+                "harness.location": str(self.store.path(last)),
+            },
         )
 
-    def _curves(self) -> dict[str, Curves]:
-        found = {}
+    def _curves(self) -> dict[str, Lazy[Sequence[CurvePoint]]]:
+        found: dict[str, Lazy[Sequence[CurvePoint]]] = {}
         for prefix, stages in trained_in(self.run).items():
             done = [stage.fingerprint for stage in stages if stage.fingerprint in self.done]
             if done:
-                digests = [self._digest(name, "progress.jsonl") for name in done]
-                found[prefix] = Curves(
-                    digests[0] if len(digests) == 1 else sha256(digests),
-                    lambda done=done: [p for n in done for p in self.store.progress(n)],  # type: ignore[misc]
-                )
+                digests = sha256([self._digest(name, "progress.jsonl") for name in done])
+                found[prefix] = Lazy(digests, partial(self._points, done))
         return found
 
+    def _points(self, stages: Sequence[str]) -> list[CurvePoint]:
+        return [point for name in stages for point in self.store.progress(name)]
+
+    @cached_property
     def _costs(self) -> dict[str, float]:
-        """Return the seconds all stages of a finished run took, shared ones counted in full."""
+        """The seconds all stages of a finished run took, shared ones counted in full."""
         if len(self.done) < len(self.stages):
             return {}
         return {
@@ -327,17 +296,23 @@ class _RunState:
             "cost/cpu_s": math.fsum(manifest["cpu_s"] for manifest in self.done.values()),
         }
 
-    def _digest(self, stage: str, name: str) -> str:
-        file = self.done[stage]["files"].get(name)
-        return file["sha256"] if file else "none"
+    def _scores(self, judges: Sequence[Stage]) -> dict[str, float]:
+        values: dict[str, list[float]] = {}
+        for row in (row for stage in judges for row in _rows(self._file(stage, SCORES))):
+            score = "ours/" + metric_name(row["column"])
+            values.setdefault(score, []).append(row["value"])
+        return {score: math.fsum(found) / len(found) for score, found in values.items()}
+
+    def _file(self, stage: Stage, name: str) -> Path:
+        """Return a file of a finished stage, checked."""
+        return self.store.file(stage.fingerprint, name)
+
+    def _digest(self, stage: str, name: str) -> str | None:
+        file = self.done[stage]["files"].get(name) if stage in self.done else None
+        return file["sha256"] if file else None
 
 
-def _scores(store: Store, judges: Sequence[Stage]) -> dict[str, float]:
+def _rows(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
-    values: dict[str, list[float]] = {}
-    for stage in judges:
-        table = pq.read_table(store.file(stage.fingerprint, SCORES), columns=["column", "value"])
-        for row in table.to_pylist():
-            values.setdefault(metric_name(row["column"]), []).append(row["value"])
-    return {f"ours/{column}": math.fsum(found) / len(found) for column, found in values.items()}
+    return pq.read_table(path).to_pylist()  # type: ignore[no-any-return]

@@ -5,8 +5,6 @@ stay. So a run that is RUNNING is completed, and any other that has changed is d
 afresh. The tag with the record's digest comes last, which is what makes an unchanged run cost
 nothing and one whose writer was killed be written again. A new run takes three calls, whatever it
 holds: create, end, and one batch.
-
-A work folder writes to a server one process at a time (`Connection.writing`).
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from harness.tracking.record import (
     ID,
     MODEL,
     NOTE_TAG,
+    VIEW_TAG,
     Dataset,
     Model,
     Record,
@@ -37,11 +36,9 @@ from harness.tracking.record import (
     metric_name,
     point_ms,
 )
-from harness.tracking.view import FIRST_VIEW, SHARED
 
 if TYPE_CHECKING:
     from mlflow.store.entities import PagedList
-    from pyarrow import DataType
 
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
 
@@ -49,8 +46,9 @@ Point: TypeAlias = tuple[Mapping[str, float], int, int]
 """Values of metrics, their step, and a time in milliseconds."""
 
 _Item = TypeVar("_Item")
-_FEW = 4
-"""Most runs that are searched for by their identities."""
+_TYPES = {"int64": "long", "int32": "integer", "double": "double", "float": "float",
+          "bool": "boolean"}  # fmt: skip
+"""MLflow's words for the types of columns; all others are strings."""
 
 
 class Server:
@@ -73,14 +71,11 @@ class Server:
         self._experiments.clear()  # somebody may have deleted one since
         # MLflow's list has the newest on top.
         sort = sorted(records, key=lambda it: _as_people_sort(it.experiment), reverse=True)
-        places = {record.identity: self._experiment(record) for record in sort}
-        asked = [""]
-        if len(places) <= _FEW:
-            asked = [f"tags.`{ID}` = '{identity}'" for identity in places]
+        places = list(dict.fromkeys(self._experiment(record) for record in sort))
+        wanted = f"tags.`{ID}` = '{records[0].identity}'" if len(records) == 1 else ""
         found: dict[str, list[Run]] = {}
-        for wanted in asked:
-            for run in self._search(list(dict.fromkeys(places.values())), wanted):
-                found.setdefault(run.data.tags[ID], []).append(run)
+        for run in self._search(places, wanted):
+            found.setdefault(run.data.tags[ID], []).append(run)
         return found
 
     def apply(
@@ -123,9 +118,8 @@ class Server:
 
     def views(self) -> dict[str, str]:
         """Return the ids of the experiments that have a first view, by name: sweeps are last."""
-        tag = f"{SHARED}{FIRST_VIEW}"
-        found = {e.name: str(e.experiment_id) for e in self._all_experiments() if tag in e.tags}
-        return {name: found[name] for name in sorted(found, key=_as_people_sort)}
+        found = {e.name: e.experiment_id for e in self._all_experiments() if VIEW_TAG in e.tags}
+        return {name: str(found[name]) for name in sorted(found, key=_as_people_sort)}
 
     def _all_experiments(self) -> list[entities.Experiment]:
         return _all_pages(lambda token: self._client.search_experiments(page_token=token))
@@ -168,23 +162,24 @@ class Server:
 
     def _write(self, record: Record, run: Run) -> str:
         """Write what a run lacks, and last the tag that says all is there."""
-        run_id, held = str(run.info.run_id), run.data
-        datasets = _datasets(record, without=_held_datasets(run))
-        if datasets:
-            self._client.log_inputs(run_id, datasets)
-        tags, metrics = dict(record.tags), list(_metrics(record))
+        run_id, held, tags = str(run.info.run_id), run.data, dict(record.tags)
+        inputs = run.inputs.dataset_inputs if run.inputs else []
+        known = {(found.dataset.name, found.dataset.digest) for found in inputs}
+        lacking = [_input(d) for d in record.datasets if (d.name, d.digest) not in known]
+        if lacking:
+            self._client.log_inputs(run_id, lacking)
         if record.describe is not None:
             tags[NOTE_TAG] = record.describe()
         if record.status != "RUNNING":
             self._write_files(run_id, record)
             if record.model is not None:
-                tags[MODEL] = self._write_model(run_id, record, record.model, metrics)
+                tags[MODEL] = self._write_model(run_id, record, record.model)
             if COMPUTED_IN in held.tags:
                 self._client.delete_tag(run_id, COMPUTED_IN)
             self._client.set_terminated(run_id, record.status, record.end_ms)
         self._client.log_batch(
             run_id,
-            metrics=metrics,
+            metrics=list(_metrics(record, tags.get(MODEL))),
             params=[Param(*item) for item in sorted(record.params.items() - held.params.items())],
             tags=[RunTag(*tag) for tag in sorted(tags.items() - held.tags.items())]
             + [RunTag(DIGEST, record.digest)],
@@ -192,32 +187,24 @@ class Server:
         return run_id
 
     def _write_files(self, run_id: str, record: Record) -> None:
-        if record.files is None:
-            return
-        made = record.files.make()
+        made = {} if record.files is None else record.files.read()
         with tempfile.TemporaryDirectory() as folder:
             for path, content in made.items():
                 if isinstance(content, bytes):
                     Path(folder, path).write_bytes(content)
-            self._client.log_artifacts(run_id, folder)
-        for path, content in made.items():
-            if not isinstance(content, bytes):
-                self._client.log_table(run_id, {n: [*v] for n, v in content.items()}, path)
+                else:
+                    self._client.log_table(run_id, {n: [*v] for n, v in content.items()}, path)
+            if any(Path(folder).iterdir()):
+                self._client.log_artifacts(run_id, folder)
 
-    def _write_model(self, run_id: str, record: Record, model: Model, scores: list[Metric]) -> str:
-        """Log the policy of a run; return its id, which the scores are to have."""
-        tags = {**model.tags, "harness.location": model.location}
+    def _write_model(self, run_id: str, record: Record, model: Model) -> str:
+        """Log the policy of a run and return its id."""
         logged = self._client.create_logged_model(
-            self._experiment(record), model.name, run_id, tags, dict(model.params), "policy"
-        )
+            self._experiment(record), model.name, run_id, dict(model.tags), dict(model.params),
+            "policy",
+        )  # fmt: skip
         self._client.finalize_logged_model(logged.model_id, entities.LoggedModelStatus.READY)
         self._client.log_outputs(run_id, [entities.LoggedModelOutput(logged.model_id, 0)])
-        own = record.read_scores()
-        scores[:] = [
-            Metric(m.key, m.value, m.timestamp, m.step, model_id=logged.model_id)
-            if m.key in own else m
-            for m in scores
-        ]  # fmt: skip
         return str(logged.model_id)
 
     def _delete(self, run: Run) -> None:
@@ -227,10 +214,10 @@ class Server:
                 self._client.delete_logged_model(run.data.tags[MODEL])
 
 
-def _metrics(record: Record) -> Iterator[Metric]:
-    """Yield all points a record says; MLflow drops those that it has."""
-    for name, value in record.read_scores().items():
-        yield Metric(name, value, record.start_ms, 0)
+def _metrics(record: Record, model: str | None) -> Iterator[Metric]:
+    """Yield all points a record says, its scores as the model's; MLflow drops those it has."""
+    for name, value in record.scores.read().items():
+        yield Metric(name, value, record.start_ms, 0, model_id=model)
     for metric, at in record.by_step.items():
         for step, value in at.items():
             yield Metric(metric, value, record.start_ms, step)
@@ -243,14 +230,12 @@ def _metrics(record: Record) -> Iterator[Metric]:
 
 def _all_pages(ask: Callable[[str | None], PagedList[_Item]]) -> list[_Item]:
     """Return the items of all pages, which are asked for by the token of the page before."""
-    found: list[_Item] = []
-    token = None
-    while True:
-        page = ask(token)
+    page = ask(None)
+    found = list(page)
+    while page.token:
+        page = ask(page.token)
         found += page
-        token = page.token
-        if not token:
-            return found
+    return found
 
 
 def _as_people_sort(name: str) -> tuple[bool, list[tuple[str, int]]]:
@@ -259,31 +244,16 @@ def _as_people_sort(name: str) -> tuple[bool, list[tuple[str, int]]]:
     return name.startswith("sweeps/"), parts
 
 
-def _held_datasets(run: Run) -> set[tuple[str, str]]:
-    inputs = run.inputs.dataset_inputs if run.inputs else []
-    return {(held.dataset.name, held.dataset.digest) for held in inputs}
-
-
-def _datasets(record: Record, without: set[tuple[str, str]]) -> list[entities.DatasetInput]:
-    return [
-        entities.DatasetInput(
-            _dataset(dataset), [entities.InputTag("mlflow.data.context", dataset.context)]
-        )
-        for dataset in record.datasets
-        if (dataset.name, dataset.digest) not in without
-    ]
-
-
-def _dataset(dataset: Dataset) -> entities.Dataset:
+def _input(dataset: Dataset) -> entities.DatasetInput:
     import pyarrow.parquet as pq
 
     path = dataset.locate()
     found = pq.read_metadata(path)
     columns = [
-        {"name": field.name, "type": _type(field.type), "required": True}
+        {"name": field.name, "type": _TYPES.get(str(field.type), "string"), "required": True}
         for field in found.schema.to_arrow_schema()
     ]
-    return entities.Dataset(
+    held = entities.Dataset(
         name=dataset.name,
         digest=dataset.digest,
         source_type="local",
@@ -291,10 +261,4 @@ def _dataset(dataset: Dataset) -> entities.Dataset:
         schema=json.dumps({"mlflow_colspec": columns}),
         profile=json.dumps({"num_rows": found.num_rows}),
     )
-
-
-def _type(found: DataType) -> str:
-    """Return MLflow's word for the type of a column."""
-    words = {"int64": "long", "int32": "integer", "double": "double", "float": "float",
-             "bool": "boolean"}  # fmt: skip
-    return words.get(str(found), "string")
+    return entities.DatasetInput(held, [entities.InputTag("mlflow.data.context", "training")])

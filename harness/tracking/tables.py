@@ -1,4 +1,4 @@
-"""Records of a table: its rows, and the table as a whole.
+"""Records of tables, made from their reports: from a store, or from what is published.
 
     <table>/<profile>   one run for each row: gain, score and cost of each column beside the paper's
                         value, the recipe as parameters; its page opens on our gains and the paper's
@@ -8,36 +8,57 @@ A row's numbers are those of the report's cells and of nothing else, with four d
 is not whole has no metrics, only its state. What is ours minus what is the paper's is never
 written: gains over the baseline row are what can be compared. A row that is not whole is KILLED and
 never RUNNING: what is computed is its runs.
+
+Published results stand apart, in experiments whose names end in `/published`, and need no store:
+`harness sync --published` shows them in a clone in which nothing was run. There are scores, but
+neither training curves nor data nor policies; all seeds of a row are one MLflow run, its scores a
+curve over the seeds, and some answers of two rows stand with what the judge said.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from harness.registry.profile import Profile
-from harness.registry.schema import Column, Row, Table
+from harness.errors import HarnessError
+from harness.report.answer import finding
+from harness.report.controls import KnownControls
+from harness.report.page.examples import FILE as EXAMPLES
+from harness.report.page.examples import Examples, read_examples
+from harness.report.publish import Published, judge_published, published_folders, read_published
 from harness.report.view import plain
+from harness.runtime import Store
 from harness.tracking.record import (
+    COMMIT_TAG,
+    KIND_TAG,
     LONGEST_TAG,
     NOTE_TAG,
+    Chart,
     Columns,
     Files,
+    Lazy,
     Record,
     Status,
+    first_view,
     flatten,
     join,
+    known,
     metric_name,
+    milliseconds,
     recipe_file,
     sha256,
     shown,
 )
-from harness.tracking.view import KIND_TAG, Bars, View
+from harness.tracking.runs import run_record
+from harness.tracking.trials import published_trials
 
 if TYPE_CHECKING:
-    from harness.report.model import Cell, Report, Verdict
+    from harness.pipeline.runs import TableRuns
+    from harness.report.model import Cell, Report, ReportRow
+
+SUFFIX = "/published"
 
 _INHERITED = ("policy", "reward_model", "creator", "judge", "benchmarks", "commit", "dirty")
 """Tags that a row has from the runs behind it."""
@@ -45,186 +66,222 @@ _INHERITED = ("policy", "reward_model", "creator", "judge", "benchmarks", "commi
 _CHARTED = 3
 """Most columns that have a chart of their own at first."""
 
-_FOLDED = ("gain", "ours", "paper", "seeds", "cost")
 
-_COMMIT = "mlflow.source.git.commit"
+class TableState(NamedTuple):
+    """A table at a profile: runs, and the report of it; None of runs that no table is shown of.
 
-
-@dataclass(frozen=True)
-class Details:
-    """What is said of a table beside its cells; made only when it has to be written.
-
-    `files` makes its report in every form.
+    `page` makes the report's page in HTML.
     """
 
-    finding: str
-    verdicts: Sequence[Verdict]
-    files: Callable[[], Mapping[str, bytes]]
-
-    @classmethod
-    def of(
-        cls, report: Report, finding: str, verdicts: Sequence[Verdict], page: Callable[[], str]
-    ) -> Details:
-        """Return the details of a report; `page` makes its page in HTML."""
-
-        def files() -> dict[str, bytes]:
-            from harness.report.render import as_csv, as_markdown
-            from harness.runtime.files import dumps
-
-            return {
-                "report.json": dumps(report.as_json()).encode(),
-                "report.md": as_markdown(report).encode(),
-                "report.csv": as_csv([report]).encode(),
-                "report.html": page().encode(),
-            }
-
-        return cls(finding, verdicts, files)
+    runs: TableRuns
+    report: Report | None = None
+    page: Callable[[], str] = str
 
 
-@dataclass(frozen=True)
-class TableContent:
-    """A table at a profile, from whichever source, with the root seeds and the rows that are shown.
+def state_records(
+    state: TableState, store: Store, served: Mapping[str, Sequence[str]]
+) -> list[Record]:
+    """Return the records of a table: its runs, then its rows and itself if there is a report."""
+    runs = {
+        key: record
+        for key, run in state.runs.runs.items()
+        if (record := run_record(run, state.runs.profile, store, served))
+    }
+    report = state.report
+    if report is None:
+        return [*runs.values()]
+    behind = {
+        row.id: [record for (name, _), record in runs.items() if name in row.runs.values()]
+        for row in report.rows
+    }
+    source = f"harness run {report.table_id} --profile {report.profile_id}"
+    files = _report_files(report, state.page)
+    return [*runs.values(), *table_records(report, behind, source, files)]
 
-    `behind` has the records of the runs behind each row, by the row's id; a row without any is
-    left out. `suffix` ends the names of its experiments, `source` is the command that makes it.
-    `details` makes what is said beside the cells; None where nobody can.
+
+def _report_files(report: Report, page: Callable[[], str]) -> Callable[[], Mapping[str, bytes]]:
+    def files() -> dict[str, bytes]:
+        from harness.report.render import as_csv, as_markdown
+        from harness.runtime.files import dumps
+
+        return {
+            "report.json": dumps(report.as_json()).encode(),
+            "report.md": as_markdown(report).encode(),
+            "report.csv": as_csv([report]).encode(),
+            "report.html": page().encode(),
+        }
+
+    return files
+
+
+def table_records(
+    report: Report,
+    behind: Mapping[str, Sequence[Record]],
+    source: str,
+    files: Callable[[], Mapping[str, bytes]],
+    suffix: str = "",
+) -> list[Record]:
+    """Return the records of a report's rows, then that of the whole table; none without rows.
+
+    `behind` has the records of the runs behind each row; a row without any is left out. `suffix`
+    ends the names of the experiments, `source` is the command that makes them. `files` makes the
+    report in every form.
     """
+    rows = [
+        _row(report, number, row, behind[row.id], source, suffix)
+        for number, row in enumerate(report.rows, start=1)
+        if behind.get(row.id)
+    ]
+    return [*rows, _whole(report, rows, source, files, suffix)] if rows else []
 
-    table: Table
-    profile: Profile
-    seeds: Sequence[int]
-    rows: Sequence[Row]
-    cells: Sequence[Cell]
-    behind: Mapping[str, Sequence[Record]]
-    source: str
-    suffix: str = ""
-    details: Callable[[], Details] | None = None
 
-    def records(self) -> list[Record]:
-        """Return the records of the rows, then that of the whole table; none without rows."""
-        rows = [
-            self._row(number, row)
-            for number, row in enumerate(self.rows, start=1)
-            if self.behind.get(row.id) and self._cells(row)
-        ]
-        return [*rows, self._whole(rows)] if rows else []
+def _row(
+    report: Report,
+    number: int,
+    row: ReportRow,
+    behind: Sequence[Record],
+    source: str,
+    suffix: str,
+) -> Record:
+    table, profile = report.table, report.profile
+    cells = [cell for cell in report.cells if cell.row == row.id]
+    states = {cell.state for cell in cells}
+    status: Status = "FAILED" if "failed" in states else "KILLED"
+    if states <= {"ok", "not_available"}:
+        status = "FINISHED"
+    numbers = {name: value for cell in cells for name, value in _metrics(cell).items()}
+    # MLflow compares runs by what was logged first.
+    metrics = dict(
+        sorted((numbers | _costs(behind)).items(), key=lambda it: it[0].startswith("paper/"))
+    )
+    recipes = {name: it.canonical() for name, it in table.recipes(table.row(row.id)).items()}
+    settings: dict[str, list[str]] = {}
+    for recipe in recipes.values():
+        for key, text in flatten(recipe, "recipe").items():
+            settings.setdefault(key, []).append(text)
+    start_ms, end_ms = _times(behind)
+    failures = dict.fromkeys(it.tags["failure"] for it in behind if "failure" in it.tags)
+    tags = {
+        "order": f"{number:02}",
+        NOTE_TAG: plain(
+            f"Row {row.id} of {table.heading} on the profile {profile.name} ({profile.scale}). "
+            f"harness why {table.id}/{row.id} names its stages."
+        ),
+        "state": states.pop() if len(states) == 1 else "mixed",
+        **{f"interval/{metric_name(cell.column)}": _interval(cell) for cell in cells},
+        **{f"verdict/{metric_name(cell.column)}": _verdict(cell) for cell in cells},
+        **({"failure": "; ".join(failures)[:LONGEST_TAG]} if failures else {}),
+    }
+    return Record(
+        experiment=f"{table.id}/{profile.name}{suffix}",
+        note=plain(f"{table.heading}. {table.question} Scale: {profile.scale}."),
+        view=_view(report),
+        identity=sha256(["row", table.id, f"{profile.name}{suffix}", row.id]),
+        name=plain(row.label),
+        status=status,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        params={
+            **_params(report),
+            "row": row.id,
+            "run": join(recipes),
+            "baseline": row.baseline or "none",
+            **{key: join(texts) for key, texts in settings.items()},
+        },
+        tags={**_tags(report, behind, source), **tags},
+        scores=known(metrics),
+        by_step=behind[0].by_step,
+        files=behind[0].files if suffix else recipe_file(recipes),
+    )
 
-    def _cells(self, row: Row) -> list[Cell]:
-        return [cell for cell in self.cells if cell.row == row.id]
 
-    def _row(self, number: int, row: Row) -> Record:
-        cells, behind = self._cells(row), self.behind[row.id]
-        states = {cell.state for cell in cells}
-        status: Status = "FAILED" if "failed" in states else "KILLED"
-        if states <= {"ok", "not_available"}:
-            status = "FINISHED"
-        numbers = {name: value for cell in cells for name, value in _metrics(cell).items()}
-        numbers |= _costs(behind)
-        # MLflow compares runs by what was logged first.
-        metrics = dict(sorted(numbers.items(), key=lambda item: item[0].startswith("paper/")))
-        recipes = {run_id: recipe.canonical() for run_id, recipe in self.table.recipes(row).items()}
-        recipe: dict[str, list[str]] = {}
-        for found in recipes.values():
-            for key, text in flatten(found, "recipe").items():
-                recipe.setdefault(key, []).append(text)
-        experiment = f"{self.table.id}/{self.profile.name}{self.suffix}"
-        start_ms, end_ms = _times(behind)
-        tags = {
-            "order": f"{number:02}",
-            NOTE_TAG: plain(
-                f"Row {row.id} of {self.table.heading} on the profile {self.profile.name} "
-                f"({self.profile.scale}). harness why {self.table.id}/{row.id} names its stages."
-            ),
-            "state": states.pop() if len(states) == 1 else "mixed",
-            **{f"interval/{metric_name(cell.column)}": _interval(cell) for cell in cells},
-            **{f"verdict/{metric_name(cell.column)}": _verdict(cell) for cell in cells},
-            **_failures(behind),
+def _whole(
+    report: Report,
+    rows: Sequence[Record],
+    source: str,
+    files: Callable[[], Mapping[str, bytes]],
+    suffix: str,
+) -> Record:
+    table, profile = report.table, report.profile.name
+    start_ms, end_ms = _times(rows)
+    said = sha256([[record.digest for record in rows], source])
+
+    def claims() -> dict[str, float]:
+        words = Counter(verdict.verdict for verdict in report.verdicts)
+        return {f"claims/{word}": float(number) for word, number in words.items()}
+
+    def made() -> dict[str, bytes | Columns]:
+        verdicts = report.verdicts
+        listed: dict[str, list[str]] = {
+            "claim": [verdict.statement for verdict in verdicts],
+            "verdict": [verdict.text for verdict in verdicts],
+            "reason": [verdict.reason or "" for verdict in verdicts],
         }
-        return Record(
-            experiment=experiment,
-            note=plain(f"{self.table.heading}. {self.table.question} Scale: {self.profile.scale}."),
-            view=self._view.tags,
-            identity=sha256(["row", *experiment.split("/"), row.id]),
-            name=plain(row.label),
-            status=status,
-            start_ms=start_ms,
-            end_ms=end_ms,
-            params={
-                **self._params,
-                "row": row.id,
-                "run": join(recipes),
-                "baseline": row.baseline or "none",
-                **{key: join(texts) for key, texts in recipe.items()},
-            },
-            tags={**self._tags(behind), **tags},
-            scores_digest=sha256(metrics),
-            read_scores=lambda: metrics,
-            by_step=behind[0].by_step,
-            files=behind[0].files if self.suffix else recipe_file(recipes),
-        )
+        return {**files(), "claims.json": listed}
 
-    def _whole(self, rows: Sequence[Record]) -> Record:
-        states = {record.status for record in rows}
-        start_ms, end_ms = _times(rows)
-        said = sha256([[record.digest for record in rows], self.source])
-        details = self.details
-        return Record(
-            experiment=f"tables/{self.profile.name}{self.suffix}",
-            note=f"One run for each table on the profile {self.profile.name}: what it says, its "
-            "report, and how many of the paper's claims came out how.",
-            view=KIND_TAG,
-            identity=sha256(["table", self.table.id, self.profile.name, self.suffix]),
-            name=plain(self.table.heading),
-            status="FINISHED" if states == {"FINISHED"} else "KILLED",
-            start_ms=start_ms,
-            end_ms=end_ms,
-            params={**self._params, "rows": str(len(rows))},
-            tags=self._tags(rows),
-            scores_digest=said,
-            read_scores=lambda: {} if details is None else _claims(details().verdicts),
-            files=None if details is None else Files(said, lambda: _files(details())),
-            describe=None if details is None else lambda: details().finding,
-        )
+    return Record(
+        experiment=f"tables/{profile}{suffix}",
+        note=f"One run for each table on the profile {profile}: what it says, its report, and how "
+        "many of the paper's claims came out how.",
+        view=KIND_TAG,
+        identity=sha256(["table", table.id, profile, suffix]),
+        name=plain(table.heading),
+        status="FINISHED" if {record.status for record in rows} == {"FINISHED"} else "KILLED",
+        start_ms=start_ms,
+        end_ms=end_ms,
+        params={**_params(report), "rows": str(len(rows))},
+        tags=_tags(report, rows, source),
+        scores=Lazy(said, claims),
+        files=Lazy(said, made),
+        describe=lambda: finding(report, report.verdicts),
+    )
 
-    @property
-    def _params(self) -> dict[str, str]:
-        return {"table": self.table.id, "profile": self.profile.name}
 
-    def _tags(self, behind: Sequence[Record]) -> dict[str, str]:
-        own = {
-            "table": self.table.id,
-            "scale": self.profile.scale,
-            "seeds": join(self.seeds),
-            "mlflow.source.name": self.source,
-            "mlflow.source.type": "LOCAL",
-        }
-        commits = [record.tags[_COMMIT] for record in behind if _COMMIT in record.tags]
-        return {**own, **({_COMMIT: commits[0]} if commits else {}), **_inherited(behind)}
+def _params(report: Report) -> dict[str, str]:
+    return {"table": report.table_id, "profile": report.profile_id}
 
-    @property
-    def _columns(self) -> list[Column]:
-        """The columns with numbers, the one of the primary claim first."""
-        main = self.table.main_column
-        having = {cell.column for cell in self.cells if cell.state == "ok"}
-        rest = [column for column in self.table.columns if column.id != main.id]
-        return [column for column in (main, *rest) if column.id in having] or [main]
 
-    @property
-    def _view(self) -> View:
-        columns: list[str] = []
-        charts: list[Bars] = []
-        papers = [] if self.table.is_ours else ["paper"]
-        for column in self._columns:
-            name = metric_name(column.id)
-            columns += [f"metrics.gain/{name}", *(f"metrics.{it}/{name}.gain" for it in papers)]
-            columns += [f"tags.interval/{name}", f"tags.verdict/{name}"]
-            columns += [f"metrics.{side}/{name}" for side in ("ours", *papers)]
-            if len(charts) < _CHARTED:
-                beside = " and the paper's" if papers else ""
-                sides = [f"gain/{name}", *(f"{it}/{name}.gain" for it in papers)]
-                charts.append(Bars(f"{column_name(column)}: our gain{beside}", sides))
-        title = "Gain over the baseline, ours and the paper's" if papers else "Gain"
-        return View(columns, "tags.order", charts, title, _FOLDED)
+def _tags(report: Report, behind: Sequence[Record], source: str) -> dict[str, str]:
+    """Return what is said of a row or table: its own, and what the runs behind it have, once."""
+    tags = {
+        "table": report.table_id,
+        "scale": report.scale,
+        "seeds": join(report.seeds),
+        "mlflow.source.name": source,
+        "mlflow.source.type": "LOCAL",
+    }
+    commits = [record.tags[COMMIT_TAG] for record in behind if COMMIT_TAG in record.tags]
+    if commits:
+        tags[COMMIT_TAG] = commits[0]
+    for name in _INHERITED:
+        parts = [part for it in behind if name in it.tags for part in it.tags[name].split(", ")]
+        if parts:
+            tags[name] = join(part for part in parts if part != "none")
+    return tags
+
+
+def _view(report: Report) -> dict[str, str]:
+    """Return what the page of a table's rows opens on; the primary claim's column comes first."""
+    main, papers = report.table.main_column, [] if report.table.is_ours else ["paper"]
+    having = {cell.column for cell in report.cells if cell.state == "ok"}
+    ordered = [main, *(column for column in report.table.columns if column.id != main.id)]
+    columns: list[str] = []
+    charts: list[Chart] = []
+    for column in [column for column in ordered if column.id in having] or [main]:
+        name = metric_name(column.id)
+        sides = [f"gain/{name}", *(f"{it}/{name}.gain" for it in papers)]
+        columns += [f"metrics.{side}" for side in sides]
+        columns += [f"tags.interval/{name}", f"tags.verdict/{name}"]
+        columns += [f"metrics.{side}/{name}" for side in ("ours", *papers)]
+        title = f"{column.benchmark} · {column.printed}: our gain"
+        charts.append(Chart(title + (" and the paper's" if papers else ""), sides))
+    return first_view(
+        "Gain over the baseline, ours and the paper's" if papers else "Gain",
+        columns,
+        charts[:_CHARTED],
+        order_by="tags.order",
+        folded=("gain", "ours", "paper", "seeds", "cost"),
+    )
 
 
 def _metrics(cell: Cell) -> dict[str, float]:
@@ -245,8 +302,7 @@ def _metrics(cell: Cell) -> dict[str, float]:
 
 def _interval(cell: Cell) -> str:
     """Return the 95% interval of a cell's gain, of a baseline row that of its mean."""
-    low, high = cell.gain_ci_low, cell.gain_ci_high
-    sign = "+"
+    low, high, sign = cell.gain_ci_low, cell.gain_ci_high, "+"
     if cell.gain is None:
         low, high, sign = cell.ci_low, cell.ci_high, ""
     if low is None or high is None:
@@ -263,19 +319,6 @@ def _verdict(cell: Cell) -> str:
     return "lower" if cell.gain_ci_high < 0 else "no difference"
 
 
-def _claims(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    return {f"claims/{word}": float(n) for word, n in Counter(v.verdict for v in verdicts).items()}
-
-
-def _files(details: Details) -> dict[str, bytes | Columns]:
-    claims: dict[str, list[str]] = {
-        "claim": [verdict.statement for verdict in details.verdicts],
-        "verdict": [verdict.text for verdict in details.verdicts],
-        "reason": [verdict.reason or "" for verdict in details.verdicts],
-    }
-    return {**details.files(), "claims.json": claims}
-
-
 def _costs(behind: Sequence[Record]) -> dict[str, float]:
     """Return the mean costs of the runs behind a row; none unless every run has them."""
     found = [record.costs for record in behind]
@@ -289,24 +332,80 @@ def _times(behind: Sequence[Record]) -> tuple[int, int]:
     return start_ms, max(ends, default=start_ms)
 
 
-def _failures(behind: Sequence[Record]) -> dict[str, str]:
-    found = dict.fromkeys(r.tags["failure"] for r in behind if "failure" in r.tags)
-    return {"failure": "; ".join(found)[:LONGEST_TAG]} if found else {}
+# --- Published ---
 
 
-def _inherited(behind: Sequence[Record]) -> dict[str, str]:
-    """Return what the runs behind a row say of themselves, each value once."""
-    parts = {
-        name: [part for r in behind if name in r.tags for part in r.tags[name].split(", ")]
-        for name in _INHERITED
+def published_records(results_dir: Path) -> list[Record]:
+    """Return the records of all published tables and sweeps.
+
+    Raises:
+        HarnessError: A published file is missing, was changed, or fits no declaration.
+    """
+    records: dict[str, Record] = {}
+    controls: dict[str, KnownControls] = {}
+    for published in map(read_published, published_folders(results_dir)):
+        profile = published.report.profile
+        of_profile = controls.setdefault(profile.name, KnownControls(profile, None, results_dir))
+        for record in _published_table(published, of_profile):
+            records[record.identity] = record
+    return [*records.values(), *published_trials(results_dir, SUFFIX)]
+
+
+def _published_table(found: Published, controls: KnownControls) -> list[Record]:
+    table, profile = found.report.table, found.report.profile
+    examples = read_examples(found.folder / EXAMPLES)
+    return table_records(
+        found.report.beside(table, profile, judge=lambda: judge_published(table, found, controls)),
+        {row.id: [_behind(found, row, examples)] for row in found.report.rows},
+        f"results/{profile.name}/{table.id}",
+        lambda: {path.name: path.read_bytes() for path in sorted(found.folder.iterdir())},
+        SUFFIX,
+    )
+
+
+def _behind(found: Published, row: ReportRow, examples: Examples | None) -> Record:
+    """Return what a published table says of the runs behind one of its rows."""
+    report, origin = found.report, found.report.origin
+    if origin.finished is None:
+        raise HarnessError("a published table names no finished stage; publish it again")
+    end = milliseconds(origin.finished)
+    seeds: dict[str, dict[int, float]] = {}
+    for (run, seed, score), values in found.measured.items():
+        if run in row.runs.values():
+            mean = sum(values.values()) / len(values)
+            seeds.setdefault(f"seeds/{metric_name(score)}", {})[seed] = mean
+    costs: dict[str, float] = {}
+    for cost in report.costs or ():
+        if cost.run in row.runs.values():
+            named = {"wall_s": cost.seconds, "rollouts": cost.rollouts, "tokens": cost.tokens,
+                     "gradient_steps": cost.gradient_steps,
+                     "creator_calls": cost.creator_calls}  # fmt: skip
+            costs = {f"cost/{name}": value for name, value in named.items() if value is not None}
+    tags = {
+        "policy": join(origin.policies),
+        "reward_model": join(origin.reward_models),
+        "creator": join(origin.creators),
+        "judge": join(origin.judges.values()),
+        "commit": join(origin.commits),
+        COMMIT_TAG: join(origin.commits[-1:]),
     }
-    return {
-        name: join(part for part in values if part != "none")
-        for name, values in parts.items()
-        if values
-    }
+    return Record(
+        "", "", "", row.id, "FINISHED", end, end, {}, tags, costs=costs, by_step=seeds,
+        files=_judgments(examples, row.id),
+    )  # fmt: skip
 
 
-def column_name(column: Column) -> str:
-    """Return what a column is called outside its table: the benchmark and the paper's heading."""
-    return f"{column.benchmark} · {column.printed}"
+def _judgments(examples: Examples | None, row: str) -> Files | None:
+    """Return the published examples of what a row answered, and what the judge said, as a table."""
+    lines = [
+        [turn.asked, turn.answer, "; ".join(f"{name}: {text}" for name, text in turn.replies),
+         it.reference or "", it.benchmark, it.item]
+        for it in (examples.judged if examples else ())
+        for turn in (it.after if it.row == row else it.before if it.baseline == row else ())
+    ]  # fmt: skip
+    if not lines:
+        return None
+    # MLflow's page groups by the first column and compares the second.
+    heads = ("prompt", "answer", "verdict", "reference", "benchmark", "item")
+    columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
+    return Lazy(sha256(lines), lambda: {"judgments.json": columns})

@@ -1,124 +1,58 @@
-"""The trackers: what the rest of the harness knows of MLflow.
+"""The tracker: what the rest of the harness knows of MLflow.
 
     tracker.start(tables)                    before a run; cheap
     tracker.observe(event)                   takes an event of the engine; returns at once
     tracker.finish(lambda: states)           after the run: everything, or one warning
     tracker.sync(states)                     `harness sync`: everything, or an error
 
-Tables, trials, evaluations and published results are written in one way (`Mlflow`): records are
-made of them, and the server is brought to hold those. A note says which it had after that, so that
-a run that has computed nothing new does not even import MLflow.
+While stages run, one background thread imports MLflow, gathers messages for some seconds at a time
+and writes them: points of running trainings as they are, and a run's record again when one of its
+stages has finished or failed. Nothing depends on it: what it missed, the next `sync` adds.
+
+One command of a work folder at a time is tracked live, and holds a lock as long as it lives: what
+is RUNNING in MLflow while nobody holds it was left by one that was killed.
 """
 
 from __future__ import annotations
 
-import logging
+import math
 import os
+import queue
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from harness.errors import UserError
-from harness.evaluation.scores import all_kept
 from harness.pipeline.runs import asked_together
 from harness.quiet import QUIET
-from harness.runtime import Event, Store
+from harness.runtime import Event, Plan, StageFailed, StageFinished, StageProgress, Store
 from harness.runtime.files import hold
 from harness.tracking.connection import (
     PATIENCE_S,
-    Connection,
+    Mlflow,
     artifacts_path,
     chosen_uri,
     database_path,
     shown,
 )
-from harness.tracking.live import Live, LiveRuns, lock_of, place_of
-from harness.tracking.projection import evaluation_record, table_records
-from harness.tracking.record import Record
-from harness.tracking.tables import Details
-from harness.tracking.view import address
+from harness.tracking.record import COMPUTED_IN, Record, metric_name, point_ms
+from harness.tracking.runs import run_identity, run_record, trained_in
+from harness.tracking.tables import TableState, state_records
 
 if TYPE_CHECKING:
+    from harness.pipeline.algorithm import Run
     from harness.pipeline.runs import TableRuns
-    from harness.report.model import Cell
-    from harness.tracking.server import Server
+    from harness.registry.profile import Profile
+    from harness.tracking.server import Point, Server
 
-_LOG = logging.getLogger(__name__)
-
-Warn = Callable[[str], None]
-"""Takes the one sentence that says MLflow is not available, in whichever thread finds out."""
-
-
-class Mlflow:
-    """The tracking server of a work folder, which is brought to hold records.
-
-    Without a URI it is `MLFLOW_TRACKING_URI`, else the work folder's own database.
-    """
-
-    def __init__(self, work_dir: Path, warn: Warn = _LOG.warning, uri: str | None = None) -> None:
-        self.connection = Connection(work_dir, uri, warn)
-        self._work_dir = work_dir
-        self._has_failed = False
-
-    def write(self, records: Sequence[Record]) -> Counter[str]:
-        """Bring the server to hold some records; return how many runs were changed, and how.
-
-        Runs that a killed command has left RUNNING are ended.
-
-        Raises:
-            TrackingError: MLflow cannot be reached, or refuses what is written.
-            StoreError: The store cannot be read.
-        """
-        with self.connection.writing() as server:
-            found = server.find(records)
-            changes: Counter[str] = Counter(
-                server.apply(record, found.get(record.identity, []))[0] for record in records
-            )
-            self.connection.notes.add(records)
-            self._end_left(server)
-        return changes
-
-    def attempt(
-        self, records: Callable[[], Sequence[Record]], patience_s: float = PATIENCE_S
-    ) -> None:
-        """Bring the server to hold what it lacks; at worst there is a warning, and only one."""
-
-        def catch_up() -> bool:
-            wanted = records()
-            if not self.connection.notes.covers(wanted):
-                self.write(wanted)
-            return True
-
-        if not self._has_failed:
-            self._has_failed = not self.connection.attempt(catch_up, patience_s)
-
-    def end_left(self) -> dict[str, str]:
-        """End what a killed command has left RUNNING; return the addresses of first views, by name.
-
-        Raises:
-            TrackingError: The server cannot be reached.
-        """
-        with self.connection.writing() as server:
-            self._end_left(server)
-            return server.views()
-
-    def _end_left(self, server: Server) -> None:
-        lock = lock_of(self._work_dir)
-        if lock.exists():
-            with suppress(OSError), hold(lock, wait=False) as is_nobodys:
-                if is_nobodys:
-                    server.end_left(place_of(self._work_dir))
-
-
-class TableState(NamedTuple):
-    """A table at a profile: the runs behind it, the report's cells, and what is said beside."""
-
-    runs: TableRuns
-    cells: Sequence[Cell]
-    details: Callable[[], Details] | None = None
+Message: TypeAlias = "StageProgress | str"
+"""A point of a curve, or the fingerprint of a stage that has finished or failed."""
 
 
 class Tracker:
@@ -129,46 +63,35 @@ class Tracker:
 
     def __init__(
         self,
-        work_dir: Path,
+        mlflow: Mlflow,
         store: Store,
         served: Mapping[str, Sequence[str]],
         *,
-        uri: str | None = None,
-        warn: Warn = _LOG.warning,
         flush_s: float = 10.0,
     ) -> None:
-        self._mlflow = Mlflow(work_dir, warn, uri)
-        self._work_dir = work_dir
+        self._mlflow = mlflow
         self._store = store
         self._served = served
-        self._warn = warn
         self._flush_s = flush_s
         self._alone = ExitStack()
         self._live: Live | None = None
 
     def start(self, tables: Sequence[TableRuns]) -> None:
         """Begin to track the runs of some tables live, unless another command does so here."""
-        try:
-            is_alone = self._alone.enter_context(hold(lock_of(self._work_dir), wait=False))
-        except OSError as error:
-            self._warn(f"MLflow is written after the run only: {error}")
-            return
-        if is_alone:
-            runs = LiveRuns(self._store, place_of(self._work_dir), self._served, tables)
-            self._live = Live(self._mlflow.connection, runs, self._warn, self._flush_s)
+        if self._alone.enter_context(hold(self._mlflow.live_lock, wait=False)):
+            self._live = Live(self._mlflow, self._store, self._served, tables, self._flush_s)
 
     def observe(self, event: Event) -> None:
         """Take an event of the engine: a point of a curve, or a stage that has ended."""
         if self._live is not None:
             self._live.observe(event)
 
-    def close(self, timeout_s: float = 15.0) -> bool:
-        """End live tracking, waiting so long at most; return whether MLflow has failed."""
+    def close(self, timeout_s: float = 15.0) -> None:
+        """End live tracking, waiting so long at most."""
         live, self._live = self._live, None
         if live is not None:
             live.close(timeout_s)
         self._alone.close()
-        return live is not None and live.failed.is_set()
 
     def finish(
         self,
@@ -180,15 +103,8 @@ class Tracker:
 
         `timeout_s` is waited for the former, `patience_s` for the latter.
         """
-        if not self.close(timeout_s):
-            self._mlflow.attempt(lambda: self.records(states()), patience_s)
-
-    def is_current(self, states: Sequence[TableState]) -> bool:
-        """Return whether the last sync left nothing to do for some tables; imports no MLflow.
-
-        What others have done to the server since is not noticed; `sync` would.
-        """
-        return self._mlflow.connection.notes.covers(self.records(states))
+        self.close(timeout_s)
+        self._mlflow.attempt(lambda: self.records(states()), patience_s)
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
         """Bring MLflow to the store's state, whatever it holds; return how many runs were changed.
@@ -203,37 +119,140 @@ class Tracker:
     def records(self, states: Sequence[TableState]) -> list[Record]:
         """Return the distinct records of some tables; tables may share runs."""
         together = asked_together([state.runs for state in states])
-        return list(
-            {
-                record.identity: record
-                for runs, state in zip(together, states, strict=True)
-                for record in table_records(
-                    runs, state.cells, self._store, self._served, state.details
-                )
-            }.values()
+        found = (
+            state_records(state._replace(runs=runs), self._store, self._served)
+            for runs, state in zip(together, states, strict=True)
         )
+        return list({record.identity: record for records in found for record in records}.values())
 
 
-class EvaluationTracker:
-    """Projects kept evaluations to MLflow."""
+class Live:
+    """A background thread that writes runs to MLflow while they are computed.
 
-    def __init__(self, work_dir: Path, warn: Warn, uri: str | None = None) -> None:
-        self._mlflow = Mlflow(work_dir, warn, uri)
-        self._work_dir = work_dir
+    A stage that several runs share is computed once, and its curves appear in each of these runs.
+    A run that several tables judge differently is judged on the benchmarks of all of them.
+    """
 
-    def write(self, files: Iterable[Path]) -> None:
-        """Write some evaluations; at worst there is a warning."""
-        self._mlflow.attempt(lambda: [evaluation_record(path) for path in files])
+    def __init__(
+        self,
+        mlflow: Mlflow,
+        store: Store,
+        served: Mapping[str, Sequence[str]],
+        tables: Iterable[TableRuns],
+        flush_s: float,
+    ) -> None:
+        self._mlflow = mlflow
+        self._store = store
+        self._served = served
+        self._flush_s = flush_s
+        self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._written: dict[str, tuple[str, int]] = {}  # MLflow's id and the start
+        self._runs: dict[str, tuple[Run, Profile]] = {
+            run_identity(run): (run, table.profile)
+            for table in asked_together(tables)
+            for run in table.runs.values()
+        }
+        # What each stage means to the runs: a curve, an end that is shown, or a part.
+        self._trained: dict[str, dict[str, str]] = {}
+        self._shown: set[str] = set()
+        self._needed: dict[str, list[str]] = {}
+        for identity, (run, _) in self._runs.items():
+            for prefix, stages in trained_in(run).items():
+                for stage in stages:
+                    self._trained.setdefault(stage.fingerprint, {})[identity] = prefix
+            for stage in Plan(run.targets):
+                self._needed.setdefault(stage.fingerprint, []).append(identity)
+            self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
 
-    def sync(self) -> Counter[str]:
-        """Bring MLflow to the state of all kept evaluations; return what was done.
+    def observe(self, event: Event) -> None:
+        """Take an event of the engine; returns at once."""
+        message: Message | None = None
+        match event:
+            case StageProgress(stage) if stage.fingerprint in self._trained:
+                message = event
+            case StageFinished(stage) if stage.fingerprint in self._shown:
+                message = stage.fingerprint
+            case StageFailed(stage):
+                message = stage.fingerprint
+        if message is None or self._mlflow.failed.is_set():
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+        self._queue.put(message)
 
-        Raises:
-            TrackingError: MLflow cannot be reached, or refuses what is written.
-            HarnessError: An evaluation cannot be read.
-        """
-        files = all_kept(self._work_dir / "evaluations")
-        return self._mlflow.write([evaluation_record(path) for path in files])
+    def close(self, timeout_s: float) -> None:
+        """Write what is left and stop; what needs longer ends with the process."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._mlflow.wait_for(self._thread, timeout_s)
+
+    def _work(self) -> None:
+        """Write batches of messages until told to stop."""
+        try:
+            closing = False
+            while not closing and not self._mlflow.failed.is_set():
+                batch, closing = self._gather()
+                with self._mlflow.writing() as server:
+                    self._write(server, batch)
+                    if closing:  # nothing computes any more what is not whole
+                        server.end_left(self._mlflow.place)
+        except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
+            self._mlflow.give_up(error)
+
+    def _gather(self) -> tuple[list[Message], bool]:
+        """Wait for a message, then a while for more; the flag says that there will be none."""
+        batch: list[Message] = []
+        message = self._queue.get()
+        until = time.monotonic() + self._flush_s
+        while message is not None:
+            batch.append(message)
+            try:
+                message = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _write(self, server: Server, batch: Sequence[Message]) -> None:
+        """Add points to all runs they belong to, then write the runs whose stages have ended."""
+        points: dict[str, list[Point]] = {}
+        for message in batch:
+            if isinstance(message, StageProgress):
+                self._add_points(server, message, points)
+        for run_id, added in points.items():
+            server.add_points(run_id, added)
+        settled = (message for message in batch if isinstance(message, str))
+        for identity in dict.fromkeys(i for stage in settled for i in self._needed.get(stage, ())):
+            self._write_run(server, identity)
+
+    def _add_points(
+        self, server: Server, point: StageProgress, points: dict[str, list[Point]]
+    ) -> None:
+        """Add a point to those of each run that it belongs to, by MLflow's id."""
+        if self._store.status(point.stage.fingerprint) == "done":
+            return  # the runs' records have the whole curve
+        # A store keeps no infinities, so live points have none either.
+        values = {n: v if math.isfinite(v) else math.nan for n, v in point.metrics.items()}
+        for identity, prefix in self._trained[point.stage.fingerprint].items():
+            if identity in self._written or self._write_run(server, identity):
+                run_id, start_ms = self._written[identity]
+                named = {metric_name(prefix + name): value for name, value in values.items()}
+                at = (named, point.step, point_ms(start_ms, point.step))
+                points.setdefault(run_id, []).append(at)
+
+    def _write_run(self, server: Server, identity: str) -> bool:
+        """Write the record of a run; return whether there is one yet."""
+        run, profile = self._runs[identity]
+        record = run_record(run, profile, self._store, self._served, is_computed=True)
+        if record is None:
+            return False
+        if record.status == "RUNNING":
+            record = replace(record, tags={**record.tags, COMPUTED_IN: self._mlflow.place})
+        found = server.find([record]).get(identity, [])
+        _, run_id = server.apply(record, found, afresh=identity not in self._written)
+        self._written[identity] = run_id, record.start_ms
+        return True
 
 
 class Ui(NamedTuple):
@@ -248,14 +267,10 @@ class Ui(NamedTuple):
     views: dict[str, str]
 
 
-def ui_command(
-    work_dir: Path, port: int = 5000, uri: str | None = None, warn: Warn = _LOG.warning
-) -> Ui:
+def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
     """Return the command that serves MLflow's pages on the loopback interface.
 
     Runs of processes that were killed are ended first, so that RUNNING means what it says.
-
-    One worker and no job execution: MLflow's defaults start a dozen processes.
 
     Raises:
         UserError: The tracking URI is a server, which serves its pages itself.
@@ -264,11 +279,14 @@ def ui_command(
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
-    views = Mlflow(work_dir, warn, where).end_left()
+    # The address of a first view, and of pages of trainings instead of conversations.
+    page = "/#/experiments/{}/runs?viewStateShareKey=harness&workflowType=machine_learning"
+    views = {name: page.format(n) for name, n in Mlflow(work_dir, uri=where).views().items()}
     path = database_path(where)
     command = [sys.executable, "-m", "mlflow", "server"]
     if path is not None:
         command += ["--artifacts-destination", str(artifacts_path(path))]
+    # One worker and no job execution: MLflow's defaults start a dozen processes.
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--uvicorn-opts", "--log-level warning"]
     environment = {
@@ -278,4 +296,4 @@ def ui_command(
         # Whoever lists this machine's processes would read a password in the command.
         "MLFLOW_BACKEND_STORE_URI": where,
     }
-    return Ui(command, environment, {name: address(number) for name, number in views.items()})
+    return Ui(command, environment, views)

@@ -16,9 +16,8 @@ from lm_eval_data import stood_in
 def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Collect the evaluations that would be written to MLflow."""
     files: list[Path] = []
-    monkeypatch.setattr(
-        "harness.tracking.EvaluationTracker.write", lambda self, kept: files.extend(kept)
-    )
+    monkeypatch.setattr("harness.tracking.Mlflow.attempt", lambda self, records: records())
+    monkeypatch.setattr("harness.tracking.evaluation_records", files.extend)
     return files
 
 

@@ -150,7 +150,7 @@ def test_what_is_published_can_be_written(
 ) -> None:
     changes = {"created": 2, "unchanged": 1}
     monkeypatch.setattr("harness.tracking.Mlflow.write", lambda self, records: changes)
-    monkeypatch.setattr("harness.tracking.published.published_records", lambda folder: [])
+    monkeypatch.setattr("harness.tracking.tables.published_records", lambda folder: [])
     (found,) = says("sync", "sync", "--published")
     assert found == {"what": "published results", "runs": 3, "changes": changes}
     assert call("sync", "--published").stdout == (

@@ -68,10 +68,10 @@ def main() -> None:
         toy = declaration.Sweep.model_validate(TOY_SWEEP)
         declaration.load_sweeps = lambda folder=None: {"toy": toy}
     if os.environ.get("MLFLOW_TRACKING_URI") == "toy://":
-        from harness.tracking import tracker
+        from harness import tracking
 
-        it: Any = tracker
-        it.Connection.writing = lambda self: nullcontext(ToyServer())
+        it: Any = tracking
+        it.Mlflow.writing = lambda self: nullcontext(ToyServer())
         it.Tracker.start = lambda self, tables: None
     from harness.cli.main import main as harness_main
 

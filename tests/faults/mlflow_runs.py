@@ -20,9 +20,9 @@ def new_database(scene: Scene) -> str:
 
 
 def _created(scene: Scene) -> Path:
-    from harness.tracking.connection import create_database, default_uri
+    from harness.tracking import Mlflow
 
-    create_database(default_uri(scene.folder))
+    Mlflow(scene.folder).views()
     return scene.folder / "mlflow.db"
 
 

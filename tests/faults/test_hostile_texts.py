@@ -25,7 +25,7 @@ from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
 from harness.report.rows import Reader
 from harness.runtime import Store
-from harness.tracking.projection import table_records
+from harness.tracking.tables import TableState, state_records
 
 PIECES = (
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(2)>", "</td></table></style></div>",
@@ -89,7 +89,7 @@ def test_hostile_texts_in_every_form(scene: Scene) -> None:
     check_terminal(as_text(report, width=100))
     said = as_json(cells)
     assert json.loads(said)
-    check_mlflow(runs, cells, store)
+    check_mlflow(runs, report, store)
     for form in (said, as_markdown(report), as_text(report)):
         form.encode()
 
@@ -149,9 +149,9 @@ def check_terminal(shown: str) -> None:
     assert {c for c in shown if not c.isprintable()} <= {"\n"}
 
 
-def check_mlflow(runs: TableRuns, cells: Any, store: Store) -> None:
+def check_mlflow(runs: TableRuns, report: Report, store: Store) -> None:
     """Fail where MLflow is given what a database of its cannot keep; its pages show texts."""
-    for record in table_records(runs, cells, store, {}):
+    for record in state_records(TableState(runs, report), store, {}):
         for said in [record.name, record.note, *record.tags.values(), *record.params.values()]:
             said.encode()
             assert "\x00" not in said

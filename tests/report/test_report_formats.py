@@ -39,7 +39,7 @@ from harness.report.rows import Reader
 from harness.report.view import column_blocks, facts, summary_blocks
 from harness.report.view_details import detail_blocks
 from harness.runtime import Store
-from harness.tracking.projection import table_records
+from harness.tracking.tables import TableState, state_records
 from harness.worlds.embedded.files import VERSION
 
 
@@ -168,7 +168,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
     for runs in planned:
         found = stored(runs, store)
         cells, report = found.cells, found.report
-        found_in = table_records(runs, cells, store, {})
+        found_in = state_records(TableState(runs, report), store, {})
         records = {record.params.get("row", record.name): record for record in found_in}
         lines = csv.DictReader(io.StringIO(as_csv([report])))
         texts = [dict(facts(report)), facts_of_markdown(as_markdown(report))]
@@ -224,8 +224,8 @@ def test_csv_and_json_hold_every_cell_with_all_digits(report: Report) -> None:
 def test_mlflow_gets_the_numbers_of_the_cells(
     report: Report, runs: TableRuns, store: Store
 ) -> None:
-    records = table_records(runs, report.cells, store, {})
-    by_row = {record.params.get("row"): record.read_scores() for record in records}
+    records = state_records(TableState(runs, report), store, {})
+    by_row = {record.params.get("row"): record.scores.read() for record in records}
     for cell in report.cells:
         metrics = by_row[cell.row]
         column = cell.column

@@ -15,7 +15,7 @@ from harness.sweep.study import open_study
 from harness.sweep.work import Worker, trial_records
 from harness.tracking import Mlflow
 from harness.tracking.connection import default_uri
-from harness.tracking.projection import StudyName, trial_record
+from harness.tracking.trials import StudyName, trial_record
 
 SOURCE, RECIPE = "harness sweep run toy", {"algorithm": "dpo"}
 NAME = StudyName("toy", "micro", "toy/micro/1", ("win_rate",))
@@ -32,14 +32,14 @@ def test_a_record_says_what_the_trial_is() -> None:
     assert record.params == {SHARE: "0.4", "x": "none"}
     assert record.status == "FINISHED"
     assert record.end_ms == record.start_ms + 5000
-    assert record.read_scores() == {"win_rate/seeds1": 4.0}
+    assert record.scores.read() == {"win_rate/seeds1": 4.0}
     assert record.tags["trial.state"] == "pruned"
     assert record.tags["mlflow.source.name"] == "harness sweep run toy"
     assert "Trial 7 of the sweep toy" in record.tags["mlflow.note.content"]
     assert record.files is not None
-    assert b"algorithm: dpo" in record.files.make()["recipe.yaml"]  # type: ignore[operator]
+    assert b"algorithm: dpo" in record.files.read()["recipe.yaml"]  # type: ignore[operator]
     complete = TRIAL.model_copy(update={"state": "complete", "values": {"win_rate": 4.5}})
-    assert trial_record(NAME, complete, SOURCE).read_scores()["win_rate"] == 4.5
+    assert trial_record(NAME, complete, SOURCE).scores.read()["win_rate"] == 4.5
     assert trial_record(NAME, complete, SOURCE).identity == record.identity
     assert (
         trial_record(NAME, TRIAL.model_copy(update={"number": 8}), SOURCE).identity

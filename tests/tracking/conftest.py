@@ -33,8 +33,8 @@ def created_at_once(tmp_path_factory: pytest.TempPathFactory) -> CreatedAtOnce:
     folder = tmp_path_factory.mktemp("template")
     code = (
         "import sys; from pathlib import Path\n"
-        "from harness.tracking.connection import create_database, default_uri\n"
-        "create_database(default_uri(Path(sys.argv[1])))\n"
+        "from harness.tracking import Mlflow\n"
+        "Mlflow(Path(sys.argv[1])).views()\n"
     )
     command = [sys.executable, "-c", code, str(folder)]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
+from toy_table import contents, stages, toy_runs, toy_state, toy_tracker, write
 
 from harness.pipeline.runs import TableRuns
 from harness.runtime import Store
-from harness.tracking import TableState, Tracker
+from harness.tracking import TableState
 from harness.tracking.runs import run_identity
 
 NewWorkDir = Callable[[str], Path]
@@ -26,7 +26,7 @@ def asking(*benchmarks: str) -> TableRuns:
 
 
 def state(*benchmarks: str) -> TableState:
-    return TableState(asking(*benchmarks), toy_cells())
+    return toy_state(asking(*benchmarks))
 
 
 @pytest.fixture
@@ -36,10 +36,6 @@ def store(tmp_path: Path) -> Store:
     for stage in stages(asking(*HARD)):
         write(store, stage)
     return store
-
-
-def tracker(work_dir: Path, store: Store) -> Tracker:
-    return Tracker(work_dir, store, SERVED)
 
 
 def test_what_is_asked_is_no_part_of_a_runs_identity() -> None:
@@ -52,7 +48,7 @@ def test_a_run_has_the_scores_of_every_table_that_judged_it(
     store: Store, new_work_dir: NewWorkDir
 ) -> None:
     work = new_work_dir("a")
-    tracker(work, store).sync([state(*HARD)])
+    toy_tracker(work, store).sync([state(*HARD)])
     before = contents(work)[NAME]
     assert before["info"][0] == "FINISHED"
     assert "ours/ah_wr" in before["metrics"]
@@ -61,11 +57,11 @@ def test_a_run_has_the_scores_of_every_table_that_judged_it(
     for stage in stages(asking(*RATED)):
         if store.status(stage.fingerprint) != "done":
             write(store, stage)
-    tracker(work, store).sync([state(*RATED)])
+    toy_tracker(work, store).sync([state(*RATED)])
     after = contents(work)[NAME]
     assert {"ours/ah_wr", "ours/mt_avg"} <= after["metrics"].keys()
     assert after["tags"]["benchmarks"] == "toy/arena_hard, toy/mt_bench"
-    assert tracker(work, store).sync([state(*HARD)]) == {"unchanged": 5}
+    assert toy_tracker(work, store).sync([state(*HARD)]) == {"unchanged": 5}
 
 
 def test_a_run_is_finished_when_all_that_any_table_asks_is(
@@ -77,6 +73,5 @@ def test_a_run_is_finished_when_all_that_any_table_asks_is(
         ("b", [state(*RATED), state(*HARD)]),
     ):
         work = new_work_dir(name)
-        tracker(work, store).sync(states)
+        toy_tracker(work, store).sync(states)
         assert contents(work)[NAME]["info"][0] == "KILLED"
-        assert tracker(work, store).is_current(states)

@@ -13,9 +13,9 @@ from mlflow import MlflowClient
 from harness.errors import HarnessError
 from harness.evaluation.benchmarks.mt_bench import evaluate_ratings
 from harness.evaluation.scores import all_kept, folder_of, keep, load, write_json
-from harness.tracking import EvaluationTracker
+from harness.tracking import Mlflow, evaluation_records
 from harness.tracking.connection import default_uri
-from harness.tracking.projection import evaluation_record
+from harness.tracking.record import Record
 
 SOURCE = {"kind": "judged", "data": "d" * 64, "answers": "a" * 64}
 COST = {"replies": 4, "prompt_tokens": 400, "completion_tokens": 40, "usd": None}
@@ -34,9 +34,14 @@ def kept(work: Path, judge: str = "gpt-4o-mini", score: float = 7.0) -> Path:
     return keep(folder, found, SOURCE, COST)
 
 
+def record_of(path: Path) -> Record:
+    (record,) = evaluation_records([path])
+    return record
+
+
 def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_path: Path) -> None:
     path = kept(tmp_path)
-    record = evaluation_record(path)
+    record = record_of(path)
     assert record.experiment == "evaluations/mt_bench"
     assert record.params == {
         "benchmark": "mt_bench",
@@ -46,7 +51,7 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
         "source.data": "d" * 64,
         "source.answers": "a" * 64,
     }
-    metrics = record.read_scores()
+    metrics = record.scores.read()
     assert metrics["average_gpt-4o-mini"] == 7.5
     assert metrics["average_gpt-4o-mini.ci_low"] < 7.5 < metrics["average_gpt-4o-mini.ci_high"]
     assert (metrics["category/math"], metrics["category/coding"]) == (7.0, 8.0)
@@ -57,19 +62,19 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
 
 
 def test_the_benchmark_s_own_judge_fills_its_column(tmp_path: Path) -> None:
-    assert "average" in evaluation_record(kept(tmp_path, "gpt-4")).read_scores()
+    assert "average" in record_of(kept(tmp_path, "gpt-4")).scores.read()
 
 
 def test_what_is_evaluated_again_keeps_its_time_and_other_data_are_another_run(
     tmp_path: Path,
 ) -> None:
-    first = evaluation_record(kept(tmp_path))
-    assert evaluation_record(kept(tmp_path)).digest == first.digest
-    assert evaluation_record(kept(tmp_path, score=5.0)).identity == first.identity
+    first = record_of(kept(tmp_path))
+    assert record_of(kept(tmp_path)).digest == first.digest
+    assert record_of(kept(tmp_path, score=5.0)).identity == first.identity
     path = kept(tmp_path)
     entry = load(path).as_json() | {"source": {**SOURCE, "answers": "b" * 64}}
     path.write_text(json.dumps(entry))
-    assert evaluation_record(path).identity != first.identity
+    assert record_of(path).identity != first.identity
 
 
 def test_a_sync_brings_another_server_to_the_same_state(
@@ -77,27 +82,18 @@ def test_a_sync_brings_another_server_to_the_same_state(
 ) -> None:
     work, other = new_work_dir("work"), new_work_dir("other")
     files = [kept(work), kept(work, "gpt-4")]
-    tracker = EvaluationTracker(work, pytest.fail)
-    tracker.write(files)
-    assert tracker.sync() == Counter(unchanged=2)
+    mlflow = Mlflow(work, pytest.fail)
+    mlflow.attempt(lambda: evaluation_records(files))
+    assert mlflow.write(evaluation_records(files)) == Counter(unchanged=2)
     client = MlflowClient(tracking_uri=default_uri(work))
     experiment = client.get_experiment_by_name("evaluations/mt_bench")
     runs = client.search_runs([experiment.experiment_id])
     assert {run.data.metrics.get("average") for run in runs} == {None, 7.5}
     assert {run.info.status for run in runs} == {"FINISHED"}
-    elsewhere = EvaluationTracker(work, pytest.fail, default_uri(other))
-    assert elsewhere.sync() == Counter(created=2)
+    elsewhere = Mlflow(work, pytest.fail, default_uri(other))
+    assert elsewhere.write(evaluation_records(files)) == Counter(created=2)
     kept(work, "gpt-4", score=5.0)
-    assert elsewhere.sync() == Counter(unchanged=1, replaced=1)
-
-
-def test_a_server_that_is_away_is_one_warning(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    warned: list[str] = []
-    uri = f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}"
-    EvaluationTracker(tmp_path, warned.append, uri).write([kept(tmp_path)])
-    assert len(warned) == 1
-    assert "cannot be written" in warned[0]
+    assert elsewhere.write(evaluation_records(files)) == Counter(unchanged=1, replaced=1)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": "m"}'])
@@ -106,4 +102,4 @@ def test_a_file_that_is_no_evaluation_is_one_sentence(tmp_path: Path, text: str)
     path.write_text(text)
     assert all_kept(tmp_path) == [path]
     with pytest.raises(HarnessError, match="delete it and evaluate again"):
-        evaluation_record(path)
+        record_of(path)

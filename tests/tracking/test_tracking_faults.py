@@ -13,15 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from toy_table import SERVED, filled, toy_cells, toy_runs
+from toy_table import filled, toy_runs, toy_state, toy_tracker
 
 from harness.runtime import Store
-from harness.tracking import EvaluationTracker, Mlflow, TableState, Tracker, TrackingError
-from harness.tracking.connection import Connection, shown, within, without_secrets
+from harness.tracking import Mlflow, TrackingError
+from harness.tracking.connection import shown, without_secrets
 from harness.tracking.record import Record
 
 RUNS = toy_runs((0,))
-STATE = TableState(RUNS, toy_cells())
+STATE = toy_state(RUNS)
 RECORDS = [Record("sweeps/toy", "", "1", "trial 0", "FINISHED", 0, 0, {}, {})]
 SECRET = "pa55word"
 PATIENCE_S = 1.0
@@ -101,7 +101,7 @@ def test_a_run_is_done_in_time_with_one_warning(
 ) -> None:
     warnings: list[str] = []
     uri = f"http://user:{SECRET}@127.0.0.1:{serve(behaviour)}?token={SECRET}2"
-    tracker = Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append)
+    tracker = toy_tracker(tmp_path, store, warnings.append, uri)
     began = time.monotonic()
     tracker.finish(lambda: [STATE], patience_s=PATIENCE_S)
     assert time.monotonic() - began < IN_TIME_S
@@ -127,29 +127,27 @@ def test_a_uri_that_cannot_be_used_is_a_sentence_without_its_password(
     uri: str, store: Store, tmp_path: Path
 ) -> None:
     """Also for everybody who goes on without MLflow: runs, evaluations and sweeps."""
-    connection = Connection(tmp_path, uri, pytest.fail)
-    with pytest.raises(TrackingError, match="cannot be written") as raised, connection.writing():
-        pass
     warnings: list[str] = []
-    Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append).finish(lambda: [STATE])
     mlflow = Mlflow(tmp_path, warnings.append, uri)
+    with pytest.raises(TrackingError, match="cannot be written") as raised, mlflow.writing():
+        pass
+    toy_tracker(tmp_path, store, warnings.append, uri).finish(lambda: [STATE])
     for _ in range(2):  # a sweep goes on without it, and says so once
         mlflow.attempt(lambda: RECORDS)
-    EvaluationTracker(tmp_path, warnings.append, uri).write([tmp_path / "absent.json"])
-    assert len(warnings) == 3
+    assert len(warnings) == 2
     said = [str(raised.value), *warnings]
     assert SECRET not in " ".join(said)
-    assert not (tmp_path / "tracking" / "error.log").exists()
 
 
 def test_what_fails_of_ours_while_tracking_is_a_warning(store: Store, tmp_path: Path) -> None:
     """The report has been printed by then, and the run was a success."""
     warnings: list[str] = []
-    tracker = Tracker(tmp_path, store, SERVED, warn=warnings.append)
+    tracker = toy_tracker(tmp_path, store, warnings.append)
     tracker.finish(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
-    (warning,) = warnings
-    assert "division by zero" in warning
-    assert "ZeroDivisionError" in (tmp_path / "tracking" / "error.log").read_text()
+    assert warnings == [
+        "MLflow tracking has stopped (ZeroDivisionError: division by zero): `harness sync` tries "
+        "again"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -174,23 +172,3 @@ def test_a_secret_is_hidden_in_any_text(monkeypatch: pytest.MonkeyPatch) -> None
     assert without_secrets(text, uri) == "password *** ***, token=*** at *** of 100 rows as ***"
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "bearer-of-news")
     assert without_secrets("Bearer bearer-of-news", "http://host") == "Bearer ***"
-
-
-def test_a_traceback_in_a_file_holds_no_password(tmp_path: Path) -> None:
-    uri, warnings = f"http://user:{SECRET}@host", list[str]()
-
-    def fail() -> None:
-        raise RuntimeError(f"no {uri}")
-
-    assert Connection(tmp_path, uri, warnings.append).attempt(fail) is None
-    kept = (tmp_path / "tracking" / "error.log").read_text()
-    assert "RuntimeError: no http://***@host" in kept
-    assert SECRET not in kept + warnings[0]
-
-
-def test_what_is_waited_for_returns_or_raises_what_was_done() -> None:
-    assert within(60.0, "http://host", lambda: 5) == 5
-    with pytest.raises(ZeroDivisionError):
-        within(60.0, "http://host", lambda: 1 / 0)
-    with pytest.raises(TrackingError, match="too slow"):
-        within(0.01, "http://host", threading.Event().wait)

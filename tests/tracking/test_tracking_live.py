@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_table import SERVED, contents, losses, stages, toy_cells, toy_runs, write
+from toy_table import contents, losses, stages, toy_runs, toy_state, toy_tracker, write
 
 from harness.errors import UserError
 from harness.quiet import QUIET, worker_environment
 from harness.runtime import Stage, StageFailed, StageFinished, StageProgress, Store
-from harness.tracking import TableState, Tracker, TrackingError, ui_command
+from harness.tracking import Tracker, TrackingError, ui_command
 from harness.tracking.connection import default_uri
 
 NewWorkDir = Callable[[str], Path]
@@ -23,7 +23,7 @@ PATIENCE_S = 20.0
 
 NOWHERE = "http://user:secret@127.0.0.1:9"
 RUNS = toy_runs((0,))
-STATE = TableState(RUNS, toy_cells())
+STATE = toy_state(RUNS)
 
 
 def compute(tracker: Tracker, store: Store, stage: Stage, *, steps: int = 3) -> None:
@@ -39,7 +39,7 @@ def compute(tracker: Tracker, store: Store, stage: Stage, *, steps: int = 3) -> 
 
 def synced(work_dir: Path, store: Store) -> dict[str, object]:
     """Return what a database has that was written by one sync."""
-    Tracker(work_dir, store, SERVED).sync([STATE])
+    toy_tracker(work_dir, store).sync([STATE])
     return contents(work_dir)
 
 
@@ -48,16 +48,15 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     tmp_path: Path, new_work_dir: NewWorkDir, flush_s: float
 ) -> None:
     """Whether every message is written by itself, or all at the end."""
-    store, warnings = Store(tmp_path / "store"), list[str]()
+    store = Store(tmp_path / "store")
     live, after = new_work_dir("live"), new_work_dir("after")
-    tracker = Tracker(live, store, SERVED, warn=warnings.append, flush_s=flush_s)
+    tracker = toy_tracker(live, store, flush_s=flush_s)
     tracker.start([RUNS])
     for stage in stages(RUNS):
         compute(tracker, store, stage)
     tracker.finish(lambda: [STATE], timeout_s=60)
-    assert warnings == []
     assert contents(live) == synced(after, store)
-    assert Tracker(live, store, SERVED).sync([STATE]) == {"unchanged": 5}
+    assert toy_tracker(live, store).sync([STATE]) == {"unchanged": 5}
 
 
 def test_curves_are_there_before_their_stage_is_finished(
@@ -71,7 +70,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     training = RUNS.runs["dpo-h1", 0].training[0]
     order = stages(RUNS)
     at = order.index(training)
-    first = Tracker(live, store, SERVED, flush_s=0.0)
+    first = toy_tracker(live, store, flush_s=0.0)
     first.start([RUNS])
     for stage in order[:at]:
         compute(first, store, stage)
@@ -86,7 +85,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     first.close(60)
     assert {run["info"][0] for run in contents(live).values()} == {"FAILED"}
 
-    second = Tracker(live, store, SERVED)
+    second = toy_tracker(live, store)
     second.start([RUNS])
     store.clear_failure(training.fingerprint)
     for stage in order[at:]:
@@ -105,7 +104,7 @@ def test_a_training_that_came_out_otherwise_is_written_anew(
 ) -> None:
     """A point was seen of an attempt that was lost; the attempt that counts has another value."""
     store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
-    lost = Tracker(live, store, SERVED)
+    lost = toy_tracker(live, store)
     lost.start([RUNS])
     order = stages(RUNS)
     at = order.index(RUNS.runs["dpo-h1", 0].training[0])
@@ -114,7 +113,7 @@ def test_a_training_that_came_out_otherwise_is_written_anew(
     lost.observe(StageProgress(order[at], 1, {"loss": 0.125}))
     lost.close(60)
     assert {run["metrics"]["iter1/loss"][0][2] for run in contents(live).values()} == {"0.125"}
-    tracker = Tracker(live, store, SERVED)
+    tracker = toy_tracker(live, store)
     tracker.start([RUNS])
     for stage in order[at:]:
         compute(tracker, store, stage)
@@ -127,7 +126,7 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
     store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
-    tracker = Tracker(work, store, SERVED, warn=warnings.append, flush_s=0.0)
+    tracker = toy_tracker(work, store, warnings.append, flush_s=0.0)
     began = time.monotonic()
     tracker.start([RUNS])
     for stage in stages(RUNS):
@@ -141,25 +140,24 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
 
     began = time.monotonic()
     with pytest.raises(TrackingError, match="cannot be written"):
-        Tracker(work, store, SERVED).sync([STATE])
+        toy_tracker(work, store).sync([STATE])
     assert time.monotonic() - began < PATIENCE_S
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert Tracker(work, store, SERVED).sync([STATE]) == {"created": 5}
+    assert toy_tracker(work, store).sync([STATE]) == {"created": 5}
 
 
-def test_a_fault_of_ours_is_one_warning_with_its_traceback_in_a_file(
+def test_a_fault_of_ours_is_one_warning(
     tmp_path: Path, new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
-    tracker = Tracker(work, store, SERVED, warn=warnings.append, flush_s=0.0)
+    tracker = toy_tracker(work, store, warnings.append, flush_s=0.0)
     tracker.start([RUNS])
-    monkeypatch.setattr("harness.tracking.live.run_record", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("harness.tracking.tracker.run_record", lambda *_, **__: 1 / 0)
     for stage in stages(RUNS):
         compute(tracker, store, stage)
-    assert tracker.close(60)
+    tracker.finish(lambda: [STATE], 60)
     (warning,) = warnings
     assert "division by zero" in warning
-    assert "ZeroDivisionError" in (work / "tracking" / "error.log").read_text()
 
 
 def test_the_pages_are_served_on_loopback_by_one_process(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.project import results_dir
-from harness.tracking.published import SUFFIX, published_records
 from harness.tracking.record import Record, metric_name
+from harness.tracking.tables import SUFFIX, published_records
 
 TAKEN = 50
 SHOWN = {
@@ -54,5 +54,5 @@ def test_numbers_taken_at_random_are_those_of_the_reports(
     assert len(every) > TAKEN
     for place, cell, name in random.Random(seed).sample(every, TAKEN):
         metric = SHOWN[name].format(metric_name(cell["column"]))
-        of_row = records[place, cell["row"]].read_scores()
+        of_row = records[place, cell["row"]].scores.read()
         assert of_row[metric] == float(f"{cell[name]:.4g}"), (place, cell["row"], metric)

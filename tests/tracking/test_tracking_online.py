@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toy_table import PROVENANCE, ToyWorld, contents
+from toy_table import PROVENANCE, ToyWorld, contents, toy_tracker
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
@@ -14,10 +14,9 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Stage, StageFinished, StageProgress, Store
 from harness.runtime.stage import ProgressWriter
-from harness.tracking import TableState, Tracker
+from harness.tracking import TableState
 
 NewWorkDir = Callable[[str], Path]
-SERVED = {"rloo-eva-2x": ["table1/rloo-eva-2x"]}
 NAME = "runs/micro | rloo-eva-2x · seed 0"
 
 
@@ -58,20 +57,12 @@ def curve(work_dir: Path) -> list[int]:
     return [point[0] for point in held["metrics"].get("online/reward", [])]
 
 
-def tracker_of(work_dir: Path, store: Store) -> Tracker:
-    return Tracker(work_dir, store, SERVED)
-
-
-def state() -> TableState:
-    return TableState(RUNS, [])
-
-
 def test_segments_are_one_curve_over_the_steps_of_the_run(
     tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
     write(store, SECOND)
-    tracker_of(work_dir, store).sync([state()])
+    toy_tracker(work_dir, store).sync([TableState(RUNS)])
     first, second = (stage.settings["first_step"] for stage in (FIRST, SECOND))
     assert (first, second) == (1, 51)
     assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
@@ -81,7 +72,7 @@ def test_live_points_of_a_segment_that_was_killed_go_away_when_it_goes_on(
     tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
-    tracker = Tracker(work_dir, store, SERVED, flush_s=0.0)
+    tracker = toy_tracker(work_dir, store, flush_s=0.0)
     tracker.start([RUNS])
     write(store, FIRST)
     tracker.observe(StageFinished(FIRST, 0.0))
@@ -89,7 +80,7 @@ def test_live_points_of_a_segment_that_was_killed_go_away_when_it_goes_on(
     tracker.close(timeout_s=60)
     assert curve(work_dir) == [1, 2, 3, 60]
     write(store, SECOND)
-    tracker_of(work_dir, store).sync([state()])
+    toy_tracker(work_dir, store).sync([TableState(RUNS)])
     assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
 
 
@@ -97,13 +88,13 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
     store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
-    tracker = Tracker(live, store, SERVED, flush_s=0.0)
+    tracker = toy_tracker(live, store, flush_s=0.0)
     tracker.start([RUNS])
     for stage in (FIRST, SECOND):
         for step, metrics in points(stage):
             tracker.observe(StageProgress(stage, step, metrics))
         write(store, stage)
         tracker.observe(StageFinished(stage, 0.0))
-    tracker.finish(lambda: [state()], timeout_s=60)
-    tracker_of(after, store).sync([state()])
+    tracker.finish(lambda: [TableState(RUNS)], timeout_s=60)
+    toy_tracker(after, store).sync([TableState(RUNS)])
     assert contents(live) == contents(after)

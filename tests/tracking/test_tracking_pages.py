@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_table import LABELS, SERVED, filled, toy_cells, toy_runs
+from toy_table import LABELS, filled, toy_runs, toy_state, toy_tracker
 
 from harness.project import results_dir
 from harness.registry.declared import load_tables
-from harness.tracking import Mlflow, TableState, Tracker, ui_command
-from harness.tracking.published import published_records
+from harness.tracking import Mlflow, ui_command
+from harness.tracking.tables import published_records
 
 PATIENCE_S = 240
 SHOTS = Path(os.environ["HARNESS_SCREENSHOTS"]) if "HARNESS_SCREENSHOTS" in os.environ else None
@@ -106,7 +106,7 @@ def test_the_page_opens_on_our_gain_and_the_papers_in_the_tables_order(
     runs = toy_runs((0,))
     work = new_work_dir("a")
     store = filled(tmp_path / "store", runs)
-    Tracker(work, store, SERVED).sync([TableState(runs, toy_cells())])
+    toy_tracker(work, store).sync([toy_state(runs)])
     with served(work, _free_port()) as pages:
         page = opened(browser, pages["table4/micro"])
         page.wait_for_selector("[col-id*='paper/ah_wr']")

@@ -13,8 +13,8 @@ from mlflow import MlflowClient
 from harness.project import results_dir
 from harness.tracking import Mlflow
 from harness.tracking.connection import default_uri
-from harness.tracking.published import SUFFIX, published_records
 from harness.tracking.record import Record
+from harness.tracking.tables import SUFFIX, published_records
 
 TABLE = "table4"
 SWEEP = "tune-dpo"
@@ -34,7 +34,7 @@ def test_rows_have_the_numbers_of_the_published_report(records: dict[str, Record
     rows = {record.params.get("row"): record for record in records.values()}
     assert report["cells"]
     for cell in report["cells"]:
-        scores = rows[cell["row"]].read_scores()
+        scores = rows[cell["row"]].scores.read()
         for metric, name in (("ours", "mean"), ("gain", "gain"), ("paper", "paper")):
             value = None if cell[name] is None else float(f"{cell[name]:.4g}")
             assert scores.get(f"{metric}/{cell['column']}") == value
@@ -53,7 +53,7 @@ def test_the_two_rows_of_the_examples_have_their_answers_as_a_table(
     for row, side in ((judged[0]["row"], "after"), (judged[0]["baseline"], "before")):
         files = rows[row].files
         assert files is not None
-        table = files.make()["judgments.json"]
+        table = files.read()["judgments.json"]
         assert not isinstance(table, bytes)
         assert list(table)[:2] == ["prompt", "answer"]
         turns = [turn for item in judged for turn in item[side]]
@@ -66,7 +66,7 @@ def test_our_numbers_come_before_the_papers(records: dict[str, Record]) -> None:
     rows = [record for record in records.values() if "row" in record.params]
     assert rows
     for row in rows:
-        are_papers = [name.startswith("paper/") for name in row.read_scores()]
+        are_papers = [name.startswith("paper/") for name in row.scores.read()]
         assert are_papers == sorted(are_papers)
         assert True in are_papers
 
@@ -87,10 +87,10 @@ def test_tables_stand_above_sweeps_in_mlflows_list(
 def test_a_table_has_its_published_files_and_its_claims(records: dict[str, Record]) -> None:
     (whole,) = [r for r in records.values() if r.experiment == f"tables/micro{SUFFIX}"]
     assert whole.files is not None
-    made = whole.files.make()
+    made = whole.files.read()
     folder = results_dir() / "micro" / TABLE
     assert made["report.json"] == (folder / "report.json").read_bytes()
-    claims = whole.read_scores()
+    claims = whole.scores.read()
     assert sum(claims.values()) == len(made["claims.json"]["claim"])  # type: ignore[index, call-overload]
 
 

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from toy_table import SERVED, contents, filled, stages, toy_cells, toy_runs, write
+from toy_table import contents, filled, stages, toy_runs, toy_state, toy_tracker, write
 
 from harness.pipeline.runs import TableRuns
 from harness.runtime import StageProgress, Store
 from harness.runtime.files import hold
-from harness.tracking import TableState, Tracker, ui_command
+from harness.tracking import Mlflow, TableState, ui_command
 from harness.tracking.connection import default_uri
-from harness.tracking.live import lock_of
 from harness.tracking.record import COMPUTED_IN, ID
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))
-STATE = TableState(RUNS, toy_cells())
+STATE = toy_state(RUNS)
 FIRST, EVA = "runs/micro | dpo-h1 · seed 0", "runs/micro | dpo-eva-a_min · seed 0"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,19 +28,19 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from toy_table import SERVED, stages, toy_runs, write
+from toy_table import stages, toy_runs, toy_tracker, write
 from harness.runtime import StageFinished, Store
-from harness.tracking import Tracker
+from harness.tracking.server import Server
 work, runs = Path(sys.argv[2]), toy_runs((0,))
 store = Store(work / "store")
-tracker = Tracker(work, store, SERVED, flush_s=0.0)
+tracker = toy_tracker(work, store, flush_s=0.0)
 tracker.start([runs])
 for stage in stages(runs):
     write(store, stage)
     tracker.observe(StageFinished(stage, 0.0))
     if stage.kind == "train":
         break
-tracker._live._runs.end = lambda server: None  # the signal comes before that
+Server.end_left = lambda *_: None  # the signal comes before that
 tracker._live._queue.put(None)
 tracker._live._thread.join()
 os.kill(os.getpid(), signal.SIGKILL)
@@ -74,10 +73,10 @@ def left(tmp_path: Path, empty_database: Path) -> Path:
 def test_what_a_killed_process_left_running_is_ended_where_nobody_computes(left: Path) -> None:
     """Not by whoever looks while another command is tracked; then by the pages, and by a sync."""
     store = Store(left / "store")
-    tracker = Tracker(left, store, SERVED)
-    with hold(lock_of(left)):
+    tracker = toy_tracker(left, store)
+    with hold(Mlflow(left).live_lock):
         ui_command(left, 5123)
-        tracker.sync([TableState(RUNS, [])])
+        tracker.sync([TableState(RUNS)])
         assert set(statuses(left).values()) == {"RUNNING"}
     ui_command(left, 5123)
     assert statuses(left) == {FIRST: "KILLED", EVA: "KILLED"}
@@ -90,7 +89,7 @@ def test_what_a_killed_process_left_running_is_ended_where_nobody_computes(left:
 
 def test_a_run_that_is_stopped_is_not_running(tmp_path: Path, new_work_dir: NewWorkDir) -> None:
     store, work = Store(tmp_path / "store"), new_work_dir("a")
-    tracker = Tracker(work, store, SERVED, flush_s=0.0)
+    tracker = toy_tracker(work, store, flush_s=0.0)
     tracker.start([RUNS])
     write(store, stages(RUNS)[0])
     training = RUNS.runs["dpo-h1", 0].training[0]
@@ -102,13 +101,13 @@ def test_a_run_that_is_stopped_is_not_running(tmp_path: Path, new_work_dir: NewW
 def test_one_command_at_a_time_is_tracked_live(tmp_path: Path, new_work_dir: NewWorkDir) -> None:
     """What the other computes is there when it ends."""
     store, work = filled(tmp_path / "store", RUNS), new_work_dir("a")
-    first, second = (Tracker(work, store, SERVED, warn=pytest.fail) for _ in range(2))
+    first, second = (toy_tracker(work, store) for _ in range(2))
     first.start([RUNS])
     second.start([RUNS])
     second.finish(lambda: [STATE], timeout_s=60)
     assert statuses(work)[FIRST] == "FINISHED"
     first.finish(lambda: [STATE], timeout_s=60)
-    third = Tracker(work, store, SERVED)
+    third = toy_tracker(work, store)
     third.start([RUNS])
     assert third._live is not None
     third.close()
@@ -120,7 +119,7 @@ def test_a_run_that_nobody_asked_for_does_not_appear(
     """Row `dpo-1` is computed, whose every stage but its judges row `eva-a_min` needs as well."""
     work = new_work_dir("a")
     store = filled(tmp_path / "store", only(RUNS, "dpo-1"))
-    Tracker(work, store, SERVED).sync([TableState(RUNS, [])])
+    toy_tracker(work, store).sync([TableState(RUNS)])
     assert statuses(work) == {FIRST: "FINISHED"}
 
 
@@ -133,7 +132,7 @@ def test_runs_of_other_work_folders_are_left_alone(new_work_dir: NewWorkDir) -> 
         client.create_run(experiment, 0, tags).info.run_id
         for tags in ({ID: "1", COMPUTED_IN: "elsewhere"}, {ID: "2"}, {})
     ]
-    with hold(lock_of(work)):
+    with hold(Mlflow(work).live_lock):
         pass
     ui_command(work, 5123)
     assert {client.get_run(run).info.status for run in runs} == {"RUNNING"}

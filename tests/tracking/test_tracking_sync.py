@@ -18,36 +18,28 @@ from mlflow import MlflowClient
 from toy_table import (
     HEADING,
     LABELS,
-    SERVED,
     contents,
     filled,
     score,
     stages,
-    toy_cells,
     toy_runs,
+    toy_state,
+    toy_tracker,
     write,
 )
 
 from harness.runtime import Store, StoreError
-from harness.tracking import TableState, Tracker, TrackingError, ui_command
-from harness.tracking.connection import Connection, default_uri
+from harness.tracking import Mlflow, TableState, TrackingError, ui_command
+from harness.tracking.connection import default_uri
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))
-STATE = TableState(RUNS, toy_cells())
+STATE = toy_state(RUNS)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
-
-
-def refuse(sentence: str) -> None:
-    raise AssertionError(sentence)
-
-
-def tracker(work_dir: Path, store: Store) -> Tracker:
-    return Tracker(work_dir, store, SERVED, warn=refuse)
 
 
 def copy(store: Store, folder: Path) -> Store:
@@ -61,7 +53,7 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     The eva run has two trainings of three steps; the first is the one of the run `dpo-h1`.
     """
     work = new_work_dir("a")
-    assert tracker(work, store).sync([STATE]) == {"created": 5}
+    assert toy_tracker(work, store).sync([STATE]) == {"created": 5}
     found = contents(work)
     assert set(found) == {
         "runs/micro | dpo-h1 · seed 0",
@@ -105,7 +97,7 @@ def test_the_first_view_is_our_gain_beside_the_papers(
 ) -> None:
     """Rows in order, labeled as in the paper; no chart has raw values of two scales."""
     work = new_work_dir("a")
-    tracker(work, store).sync([STATE])
+    toy_tracker(work, store).sync([STATE])
     client = MlflowClient(default_uri(work))
     experiment = client.get_experiment_by_name("table4/micro")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
@@ -131,7 +123,7 @@ def test_the_first_view_is_our_gain_beside_the_papers(
 def test_a_run_is_a_whole_run_of_mlflows(store: Store, new_work_dir: NewWorkDir) -> None:
     """Source, user, commit, description, data, tables of judgments, and model."""
     work = new_work_dir("a")
-    tracker(work, store).sync([STATE])
+    toy_tracker(work, store).sync([STATE])
     client = MlflowClient(default_uri(work))
     runs, rows = (
         client.get_experiment_by_name(name).experiment_id for name in ("runs/micro", "table4/micro")
@@ -165,7 +157,7 @@ def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
     store: Store, new_work_dir: NewWorkDir
 ) -> None:
     work = new_work_dir("a")
-    tracker(work, store).sync([STATE])
+    toy_tracker(work, store).sync([STATE])
     row = contents(work)[f"table4/micro | {LABELS['eva-a_min']}"]
     latest = {name: float(points[-1][2]) for name, points in row["metrics"].items()}
     costs = {name: latest.pop(name) for name in list(latest) if name.startswith("cost/")}
@@ -193,13 +185,11 @@ def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
     store: Store, new_work_dir: NewWorkDir
 ) -> None:
     first, second = new_work_dir("a"), new_work_dir("b")
-    assert not tracker(first, store).is_current([STATE])
-    tracker(first, store).sync([STATE])
+    toy_tracker(first, store).sync([STATE])
     before = contents(first)
-    assert tracker(first, store).sync([STATE]) == {"unchanged": 5}
+    assert toy_tracker(first, store).sync([STATE]) == {"unchanged": 5}
     assert contents(first) == before
-    assert tracker(first, store).is_current([STATE])
-    tracker(second, store).sync([STATE])
+    toy_tracker(second, store).sync([STATE])
     assert contents(second) == before
 
 
@@ -209,21 +199,21 @@ def test_a_store_synced_as_it_grows_ends_like_one_synced_once(
     """Seen after every few stages: missing, failed, killed, and whole."""
     growing, once = new_work_dir("a"), new_work_dir("b")
     partial = Store(tmp_path / "growing")
-    assert tracker(growing, partial).sync([STATE]) == {}
+    assert toy_tracker(growing, partial).sync([STATE]) == {}
     seen = set()
     for number, stage in enumerate(stages(RUNS)):
         if failed := number == 14:
             partial.record_failure(stage, "the loss is not a number", "")
         if number % 7 == 0:
-            tracker(growing, partial).sync([TableState(RUNS, [])])
+            toy_tracker(growing, partial).sync([TableState(RUNS)])
             found = contents(growing).values()
             seen |= {run["info"][0] for run in found}
             failures = {run["tags"].get("failure") for run in found} - {None}
             assert not failed or failures == {f"{stage.label}: the loss is not a number"}
         write(partial, stage)
     assert seen == {"FAILED", "KILLED", "FINISHED"}
-    tracker(growing, partial).sync([STATE])
-    tracker(once, partial).sync([STATE])
+    toy_tracker(growing, partial).sync([STATE])
+    toy_tracker(once, partial).sync([STATE])
     assert contents(growing) == contents(once)
 
 
@@ -232,14 +222,14 @@ def test_numbers_that_have_changed_replace_the_row_and_leave_no_trace(
 ) -> None:
     """A cell changes its value, and then lacks a seed: the first metric must not stay."""
     changed, direct = new_work_dir("a"), new_work_dir("b")
-    tracker(changed, store).sync([STATE])
+    toy_tracker(changed, store).sync([STATE])
     partial = dict.fromkeys(("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high"))
-    for cells in (toy_cells(mean=55.0), toy_cells(state="partial", **partial)):
-        assert tracker(changed, store).sync([TableState(RUNS, cells)]) == {
+    for state in (toy_state(RUNS, mean=55.0), toy_state(RUNS, state="partial", **partial)):
+        assert toy_tracker(changed, store).sync([state]) == {
             "replaced": 2,  # the row, and that of the whole table
             "unchanged": 3,
         }
-    tracker(direct, store).sync([TableState(RUNS, cells)])
+    toy_tracker(direct, store).sync([state])
     assert contents(changed) == contents(direct)
     left = contents(changed)[f"table4/micro | {LABELS['eva-a_min']}"]["metrics"]
     assert not [name for name in left if name.startswith(("ours/", "gain/"))]
@@ -250,7 +240,7 @@ def test_what_others_did_to_the_server_is_put_right(
 ) -> None:
     """A second copy of a run, a deleted run, and an experiment deleted as a whole."""
     work = new_work_dir("a")
-    tracker(work, store).sync([STATE])
+    toy_tracker(work, store).sync([STATE])
     before = contents(work)
     client = MlflowClient(default_uri(work))
     runs, rows = (
@@ -260,7 +250,7 @@ def test_what_others_did_to_the_server_is_put_right(
     client.create_run(runs, some.info.start_time + 1, {"harness.id": some.data.tags["harness.id"]})
     client.delete_run(other.info.run_id)
     client.delete_experiment(rows)
-    counts = tracker(work, store).sync([STATE])
+    counts = toy_tracker(work, store).sync([STATE])
     assert counts["created"] >= 1
     assert contents(work) == before
 
@@ -272,7 +262,7 @@ def test_a_broken_stage_is_named_and_not_projected(
     judge = RUNS.runs["dpo-h1", 0].judged["arena_hard"]
     (broken.path(judge.fingerprint) / "scores.parquet").write_bytes(b"cut off")
     with pytest.raises(StoreError, match=r"scores\.parquet has 7 bytes"):
-        tracker(new_work_dir("a"), broken).sync([STATE])
+        toy_tracker(new_work_dir("a"), broken).sync([STATE])
 
 
 def test_two_processes_create_one_database(
@@ -290,8 +280,7 @@ def test_a_broken_database_is_one_sentence(store: Store, tmp_path: Path) -> None
     """Neither MLflow's ten attempts nor the traceback of its database."""
     database = tmp_path / "broken.db"
     database.write_bytes(b"no database at all" * 100)
-    broken = Tracker(tmp_path, store, SERVED, uri=f"sqlite:///{database}")
-    assert not broken.is_current([STATE])
+    broken = toy_tracker(tmp_path, store, uri=f"sqlite:///{database}")
     with pytest.raises(TrackingError, match=r"broken\.db cannot be written .*not a database"):
         broken.sync([STATE])
 
@@ -306,14 +295,15 @@ def test_an_unchanged_store_needs_no_mlflow(
     code = "import harness.tracking, sys; sys.exit('mlflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     work = new_work_dir("a")
-    tracker(work, store).sync([STATE])
+    toy_tracker(work, store).sync([STATE])
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "mlflow", None)  # importing it now raises
         patched.setattr(Store, "open", None)
-        patched.setattr(Connection, "writing", None)
-        tracker(work, store).finish(lambda: [STATE])
+        patched.setattr(Mlflow, "writing", None)
+        toy_tracker(work, store).finish(lambda: [STATE])
     (work / "mlflow.db").unlink()
-    assert not tracker(work, store).is_current([STATE])
+    toy_tracker(work, store).finish(lambda: [STATE])
+    assert len(contents(work)) == 5
 
 
 def test_a_number_that_the_database_changes_is_no_contradiction(
@@ -321,13 +311,13 @@ def test_a_number_that_the_database_changes_is_no_contradiction(
 ) -> None:
     """SQLite loses the sign of a zero."""
     work = new_work_dir("a")
-    cells = toy_cells(gain=-0.0)
-    assert tracker(work, store).sync([TableState(RUNS, cells)])["created"] == 5
+    state = toy_state(RUNS, gain=-0.0)
+    assert toy_tracker(work, store).sync([state])["created"] == 5
     client = MlflowClient(default_uri(work))
     rows = client.get_experiment_by_name("table4/micro").experiment_id
     for run in client.search_runs([rows]):
         client.set_tag(run.info.run_id, "harness.digest", "stale")
-    assert tracker(work, store).sync([TableState(RUNS, cells)]) == {"unchanged": 3, "replaced": 2}
+    assert toy_tracker(work, store).sync([state]) == {"unchanged": 3, "replaced": 2}
 
 
 def test_nothing_of_a_copied_work_folder_is_written_to_the_original(
@@ -335,7 +325,7 @@ def test_nothing_of_a_copied_work_folder_is_written_to_the_original(
 ) -> None:
     """MLflow keeps absolute addresses of artifacts."""
     work, copied = new_work_dir("original"), tmp_path / "copied"
-    tracker(work, store).sync([STATE])
+    toy_tracker(work, store).sync([STATE])
     shutil.copytree(work, copied)
     with pytest.raises(TrackingError, match=r"made in another folder.*: delete it"):
-        tracker(copied, store).sync([TableState(RUNS, toy_cells(gain=2.5))])
+        toy_tracker(copied, store).sync([toy_state(RUNS, gain=2.5)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.model import Cell
+from harness.report.build import without_runs
+from harness.report.model import Cell, Report
 from harness.runtime import Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
+from harness.tracking import Mlflow, TableState, Tracker
 from harness.tracking.connection import default_uri
 from harness.tracking.record import COMPUTED_IN, MODEL
 from harness.worlds.embedded.world import EmbeddedWorld
@@ -134,6 +136,40 @@ def toy_cells(**changes: Any) -> list[Cell]:
         toy_cell("eva-a_min", "ah_wr", **{**gain, **changes}),
         toy_cell("eva-a_min", "mt_avg", state="partial", paper=8.9, paper_gain=0.24, **none),
     ]
+
+
+def toy_report(cells: Iterable[Cell], seeds: tuple[int, ...] = (0,)) -> Report:
+    """Return a report of both rows; other columns have no numbers, and none of the paper's."""
+    known = {(cell.row, cell.column): cell for cell in cells}
+    empty = without_runs(load_tables()["table4"], load_profiles()["micro"], seeds, "a toy", {})
+    nothing = {"state": "not_available", "paper": None, "paper_gain": None}
+    found = [
+        known.get((cell.row, cell.column)) or cell.model_copy(update=nothing)
+        for cell in empty.cells
+        if cell.row in ROWS
+    ]
+    rows = [row for row in empty.rows if row.id in ROWS]
+    return empty.model_copy(update={"rows": tuple(rows), "cells": tuple(found)})
+
+
+def toy_state(runs: TableRuns, **changes: Any) -> TableState:
+    """Return what tracking is told of the toy table; changes are to its cell with a gain."""
+    return TableState(runs, toy_report(toy_cells(**changes), runs.seeds))
+
+
+def refuse(sentence: str) -> None:
+    raise AssertionError(sentence)
+
+
+def toy_tracker(
+    work_dir: Path,
+    store: Store,
+    warn: Callable[[str], None] = refuse,
+    uri: str | None = None,
+    served: Mapping[str, Sequence[str]] = SERVED,
+    **options: float,
+) -> Tracker:
+    return Tracker(Mlflow(work_dir, warn, uri), store, served, **options)
 
 
 def contents(work_dir: Path) -> dict[str, Any]:

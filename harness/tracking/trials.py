@@ -1,10 +1,7 @@
-"""What MLflow is to hold of tables, trials and evaluations, read from the store and the reports.
+"""Records of what no table has: trials of sweeps, and evaluations of models from outside.
 
-    runs/<profile>            one MLflow run for each recipe and seed (`harness.tracking.runs`)
-    <table>/<profile>         one for each row (`harness.tracking.tables`)
-    tables/<profile>          one for each table
-    sweeps/<name>/<profile>   one for each trial of a sweep
-    evaluations/<benchmark>   one for each evaluation of a model from outside
+    sweeps/<name>/<profile>   one run for each trial of a sweep
+    evaluations/<benchmark>   one for each evaluation
 
 A trial's parameters are the settings it was given and its metrics the objectives, so that MLflow
 shows a study in parallel coordinates. The data that an evaluation scored are part of its identity:
@@ -13,75 +10,35 @@ other answers of the same model are another run, and the old one stays as histor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.evaluation.scores import REPLIES, Kept, load
-from harness.runtime import Store
+from harness.registry.declared import all_profiles
+from harness.report.publication import REPORT, check_files
+from harness.report.sweep import SWEEP, SweepReport
 from harness.runtime.manifest import utc_now
 from harness.tracking.record import (
+    KIND_TAG,
     LONGEST_TAG,
     NOTE_TAG,
+    Chart,
     Record,
+    first_view,
     join,
+    known,
     metric_name,
     milliseconds,
     recipe_file,
     sha256,
 )
-from harness.tracking.runs import run_record
-from harness.tracking.tables import Details, TableContent
-from harness.tracking.view import KIND_TAG, Parallel, View
 
 if TYPE_CHECKING:
-    from harness.pipeline.runs import TableRuns
-    from harness.report.model import Cell
     from harness.report.sweep import SweepTrial
 
-_TRIALS_NOTE = (
-    "Trials of the sweep {} on the profile {}, measured on validation prompts; no result."
-)
-_EVALUATIONS_NOTE = (
-    "One run for each model, judge and data that harness evaluate scored on {}. A score under "
-    "another judge than the benchmark's own has the judge in its name."
-)
 
-
-def table_records(
-    table_runs: TableRuns,
-    cells: Sequence[Cell],
-    store: Store,
-    served: Mapping[str, Sequence[str]],
-    details: Callable[[], Details] | None = None,
-) -> list[Record]:
-    """Return the records of a table: its runs, then its rows, if there are cells of it."""
-    runs = {
-        key: record
-        for key, run in table_runs.runs.items()
-        if (record := run_record(run, table_runs.profile, store, served))
-    }
-    table, profile = table_runs.table, table_runs.profile
-    behind = {}
-    for row in table_runs.rows:
-        names = {row.run_id(column) for column in table.columns}
-        behind[row.id] = [record for (name, _), record in runs.items() if name in names]
-    content = TableContent(
-        table=table,
-        profile=profile,
-        seeds=table_runs.seeds,
-        rows=table_runs.rows,
-        cells=cells,
-        behind=behind,
-        source=f"harness run {table.id} --profile {profile.name}",
-        details=details,
-    )
-    return [*runs.values(), *content.records()]
-
-
-@dataclass(frozen=True)
-class StudyName:
+class StudyName(NamedTuple):
     """What trials belong to: a sweep, a profile, and a study, which differs where settings do."""
 
     sweep: str
@@ -90,17 +47,6 @@ class StudyName:
     objectives: tuple[str, ...]
     best_is_greatest: bool = True
     """Of the first objective, by which trials are ordered."""
-
-    def view(self, settings: Collection[str]) -> View:
-        """Return what the page of the trials opens on: objectives and settings, the best first."""
-        found = [metric_name(name) for name in self.objectives]
-        return View(
-            [*(f"metrics.{name}" for name in found), *(f"params.{name}" for name in settings)],
-            f"metrics.{found[0]}",
-            [Parallel("Settings and objectives", list(settings), found)],
-            f"Trials of {self.sweep}",
-            ascending=not self.best_is_greatest,
-        )
 
 
 def trial_record(
@@ -131,10 +77,18 @@ def trial_record(
     }
     if trial.failure:
         tags["failure"] = trial.failure[:LONGEST_TAG]
+    objectives, varied = [metric_name(it) for it in name.objectives], sorted(trial.params)
     return Record(
         experiment=f"sweeps/{name.sweep}/{name.profile}{suffix}",
-        note=_TRIALS_NOTE.format(name.sweep, name.profile),
-        view=name.view(sorted(trial.params)).tags,
+        note=f"Trials of the sweep {name.sweep} on the profile {name.profile}, measured on "
+        "validation prompts; no result.",
+        view=first_view(
+            f"Trials of {name.sweep}",
+            [*(f"metrics.{it}" for it in objectives), *(f"params.{it}" for it in varied)],
+            [Chart("Settings and objectives", objectives, varied)],
+            order_by=f"metrics.{objectives[0]}",
+            ascending=not name.best_is_greatest,
+        ),
         identity=sha256(["trial", name.study, trial.number, suffix]),
         name=f"trial {trial.number}",
         status="FAILED" if trial.state == "fail" else "FINISHED",
@@ -142,29 +96,59 @@ def trial_record(
         end_ms=milliseconds(trial.ended or now),
         params={path: join([value]) for path, value in trial.params.items()},
         tags=tags,
-        scores_digest=sha256({key: repr(value) for key, value in metrics.items()}),
-        read_scores=lambda: {metric_name(key): value for key, value in metrics.items()},
+        scores=known(metrics),
         files=None if recipe is None else recipe_file({f"trial {trial.number}": dict(recipe)}),
     )
 
 
-def evaluation_record(path: Path) -> Record:
-    """Return what MLflow should hold of an evaluation, by its file (`harness.evaluation.scores`).
+def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport | None:
+    """Return a published sweep; None where there is none.
 
     Raises:
-        HarnessError: The file cannot be read.
+        HarnessError: A published file is missing or was changed.
     """
+    folder = results_dir / profile / "sweeps" / name
+    if not (folder / REPORT).is_file():
+        return None
+    check_files(folder, (REPORT,), "sweep")
+    return SWEEP.read(folder)
+
+
+def published_trials(results_dir: Path, suffix: str) -> Iterator[Record]:
+    for path in sorted(results_dir.glob(f"*/sweeps/*/{REPORT}")):
+        profile, name = path.parts[-4], path.parts[-2]
+        report = published_sweep(results_dir, profile, name)
+        if report is None or profile not in all_profiles():
+            continue
+        best = report.objectives[0].direction == "maximize"
+        names = tuple(objective.name for objective in report.objectives)
+        study = StudyName(name, profile, report.study, names, best_is_greatest=best)
+        for trial in report.trials:
+            yield trial_record(study, trial, f"results/{profile}/sweeps/{name}", suffix=suffix)
+
+
+def evaluation_records(paths: Iterable[Path]) -> list[Record]:
+    """Return what MLflow should hold of evaluations, by their files (`harness.evaluation.scores`).
+
+    Raises:
+        HarnessError: A file cannot be read.
+    """
+    return [_evaluation(path) for path in paths]
+
+
+def _evaluation(path: Path) -> Record:
     found = load(path)
     source, finished = found.source, milliseconds(found.finished)
-    metrics = _evaluation_metrics(found)
     benchmark, judge = found.benchmark, found.judge or "not said"
     replies = path.parent / REPLIES
-    identity = ["evaluation", benchmark, found.model, judge, *sorted(source.items())]
     return Record(
         experiment=f"evaluations/{benchmark}",
-        note=_EVALUATIONS_NOTE.format(benchmark),
+        note=f"One run for each model, judge and data that harness evaluate scored on {benchmark}. "
+        "A score under another judge than the benchmark's own has the judge in its name.",
         view=KIND_TAG,
-        identity=sha256([list(part) if isinstance(part, tuple) else part for part in identity]),
+        identity=sha256(
+            ["evaluation", benchmark, found.model, judge, *map(list, sorted(source.items()))]
+        ),
         name=f"{found.model} · {judge}",
         status="FINISHED",
         start_ms=finished,
@@ -187,8 +171,7 @@ def evaluation_record(path: Path) -> Record:
             "n_missing": str(found.n_missing),
             **{f"note.{name}": text[:LONGEST_TAG] for name, text in found.notes.items()},
         },
-        scores_digest=sha256({name: repr(value) for name, value in metrics.items()}),
-        read_scores=lambda: metrics,
+        scores=known(_evaluation_metrics(found)),
     )
 
 
@@ -200,4 +183,4 @@ def _evaluation_metrics(found: Kept) -> dict[str, float]:
         numbers[f"{column}.ci_low"], numbers[f"{column}.ci_high"] = low, high
     numbers |= {f"category/{name}": value for name, value in found.per_category.items()}
     numbers |= {f"cost/{name}": value for name, value in (found.cost or {}).items()}
-    return {metric_name(n): float(value) for n, value in numbers.items() if value is not None}
+    return {name: float(value) for name, value in numbers.items() if value is not None}
