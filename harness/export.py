@@ -3,11 +3,9 @@
 *The policy* is the one that a run trained last, found by the run's name or a row's.
 
 *The card* says what it is, where it comes from and what it scores. Every text that is data goes
-through the Markdown filter, and the card's head is written by a YAML writer, so that no name or
+through the Markdown filter, and the card's head is written by the hub's library, so that no name or
 judge can add a heading, a link or a key of its own. A policy may be used under the terms of the
-model it was trained from. That model's own card names its licence in the block of YAML at its head,
-where the model lies on this machine; for models whose card is not here, what their publishers say
-is known below.
+model it was trained from: those of that model's own card, where it is on this machine.
 
 *The folder* has the trained files copied, not linked, so that it may lie on another disk and be
 changed without harm to the store. It is written beside its place and renamed when it is whole. Its
@@ -24,14 +22,14 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import READ_BY_LOADERS
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.runs import cells_served
 from harness.registry.declared import find_table
-from harness.registry.documents import YamlFault, nearest, parse_yaml
+from harness.registry.documents import nearest
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile, roles_of, source_in_words, unsupported
 from harness.registry.recipe import Recipe
@@ -45,6 +43,18 @@ from harness.runtime.stage import Stage
 from harness.runtime.store import Store
 from harness.worlds.lookup import resolve, world_of
 from harness.worlds.real.world import World
+
+CARD = "README.md"
+LINEAGE = "lineage.json"
+
+FORMAT = 2
+"""Version of the form of `lineage.json`."""
+
+MODEL = "model/"
+"""Where a training stage's output has the policy."""
+
+NOT_RUN = "not run"
+"""Stands for a score that was not measured."""
 
 
 @dataclass(frozen=True)
@@ -97,20 +107,6 @@ def find_policy(
     return TrainedPolicy(run, profile, world, tuple(places))
 
 
-def check_trained(policy: TrainedPolicy, store: Store) -> None:
-    run, stage = policy.run, policy.stage
-    state = store.status(stage.fingerprint)
-    if state == "done":
-        store.verify(stage.fingerprint)
-        return
-    table, _, row = policy.places[0].partition("/")
-    raise UserError(
-        f"the run `{run.run_id}` with seed {run.seed} on `{run.profile}` is not finished (its last "
-        f"training is {state}); type `harness run {table} --profile {run.profile} --rows {row} "
-        f"--seeds {run.seed}` first"
-    )
-
-
 def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
     table, slash, row_id = name.partition("/")
     if slash:
@@ -132,10 +128,6 @@ def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
     return name, known[name]
 
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")
-_HEAD = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
-
-
 class Licence(NamedTuple):
     """A licence by the hub's name for it, with an address of its text where one is known."""
 
@@ -149,82 +141,45 @@ PUBLISHED = {"google/gemma-": Licence("gemma", "https://ai.google.dev/gemma/term
 
 def licence_of(base: str) -> Licence | None:
     """Return the licence of a model by its identity; None where nothing here says."""
+    from huggingface_hub import ModelCard
+
     for beginning, known in PUBLISHED.items():
         if base.startswith(beginning):
             return known
     try:
-        card = resolve(base) / "README.md"
-        text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    except (HarnessError, OSError, UnicodeDecodeError):
+        said = ModelCard.load(resolve(base) / CARD).data.license
+    except Exception:  # noqa: BLE001 (not here, or somebody's text that is no card)
         return None
-    said = head_of(text).get("license")
-    # A card is somebody's text: only what looks like the name of a licence is taken over.
-    return Licence(said) if isinstance(said, str) and _NAME.fullmatch(said) else None
-
-
-def head_of(card: str) -> Mapping[str, Any]:
-    """Return the block of YAML at the head of a model card; empty where there is none."""
-    match = _HEAD.match(card)
-    try:
-        found = parse_yaml(match[1]) if match else None
-    except YamlFault:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-CARD = "README.md"
-
-NOT_RUN = "not run"
-"""Stands for a score that was not measured."""
-
-SCALES = {
-    "toy": "a toy: it lives in an embedded world and speaks no human language",
-    "reduced": "reduced: a smaller model or fewer prompts than the paper's",
-    "paper": "the paper's own",
-}
+    # Of somebody's text only what looks like the name of a licence is taken over.
+    named = isinstance(said, str) and re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,60}", said)
+    return Licence(said) if named else None
 
 
 def card_of(policy: TrainedPolicy, store: Store) -> str:
-    profile, run, world = policy.profile, policy.run, policy.world
-    source = profile.prompts
-    base, _, revision = policy.base.partition("@")
-    scores = _scores(policy, store)
-    facts = {
-        "run": run.run_id,
-        "rows": ", ".join(policy.places),
-        "algorithm": str(run.recipe.algorithm),
-        "profile": f"{profile.name}; {profile.description}",
-        "scale": SCALES[profile.scale],
-        "seed": str(run.seed),
-        "base model": base,
-        "its revision": revision or "not recorded",
-        "prompts": source_in_words("@".join(filter(None, (source.source, source.revision)))),
-        "reward model": ", ".join(
-            world.reward_model(role)
-            if role in profile.reward_models
+    scores, licence, run = _scores(policy, store), licence_of(policy.base), policy.run
+    source = policy.profile.prompts
+    return template("model_card.md.j2").render(
+        head=_head(policy, scores, licence),
+        paper=the_paper(),
+        policy=policy,
+        prompts=source_in_words("@".join(filter(None, (source.source, source.revision)))),
+        creator=source_in_words(policy.profile.creator.source),
+        reward_models=[
+            policy.world.reward_model(role)
+            if role in policy.profile.reward_models
             else f"{role}, of the run's own"
             for role in dict.fromkeys(roles_of(run.recipe))
-        ),
-        "creator": source_in_words(profile.creator.source),
-        "trained by": policy.stage.fingerprint,
-    }
-    return template("model_card.md.j2").render(
-        head=_head(policy, scores),
-        paper=the_paper(),
-        title=policy.title,
-        facts=facts,
+        ],
         recipe=json.dumps(run.recipe.canonical(), indent=2, ensure_ascii=False),
         scores=scores,
-        licence=licence_of(policy.base),
-        toy=profile.scale == "toy",
+        licence=licence,
     )
 
 
-def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]]) -> str:
+def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], licence: Licence | None) -> str:
     """Return the card's head: what the hub reads of it, with the lines of the card's scores."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    licence = licence_of(policy.base)
     results = [
         EvalResult(
             task_type="text-generation",
@@ -237,14 +192,14 @@ def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]]) -> str:
         for benchmark, score, mean, _, _, judge in scores
         if mean != NOT_RUN
     ]
-    method, scale = the_paper().method, f"scale:{policy.profile.scale}"
+    scale, algorithm = f"scale:{policy.profile.scale}", str(policy.run.recipe.algorithm)
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
         license=licence and licence.name,
         license_link=licence and licence.link,
         base_model=None if policy.world.self_contained else policy.base.partition("@")[0],
-        tags=[method, str(policy.run.recipe.algorithm), scale],
+        tags=[the_paper().method, algorithm, scale],
         model_name=policy.title if results else None,
         eval_results=results or None,
     )
@@ -254,66 +209,34 @@ def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]]) -> str:
 def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
     """Return a line for each score of each benchmark: what was measured, by whom, or `not run`."""
     run, profile = policy.run, policy.profile
-    benchmarks = {name: profile.benchmarks[name] for name in run.judges}
-    wanted = [(run.run_id, run.seed, score) for b in benchmarks.values() for score in b.columns]
+    named = [(name, score) for name in run.judges for score in profile.benchmarks[name].columns]
+    wanted = [(run.run_id, run.seed, score) for _, score in named]
     measured = read_wanted({(run.run_id, run.seed): run}, wanted, profile, store)
     lines: list[tuple[str, ...]] = []
-    for name, benchmark in benchmarks.items():
-        judge = str(run.judges[name].settings["judge"])
-        for score in benchmark.columns:
-            values = measured.get((run.run_id, run.seed, score), {})
-            found = numbers(measured, run.run_id, None, (run.seed,), score)
-            known = found.mean is not None and found.ci_low is not None
-            mean = f"{found.mean:.4g}" if known else NOT_RUN
-            interval = f"{found.ci_low:.4g} to {found.ci_high:.4g}" if known else "–"
-            lines.append((name, score, mean, interval, str(len(values)) if known else "–", judge))
+    for name, score in named:
+        found = numbers(measured, run.run_id, None, (run.seed,), score)
+        told = (NOT_RUN, "–", "–")
+        if found.mean is not None and found.ci_low is not None:
+            items = len(measured[run.run_id, run.seed, score])
+            told = f"{found.mean:.4g}", f"{found.ci_low:.4g} to {found.ci_high:.4g}", str(items)
+        lines.append((name, score, *told, str(run.judges[name].settings["judge"])))
     return lines
-
-
-# The folder.
-
-FORMAT = 2
-"""Version of the form of `lineage.json`."""
-
-
-def lineage(
-    policy: TrainedPolicy, store: Store, files: Mapping[str, FileEntry], commit: str | None
-) -> dict[str, Any]:
-    """Return a trained policy's lineage as JSON data; `commit` is the exporting checkout's."""
-    run = policy.run
-    return {
-        "format": FORMAT,
-        "run": run.run_id,
-        "profile": run.profile,
-        "scale": policy.profile.scale,
-        "seed": run.seed,
-        "recipe": run.recipe.canonical(),
-        "base_model": policy.base,
-        "rows": list(policy.places),
-        "trained_by": policy.stage.fingerprint,
-        "judged_by": {
-            name: judge.fingerprint
-            for name, judge in run.judges.items()
-            if store.status(judge.fingerprint) == "done"
-        },
-        "exported_by_commit": commit,
-        "stages": [store.manifest(stage.fingerprint) for stage in Plan([policy.stage])],
-        "files": dict(files),
-    }
-
-
-LINEAGE = "lineage.json"
-
-MODEL = "model/"
-"""Where a training stage's output has the policy."""
 
 
 def export(
     policy: TrainedPolicy, store: Store, target: Path, root: Path
 ) -> Mapping[str, FileEntry]:
     """Write a trained policy's folder, and return its files by name; `root` is the checkout."""
-    check_free(target)
-    check_trained(policy, store)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"{target} is not empty; give a new folder with `--output`")
+    run, state = policy.run, store.status(policy.stage.fingerprint)
+    if state != "done":
+        table, _, row = policy.places[0].partition("/")
+        raise UserError(
+            f"the run `{run.run_id}` with seed {run.seed} on `{run.profile}` is not finished (its "
+            f"last training is {state}); type `harness run {table} --profile {run.profile} "
+            f"--rows {row} --seeds {run.seed}` first"
+        )
     with explained(f"exporting {policy.title}", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -326,29 +249,38 @@ def export(
     return files
 
 
-def check_free(target: Path) -> None:
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise UserError(f"{target} is no folder; give a new one with `--output`")
-    if target.is_dir() and any(target.iterdir()):
-        raise UserError(f"{target} is not empty; give a new folder with `--output`")
-
-
 def _fill(draft: Path, policy: TrainedPolicy, store: Store, root: Path) -> Mapping[str, FileEntry]:
     """Write the folder's files; return their digests, that of the lineage excepted."""
-    written = store.manifest(policy.stage.fingerprint)["files"]
-    entry = store.open(policy.stage.fingerprint)
+    run, trained_by = policy.run, policy.stage.fingerprint
+    written, entry = store.manifest(trained_by)["files"], store.open(trained_by)
     for name in written:
-        inner = name.removeprefix(MODEL)
-        if not name.startswith(MODEL) or not name.endswith(READ_BY_LOADERS):
-            continue
-        copy = draft / inner
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(entry / name, copy)
+        if name.startswith(MODEL) and name.endswith(READ_BY_LOADERS):
+            copy = draft / name.removeprefix(MODEL)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(entry / name, copy)
     (draft / CARD).write_text(card_of(policy, store), encoding="utf-8")
     files = seal_files(draft)
     for inner in files.keys() - {CARD}:
         if files[inner] != written[MODEL + inner]:
             raise HarnessError(f"the copy of {inner} differs from the original; export it again")
-    commit, _ = git_state(root)
-    (draft / LINEAGE).write_text(dumps(lineage(policy, store, files, commit)), encoding="utf-8")
+    lineage = {
+        "format": FORMAT,
+        "run": run.run_id,
+        "profile": run.profile,
+        "scale": policy.profile.scale,
+        "seed": run.seed,
+        "recipe": run.recipe.canonical(),
+        "base_model": policy.base,
+        "rows": list(policy.places),
+        "trained_by": trained_by,
+        "judged_by": {
+            name: judge.fingerprint
+            for name, judge in run.judges.items()
+            if store.status(judge.fingerprint) == "done"
+        },
+        "exported_by_commit": git_state(root)[0],
+        "stages": [store.manifest(stage.fingerprint) for stage in Plan([policy.stage])],
+        "files": files,
+    }
+    (draft / LINEAGE).write_text(dumps(lineage), encoding="utf-8")
     return files

@@ -20,7 +20,7 @@ from tiny_gemma import build_tiny_gemma
 from toy_world import planned
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.export import card_of, find_policy, head_of, licence_of
+from harness.export import card_of, find_policy, licence_of
 from harness.models.policy import generate
 from harness.project import project_root
 from harness.registry.declared import all_profiles, all_tables
@@ -59,7 +59,10 @@ def fill(folders: Path, *, judged: bool = True) -> tuple[Store, Stage]:
 def test_the_exported_policy_answers_as_the_one_in_the_store(
     call: Callable[..., Any], folders: Path, tmp_path: Path
 ) -> None:
-    """Plain transformers classes load the folder; logits and sampled answers are the same."""
+    """Plain transformers classes load the folder; logits and sampled answers are the same.
+
+    Its files are copies, which the store does not share.
+    """
     store, training = fill(folders)
     out = tmp_path / "policy"
     result = call("export", "table4/dpo-1", "--seed", "0", "--output", str(out))
@@ -84,6 +87,7 @@ def test_the_exported_policy_answers_as_the_one_in_the_store(
     ]
     assert answers[0] == answers[1]
     assert any(answer.text for answer in answers[0][0])
+    assert not os.path.samefile(out / "model.safetensors", inside / "model.safetensors")
 
 
 def test_the_folder_has_a_checkpoint_and_nothing_that_could_run_code(
@@ -116,18 +120,6 @@ def test_a_row_of_a_table_of_ones_own_is_named_by_the_file(
     assert "mine/dpo-1" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-def test_files_are_copies_that_the_store_does_not_share(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
-) -> None:
-    store, training = fill(folders)
-    out = tmp_path / "policy"
-    call("export", "dpo-h1", "--output", str(out))
-    inside = store.open(training.fingerprint) / "model" / "model.safetensors"
-    assert not os.path.samefile(out / "model.safetensors", inside)
-    (out / "model.safetensors").write_bytes(b"changed")
-    store.verify(training.fingerprint)
-
-
 def test_the_lineage_names_every_stage_and_the_digest_of_every_file(
     call: Callable[..., Any], folders: Path, tmp_path: Path
 ) -> None:
@@ -158,14 +150,22 @@ def test_the_lineage_names_every_stage_and_the_digest_of_every_file(
 def test_the_card_has_the_scores_with_their_interval_and_judge(
     call: Callable[..., Any], folders: Path, tmp_path: Path
 ) -> None:
-    """1, 2 and 3: mean 2, standard error 1/sqrt(3), t(2) = 4.303, so 2 ± 2.484."""
+    """1, 2 and 3: mean 2, standard error 1/sqrt(3), t(2) = 4.303, so 2 ± 2.484.
+
+    Its head has them as the hub reads them.
+    """
     fill(folders)
     call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
-    card = (tmp_path / "policy" / "README.md").read_text()
-    assert f"| arena\\_hard | ah\\_wr | 2 | -0.4841 to 4.484 | 3 | {VERSION}/oracle |" in card
-    assert head_of(card)["tags"] == ["eva", "dpo", "scale:toy"]
-    assert "base_model" not in head_of(card)
-    assert "no use outside the harness" in card
+    card = ModelCard.load(tmp_path / "policy" / "README.md")
+    line = f"| arena\\_hard | ah\\_wr | 2 | -0.4841 to 4.484 | 3 | {VERSION}/oracle |"
+    assert line in card.content
+    assert "no use outside the harness" in card.content
+    assert card.data.tags == ["eva", "dpo", "scale:toy"]
+    assert card.data.base_model is None
+    found = {result.metric_type: result for result in card.data.eval_results}
+    assert found["ah_wr"].metric_value == 2.0
+    assert found["ah_wr"].dataset_type == "arena_hard"
+    assert f"judged by {VERSION}/oracle" in found["ah_wr"].dataset_name
 
 
 def test_a_policy_that_was_not_judged_has_no_score(
@@ -176,6 +176,7 @@ def test_a_policy_that_was_not_judged_has_no_score(
     assert result.exit_code == 0, result.stderr
     card = (tmp_path / "policy" / "README.md").read_text()
     assert card.count("| not run | – | – |") == 14
+    assert "model-index" not in card
 
 
 def test_texts_in_a_card_stay_texts(folders: Path) -> None:
@@ -232,23 +233,3 @@ def test_a_licence_is_taken_from_a_card_only_where_it_is_a_name(
     gemma = licence_of("google/gemma-2-9b-it@0123456789abcdef0123456789abcdef01234567")
     assert gemma is not None
     assert (gemma.name, gemma.link) == ("gemma", "https://ai.google.dev/gemma/terms")
-
-
-def test_the_card_s_head_has_the_scores_as_the_hub_reads_them(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
-) -> None:
-    fill(folders)
-    call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
-    data = ModelCard.load(tmp_path / "policy" / "README.md").data
-    found = {result.metric_type: result for result in data.eval_results}
-    assert found["ah_wr"].metric_value == 2.0
-    assert found["ah_wr"].dataset_type == "arena_hard"
-    assert f"judged by {VERSION}/oracle" in found["ah_wr"].dataset_name
-
-
-def test_the_card_of_an_unjudged_policy_has_no_results(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
-) -> None:
-    fill(folders, judged=False)
-    call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
-    assert "model-index" not in head_of((tmp_path / "policy" / "README.md").read_text())
