@@ -10,11 +10,12 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
+from harness.cost.assumptions import assumed, hardware_of, parameters_of
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory
 from harness.project import store_dir, work_dir
@@ -23,7 +24,7 @@ from harness.registry.profile import Profile, table_unsupported
 from harness.runtime import available_cores
 from harness.runtime.manifest import installed_version
 from harness.runtime.stage import Stage
-from harness.serving.engines import SERVED
+from harness.serving.engines import SERVED, installed
 from harness.strict import Output, Strict
 from harness.words import counted
 from harness.worlds import lookup
@@ -72,8 +73,13 @@ def inspect_machine() -> Machine:
     import psutil
 
     from harness.tracking.connection import chosen_uri, shown
+    from harness.worlds.embedded import files
 
-    memory, work = psutil.virtual_memory(), work_dir()
+    memory, work, problem = psutil.virtual_memory(), work_dir(), None
+    try:
+        files.check()
+    except HarnessError as error:
+        problem = str(error)
     return Machine(
         python=platform.python_version(),
         platform=platform.platform(),
@@ -81,28 +87,21 @@ def inspect_machine() -> Machine:
         memory_gb=round(memory.total / GB, 1),
         memory_free_gb=round(memory.available / GB, 1),
         work_dir=str(work),
-        disk_free_gb=free_gb(),
+        disk_free_gb=_free_gb(),
         gpus=_gpus(),
         engines={name: installed_version(name) for name in ENGINES},
         keys={name: bool(os.environ.get(name)) for name in KEYS},
-        hub_offline=hub_offline(),
-        world=_world(),
+        hub_offline=os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
+        world=WorldFiles(version=files.VERSION, problem=problem),
         mlflow_uri=shown(chosen_uri(work)),
     )
 
 
-def hub_offline() -> bool:
-    """Return whether the user has told the hub's library to stay offline."""
-    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-
-
-def free_gb() -> float:
+def _free_gb() -> float:
     """Return the GB that are free where stages are kept."""
-    return round(shutil.disk_usage(_existing(store_dir())).free / GB, 1)
-
-
-def _existing(path: Path) -> Path:
-    return next(folder for folder in (path, *path.parents) if folder.exists())
+    store = store_dir()
+    there = next(folder for folder in (store, *store.parents) if folder.exists())
+    return round(shutil.disk_usage(there).free / GB, 1)
 
 
 def _gpus() -> list[VisibleGpu]:
@@ -117,17 +116,6 @@ def _gpus() -> list[VisibleGpu]:
         for name, _, mebibytes in lines
         if mebibytes.strip().isdigit()
     ]
-
-
-def _world() -> WorldFiles:
-    from harness.worlds.embedded import files
-
-    problem = None
-    try:
-        files.check()
-    except HarnessError as error:
-        problem = str(error)
-    return WorldFiles(version=files.VERSION, problem=problem)
 
 
 SMALL_RUN_GB, SMALL_STAGE_GB = 1.0, 0.003
@@ -191,21 +179,17 @@ def doctor() -> Doctor:
 
 
 def readiness(
-    profile: Profile,
-    stages: Sequence[Stage] | None = None,
-    table: str | None = None,
+    profile: Profile, stages: Sequence[Stage] | None = None, table: str | None = None
 ) -> Readiness:
     """Return everything that stages need, or else their profile."""
-    demand, needs = demand_of(profile, stages), requirements(profile, stages)
-    needs += demand.calibrations()
-    ready = all(need.state != "missing" for need in needs)
-    scale = profile.scale
+    needs = requirements(profile, stages)
+    needs += demand_of(profile, stages).calibrations()
     return Readiness(
         profile=profile.name,
         asked_as=profile.asked_as,
-        scale=scale,
+        scale=profile.scale,
         table=table,
-        ready=ready,
+        ready=all(need.state != "missing" for need in needs),
         needs=needs,
     )
 
@@ -267,24 +251,24 @@ def requirements(
     outside = list(demand.requirements())
     if not here or demand.stages == {}:
         return outside
-    needs = [*_gpus_for(profile, demand.stages), *_packages(demand), *outside]
-    needs += _too_large(demand)
-    return [*needs, _disk(demand, demand.lacking_models)]
+    gpus = _gpus()
+    local = [*_gpus_for(demand, gpus), *_packages(demand)]
+    return [*local, *outside, *_too_large(demand, gpus), _disk(demand)]
 
 
-Kinds = Mapping[str, int] | None
-"""Numbers of stages by kind, None for all kinds that there are."""
+def _loading(demand: Demand) -> list[str]:
+    """Return the kinds of stages, of those demanded or of all, that load models."""
+    kinds = factory.KINDS if demand.stages is None else demand.stages
+    return [kind for kind in kinds if factory.KINDS[kind].imports is not None]
 
 
 def _packages(demand: Demand) -> Iterator[Requirement]:
-    kinds = factory.KINDS if demand.stages is None else demand.stages
-    loading = [kind for kind in kinds if factory.KINDS[kind].imports is not None]
-    training = [kind for kind in kinds if kind in factory.TRAINING_KINDS]
+    loading, profile = _loading(demand), demand.profile
+    training = not set(factory.TRAINING_KINDS).isdisjoint(loading)
     if loading:
         yield from (package(name, "to load models") for name in ("torch", "transformers"))
     if training:
         yield package("trl", "to train")
-    profile = demand.profile
     engines = [profile.engine] if demand.served else []
     for engine in dict.fromkeys([*engines, *(it.engine for it in demand.servers)]):
         if engine in SERVED:
@@ -306,8 +290,6 @@ def _packages(demand: Demand) -> Iterator[Requirement]:
 
 
 def _engine(engine: str) -> Requirement:
-    from harness.serving.engines import installed
-
     what = f"engine {engine}"
     variable = f"HARNESS_{engine.upper()}_PYTHON"
     try:
@@ -323,44 +305,36 @@ def _engine(engine: str) -> Requirement:
     return Requirement(what, "missing", "neither installed here nor named", do)
 
 
-def _gpus_for(profile: Profile, kinds: Kinds) -> Iterator[Requirement]:
+def _gpus_for(demand: Demand, there: Sequence[VisibleGpu]) -> Iterator[Requirement]:
     """Yield the GPUs that a profile is meant for, as many as its stages hold."""
-    from harness.cost.assumptions import hardware_of
-
+    profile = demand.profile
     wanted = hardware_of(profile)
     if wanted is None:
         return
     count = wanted.count
-    if kinds is not None:
-        held = factory.needs_of(profile)
-        loading = [kind for kind in kinds if factory.KINDS[kind].imports is not None]
+    if demand.stages is not None:
         # A profile that says nothing of its stages gives each the whole machine.
-        each = {held.of(k).gpus if profile.hardware else count for k in loading}
+        held = factory.needs_of(profile)
+        each = (held.of(k).gpus if profile.hardware else count for k in _loading(demand))
         count = max(each, default=0)
     if not count:
         return
-    gb = wanted.gpu.memory / 1e9
-    there = _gpus()
+    gb = wanted.gpu.memory / GB
     fit = [gpu for gpu in there if gpu.memory_gb >= SHARE_OF_NOMINAL * gb]
     names = ", ".join(f"{gpu.name} with {gpu.memory_gb} GB" for gpu in there) or "none"
     found = f"{names} here, {count} with {gb:g} GB needed"
-    if len(fit) >= count:
-        yield Requirement("GPU", "met", found)
-    else:
-        yield Requirement(
-            "GPU", "missing", found,
-            "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile",
-        )  # fmt: skip
+    do = "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile"
+    met = len(fit) >= count
+    yield Requirement("GPU", "met" if met else "missing", found, "" if met else do)
 
 
-def _too_large(demand: Demand) -> Iterator[Requirement]:
+def _too_large(demand: Demand, gpus: Sequence[VisibleGpu]) -> Iterator[Requirement]:
     """Yield the servers whose share of the GPU's memory lacks room for their weights."""
-    from harness.cost.assumptions import parameters_of
-
-    largest = max((gpu.memory_gb for gpu in _gpus()), default=None)
-    policy = demand.profile.serving.policy if demand.profile.serving and demand.served else None
+    largest = max((gpu.memory_gb for gpu in gpus), default=None)
+    serving = demand.profile.serving
     served = [(str(it.model), it) for it in demand.servers]
-    served += [] if policy is None else [(demand.profile.policy, policy)]
+    if serving is not None and serving.policy is not None and demand.served:
+        served.append((demand.profile.policy, serving.policy))
     for model, it in served:
         size = parameters_of(model)
         if size is None or largest is None:
@@ -374,14 +348,11 @@ def _too_large(demand: Demand) -> Iterator[Requirement]:
             )  # fmt: skip
 
 
-def _disk(demand: Demand, lacking: list[str]) -> Requirement:
+def _disk(demand: Demand) -> Requirement:
     """Return the disk for what is to be downloaded, and for what trainings leave."""
-    from harness.cost.assumptions import assumed, parameters_of
-
-    kinds, more = demand.stages, ""
-    profile, kept = demand.profile, assumed("disk.parameter")
-    gb = sum((parameters_of(model) or 0) * kept for model in lacking) / GB
-    policy = parameters_of(profile.policy)
+    kinds, profile, more = demand.stages, demand.profile, ""
+    kept, policy = assumed("disk.parameter"), parameters_of(profile.policy)
+    gb = sum((parameters_of(model) or 0) * kept for model in demand.lacking_models) / GB
     if policy is None:
         gb += SMALL_RUN_GB if kinds is None else SMALL_STAGE_GB * sum(kinds.values())
     else:
@@ -390,12 +361,10 @@ def _disk(demand: Demand, lacking: list[str]) -> Requirement:
         more = f" for models that are missing and {counted(count, 'training')}"
     if kinds is None and profile.priced_for is not None:
         more += f"; `harness plan all --profile {profile.asked_as}` says what all takes"
-    free = free_gb()
+    free = _free_gb()
     found = f"{free:,.1f} GB free for {store_dir()}, {gb:,.1f} needed{more}"
-    if free >= gb:
-        return Requirement("disk", "met", found)
     do = "free some, or name another folder in HARNESS_WORK"
-    return Requirement("disk", "missing", found, do)
+    return Requirement("disk", "met" if free >= gb else "missing", found, "" if free >= gb else do)
 
 
 # What is measured.
@@ -484,21 +453,16 @@ def check_prompts(
         pool, named = pools.read_local(source, splits), str(source)
     else:
         pool, named = lookup.world_of(profile).prompts.pool()
-    pieces, problem = _pieces(len(pool), profile)
+    bounds, problem = [], None
+    try:
+        bounds = pools.piece_bounds(len(pool), profile.x, profile.prompts.available)
+    except UserError as error:
+        problem = str(error)
     return PromptPool(
         source=named,
         profile=profile.name,
-        pieces=pieces,
+        pieces=[after - before for before, after in pairwise(bounds)],
         problem=problem,
         **asdict(pools.duplicates(pool)),
         overlap=dict(pools.overlaps(pool, questions)),
     )
-
-
-def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
-    """Return the sizes of a profile's pieces, and what is wrong if there are none."""
-    try:
-        bounds = pools.piece_bounds(size, profile.x, profile.prompts.available)
-    except UserError as error:
-        return [], str(error)
-    return [after - before for before, after in pairwise(bounds)], None
