@@ -16,8 +16,8 @@ from harness.quiet import silence
 from harness.registry import declared
 from harness.registry.declared import GROUPS
 from harness.runtime import Store
-from harness.selection.names import DEFAULT_PROFILE
-from harness.selection.selection import Seeds, Selection, select
+from harness.selection.names import DEFAULT_PROFILE, Seeds
+from harness.selection.selection import Selection, select
 
 if TYPE_CHECKING:
     from harness.evaluation.scores import Evaluation
@@ -32,7 +32,6 @@ def load(
     *,
     rows: str | Iterable[str] | None = None,
     seeds: Seeds = None,
-    skip_unsupported: bool = False,
     plugins: Sequence[str] = (),
 ) -> Selection:
     """Return a table, a figure, or several tables, to plan, run and report.
@@ -43,14 +42,13 @@ def load(
         profile: The scale: a profile's name, or the path of a YAML file that declares one.
         rows: Only these rows of a table and their baselines.
         seeds: Root seeds, as numbers or a text such as `0-4`.
-        skip_unsupported: Of a group, leave out the tables that the profile cannot run.
         plugins: Python files or modules of one's own that add metrics or losses.
 
     Raises:
         UserError: There is no such table, figure, profile, row or file.
     """
     name_plugins(list(plugins))
-    return select(name, profile, rows, seeds, skip_unsupported=skip_unsupported)
+    return select(name, profile, rows, seeds)
 
 
 def list_tables() -> list[str]:

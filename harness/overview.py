@@ -12,22 +12,23 @@ from harness.registry import declared
 from harness.registry.claims import figure_claims
 from harness.registry.declared import deviations
 from harness.registry.documents import Problem, RegistryError, display_path, read_document
-from harness.registry.figures import (
-    AnyFigure,
-    Figure,
-    figure_unsupported,
-    load_figures,
-)
+from harness.registry.figures import AnyFigure, figure_unsupported, load_figures
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile, table_unsupported
-from harness.registry.schema import PaperSource, Row, RowKind, Table
+from harness.registry.schema import PaperSource, RowKind, Table
 from harness.strict import Output, Strict
 
 _Read = TypeVar("_Read")
 
 
+class Listed(Output):
+    tables: list[ListedTable]
+    figures: list[ListedFigure]
+
+
 class ListedTable(Strict):
     id: str
+    title: str
     kind: Literal["experiment", "ablation"]
     rows: int
     columns: int
@@ -39,6 +40,7 @@ class ListedTable(Strict):
 
 class ListedFigure(Strict):
     id: str
+    title: str
     kind: Literal["figure"] = "figure"
     drawn: str
     """What is drawn."""
@@ -50,42 +52,37 @@ class ListedFigure(Strict):
     """Profiles that can run every one of them now."""
 
 
-class Listed(Output):
-    tables: list[ListedTable]
-    figures: list[ListedFigure]
-
-
 def list_declared() -> Listed:
     """List the tables and figures with the profiles that can run them now."""
     tables, profiles = declared.all_tables(), declared.all_profiles()
-    listed = [
-        ListedTable(
-            id=table.id,
-            kind=table.kind,
-            rows=len(table.rows),
-            columns=len(table.columns),
-            paper_values=table.paper_values,
-            runnable=[n for n, p in profiles.items() if not table_unsupported(table, p)],
+    figures = []
+    for figure in declared.all_figures().values():
+        rows = len(figure.rows)
+        lacking = {n: len(figure_unsupported(figure, tables, p)) for n, p in profiles.items()}
+        figures.append(
+            ListedFigure(
+                id=figure.id,
+                title=figure.title,
+                drawn=figure.kind,
+                rows=rows,
+                rows_runnable={name: rows - number for name, number in lacking.items()},
+                runnable=[name for name, number in lacking.items() if not number],
+            )
         )
-        for table in tables.values()
-    ]
     return Listed(
-        tables=listed, figures=[_listed(figure) for figure in declared.all_figures().values()]
-    )
-
-
-def _listed(figure: Figure) -> ListedFigure:
-    rows = len(figure.rows)
-    can = {
-        name: rows - len(figure_unsupported(figure, declared.all_tables(), profile))
-        for name, profile in declared.all_profiles().items()
-    }
-    return ListedFigure(
-        id=figure.id,
-        drawn=figure.kind,
-        rows=rows,
-        rows_runnable=can,
-        runnable=[name for name, number in can.items() if number == rows],
+        tables=[
+            ListedTable(
+                id=table.id,
+                title=table.title,
+                kind=table.kind,
+                rows=len(table.rows),
+                columns=len(table.columns),
+                paper_values=table.paper_values,
+                runnable=[n for n, p in profiles.items() if not table_unsupported(table, p)],
+            )
+            for table in tables.values()
+        ],
+        figures=figures,
     )
 
 
@@ -138,36 +135,33 @@ class ShownFigure(Output):
 
 def show_table(table: Table) -> ShownTable:
     """Return what a table asks, with the recipe of every run behind it."""
-    named = ShownColumn.model_fields.keys() - {"score"}
-    columns = [
-        ShownColumn(score=column.reads, **column.model_dump(include=named))
-        for column in table.columns
-    ]
+    named, rows = ShownColumn.model_fields.keys() - {"score"}, []
+    for row in table.rows:
+        gains = {column.id: table.paper_gain(row, column) for column in table.columns}
+        runs = table.recipes(row).items()
+        rows.append(
+            ShownRow(
+                id=row.id,
+                label=row.label,
+                kind=row.kind,
+                baseline=row.baseline,
+                runs=[ShownRun(run=run, recipe=recipe.canonical()) for run, recipe in runs],
+                values={column: value.printed for column, value in row.values.items()},
+                gains={column: gain for column, gain in gains.items() if gain is not None},
+            )
+        )
     return ShownTable(
         id=table.id,
         kind=table.kind,
         title=table.title,
         question=table.question,
         source=table.source or "ours",
-        columns=columns,
-        rows=[_shown(table, row) for row in table.rows],
-        notes=list(table.notes),
-    )
-
-
-def _shown(table: Table, row: Row) -> ShownRow:
-    gains = {column.id: table.paper_gain(row, column) for column in table.columns}
-    return ShownRow(
-        id=row.id,
-        label=row.label,
-        kind=row.kind,
-        baseline=row.baseline,
-        runs=[
-            ShownRun(run=run_id, recipe=recipe.canonical())
-            for run_id, recipe in table.recipes(row).items()
+        columns=[
+            ShownColumn(score=column.reads, **column.model_dump(include=named))
+            for column in table.columns
         ],
-        values={column: value.printed for column, value in row.values.items()},
-        gains={column: gain for column, gain in gains.items() if gain is not None},
+        rows=rows,
+        notes=list(table.notes),
     )
 
 

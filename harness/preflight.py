@@ -1,7 +1,6 @@
 """What this machine has, what a profile needs of it, and what to type where it lacks something.
 
 What runs models, GPUs and disk are looked for here; the profile's world looks for its own parts.
-Two things are measured: a profile's engine against its training, and its human prompts.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 
 from harness.cost.assumptions import assumed, hardware_of, parameters_of
@@ -27,9 +24,7 @@ from harness.runtime.stage import Stage
 from harness.serving.engines import SERVED, installed
 from harness.strict import Output, Strict
 from harness.words import counted
-from harness.worlds import lookup
 from harness.worlds.needs import Demand, Requirement, package, two_parts
-from harness.worlds.real import prompts as pools
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
 KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
@@ -364,105 +359,3 @@ def _disk(demand: Demand) -> Requirement:
     free = _free_gb()
     found = f"{free:,.1f} GB free for {store_dir()}, {gb:,.1f} needed{more}"
     do = "free some, or name another folder in HARNESS_WORK"
-    return Requirement("disk", "met" if free >= gb else "missing", found, "" if free >= gb else do)
-
-
-# What is measured.
-
-
-class EngineCheck(Output):
-    """How far an engine's log-probabilities are from the training's, token by token."""
-
-    engine: str
-    dtype: str
-    answers: int
-    """Answers compared."""
-    tokens: int
-    """Their tokens."""
-    mean_difference: float
-    """Mean absolute difference of log-probabilities, in nats."""
-    max_difference: float
-    kl: float
-    """Estimate of the divergence per token, in nats."""
-    tolerance: float
-    """Largest mean difference allowed."""
-    agrees: bool
-
-
-def check_engine(
-    profile: Profile, policy: Path | None = None, tolerance: float | None = None
-) -> EngineCheck:
-    """Compare the log-probabilities of a profile's engine with the training's.
-
-    Another policy than the base one may be named. Without a tolerance in nats, that of the number
-    format holds.
-    """
-    from harness.inference.logprob_check import measure
-    from harness.inference.solver import opening
-    from harness.serving.engines import identity
-
-    engine, world = identity(profile.engine), lookup.world_of(profile)
-    base = world.policy() if policy is None else policy.name
-    folder = lookup.resolve(base) if policy is None else policy
-    work_dir().mkdir(parents=True, exist_ok=True)
-    opened = opening(
-        engine,
-        folder,
-        dtype=profile.dtype,
-        batch_size=profile.generation.batch_size,
-        log=work_dir() / "engine-check.log",
-        place=lookup.place_of(base.partition("@")[0]) if engine == "endpoint" else None,
-        served=None if profile.serving is None else profile.serving.policy,
-    )
-    found = measure(folder, opened, dtype=profile.dtype, tolerance=tolerance)
-    return EngineCheck(engine=engine, dtype=profile.dtype, **asdict(found), agrees=found.agrees)
-
-
-class PromptPool(Output):
-    """A pool of human prompts, and what it repeats."""
-
-    source: str
-    """The pool's identity, or the path asked for."""
-    profile: str
-    pieces: list[int]
-    """Prompts in each piece of the profile; empty where the pool is too small."""
-    problem: str | None
-    """Why the profile cannot use the pool; null where it can."""
-    prompts: int
-    same_text: int
-    """Prompts whose text an earlier one has."""
-    same_words: int
-    """Prompts whose words an earlier one has."""
-    overlap: dict[str, pools.Overlap]
-    """By benchmark."""
-
-
-def check_prompts(
-    profile: Profile,
-    source: Path | None = None,
-    splits: Sequence[str] = (),
-    against: Iterable[tuple[str, Path]] = (),
-) -> PromptPool:
-    """Count the human prompts of a profile, and those that repeat another or meet a benchmark.
-
-    A file or a data set's folder may take the place of the profile's. Benchmarks are given by name,
-    each with the file of its questions.
-    """
-    questions = {name: pools.read_questions(path) for name, path in against}
-    if source is not None:
-        pool, named = pools.read_local(source, splits), str(source)
-    else:
-        pool, named = lookup.world_of(profile).prompts.pool()
-    bounds, problem = [], None
-    try:
-        bounds = pools.piece_bounds(len(pool), profile.x, profile.prompts.available)
-    except UserError as error:
-        problem = str(error)
-    return PromptPool(
-        source=named,
-        profile=profile.name,
-        pieces=[after - before for before, after in pairwise(bounds)],
-        problem=problem,
-        **asdict(pools.duplicates(pool)),
-        overlap=dict(pools.overlaps(pool, questions)),
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 stage`, `2 stages`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return distinct ascending seeds as they are typed: `0-2` for a range, `0,2` otherwise."""
+    if len(seeds) > 1 and seeds[-1] - seeds[0] + 1 == len(seeds):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(str(seed) for seed in seeds)
 
 
 VERDICT_STYLES = {

@@ -72,7 +72,7 @@ def test_some_rows_a_figure_and_a_group_are_planned_alike() -> None:
     figure: Any = harness.load("figure10", seeds=0).plan()
     assert figure.summary.table == "figure10"
     group: Any = harness.load("all-offline", seeds=0).plan()
-    assert group.summary.group == "all-offline"
+    assert group.summary.table == "all-offline"
     assert len(group.stages) < sum(t.stages.total for t in group.summary.tables)
 
 
@@ -131,7 +131,6 @@ def test_errors_speak_of_no_option() -> None:
         lambda: harness.load("table4", rows=["a", "a"]),
         lambda: harness.load("table4", seeds=[]),
         lambda: harness.load("table4", seeds="x"),
-        lambda: harness.load("table4", skip_unsupported=True),
         lambda: harness.load("table4").plan(jobs=0),
     ):
         with pytest.raises(harness.UserError) as caught:

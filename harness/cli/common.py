@@ -11,22 +11,23 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from harness.errors import UserError
+from harness.project import publishing_dir
 from harness.selection import names
 from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     from harness.report.answer import Answer
     from harness.runtime import EngineOptions
@@ -39,8 +40,8 @@ VERSIONED = "schema_version"
 UNBOUNDED_WIDTH = 160
 """Columns of text where stdout is no terminal and `COLUMNS` does not say."""
 
-BETWEEN = 3
-"""Columns of text between two columns of a grid: padding on both sides, and the box's own."""
+
+# Options.
 
 
 def complete_table(incomplete: str) -> list[str]:
@@ -50,7 +51,9 @@ def complete_table(incomplete: str) -> list[str]:
 
 
 def complete_tables(incomplete: str) -> list[str]:
-    groups = [name for name in ("all-offline", "all") if name.startswith(incomplete)]
+    from harness.registry.declared import GROUPS
+
+    groups = [name for name in GROUPS if name.startswith(incomplete)]
     return [*complete_table(incomplete), *groups]
 
 
@@ -92,11 +95,11 @@ JobsOption = Annotated[
 ]
 PortOption = Annotated[int, option("--port", "N", "Where to listen.", min=1, max=65535)]
 AllowFewerOption = Annotated[
-    str | None,
+    bool,
     option(
         "--allow-fewer",
-        "A,B",
-        "Publish these even if they are incomplete, or have less than what is published.",
+        None,
+        "Publish even what is incomplete, or has less than what is published.",
     ),
 ]
 FullOption = Annotated[
@@ -132,27 +135,12 @@ class Asked:
             default="none",
         ),
     ] = None
-    skip_unsupported: Annotated[
-        bool,
-        option(
-            "--skip-unsupported",
-            None,
-            "Of `all-offline` or `all`, leave out the tables that the profile cannot run.",
-        ),
-    ] = False
 
     @property
     def selection(self) -> Selection:
         from harness.selection.selection import select
-        from harness.selection.varied import varied
 
-        return select(
-            self.table,
-            varied(self.profile, self.settings) if self.settings else self.profile,
-            self.rows,
-            self.seeds,
-            skip_unsupported=self.skip_unsupported,
-        )
+        return select(self.table, self.profile, self.rows, self.seeds, self.settings)
 
 
 @dataclass(frozen=True)
@@ -178,19 +166,14 @@ class Limits:
         return PriceOptions(gpu, gpus, Limits(self.max_gpu_hours, self.budget_usd))
 
 
-class EngineName(StrEnum):
-    local = "local"
-    ray = "ray"
-    slurm = "slurm"
-
-
 @dataclass(frozen=True)
 class EngineChoice:
     """Where stages are computed."""
 
     engine: Annotated[
-        EngineName, option("--engine", None, "What computes: this machine, or a cluster.")
-    ] = EngineName.local
+        Literal["local", "ray", "slurm"],
+        option("--engine", None, "What computes: this machine, or a cluster."),
+    ] = "local"
     ray_address: Annotated[
         str | None,
         option(
@@ -214,9 +197,7 @@ class EngineChoice:
     def options(self) -> EngineOptions:
         from harness.runtime import EngineOptions
 
-        asked = EngineOptions(
-            engine=self.engine.value, ray_address=self.ray_address, sbatch=self.sbatch
-        )
+        asked = EngineOptions(**vars(self))
         asked.check()
         return asked
 
@@ -228,11 +209,14 @@ class Publish:
     publish: Annotated[
         bool, option("--publish", None, "Also write it to results/, with what it follows from.")
     ] = False
-    allow_fewer: AllowFewerOption = None
+    allow_fewer: AllowFewerOption = False
 
-    def to(self, published: Sequence[str]) -> names.Publishing | None:
-        """Return where and how to publish things of some names, None where that is not asked."""
-        return names.publishing(self.publish, self.allow_fewer, published)
+    @property
+    def folder(self) -> Path | None:
+        """The folder to publish in; None where that is not asked for."""
+        if self.allow_fewer and not self.publish:
+            raise UserError("`--allow-fewer` goes with `--publish`; give both, or neither")
+        return publishing_dir() if self.publish else None
 
 
 def takes(*groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -284,18 +268,16 @@ def _option(name: str, field: FieldInfo) -> Any:
     """Return the option that a field of a model is on the command line."""
     from harness.evaluation.options import Shown
 
-    shown = next((found for found in field.metadata if isinstance(found, Shown)), None)
+    shown = next((found for found in field.metadata if isinstance(found, Shown)), Shown(""))
     flag = f"--{name.replace('_', '-')}"
     if field.annotation is bool and field.default:
         flag = f"{flag}/--no-{name.replace('_', '-')}"
-    if shown is None:
-        return typer.Option(flag, help=field.description)
-    return typer.Option(
+    return option(
         flag,
-        metavar=shown.value,
+        shown.value or None,
+        field.description or "",
+        default=shown.default or True,
         min=shown.least,
-        help=field.description,
-        show_default=shown.default or True,
     )
 
 
@@ -311,6 +293,34 @@ def check_port(port: int) -> None:
             raise UserError(
                 f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
             ) from error
+
+
+# Printing.
+
+
+def emit(found: Any, as_json: bool, text: Callable[[Any], Iterable[Any]]) -> None:
+    """Print what a verb has found: as JSON alone, or as `text` tells it to people."""
+    print_json(found) if as_json else show(text(found))
+
+
+def show(parts: Iterable[Any], out: Console | None = None) -> None:
+    """Print texts and tables one after the other."""
+    out = out or console()
+    for part in parts:
+        out.print(part, crop=False)
+
+
+def unbroken(text: str) -> Text:
+    """Return a line that no terminal's width breaks: a command or a path, to be copied."""
+    from rich.text import Text
+
+    return Text(text, no_wrap=True, overflow="ignore")
+
+
+def bold(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text, style="bold")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -333,34 +343,33 @@ def saying(out: Console) -> Callable[[str], None]:
     return say
 
 
-@contextmanager
-def writing(option: str, given: Path) -> Iterator[Path]:
-    """Yield where something is to be written; what the system has against it becomes a sentence.
-
-    `option` is the one that names the path.
-    """
-    try:
-        path = given.expanduser().absolute()
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise UserError(f"`{option} {given}` is a device or a pipe; name a file or a folder")
-        yield path
-    except (OSError, RuntimeError, ValueError) as error:  # no user behind `~`; `/` has no name
-        why = getattr(error, "strerror", None) or error
-        raise UserError(f"`{option} {given}` cannot be written: {why}; name another") from error
+def note(message: str) -> None:
+    """Print one sentence on stderr, beside what a command prints on stdout."""
+    sys.stderr.write(f"harness: {message}\n")
 
 
-def save(text: str, output: Path, option: str = "--output") -> None:
-    """Write a file whole, and say where it is; `option` is the one that names it."""
+def save(text: str, output: Path) -> None:
+    """Write a file whole, and say where it is."""
     from harness.runtime.files import explained, write_whole
 
-    with writing(option, output) as path, explained(f"writing {path.name}", path.parent):
+    path = output.absolute()
+    if path.exists() and not path.is_file():
+        raise UserError(f"`--output {output}` is no file that can be replaced; name another")
+    with explained(f"writing {path.name}", path.parent):
         write_whole(path, text)
     note(f"written to {path}")
 
 
-def print_json(value: Any) -> None:
-    """Print a model, models or plain data as JSON, and nothing else, on stdout."""
-    sys.stdout.write(json_text(_plain(value)))
+def print_json(value: Any, answer: Answer | None = None) -> None:
+    """Print a model, models, plain data or JSON as every command writes it, on stdout.
+
+    It is an object that begins with a schema version. A list is the object's `items`, below the
+    answer that they are the evidence of.
+    """
+    read = json.loads(value) if isinstance(value, str) else _plain(value)
+    content = {"items": read} if isinstance(read, list) else read
+    whole = {VERSIONED: 1} | ({"answer": answer.as_json()} if answer else {}) | content
+    sys.stdout.write(json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -369,80 +378,27 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
-def json_text(data: Any, answer: Answer | None = None) -> str:
-    """Return plain data as every command writes JSON: an object that begins with a schema version.
-
-    A list is the object's `items`, below the answer that they are the evidence of. Text is read as
-    JSON first.
-    """
-    read = json.loads(data) if isinstance(data, str) else data
-    content = {"items": read} if isinstance(read, list) else read
-    whole = {VERSIONED: 1} | ({"answer": answer.as_json()} if answer else {}) | content
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def warn(message: str) -> None:
-    """Print one sentence on stderr that does not end the command."""
-    sys.stderr.write(f"harness: warning: {message}\n")
-
-
-def note(message: str) -> None:
-    """Print one sentence on stderr, beside what a command prints on stdout."""
-    sys.stderr.write(f"harness: {message}\n")
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table of text, which fits its console without breaking a word where that is possible.
+def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
+    """Return a table of text, in which sentences break before identifiers do.
 
     `right` has the positions of the right-aligned columns, as digits: "23" for the third and
-    fourth. Where it is wider than the console, the widest column breaks first; rich alone would
-    break identifiers.
+    fourth.
     """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
 
-    headings: Sequence[str]
-    rows: Iterable[Sequence[str]]
-    right: str = ""
+    from harness.words import coloured
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        from harness.words import coloured
-
-        rows = [list(row) for row in self.rows]
-        texts = [list(column) for column in zip(self.headings, *rows, strict=True)]
-        room = options.max_width - BETWEEN * (len(texts) - 1)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for at, (heading, width) in enumerate(zip(self.headings, widths(texts, room), strict=True)):
-            table.add_column(
-                Text(heading),
-                justify="right" if str(at) in self.right else "left",
-                overflow="fold",
-                width=width,
-            )
-        for row in rows:
-            table.add_row(*map(coloured, row))
-        yield table
-
-
-def widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Return the width of each column of texts, together at most `room` where that is possible.
-
-    The widest column gives way first, down to its longest word; when all are down there, the one
-    with the longest word goes on, and its words break.
-    """
-    from rich.cells import cell_len
-
-    found = [max(cell_len(line) for text in c for line in text.split("\n")) for c in columns]
-    least = [
-        max((cell_len(word) for text in c for word in text.split()), default=1) for c in columns
-    ]
-    for floors in (least, [1] * len(found)):
-        while sum(found) > room:
-            wide = [at for at, width in enumerate(found) if width > max(floors[at], 1)]
-            if not wide:
-                break
-            found[max(wide, key=lambda at: found[at])] -= 1
-    return found
+    lines = [list(row) for row in rows]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for at, (heading, *texts) in enumerate(zip(headings, *lines, strict=True)):
+        table.add_column(
+            Text(heading),
+            justify="right" if str(at) in right else "left",
+            overflow="fold",
+            no_wrap=not any(" " in text for text in (heading, *texts)),
+        )
+    for line in lines:
+        table.add_row(*map(coloured, line))
+    return table

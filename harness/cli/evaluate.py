@@ -6,7 +6,7 @@ A judge is held against published judgments before its word counts for a profile
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.cli import common
-from harness.cli.common import Grid, console, note, print_json, warn
+from harness.cli.common import console, emit, grid, note, print_json, show, unbroken
 from harness.errors import HarnessError, UserError
 from harness.evaluation.options import EvaluateOptions, LmEvalOptions
 from harness.extensions import BENCHMARKS, benchmark_place
@@ -27,22 +27,6 @@ if TYPE_CHECKING:
     from harness.evaluation.files import HomeFile
     from harness.evaluation.scores import Evaluated, Evaluation
     from harness.worlds.real.evaluating import EvaluationPlan
-
-HELP = {
-    "mt_bench": (
-        "Rate two turns of answers to 80 questions, or score a file of ratings.",
-        "harness evaluate mt_bench --data mt_bench --answers answers.jsonl --dry-run",
-    ),
-    "arena_hard": (
-        "Judge answers to 500 questions against gpt-4-0314, or score a file of verdicts.",
-        "harness evaluate arena_hard --judgments battles.jsonl",
-    ),
-    "alpaca_eval": (
-        "Compare 805 answers with a reference model's, or score a file of annotations.",
-        "harness evaluate alpaca_eval --judgments annotations.json",
-    ),
-}
-"""What each shipped benchmark's command does, with an example."""
 
 
 class FetchedFile(Strict):
@@ -63,20 +47,19 @@ BenchmarksArgument = Annotated[
 
 
 class BenchmarkGroup(TyperGroup):
-    """The commands of the shipped benchmarks, and one for each of a plug-in."""
+    """Commands, and one more for each benchmark: of the package or a plug-in."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands."""
-        return [*super().list_commands(ctx), *(n for n in BENCHMARKS if n not in HELP)]
+        return [*BENCHMARKS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; that of a plug-in's benchmark is made when it is asked for."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None or BENCHMARKS.added(cmd_name) is None:
-            return found
-        lines = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()
+        """Return a command; that of a benchmark is made when it is asked for."""
+        if cmd_name not in BENCHMARKS:
+            return super().get_command(ctx, cmd_name)
+        says = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()[0]
         own = typer.Typer(rich_markup_mode=None)
-        own.command(cmd_name, help=lines[0])(command_of(cmd_name))
+        example = f"Example: harness evaluate {cmd_name} --answers answers.jsonl --dry-run"
+        own.command(cmd_name, help=says, epilog=example)(command_of(cmd_name))
         return typer.main.get_command(own)
 
 
@@ -98,16 +81,12 @@ def command_of(name: str) -> Callable[..., None]:
         from harness.worlds.real import evaluating
 
         if options.dry_run and options.judgments is None:
-            _show_plan(evaluating.plan(name, options), as_json)
+            emit(evaluating.plan(name, options), as_json, _plan)
             return
         done = evaluating.evaluate(name, options, note, _progress())
         _show_done(done, "judgments", track=options.track, as_json=as_json)
 
     return evaluate
-
-
-for _name, (_help, _example) in HELP.items():
-    group.command(_name, help=_help, epilog=f"Example: {_example}")(command_of(_name))
 
 
 @group.command("fetch", epilog="Example: harness evaluate fetch mt_bench arena_hard")
@@ -165,13 +144,10 @@ def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
     _show_done(done, "results and samples", track=options.track, as_json=as_json)
 
 
-def _show_plan(planned: EvaluationPlan, as_json: bool) -> None:
-    """Print what a run would ask and cost."""
+def _plan(planned: EvaluationPlan) -> Iterator[Any]:
+    """Yield what a run would ask and cost."""
     from harness.worlds.real.evaluating import dollars
 
-    if as_json:
-        print_json(planned)
-        return
     rows = [
         (
             line.what,
@@ -189,10 +165,9 @@ def _show_plan(planned: EvaluationPlan, as_json: bool) -> None:
         "requests", "model", "all", "already there", "prompt tokens", "reply tokens", "about",
         "at most",
     )  # fmt: skip
-    out = console()
-    out.print(Grid(headings, rows, right="234567"))
-    for line in (planned.prices, *(retirement.sentence for retirement in planned.retirements)):
-        out.print(line)
+    yield grid(headings, rows, right="234567")
+    yield planned.prices
+    yield from (retirement.sentence for retirement in planned.retirements)
 
 
 def _progress() -> Callable[[str, int, int], None]:
@@ -208,15 +183,8 @@ def _progress() -> Callable[[str, int, int], None]:
     return progress
 
 
-def _show(found: Sequence[Evaluation], as_json: bool) -> None:
-    """Print scores, a row for each model, and why some are missing."""
-    notes = sorted({f"{name}: {text}" for e in found for name, text in e.score.notes.items()})
-    if as_json:
-        summaries = [evaluation.summary for evaluation in found]
-        print_json([{"schema_version": s.schema_version, **s.as_json()} for s in summaries])
-        for line in notes:
-            note(line)
-        return
+def _scores(found: Sequence[Evaluation]) -> Iterator[Any]:
+    """Yield a row for each model."""
     columns = list(dict.fromkeys(c for e in found for c in e.columns.values()))
     rows = []
     for evaluation in found:
@@ -224,10 +192,7 @@ def _show(found: Sequence[Evaluation], as_json: bool) -> None:
         score = evaluation.score
         row = [score.model, evaluation.judge or "not said", str(score.n), str(score.n_missing)]
         rows.append([*row, *(cells.get(column, "") for column in columns)])
-    out = console()
-    out.print(Grid(["model", "judge", "n", "missing", *columns], rows, right="23456789"))
-    for line in notes:
-        out.print(line)
+    yield grid(["model", "judge", "n", "missing", *columns], rows, right="23456789")
 
 
 def _cell(evaluation: Evaluation, name: str) -> str:
@@ -242,20 +207,28 @@ def _cell(evaluation: Evaluation, name: str) -> str:
 def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> None:
     """Print scores and where all behind them is, and track them.
 
-    What cannot be kept or tracked of a published file is a warning: the scores are on the terminal.
+    What cannot be kept or tracked of a published file is a note: the scores are on the terminal.
     """
     from harness.tracking import Mlflow, evaluation_records
 
-    _show(done.found, as_json)
+    found = done.found
+    notes = sorted({f"{name}: {text}" for e in found for name, text in e.score.notes.items()})
+    if as_json:
+        summaries = [evaluation.summary for evaluation in found]
+        print_json([{"schema_version": s.schema_version, **s.as_json()} for s in summaries])
+        for line in notes:
+            note(line)
+    else:
+        show([*_scores(found), *notes])
     if not done.is_published:
         note(f"{what} in {done.place}")
     if not track:
         return
     try:
         kept = done.kept()
-        Mlflow(work_dir(), warn).attempt(lambda: evaluation_records(kept))
+        Mlflow(work_dir(), note).attempt(lambda: evaluation_records(kept))
     except HarnessError as error:
-        warn(str(error))
+        note(str(error))
 
 
 JudgeArgument = Annotated[
@@ -291,7 +264,4 @@ def calibrate(
     from harness.worlds.real.calibrating import calibrate as measured
 
     found = measured(judge, published, limit, partial(_progress(), "verdicts"))
-    if as_json:
-        print_json(found)
-    else:
-        console().print(f"{found.judge}: {found.text}", soft_wrap=True)
+    emit(found, as_json, lambda found: [unbroken(f"{found.judge}: {found.text}")])

@@ -1,27 +1,24 @@
-"""`doctor`, `engine`, `prompts` and `micro`: what this machine can run, and what it makes."""
+"""`doctor`, `download` and `micro`: what this machine can run, fetches, and makes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.cli import common
-from harness.cli.common import Grid, console, note, print_json
+from harness.cli.common import console, emit, grid, note, print_json, unbroken
 from harness.errors import HarnessError, UserError
-from harness.project import work_dir
-from harness.selection.names import DEFAULT_PROFILE, parse_names, publishing, workers_of
+from harness.project import publishing_dir, work_dir
+from harness.selection.names import DEFAULT_PROFILE, workers_of
 from harness.strict import Output
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from harness.preflight import Doctor, ProfileState, PromptPool, Readiness
+    from harness.preflight import Doctor, ProfileState, Readiness
     from harness.runtime import Event, Stage
     from harness.worlds.embedded.files import Card
 
@@ -32,38 +29,12 @@ OneProfileOption = Annotated[
     str | None,
     common.option("--profile", "NAME", "Everything that one profile needs, a line each."),
 ]
-PolicyOption = Annotated[
-    Path | None, common.option("--policy", "FOLDER", "Another policy than the profile's base one.")
-]
-ToleranceOption = Annotated[
-    float | None,
-    common.option(
-        "--tolerance",
-        "NATS",
-        "Largest mean difference of log-probabilities.",
-        default="0.001 in float32, 0.05 in bfloat16",
-        min=0.0,
-    ),
-]
-SourceOption = Annotated[
-    Path | None, common.option("--source", "PATH", "A file or data set in place of the profile's.")
-]
-SplitsOption = Annotated[
-    str | None, common.option("--splits", "A,B", "Splits of a data set's folder.")
-]
-AgainstOption = Annotated[
-    list[str] | None,
-    common.option("--against", "NAME=FILE", "Questions of a benchmark; may be repeated."),
-]
-
 OutputOption = Annotated[
     Path | None,
     common.option("--output", "DIR", "Where to write.", default="`world` in the work folder"),
 ]
 
 app = typer.Typer(rich_markup_mode=None)
-group = typer.Typer(name="engine", help="What gives the policy's answers.", no_args_is_help=True)
-app.add_typer(group, name="engine")
 micro = typer.Typer(
     name="micro",
     help="The embedded world that the profile `micro` runs in.",
@@ -89,11 +60,11 @@ def doctor(
 
     if table is not None or profile is not None:
         one = _readiness(table, profile or DEFAULT_PROFILE)
-        print_json(one) if as_json else _print_readiness(one)
+        emit(one, as_json, _needs)
         can_run = one.ready
     else:
         every = preflight.doctor()
-        print_json(every) if as_json else _print_doctor(every)
+        emit(every, as_json, _doctor)
         can_run = every.healthy
     if not can_run:
         raise typer.Exit(1)
@@ -153,28 +124,23 @@ def download(
         print_json(Downloaded(fetched=found))
 
 
-def _print_readiness(found: Readiness) -> None:
-    """Print a line for each need, those that are missing last."""
+def _needs(found: Readiness) -> Iterator[Any]:
+    """Yield a line for each need, those that are missing last."""
     from harness.preflight import to_download
 
-    out = console()
     for state in ("met", "advised", "missing"):
         for need in found.needs:
             if need.state == state:
-                out.print(f"{state:8} {need.line}", soft_wrap=True)
+                yield unbroken(f"{state:8} {need.line}")
     missing = sum(need.state == "missing" for need in found.needs)
     of = found.profile if found.table is None else f"{found.table} on {found.profile}"
     more = to_download(found.needs, found.asked_as, found.table)
-    out.print(
-        f"\n{of} cannot run here: {counted(missing, 'thing')} missing.{more}"
-        if missing
-        else f"\n{of} can run here.",
-        soft_wrap=True,
-    )
+    cannot = f"{of} cannot run here: {counted(missing, 'thing')} missing.{more}"
+    yield unbroken(f"\n{cannot if missing else f'{of} can run here.'}")
 
 
-def _print_doctor(found: Doctor) -> None:
-    out, machine = console(), found.machine
+def _doctor(found: Doctor) -> Iterator[Any]:
+    machine = found.machine
     engines = (f"{name} {version or 'not installed'}" for name, version in machine.engines.items())
     keys = (f"{name} {'set' if there else 'not set'}" for name, there in machine.keys.items())
     lines = [
@@ -190,14 +156,14 @@ def _print_doctor(found: Doctor) -> None:
          f"{machine.world.version}: {machine.world.problem or 'all digests are right'}"),
         ("MLflow", machine.mlflow_uri),
     ]  # fmt: skip
-    out.print(Grid(("this machine", ""), lines))
-    out.print()
+    yield grid(("this machine", ""), lines)
+    yield ""
     rows = [
         (p.profile, p.scale, str(p.threads), "ready" if p.ready else "not ready", _able(p))
         for p in found.profiles
     ]
     headings = ("profile", "scale", "torch threads", "state", "tables, or what is missing")
-    out.print(Grid(headings, rows, right="2"))
+    yield grid(headings, rows, right="2")
 
 
 def _able(profile: ProfileState) -> str:
@@ -206,101 +172,6 @@ def _able(profile: ProfileState) -> str:
         return ", ".join(profile.tables)
     missing = counted(len(profile.missing), "thing")
     return f"{missing}: harness doctor --profile {profile.profile}"
-
-
-@group.callback()
-def engine() -> None:
-    """What gives the policy's answers."""
-
-
-@group.command("check", epilog="Example: harness engine check --profile single-gpu")
-def check(
-    profile: common.ProfileOption = DEFAULT_PROFILE,
-    policy: PolicyOption = None,
-    tolerance: ToleranceOption = None,
-    as_json: common.JsonOption = False,
-) -> None:
-    """Compare the engine's log-probabilities with the training's, token by token.
-
-    Starts the profile's engine on its base policy, has it answer a few prompts, and has the model
-    as it is trained read the same answers. Fails if they are further apart than the tolerance.
-    """
-    from harness import preflight
-    from harness.registry.declared import named_profile
-
-    found = preflight.check_engine(named_profile(profile), policy, tolerance)
-    if as_json:
-        print_json(found)
-    else:
-        lines = [
-            ("engine", found.engine),
-            ("number format", found.dtype),
-            ("compared", f"{found.tokens} tokens of {found.answers} answers"),
-            ("mean difference", f"{found.mean_difference:.2g} nats"),
-            ("largest difference", f"{found.max_difference:.2g} nats"),
-            ("KL per token", f"{found.kl:.2g} nats"),
-        ]
-        console().print(Grid(("log-probabilities", ""), lines))
-    if not found.agrees:
-        raise HarnessError(
-            f"the engine {found.engine} and the training differ by {found.mean_difference:.2g} "
-            f"nats a token, more than {found.tolerance:g}: see that both read the same checkpoint "
-            "in the same number format"
-        )
-
-
-@app.command(
-    "prompts",
-    epilog="Example: harness prompts --source prompts.jsonl --against mt_bench=question.jsonl",
-)
-def prompts(
-    profile: common.ProfileOption = "paper",
-    source: SourceOption = None,
-    splits: SplitsOption = None,
-    against: AgainstOption = None,
-    as_json: common.JsonOption = False,
-) -> None:
-    """Count human prompts, those that repeat another, and those that overlap a benchmark.
-
-    Two prompts repeat each other where their words are equal; a prompt overlaps a question with
-    which it shares 13 words in a row. Nothing is removed.
-    """
-    from harness.preflight import check_prompts
-    from harness.registry.declared import named_profile
-
-    chosen, named = named_profile(profile), parse_names(splits) or ()
-    found = check_prompts(chosen, source, named, _files(against or []))
-    print_json(found) if as_json else _print_pool(found)
-
-
-def _files(against: list[str]) -> list[tuple[str, Path]]:
-    pairs = [text.partition("=") for text in against]
-    for name, _, path in pairs:
-        if not name or not path:
-            raise UserError(f"`--against {name}` names no file; write NAME=FILE")
-    if len({name for name, _, _ in pairs}) < len(pairs):
-        raise UserError("`--against` has one name twice; give each benchmark its own")
-    return [(name, Path(path)) for name, _, path in pairs]
-
-
-def _print_pool(found: PromptPool) -> None:
-    out = console()
-    out.print(f"{found.source}: {counted(found.prompts, 'prompt')}")
-    if found.pieces:
-        least, most = min(found.pieces), max(found.pieces)
-        of = str(least) if least == most else f"{least} to {most}"
-        out.print(f"{len(found.pieces)} pieces of {of} for the profile {found.profile}")
-    else:
-        out.print(f"Not for the profile {found.profile}: {found.problem}")
-    out.print(f"{found.same_text} have the text of an earlier one, {found.same_words} its words")
-    if found.overlap:
-        rows = [
-            (name, str(o.questions), str(o.questions_met), str(o.whole), str(o.in_part))
-            for name, o in found.overlap.items()
-        ]
-        headings = ("benchmark", "questions", "of them met", "prompts whole", "prompts in part")
-        out.print()
-        out.print(Grid(headings, rows, right="1234"))
 
 
 class Built(Output):
@@ -325,9 +196,8 @@ def build(
     """
     from harness.worlds.embedded.build import build as build_world
 
-    given = work_dir() / "world" if output is None else output
-    with common.writing("--output", given) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
+    folder = (work_dir() / "world" if output is None else output).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
     say = common.saying(console(stderr=as_json))
     card = build_world(folder, seed, say)
     differing = _differing(card)
@@ -353,16 +223,13 @@ def freeze(as_json: common.JsonOption = False) -> None:
     from harness.worlds.embedded.freeze import freeze as freeze_world
 
     found = Frozen(**vars(freeze_world(named_profile(DEFAULT_PROFILE))))
-    if as_json:
-        print_json(found)
-    else:
-        console().print(f"Frozen at {found.at}: {len(found.parts)} parts.")
+    emit(found, as_json, lambda it: [f"Frozen at {it.at}: {len(it.parts)} parts."])
 
 
 @micro.command("over-optimise", epilog="Example: harness micro over-optimise")
 def over_optimise(
     jobs: common.JobsOption = None,
-    allow_fewer: common.AllowFewerOption = None,
+    allow_fewer: common.AllowFewerOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Push one policy beyond what its reward model knows, and publish how it looks.
@@ -372,25 +239,21 @@ def over_optimise(
     from harness.pipeline.over_optimise import push
     from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER
     from harness.report.measurements import Pushed as Measured
-    from harness.runtime import Store
+    from harness.runtime import StageFinished, Store
 
-    to = publishing(True, allow_fewer, [PUSHED_FOLDER])
-    assert to is not None
+    results_dir, say = publishing_dir(), common.saying(console(stderr=as_json))
+
+    def tell(event: Event) -> None:
+        if isinstance(event, StageFinished):
+            say(f"{event.stage.label}: {event.wall_s:.1f} s")
+
     store = Store(work_dir() / "over-optimise" / "store")
-    say = partial(_say, console(stderr=as_json))
-    measured = Measured.model_validate(push(store, workers_of(jobs), say))
-    fewer, place = bool(to.fewer), f"micro/{PUSHED_FOLDER}"
-    folder = OVER_OPTIMISATION.publish(measured, place, to.results_dir, allow_fewer=fewer)
+    measured = Measured.model_validate(push(store, workers_of(jobs), tell))
+    place = f"micro/{PUSHED_FOLDER}"
+    folder = OVER_OPTIMISATION.publish(measured, place, results_dir, allow_fewer=allow_fewer)
     note(f"published in {folder}")
     if as_json:
         print_json(Pushed(folder=str(folder)))
-
-
-def _say(out: Console, event: Event) -> None:
-    from harness.runtime import StageFinished
-
-    if isinstance(event, StageFinished):
-        out.print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)
 
 
 def _differing(card: Card) -> list[str] | None:

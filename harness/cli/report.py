@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import Grid, console, json_text, note, print_json, warn
+from harness.cli.common import bold, console, emit, grid, note, print_json
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
-from harness.words import counted
+from harness.words import counted, seeds_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.registry.profile import Profile
-    from harness.report.answer import Answer
-    from harness.report.model import Verdict
+    from harness.report.model import Report, Verdict
     from harness.report.verify import Verified
-    from harness.selection.reporting import Judged, Reports
+    from harness.selection.reporting import Reports
     from harness.selection.selection import Selection
 
 app = typer.Typer(rich_markup_mode=None)
-
 
 AnyTableArgument = Annotated[
     str | None,
@@ -89,75 +88,95 @@ def report(
     if (table is None) != every:
         raise UserError("name one table, or ask for every one with `--all`")
     chosen = select(table or "all", profile, rows, seeds)
-    names = [t.id for t in chosen.tables] if chosen.is_group else [chosen.id]
-    to = publish.to(names)
     form = Format.json if as_json else form or Format.terminal
+    folder = publish.folder
     drawn = form in (Format.terminal, Format.markdown, Format.json) and not published
     if chosen.figure is not None and (not drawn or output):
         raise UserError(
             f"`{table}` is a figure, which is written as terminal, markdown or json to stdout; "
             "a page with all figures is `harness report --all --format html`"
         )
-    findings = published and chosen.id == "all" and form is Format.markdown
-    if published and (seeds is not None or rows is not None or to is not None):
+    if published and (seeds is not None or rows is not None or folder is not None):
         raise UserError("what is published has the rows and seeds it has; leave out the options")
-    if form is Format.html and (to is not None or rows is not None):
+    if form is Format.html and (folder is not None or rows is not None):
         raise UserError("a page has all rows and is not published; leave out the options")
-    if findings:
-        text = chosen.findings()
-        sys.stdout.write(text) if output is None else common.save(text, output)
-        return
     if form is Format.html:
         page = chosen.page(published=published, on_note=note)
         common.save(page, output or _page_place(chosen, published=published))
-        return
-    found: Reports | None
-    if published:
-        found = chosen.published()
-    elif to is None:
-        found = chosen.report(on_note=note)
+    elif published and chosen.id == "all" and form is Format.markdown:
+        text = chosen.findings()
+        sys.stdout.write(text) if output is None else common.save(text, output)
+    elif folder is None:
+        found = chosen.published() if published else chosen.report(on_note=note)
+        _write(found, form, output, full=full)
     elif chosen.is_group and (form is not Format.terminal or output is not None):
         raise UserError(
             "several tables are published into their own folders; leave out the other options"
         )
     else:
-        found = chosen.publish(to.results_dir, to.fewer, on_note=note, on_warning=warn)
-    if found is None:
-        return
-    if form is Format.terminal and output is None:
+        written = chosen.publish(folder, allow_fewer=publish.allow_fewer, on_note=note)
+        if written is not None:
+            _write(written, form, output, full=full)
+
+
+def _write(found: Reports, form: Format, output: Path | None, *, full: bool) -> None:
+    if output is not None:
+        common.save(found.text(form), output)
+    elif form is Format.terminal:
         show(found, console(), full=full)
-    elif output is None:
-        sys.stdout.write(_written(found, form))
+    elif form is Format.json:
+        print_json(found.text(form), found.answer)
     else:
-        common.save(_written(found, form), output)
-
-
-def _written(found: Reports, form: Format) -> str:
-    text = found.text(form)
-    return json_text(text, found.answer) if form is Format.json else text
+        sys.stdout.write(found.text(form))
 
 
 def show(found: Reports, out: Console, *, full: bool = False) -> None:
     """Print reports; in short, of several tables the answer and a line for each."""
-    if found.answer is None or full or len(found.tables) == 1:
+    if full or len(found.tables) <= 1:
         found.show(out, full=full)
         return
-    print_answer(found.answer, out)
+    print_answer(found, out)
     headings = ("table", "cells", "state", "gains the paper's way", "title")
-    out.print(Grid(headings, found.closing, right="13"))
+    out.print(grid(headings, map(_in_a_line, found.tables), right="13"))
 
 
-def print_answer(answer: Answer, out: Console) -> None:
+def print_answer(found: Reports, out: Console) -> None:
     from harness.report.render import names_and_texts, print_parts
 
-    print_parts([names_and_texts(answer.lines)], out, margin=2)
-    out.print()
+    if found.answer is not None:
+        print_parts([names_and_texts(found.answer.lines)], out, margin=2)
+        out.print()
+
+
+def _in_a_line(report: Report) -> tuple[str, ...]:
+    """Return a table's id, its cells with numbers, its state, its gains the paper's way, its title.
+
+    Gains are counted over the whole columns, as in the table's report; `-` where there are none
+    to compare.
+    """
+    from harness.report.build import compared_signs
+    from harness.report.model import STATES
+
+    states = [cell.state for cell in report.cells]
+    others = [
+        f"{states.count(state)} {state.replace('_', ' ')}"
+        for state in STATES
+        if state != "ok" and state in states
+    ]
+    compared = [summary for summary in compared_signs(report.cells) if summary.signs]
+    agree = sum(summary.signs_agree or 0 for summary in compared)
+    signs = sum(summary.signs or 0 for summary in compared)
+    return (
+        report.table_id,
+        f"{states.count('ok')} of {len(states)}",
+        ", ".join(others) or "done",
+        f"{agree} of {signs}" if signs else "-",
+        report.table.title,
+    )
 
 
 def _page_place(chosen: Selection, *, published: bool) -> Path:
     """Return the file of a page: named after what it reports, so that no other one replaces it."""
-    from harness.report.view import seeds_text
-
     text = "" if chosen.seeds is None else seeds_text(chosen.seeds)
     if len(text) > 40 and chosen.seeds is not None:  # a file name has some 250 characters
         text = f"{chosen.seeds[0]}-to-{chosen.seeds[-1]}-{len(chosen.seeds)}"
@@ -203,11 +222,15 @@ def claims(
     asked = None if seeds is None else parse_seeds(seeds)
     scale = named_profile(profile)
     found = judge(tables or [], scale, asked, published=published, on_note=note)
+    verdicts = list(found.judged or ())
     if as_json:
-        items = [verdict.as_json() for verdict in found.verdicts]
-        sys.stdout.write(json_text(items, found.answer))
+        print_json([verdict.as_json() for verdict in verdicts], found.answer)
+    elif not verdicts:
+        console().print("The paper claims nothing there.")
     else:
-        _print_claims(found, full=full, published=published)
+        out = console()
+        print_answer(found, out)
+        common.show(_claims(found.tables, verdicts, full=full, published=published), out)
     _note_judges(scale)
 
 
@@ -224,82 +247,52 @@ def _note_judges(profile: Profile) -> None:
         )
 
 
-def _print_claims(found: Judged, *, full: bool, published: bool) -> None:
-    from harness.report.claims import PRIMARY, share_tested
+def _claims(
+    reports: tuple[Report, ...], verdicts: list[Verdict], *, full: bool, published: bool
+) -> Iterator[Any]:
+    from harness.report.claims import PRIMARY, counts, line, share_tested
+    from harness.report.model import TESTED
 
-    out = console()
-    if not found.verdicts:
-        out.print("The paper claims nothing there.")
-        return
-    if found.answer is not None:
-        print_answer(found.answer, out)
-    several = len({verdict.table for verdict in found.verdicts}) > 1
+    seeds = {report.table_id: seeds_text(report.seeds) for report in reports if report.seeds}
+    tables = {v.table: [own for own in verdicts if own.table == v.table] for v in verdicts}
+    lines: list[tuple[str, ...]] = []
     if full:
-        _print_all_claims(found, out)
-    elif several:
-        _print_counts(found, out)
+        for table, own in tables.items():
+            yield bold(f"{table}, seeds {seeds[table]}" if table in seeds else table)
+            for verdict in own:
+                yield from _sentences(verdict)
+            yield ""
+    elif len(tables) > 1:
+        for table, own in tables.items():
+            number = counts(own)
+            primary = next((v.verdict.replace("_", " ") for v in own if v.primary), "-")
+            tested = [number[word] for word in TESTED]
+            figures = (len(own), *tested, len(own) - sum(tested))
+            lines.append((table, seeds.get(table, "-"), primary, *map(str, figures)))
+        head = ("table", "seeds", "primary claim", "n", "supp.", "contr.", "incon.", "under.")
+        yield grid((*head, "other"), lines, right="345678")
     else:
-        lines = [_in_short(verdict) for verdict in found.verdicts]
-        out.print(Grid(("verdict", "ours", "95%", "paper", "claim"), lines, right="123"))
-    out.print(f"\n{share_tested(found.verdicts)}.")
-    out.print(PRIMARY)
+        for verdict in verdicts:
+            said = line(verdict)
+            word = verdict.verdict.replace("_", " ") + (" *" if verdict.primary else "")
+            lines.append((word, said.margin, said.interval, said.paper, verdict.statement))
+        yield grid(("verdict", "ours", "95%", "paper", "claim"), lines, right="123")
+    yield f"\n{share_tested(verdicts)}."
+    yield PRIMARY
     if not full:
         elsewhere = "" if published else "; what is published of them: --published"
-        out.print(f"More of each claim: --full{elsewhere}")
+        yield f"More of each claim: --full{elsewhere}"
 
 
-def _in_short(verdict: Verdict) -> tuple[str, ...]:
-    from harness.report.claims import line
+def _sentences(verdict: Verdict) -> Iterator[Any]:
+    """Yield a claim with its verdict; below, what the paper says, what was measured, and why not.
 
-    said = line(verdict)
-    star = " *" if verdict.primary else ""
-    word = verdict.verdict.replace("_", " ") + star
-    return (word, said.margin, said.interval, said.paper, verdict.statement)
-
-
-def _print_counts(found: Judged, out: Console) -> None:
-    from harness.report.claims import counts
-    from harness.report.model import TESTED
-    from harness.report.view import seeds_text
-
-    seeds = {report.table_id: seeds_text(report.seeds) for report in found.reports}
-    lines = []
-    for table in dict.fromkeys(verdict.table for verdict in found.verdicts):
-        own = [verdict for verdict in found.verdicts if verdict.table == table]
-        number = counts(own)
-        primary = next((v.verdict.replace("_", " ") for v in own if v.primary), "-")
-        tested = [number[word] for word in TESTED]
-        figures = (len(own), *tested, len(own) - sum(tested))
-        lines.append((table, seeds.get(table) or "-", primary, *map(str, figures)))
-    head = ("table", "seeds", "primary claim", "n", "supp.", "contr.", "incon.", "under.")
-    out.print(Grid((*head, "other"), lines, right="345678"))
-
-
-def _print_all_claims(found: Judged, out: Console) -> None:
+    What there is not is left out.
+    """
     from rich.padding import Padding
 
-    from harness.report.view import seeds_text
-    from harness.words import coloured
-
-    of = {report.table_id: report.seeds for report in found.reports if report.seeds}
-    for table in dict.fromkeys(verdict.table for verdict in found.verdicts):
-        seeds = f", seeds {seeds_text(of[table])}" if table in of else ""
-        out.print(f"{table}{seeds}", style="bold")
-        for verdict in found.verdicts:
-            if verdict.table == table:
-                first, *rest = _sentences(verdict)
-                out.print(coloured(first))
-                out.print(Padding("\n".join(rest), (0, 0, 0, 2)))
-        out.print()
-
-
-def _sentences(verdict: Verdict) -> list[str]:
-    """Return a verdict as lines of a few words or sentences each, of which any width makes sense.
-
-    First the claim with its verdict, then what the paper says, what was measured, and why it is
-    not decided; what there is not is left out.
-    """
     from harness.report.claims import NONE, line
+    from harness.words import coloured
 
     said = line(verdict)
     measures = {
@@ -316,12 +309,10 @@ def _sentences(verdict: Verdict) -> list[str]:
     reasons = [verdict.reason] if verdict.reason else []
     if verdict.by_construction:
         reasons.append(f"by construction here: {verdict.by_construction}")
-    return [
-        f"{said.name}: {said.verdict}",
-        said.statement,
-        *([numbers] if numbers else []),
-        *(f"{reason.removesuffix('.')}." for reason in reasons),
-    ]
+    yield coloured(f"{said.name}: {said.verdict}")
+    lines = [said.statement, *([numbers] if numbers else [])]
+    lines += [f"{reason.removesuffix('.')}." for reason in reasons]
+    yield Padding("\n".join(lines), (0, 0, 0, 2))
 
 
 StoreOption = Annotated[
@@ -346,32 +337,27 @@ def verify(store: StoreOption = False, as_json: common.JsonOption = False) -> No
             print_json(Different(difference=str(error)))
             raise typer.Exit(error.exit_code) from error
         raise
-    if as_json:
-        print_json(found)
-        return
-    _print_verified(found)
+    emit(found, as_json, _verified)
 
 
-def _print_verified(found: Verified) -> None:
-    out = console()
+def _verified(found: Verified) -> Iterator[str]:
     where = f"{counted(len(found.tables), 'table')} and {counted(len(found.sweeps), 'sweep')}"
-    out.print(
+    yield (
         f"All is as published: {counted(found.cells, 'cell')} of {where} follow from their "
         "per-prompt scores."
     )
     if found.figures:
-        out.print(
+        yield (
             f"So do {counted(found.points, 'number')} of {counted(len(found.figures), 'figure')} "
             "from the values of single prompts behind them."
         )
-    for what, places in (
-        ("Only files and text checked, there are no values of single prompts", found.pages),
-        ("Not covered, published by no command", found.not_covered),
-    ):
-        if places:
-            out.print(f"{what}: {', '.join(places)}.")
+    if found.pages:
+        pages = ", ".join(found.pages)
+        yield f"Only files and text checked, there are no values of single prompts: {pages}."
+    if found.not_covered:
+        yield f"Not covered, published by no command: {', '.join(found.not_covered)}."
     if found.stages is not None:
-        out.print(
+        yield (
             f"The store's files are what was written: {counted(found.stages, 'stage')}; "
             f"{found.absent} behind published tables and figures are not in this store."
         )

@@ -8,7 +8,6 @@ screen.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import common
-from harness.cli.common import console, json_text, note, warn
-from harness.cli.plan import print_left_out, show
+from harness.cli.common import console, note, print_json, unbroken
+from harness.cli.plan import left_out, show_plan
 from harness.cli.report import show as show_report
 from harness.errors import UserError
 from harness.project import work_dir
@@ -30,7 +29,7 @@ from harness.words import counted, duration
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from harness.runtime import Awaited, Event, Tally
+    from harness.runtime import Awaited, EngineOptions, Event, Tally
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports
 
@@ -55,7 +54,6 @@ DryRunOption = Annotated[
         "Show the plan, and with `--engine slurm` the batch scripts; compute nothing.",
     ),
 ]
-
 UntilDecidedOption = Annotated[
     bool,
     common.option(
@@ -87,22 +85,32 @@ def run(
 
     What is done is kept: after Ctrl-C, a failure or with more seeds, the same command goes on.
     Several tables (`all-offline`, `all`) are planned together, so that what they share is computed
-    once; at the end stands a line for each table instead of its report. If the estimate of what is
-    left (`harness plan`) passes a limit, nothing is started.
+    once; those that the profile cannot run are left out, and at the end stands a line for each
+    table instead of its report. If the estimate of what is left (`harness plan`) passes a limit,
+    nothing is started.
     """
+
+    where = engine.options
+
+    def once(asked: common.Asked, level: float | None = None) -> Reports:
+        planned = asked.selection.plan(jobs=asked.jobs, price=limits.price())
+        if limits != common.Limits():
+            planned.refuse_over_limits()
+        if dry_run:
+            show_plan(planned, as_json)
+            scripts = [] if as_json else planned.batch_scripts(where)
+            common.show(unbroken(f"\n{script}") for script in scripts)
+            raise typer.Exit(0)
+        return _compute(planned, where, fail_fast, as_json, level)
+
     if until_decided and not dry_run:
-        _until_decided(asked, engine, limits, fail_fast, max_seeds, as_json)
-        return
-    _run_once(asked, engine, limits, fail_fast, dry_run, as_json)
+        _until_decided(asked, max_seeds, once)
+    else:
+        once(asked)
 
 
 def _until_decided(
-    asked: common.Asked,
-    engine: common.EngineChoice,
-    limits: common.Limits,
-    fail_fast: bool,
-    max_seeds: int,
-    as_json: bool,
+    asked: common.Asked, max_seeds: int, once: Callable[[common.Asked, float], Reports]
 ) -> None:
     """Run with more and more seeds until the primary claims are decided or there are enough."""
     from harness.report.power import looks_until, undecided
@@ -117,8 +125,7 @@ def _until_decided(
         )
     looks, looked = looks_until(first, max_seeds), []
     for look, level in zip(looks, levels_of_looks(looks, max_seeds, ALPHA), strict=True):
-        more = replace(asked, seeds=f"0-{look - 1}")
-        report = _run_once(more, engine, limits, fail_fast, False, as_json, level)
+        report = once(replace(asked, seeds=f"0-{look - 1}"), level)
         looked.append([v for table in report.tables for v in table.verdicts])
         left = undecided(looked)
         state = f"not decided yet: {', '.join(left)}" if left else "nothing is left to decide"
@@ -131,41 +138,23 @@ def _until_decided(
     note("`harness report` judges these seeds at 5%, as if nobody had looked before")
 
 
-def _run_once(
-    asked: common.Asked,
-    engine: common.EngineChoice,
-    limits: common.Limits,
+def _compute(
+    planned: RunPlan,
+    engine: EngineOptions,
     fail_fast: bool,
-    dry_run: bool,
     as_json: bool,
-    level: float | None = None,
+    level: float | None,
 ) -> Reports:
-    where, chosen = engine.options, asked.selection
-    planned = chosen.plan(jobs=asked.jobs, price=limits.price())
-    if limits != common.Limits():
-        planned.refuse_over_limits()
-    if dry_run:
-        show(planned, as_json)
-        for script in planned.batch_scripts(where) if not as_json else ():
-            console().print(f"\n{script}", soft_wrap=True, markup=False, highlight=False)
-        raise typer.Exit(0)
     out = console(stderr=as_json)
-    out.print(planned.headline)
-    print_left_out(out, planned.summary)
+    common.show([planned.headline, *left_out(planned.summary)], out)
     report = planned.run(
-        engine=where,
+        engine=engine,
         fail_fast=fail_fast,
         watch=_progress(planned, stderr=as_json),
-        on_warning=warn,
         on_note=note,
         on_report=lambda report: _print_report(report, out, planned, as_json),
         level=level,
     )
-    if chosen.tables and not chosen.is_group and not as_json:
-        out.print(
-            f"\nMore: harness report {chosen.again} --full (all columns, assumptions), "
-            "harness ui (curves and rows side by side)"
-        )
     if report.failed:
         _print_failures(report, planned)
         raise typer.Exit(1)
@@ -176,24 +165,28 @@ def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Obser
     from harness.pipeline.factory import EXPECTED_S
     from harness.runtime import Tally
 
-    tally = Tally(planned.stages, planned.store, planned.jobs, EXPECTED_S)
+    tally = Tally(planned.stages, planned.store, planned.workers, EXPECTED_S)
     return progress(console(stderr=stderr), tally)
 
 
 def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool) -> None:
     """Print what was computed: a report, or of several tables a line for each."""
-    from harness.pipeline.runs import GroupRuns
-
     if as_json:
-        sys.stdout.write(json_text(report.text(Format.json), report.answer))
+        print_json(report.text(Format.json), report.answer)
         return
     out.print()
     show_report(report, out)
-    if not isinstance(planned.work, GroupRuns):
-        return
-    print_left_out(out, planned.summary)
-    of_table = again("TABLE", planned.work.profile.asked_as)
-    out.print(f"\nMore: harness report {of_table}, harness claims {of_table}, harness ui")
+    profile = planned.work.profile.asked_as
+    if len(report.tables) == 1:
+        more = (
+            f"harness report {again(planned.name, profile)} --full (all columns, assumptions), "
+            "harness ui (curves and rows side by side)"
+        )
+    else:
+        of_table = again("TABLE", profile)
+        more = f"harness report {of_table}, harness claims {of_table}, harness ui"
+    if report.figure is None:
+        common.show([*left_out(planned.summary), unbroken(f"\nMore: {more}")], out)
 
 
 def _print_failures(report: Reports, planned: RunPlan) -> None:
@@ -230,14 +223,6 @@ def _awaited(event: Awaited) -> str:
     return f"{event.what} ({duration(event.seconds)})"
 
 
-def _running(tally: Tally) -> list[str]:
-    lines = []
-    for stage in tally.running:
-        point = tally.latest.get(stage.fingerprint)
-        lines.append(stage.label + ("" if point is None else f" · {point.words}"))
-    return lines
-
-
 @contextmanager
 def lines(
     out: Console, tally: Tally, clock: Callable[[], float] = time.monotonic
@@ -245,17 +230,17 @@ def lines(
     """Show progress where nothing can be redrawn: a line every few seconds, and each failure."""
     from harness.runtime import StageElsewhere, StageFailed
 
-    last = clock()
+    last, say = clock(), common.saying(out)
 
     def show() -> None:
         nonlocal last
         last = clock()
-        common.saying(out)(headline(tally))
+        say(headline(tally))
 
     def observe(event: Event) -> None:
         tally.observe(event)
         if isinstance(event, StageFailed):
-            out.print(f"failed: {event.stage.title}: {event.reason}", soft_wrap=True)
+            say(f"failed: {event.stage.title}: {event.reason}")
         waits = isinstance(event, StageElsewhere) and not tally.running
         if waits or clock() - last >= LINE_EVERY_S:
             show()
@@ -304,7 +289,8 @@ def rendered(tally: Tally) -> RenderableType:
     if tally.awaited is not None:
         waits = ProgressBar(total=None, pulse=True, width=40)
         bar.add_row(waits, f"starting {_awaited(tally.awaited)}")
-    running = (f"  {line}" for line in _running(tally))
+    points = ((stage, tally.latest.get(stage.fingerprint)) for stage in tally.running)
+    running = (f"  {stage.label}{f' · {at.words}' if at else ''}" for stage, at in points)
     return Group(
         bar,
         Text(headline(tally)),

@@ -11,7 +11,7 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import console, print_json, warn
+from harness.cli.common import console, emit, grid, note, print_json, show, unbroken
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE
@@ -51,9 +51,6 @@ class Synced(Strict):
 
 Syncs = list[Synced]
 
-Said = Iterator[tuple[Synced, str]]
-"""What was done, with the sentence that says so."""
-
 
 class Exported(Output):
     run: str
@@ -91,19 +88,14 @@ def store(
     broken = stored.verify(found) if verify else None
     said = stored.summary(found, pruned=prune and yes, broken=broken)
     if prune and yes:
-        stored.refuse_to_empty(found)
         stored.prune(found)
-    if as_json:
-        print_json(said)
-    else:
-        _print_stored(said, prune)
+    emit(said, as_json, lambda said: _stored(said, prune))
     stored.refuse_broken(broken or [])
 
 
-def _print_stored(said: Stored, prune: bool) -> None:
+def _stored(said: Stored, prune: bool) -> Iterator[Any]:
     from rich.filesize import decimal
 
-    out = console()
     rows = [
         (
             row.kind,
@@ -114,21 +106,18 @@ def _print_stored(said: Stored, prune: bool) -> None:
         )
         for row in said.kinds
     ]
-    out.print(common.Grid(("kind", "stages", "size", "not needed", "can go"), rows, right="1234"))
-    out.print(
+    yield grid(("kind", "stages", "size", "not needed", "can go"), rows, right="1234")
+    yield unbroken(
         f"{decimal(said.size)} in {said.place}, judged by {counted(said.runs, 'declared run')} of "
-        "this work folder",
-        soft_wrap=True,
+        "this work folder"
     )
     if said.broken == []:
-        out.print("every file is what was written")
+        yield "every file is what was written"
     if said.pruned:
-        out.print(f"{decimal(said.prunable)} were given back")
+        yield f"{decimal(said.prunable)} were given back"
     elif prune:
-        out.print(
-            f"{decimal(said.prunable)} can be given back: `harness store --prune --yes` does it",
-            soft_wrap=True,
-        )
+        again = "`harness store --prune --yes` does it"
+        yield unbroken(f"{decimal(said.prunable)} can be given back: {again}")
 
 
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
@@ -140,24 +129,27 @@ def sync(published: PublishedOption = False, as_json: common.JsonOption = False)
     """
     out = console(stderr=as_json)
     found: list[Synced] = []
-    for one, sentence in _write_published() if published else _write_own():
+    for what, changes in _published() if published else _own():
+        one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
+        done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
+        runs = f"{counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})"
+        show([unbroken(f"{what}: {runs}.")], out)
         found.append(one)
-        out.print(sentence, soft_wrap=True)
     if as_json:
         print_json(found)
     elif not found:
         out.print("No table was run yet, so there is nothing to write: harness run table4")
 
 
-def _write_published() -> Said:
+def _published() -> Iterator[tuple[str, Mapping[str, int]]]:
     from harness.tracking import Mlflow
     from harness.tracking.tables import published_records
 
     records = published_records(project.results_dir())
-    yield _said("published results", Mlflow(work_dir(), warn).write(records))
+    yield "published results", Mlflow(work_dir(), note).write(records)
 
 
-def _write_own() -> Said:
+def _own() -> Iterator[tuple[str, Mapping[str, int]]]:
     """Bring MLflow to the state of the store, of the sweeps, and of kept evaluations."""
     from harness.evaluation.scores import all_kept
     from harness.runtime import Store
@@ -170,17 +162,11 @@ def _write_own() -> Said:
     evaluations = all_kept(project.evaluations_dir())
     if states:
         named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
-        yield _said(", ".join(named), tracker_of(store, warn).sync(states))
-    for name, changes in sync_sweeps(warn).items():
-        yield _said(f"sweep {name}", changes)
+        yield ", ".join(named), tracker_of(store, note).sync(states)
+    for name, changes in sync_sweeps(note).items():
+        yield f"sweep {name}", changes
     if evaluations:
-        yield _said("evaluations", Mlflow(work_dir(), warn).write(evaluation_records(evaluations)))
-
-
-def _said(what: str, changes: Mapping[str, int]) -> tuple[Synced, str]:
-    one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
-    done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
-    return one, f"{what}: {counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})."
+        yield "evaluations", Mlflow(work_dir(), note).write(evaluation_records(evaluations))
 
 
 @app.command("ui", epilog="Example: harness ui --port 5001")
@@ -190,19 +176,15 @@ def ui(port: common.PortOption = 5000) -> None:
 
     command, environment, views = ui_command(work_dir(), port)
     common.check_port(port)
-    out = console()
     # Without the query MLflow opens its pages on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
-    out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
+    lines = [f"MLflow is in a few seconds at {page} (Ctrl-C stops it)."]
     if views:
-        out.print("Gains beside the paper's table by table, and the trials of sweeps:")
-    for name, view in views.items():
-        out.print(f"  {name:<22} http://127.0.0.1:{port}{view}", soft_wrap=True)
-    out.print(
-        "Its home page says that it collects usage data: this server does not, and tells the page "
-        "not to.",
-        soft_wrap=True,
-    )
+        lines.append("Gains beside the paper's table by table, and the trials of sweeps:")
+    lines += [f"  {name:<22} http://127.0.0.1:{port}{view}" for name, view in views.items()]
+    lines.append("MLflow's usage data are not collected, whatever its home page says.")
+    out = console()
+    show(map(unbroken, lines), out)
     out.file.flush()
     os.execve(command[0], command, environment)
 
@@ -233,17 +215,17 @@ def export(
         own, tables = named_table(table)
         run = f"{own.id}/{row}"
     policy = exporting.find_policy(run, tables, scale, seed)
-    with common.writing("--output", output) as target:
-        files = exporting.export(policy, Store(store_dir()), target, project.PACKAGE.parent)
-    if as_json:
-        entries = {name: dict(entry) for name, entry in files.items()}
-        run_id = policy.run.run_id
-        print_json(
-            Exported(run=run_id, profile=profile, seed=seed, output=str(target), files=entries)
-        )
-        return
-    console().print(
-        f"{policy.title}: {len(files) + 1} files in {target}; load it with "
-        f"AutoModelForCausalLM.from_pretrained({str(target)!r})",
-        soft_wrap=True,
+    target = output.absolute()
+    files = exporting.export(policy, Store(store_dir()), target, project.PACKAGE.parent)
+    exported = Exported(
+        run=policy.run.run_id,
+        profile=profile,
+        seed=seed,
+        output=str(target),
+        files={name: dict(entry) for name, entry in files.items()},
     )
+    sentence = (
+        f"{policy.title}: {len(files) + 1} files in {target}; load it with "
+        f"AutoModelForCausalLM.from_pretrained({str(target)!r})"
+    )
+    emit(exported, as_json, lambda _: [unbroken(sentence)])

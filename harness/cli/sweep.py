@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import Grid, console, note, print_json, warn
+from harness.cli.common import bold, console, emit, grid, note, unbroken
 from harness.selection.names import DEFAULT_PROFILE, workers_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from harness.registry.profile import Profile
     from harness.report.sweep import SweepReport
-    from harness.report.view import Block
     from harness.sweep.declaration import Sweep
 
 group = typer.Typer(
@@ -57,12 +56,12 @@ def list_sweeps(as_json: common.JsonOption = False) -> None:
     """List the declared sweeps."""
     from harness.sweep.declaration import listed, load_sweeps
 
-    sweeps = load_sweeps().values()
-    if as_json:
-        print_json([listed(sweep) for sweep in sweeps])
-        return
-    lines = [
-        (
+    def text(_: Any) -> Iterator[Any]:
+        headings = ("sweep", "settings", "objectives", "sampler", "trials", "question")
+        yield grid(headings, map(line, sweeps), right="4")
+
+    def line(sweep: Sweep) -> tuple[str, ...]:
+        return (
             sweep.name,
             ", ".join(path.rpartition(".")[2] for path in sweep.space),
             ", ".join(f"{o.direction} {o.name}" for o in sweep.objectives),
@@ -70,10 +69,9 @@ def list_sweeps(as_json: common.JsonOption = False) -> None:
             str(sweep.trials),
             " ".join(sweep.question.split()),
         )
-        for sweep in sweeps
-    ]
-    headings = ("sweep", "settings", "objectives", "sampler", "trials", "question")
-    console().print(Grid(headings, lines, right="4"))
+
+    sweeps = list(load_sweeps().values())
+    emit(list(map(listed, sweeps)), as_json, text)
 
 
 @group.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")
@@ -101,12 +99,11 @@ def run(
     order = order_of(sweep, scale, trials, jobs, engine.options, final=not no_final)
     out = console(stderr=as_json)
     with _watching(out) as watch:
-        report = run_sweep(order, shared, common.saying(out), warn, watch)
-    if as_json:
-        print_json(report)
-    else:
-        _print(report)
-        out.print(f"\nMore: harness sweep show {name} --publish (plots), harness ui (trials)")
+        report = run_sweep(order, shared, common.saying(out), note, watch)
+    emit(report, as_json, _text)
+    if not as_json:
+        more = f"harness sweep show {name} --publish (plots), harness ui (trials)"
+        common.show([unbroken(f"\nMore: {more}")], out)
     if report.failed:
         raise typer.Exit(1)
 
@@ -128,21 +125,17 @@ def show(
     from harness.tracking.trials import published_sweep
 
     sweep, scale = _found(name, profile, settings)
-    to = publish.to([sweep.name])
+    folder = publish.folder
     report = stored_report(order_of(sweep, scale))
-    if not report.trials and to is None:
+    if not report.trials and folder is None:
         published = published_sweep(project.results_dir(), scale.name, sweep.name)
         if published is not None:
             note(f"`{sweep.name}` was not run here; this is what is published of it")
             report = published
-    if to is not None:
-        fewer = bool(to.fewer)
-        folder = publish_sweep(report, to.results_dir, pictures(report), allow_fewer=fewer)
-        note(f"published in {folder}")
-    if as_json:
-        print_json(report)
-    else:
-        _print(report)
+    if folder is not None:
+        place = publish_sweep(report, folder, pictures(report), allow_fewer=publish.allow_fewer)
+        note(f"published in {place}")
+    emit(report, as_json, _text)
 
 
 @group.command("ui", epilog="Example: harness sweep ui online-evolve --port 8081")
@@ -196,27 +189,21 @@ def _found(name: str, profile: str, settings: Sequence[str] | None = None) -> tu
     return with_settings(named_sweep(name), named_profile(profile), settings or ())
 
 
-def _print(report: SweepReport) -> None:
+def _text(report: SweepReport) -> Iterator[Any]:
     from harness.report.sweep import facts, importance_block, trial_block, winner_block
 
-    out = console()
-    for name, text in facts(report):
-        out.print(f"{name}: {text}")
-    _print_block(winner_block(report))
-    title = "Best trials (validation prompts; no result)"
-    _print_block(trial_block(report, report.best()[:SHOWN_TRIALS], title))
-    _print_block(importance_block(report))
+    yield from (f"{name}: {text}" for name, text in facts(report))
+    best = report.best()[:SHOWN_TRIALS]
+    blocks = [
+        winner_block(report),
+        trial_block(report, best, "Best trials (validation prompts; no result)"),
+        importance_block(report),
+    ]
     if report.pareto is not None:
-        _print_block(trial_block(report, report.front, "Pareto front"))
-    for trial in report.failed:
-        out.print(f"failed: trial {trial.number}: {trial.failure}")
-
-
-def _print_block(block: Block) -> None:
-    out = console()
-    out.print(f"\n{block.title}", style="bold")
-    for text in block.notes:
-        out.print(text)
-    if block.rows:
-        right = "".join(str(i) for i in range(1, min(len(block.head), 10)))
-        out.print(Grid(block.head, block.rows, right=right))
+        blocks.append(trial_block(report, report.front, "Pareto front"))
+    for block in blocks:
+        yield bold(f"\n{block.title}")
+        yield from block.notes
+        if block.rows:
+            yield grid(block.head, block.rows, right="123456789")
+    yield from (f"failed: trial {trial.number}: {trial.failure}" for trial in report.failed)

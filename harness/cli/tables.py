@@ -1,25 +1,29 @@
-"""`list`, `show` and `validate`: what is declared, read without touching the store."""
+"""`list`, `show`, `validate` and `why`: what is declared, and which setting makes a stage new."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.cli import common
-from harness.cli.common import Grid, console, print_json
+from harness.cli.common import bold, console, emit, grid, print_json, unbroken
+from harness.errors import UserError
+from harness.selection.names import DEFAULT_PROFILE
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from harness.overview import Listed
-    from harness.registry.figures import Figure
+    from harness.overview import Listed, ShownFigure
     from harness.registry.schema import Row, Table
+    from harness.selection.why import Cause, ExplainedStage, Explanation
 
 FilesArgument = Annotated[
     list[str] | None, common.argument("FILE...", "Tables or profiles of one's own.", default=False)
+]
+RowArgument = Annotated[
+    str,
+    common.argument("ROW", "A row, as `table4/eva-a_min` or `./mine.yaml/few`."),
 ]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -30,32 +34,29 @@ def list_tables(as_json: common.JsonOption = False) -> None:
     """List the tables and figures, their sizes, and the profiles that can run them now."""
     from harness.overview import list_declared
 
-    listed = list_declared()
-    print_json(listed) if as_json else _print_list(listed)
+    emit(list_declared(), as_json, _list)
 
 
-def _print_list(listed: Listed) -> None:
-    from harness.registry.declared import all_figures, all_profiles, all_tables
+def _list(listed: Listed) -> Iterator[Any]:
+    from harness.registry.declared import all_profiles
 
     profiles = all_profiles()
     tables = [
-        (item.id, all_tables()[item.id].title, f"{item.rows} × {item.columns}",
+        (item.id, item.title, f"{item.rows} × {item.columns}",
          profiles_in_short(dict.fromkeys(item.runnable, 1), 1, profiles))
         for item in listed.tables
     ]  # fmt: skip
     figures = [
-        (item.id, all_figures()[item.id].title, item.drawn,
+        (item.id, item.title, item.drawn,
          profiles_in_short(item.rows_runnable, item.rows, profiles))
         for item in listed.figures
     ]  # fmt: skip
-    out = console()
-    out.print(Grid(("table", "title", "rows × columns", "runs on"), tables, right="2"))
-    if figures:
-        out.print()
-        out.print(Grid(("figure", "title", "kind", "runs on"), figures))
-    runnable = [item.runnable for item in listed.tables] + [f.runnable for f in listed.figures]
+    yield grid(("table", "title", "rows × columns", "runs on"), tables, right="2")
+    yield ""
+    yield grid(("figure", "title", "kind", "runs on"), figures)
+    runnable = [*(item.runnable for item in listed.tables), *(it.runnable for it in listed.figures)]
     if not all(runnable):
-        out.print("\nnot yet: no profile can run it; `harness run TABLE` says what is missing.")
+        yield "\nnot yet: no profile can run it; `harness run TABLE` says what is missing."
 
 
 def profiles_in_short(can: Mapping[str, int], whole: int, profiles: Collection[str]) -> str:
@@ -83,32 +84,32 @@ def show(name: common.TableArgument, as_json: common.JsonOption = False) -> None
 
     if is_figure(name):
         figure = find_figure(all_figures(), name)
-        shown = ShownFigure.model_validate({"figure": figure})
-        print_json(shown) if as_json else _print_figure(figure)
+        emit(ShownFigure.model_validate({"figure": figure}), as_json, _figure)
         return
     table, _ = named_table(name)
-    print_json(show_table(table)) if as_json else _print_table(table)
+    if as_json:
+        print_json(show_table(table))
+    else:
+        common.show(_table(table))
 
 
-def _print_figure(figure: Figure) -> None:
+def _figure(shown: ShownFigure) -> Iterator[Any]:
     from harness.registry.paper import the_paper
 
-    out, source = console(), figure.source
-    out.print(f"{figure.id} · {figure.title}", style="bold")
-    out.print(figure.question)
-    out.print(f"Source: {the_paper().cited}, section {source.section}, figure {source.figure}.\n")
-    out.print(Grid(("drawn from",), [(ref,) for ref in figure.rows]))
-    for note in figure.notes:
-        out.print(f"Note: {note}")
+    figure, source = shown.figure, shown.figure.source
+    yield bold(f"{figure.id} · {figure.title}")
+    yield figure.question
+    yield f"Source: {the_paper().cited}, section {source.section}, figure {source.figure}.\n"
+    yield grid(("drawn from",), [(ref,) for ref in figure.rows])
+    yield from (f"Note: {note}" for note in figure.notes)
 
 
-def _print_table(table: Table) -> None:
+def _table(table: Table) -> Iterator[Any]:
     from harness.registry.recipe import in_short
 
-    out = console()
-    out.print(f"{table.id} · {table.title}", style="bold")
-    out.print(table.question)
-    out.print(f"Source: {table.place}.\n")
+    yield bold(f"{table.id} · {table.title}")
+    yield table.question
+    yield f"Source: {table.place}.\n"
     recipes = [
         (
             row.id,
@@ -118,21 +119,15 @@ def _print_table(table: Table) -> None:
         )
         for row in table.rows
     ]
-    out.print(Grid(("row", "label", "baseline", "recipe"), recipes))
+    yield grid(("row", "label", "baseline", "recipe"), recipes)
     if not table.is_ours:
-        _print_values(out, table)
-    for note in table.notes:
-        out.print(f"Note: {note}")
-
-
-def _print_values(out: Console, table: Table) -> None:
-    out.print("\nThe paper's values:", style="bold")
-    columns = [f"{column.id} ({column.unit})" for column in table.columns]
-    values = [
-        (row.id, *(_printed(row, column.id) for column in table.columns)) for row in table.rows
-    ]
-    right = "".join(str(position) for position in range(1, min(len(columns), 9) + 1))
-    out.print(Grid(("row", *columns), values, right=right))
+        columns = [f"{column.id} ({column.unit})" for column in table.columns]
+        values = [
+            (row.id, *(_printed(row, column.id) for column in table.columns)) for row in table.rows
+        ]
+        yield bold("\nThe paper's values:")
+        yield grid(("row", *columns), values, right="123456789")
+    yield from (f"Note: {note}" for note in table.notes)
 
 
 def _printed(row: Row, column: str) -> str:
@@ -167,4 +162,76 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
         "assume too."
     )
     if found.files:
-        console().print(f"So are yours: {', '.join(found.files)}.", soft_wrap=True)
+        common.show([unbroken(f"So are yours: {', '.join(found.files)}.")])
+
+
+@app.command("why", epilog="Example: harness why table4/eva-a_min")
+def why(
+    row: RowArgument,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    seed: common.SeedOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Explain which stages of a row are shared, and which setting makes the others new.
+
+    A stage is new where its own settings or those of a stage before it differ from every stage of
+    the other rows of its table.
+    """
+    from harness.selection.selection import select
+
+    # Of a file's path, the last slash is the row's.
+    table, slash, name = row.rpartition("/")
+    if not slash or row.endswith((".yaml", ".yml")):
+        raise UserError(f"`{row}` is no row of a table; write `table4/ROW` or `./mine.yaml/ROW`")
+    emit(select(table, profile).why(name, seed), as_json, _explanation)
+
+
+def _explanation(found: Explanation) -> Iterator[Any]:
+    yield bold(f"{found.table}/{found.row} on {found.profile}, seed {found.seed}")
+    yield f"Recipe: {found.recipe}."
+    if found.baseline is not None:
+        yield f"Baseline {found.baseline.row}: {found.baseline.recipe}."
+    if found.nearest is not None:
+        yield f"Nearest row {found.nearest.row}: here {_because(found.nearest.causes)}."
+    for run in found.runs:
+        yield bold(f"\nrun {run.run}")
+        lines = [
+            (
+                stage.label.removeprefix(f"seed {found.seed} · ").removeprefix(f"{run.run} · "),
+                stage.state,
+                _shared_or_new(stage),
+            )
+            for stage in run.stages
+        ]
+        yield grid(("stage", "state", "shared, or new because"), lines)
+        missing = [stage for stage in run.stages if stage.state != "done"]
+        yield (
+            f"\nNot in the store: {counted(len(missing), 'stage')}."
+            if missing
+            else "\nAll of its stages are in the store."
+        )
+        for stage in missing:
+            if stage.failure is not None:
+                yield f"'{stage.label}' failed: {stage.failure}."
+
+
+def _shared_or_new(stage: ExplainedStage) -> str:
+    """Return which rows share a stage, or which setting makes it new."""
+    rows = stage.shared_with
+    if rows:
+        few = rows if len(rows) <= 3 else (*rows[:2], f"{len(rows) - 2} more")
+        return f"shared: {', '.join(few)}"
+    if stage.new_among_rows is None:
+        return f"no other row has a stage `{stage.kind}`"
+    return _because(stage.new_among_rows.causes)
+
+
+def _because(causes: Iterable[Cause]) -> str:
+    """Return causes in words: `select: metric a_min instead of uniform`."""
+    from harness.registry.recipe import as_text
+
+    words = []
+    for cause in causes:
+        kinds = f"{', '.join(cause.kinds)}: " if cause.kinds else ""
+        words.append(f"{kinds}{cause.key} {as_text(cause.here)} instead of {as_text(cause.there)}")
+    return "; ".join(words) or "nothing differs"

@@ -7,6 +7,5 @@
 Every engine gets the same tokens, the same sampling and a seed of its own for each answer
 (`request`), so neither the order of the requests nor what is answered beside them decides anything
 but rounding. Answers are kept as they come (`solver`), so that a run that was killed
-among sixty thousand of them goes on where it was. `logprob_check` says whether an engine and the
-trainer agree on what the policy is.
+among sixty thousand of them goes on where it was.
 """

@@ -271,15 +271,10 @@ def parts_of(work: Work) -> list[TableRuns]:
 
 
 def plan_group(
-    group: str, tables: Sequence[Table], profile: Profile, seeds: Sequence[int], *, skip: bool
+    group: str, tables: Sequence[Table], profile: Profile, seeds: Sequence[int]
 ) -> GroupRuns:
-    """Plan the runs behind all tables of a group, or skip those that the profile cannot run."""
+    """Plan the runs behind the tables of a group that the profile can run."""
     runnable, left_out = sorted_out(group, tables, profile)
-    if left_out and not skip:
-        raise UserError(
-            f"the profile `{profile.name}` cannot run every table of `{group}`; choose tables, or "
-            f"leave these out with `--skip-unsupported`:{_listed(left_out)}"
-        )
     runs = tuple(plan_table(table, profile, seeds) for table in runnable)
     return GroupRuns(group, profile, tuple(seeds), runs, left_out)
 

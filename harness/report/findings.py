@@ -20,6 +20,7 @@ from harness.report.page.contents import Contents
 from harness.report.publication import PAGE
 from harness.report.render import template
 from harness.report.view import plain
+from harness.words import seeds_text
 
 
 def as_findings(contents: Contents, results_dir: Path) -> str:
@@ -45,7 +46,7 @@ def _power(report: Report) -> Iterator[tuple[str, ...]]:
     passed = sum(control.state == "passed" for control in report.controls)
     controls = f"{passed} of {len(report.controls)}" if report.controls else nothing
     verdicts = [str(found[word]) if report.verdicts else nothing for word in TESTED]
-    name, seeds = report.table.heading.partition(":")[0], view.seeds_text(report.seeds)
+    name, seeds = report.table.heading.partition(":")[0], seeds_text(report.seeds)
     if not report.power:
         yield (name, seeds, controls, nothing, nothing, *verdicts)
     for power in report.power:
@@ -75,7 +76,7 @@ def _section(report: Report) -> dict[str, object]:
         "link": f"{report.profile.name}/{table.id}/{PAGE}",
         "question": table.question,
         "finding": finding(report, report.verdicts),
-        "seeds": view.seeds_text(report.seeds),
+        "seeds": seeds_text(report.seeds),
         "column": judged_by,
         "rows": rows,
         "ours": table.is_ours,

@@ -368,7 +368,7 @@ def _refuse_less(place: str, entry: Entry, standing: Extent | None) -> None:
         name = place.rpartition("/")[2]
         raise Refused(
             f"`{name}` is not published in {place}: {', and '.join(said)}; run what is missing, or "
-            f"publish it as it is with `--allow-fewer {name}`"
+            f"publish it as it is with `--allow-fewer`"
         )
 
 

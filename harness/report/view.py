@@ -59,13 +59,6 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
 
 
-def seeds_text(seeds: Sequence[int]) -> str:
-    """Return distinct ascending seeds as they are typed: `0-2` for a range, `0,2` otherwise."""
-    if len(seeds) > 1 and seeds[-1] - seeds[0] + 1 == len(seeds):
-        return f"{seeds[0]}-{seeds[-1]}"
-    return ",".join(str(seed) for seed in seeds)
-
-
 def row_names(report: Report) -> dict[str, str]:
     """Return each row's label as printed, with its id where the paper uses the label twice."""
     times = Counter(row.label for row in report.rows)

@@ -1,17 +1,15 @@
-"""Seeds, rows, formats and what to publish as text, turned into values and back."""
+"""Seeds, rows and formats as text, turned into values and back."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from pathlib import Path
 
 from harness.errors import UserError
 from harness.extensions import named_plugins
-from harness.project import publishing_dir
+from harness.words import seeds_text
 
 DEFAULT_PROFILE = "micro"
 DEFAULT_SEEDS = "0-2"
@@ -23,6 +21,12 @@ LARGEST_SEED = 2**31 - 1
 
 MOST_JOBS = 1024
 """Most processes of one command; more is a slip of the finger."""
+
+Seeds = str | int | Iterable[int] | None
+"""Seeds: a text such as `0-4`, numbers, or None for those that suit."""
+
+Say = Callable[[str], None]
+"""Takes a sentence for the user."""
 
 
 class Format(StrEnum):
@@ -54,14 +58,12 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     given = f"`{text}`" if len(text) <= 80 else f"`{text[:80]}…`"
     seeds: set[int] = set()
     for part in text.split(","):
-        match = re.fullmatch(r"0*(\d+)(?:-0*(\d+))?", part.strip(), re.ASCII)
+        match = re.fullmatch(r"0*(\d{1,12})(?:-0*(\d{1,12}))?", part.strip(), re.ASCII)
         if match is None:
             raise UserError(f"{given} is not a list of seeds; write ids as `0`, `0,2` or `0-4`")
-        ends = match[1], match[2] or match[1]
-        # Python refuses to read a number of thousands of digits.
-        if max(map(len, ends)) > len(str(LARGEST_SEED)) or int(ends[1]) > LARGEST_SEED:
+        first, last = int(match[1]), int(match[2] or match[1])
+        if max(first, last) > LARGEST_SEED:
             raise UserError(f"{given} goes beyond the largest seed, {LARGEST_SEED}")
-        first, last = int(ends[0]), int(ends[1])
         if last < first:
             raise UserError(f"{given} runs backwards; write `{last}-{first}`")
         named = set(range(first, min(last, first + MOST_SEEDS) + 1))
@@ -73,26 +75,14 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(sorted(seeds))
 
 
-def workers_of(jobs: int | None) -> int:
-    """Return the number of processes that `--jobs` asks for; one per core where it is not given."""
-    from harness.runtime import available_cores
-
-    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        shown = jobs if abs(jobs) < 10**20 else "too large"
-        raise UserError(f"jobs is {shown}: give the number of processes, from 1 to {MOST_JOBS}")
-    return jobs or available_cores()
-
-
 def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
     """Return seeds in ascending order, given as a text or as numbers."""
     if isinstance(seeds, str):
         return parse_seeds(seeds)
-    if isinstance(seeds, int):
-        seeds = (seeds,)
-    numbers = [str(seed) for seed in seeds]
+    numbers = [seeds] if isinstance(seeds, int) else list(seeds)
     if not numbers:
         raise UserError("no seed is given; ask for at least one, for example 0")
-    return parse_seeds(",".join(numbers))
+    return parse_seeds(",".join(map(str, numbers)))
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:
@@ -108,13 +98,20 @@ def parse_names(text: str | None) -> tuple[str, ...] | None:
     return names
 
 
+def workers_of(jobs: int | None) -> int:
+    """Return the number of processes that `--jobs` asks for; one per core where it is not given."""
+    from harness.runtime import available_cores
+
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise UserError(f"jobs is {jobs}: give the number of processes, from 1 to {MOST_JOBS}")
+    return jobs or available_cores()
+
+
 def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:
     """Return what stands behind a verb to ask for the same once more, without what is the default.
 
     Seeds are none where the verb knows those last asked for, rows where all are asked for.
     """
-    from harness.report.view import seeds_text
-
     words = [name]
     words += [] if profile == DEFAULT_PROFILE else ["--profile", profile]
     words += ["--rows", ",".join(rows)] if rows else []
@@ -123,32 +120,3 @@ def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str
     for plugin in named_plugins():
         words += ["--plugin", shlex.quote(plugin)]
     return " ".join(words)
-
-
-@dataclass(frozen=True)
-class Publishing:
-    """Where to publish, and what may have less than it should.
-
-    Attributes:
-        results_dir: The folder of published results.
-        fewer: Names of what may be published though it is not whole, or has less than before.
-    """
-
-    results_dir: Path
-    fewer: frozenset[str] = frozenset()
-
-
-def publishing(publish: bool, allow_fewer: str | None, names: Collection[str]) -> Publishing | None:
-    """Return where and how to publish some names, None where that is not asked for."""
-    fewer = parse_names(allow_fewer) or ()
-    if not publish:
-        if fewer:
-            raise UserError("`--allow-fewer` goes with publishing; leave it out")
-        return None
-    for name in fewer:
-        if name not in names:
-            raise UserError(
-                f"`--allow-fewer {name}` names nothing that is published here; what is: "
-                f"{', '.join(names)}"
-            )
-    return Publishing(publishing_dir(), frozenset(fewer))

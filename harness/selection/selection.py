@@ -11,7 +11,7 @@ figure's or a group's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,15 @@ from harness.runtime import HERE, EngineOptions, Store
 from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,
+    Say,
+    Seeds,
     again,
     ignore,
     parse_names,
     seeds_of,
     workers_of,
 )
+from harness.words import seeds_text
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns, Work
@@ -44,12 +47,6 @@ if TYPE_CHECKING:
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Reports
     from harness.selection.why import Explanation
-
-Seeds = str | int | Iterable[int] | None
-"""Seeds: a text such as `0-4`, numbers, or None for those that suit."""
-
-Say = Callable[[str], None]
-"""Takes a sentence for the user."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +59,6 @@ class Selection:
         rows: Ids of the rows of a table; None for all of them.
         seeds: Root seeds; None for those that suit: the first three to plan and run, the most
             complete ones to report.
-        skip_unsupported: Of a group, leave out the tables that the profile cannot run.
         tables: The tables: one, or those of the group; none of a figure.
         figure: The figure, where it is one.
         declared: All declared tables, by id.
@@ -72,14 +68,11 @@ class Selection:
     profile: Profile
     rows: tuple[str, ...] | None
     seeds: tuple[int, ...] | None
-    skip_unsupported: bool
     tables: tuple[Table, ...]
     figure: Figure | None
     declared: Mapping[str, Table]
 
     def __repr__(self) -> str:
-        from harness.report.view import seeds_text
-
         seeds = "" if self.seeds is None else f", seeds {seeds_text(self.seeds)}"
         rows = "" if self.rows is None else f", rows {', '.join(self.rows)}"
         return f"<{self.id} on {self.profile.name}{rows}{seeds}>"
@@ -106,6 +99,8 @@ class Selection:
     ) -> RunPlan:
         """Return what a run would compute, and what is done of it.
 
+        A group's tables that the profile cannot run are left out.
+
         Args:
             seeds: Root seeds; the selection's, else 0 to 2, by default.
             jobs: Number of workers; one per core by default.
@@ -114,26 +109,11 @@ class Selection:
         Raises:
             UserError: The profile cannot run it, a row does not exist, or a number is wrong.
         """
-        return self._plan(self.work(self._seeds(seeds)), jobs, price)
-
-    def priced(
-        self, seeds: Seeds = None, jobs: int | None = None, price: PriceOptions | None = None
-    ) -> RunPlan:
-        """Return the plan that is shown: at a profile with prices without what it cannot run.
-
-        Raises:
-            UserError: As `plan`.
-        """
-        from harness.selection.planning import has_price
-
-        skip = self.is_group and has_price(self.profile)
-        return self._plan(self.work(self._seeds(seeds), skip_unsupported=skip), jobs, price)
-
-    def _plan(self, work: Work, jobs: int | None, price: PriceOptions | None) -> RunPlan:
         from harness.selection.planning import PriceOptions, RunPlan
 
-        store, asked = Store(store_dir()), price or PriceOptions()
-        return RunPlan(work, store, self.name, workers_of(jobs), jobs, asked)
+        work = self.work(self._asked(seeds) or seeds_of(DEFAULT_SEEDS))
+        workers_of(jobs)
+        return RunPlan(work, Store(store_dir()), self.name, jobs, price or PriceOptions())
 
     def why(self, row: str, seed: int = 0) -> Explanation:
         """Return which stages of a row of a table are shared, and what makes the others new.
@@ -172,7 +152,7 @@ class Selection:
         watch = nullcontext(on_event) if on_event is not None else None
         return self.plan(seeds, jobs).run(engine=engine, fail_fast=fail_fast, watch=watch)
 
-    def report(self, seeds: Seeds = None, on_note: Say | None = None) -> Reports:
+    def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
         """Return what the store holds, without computing anything.
 
         Args:
@@ -188,25 +168,22 @@ class Selection:
         from harness.report.rows import Reader
         from harness.selection import reporting
 
-        note, store = on_note or ignore, Store(store_dir())
         if self.figure is not None:
             asked = self._asked(seeds) or reporting.seeds_shown_of_figure(
                 self.figure, self.declared, self.profile
             )
             runs = self._figure_runs(self.figure, asked)
-            return reporting.Reports(figure=reporting.figure_report(runs, store))
+            return reporting.Reports(figure=reporting.figure_report(runs, Store(store_dir())))
         if not self.is_group:
-            report = self._stored(self.tables[0], seeds, note).report
-            return reporting.Reports((report,), page=lambda: self.page(seeds))
-        tables, left_out, reader = [], {}, Reader(store)
+            return self._reports_of(self._stored(self.tables[0], seeds, on_note), seeds)
+        tables, reader = [], Reader(Store(store_dir()))
         for table in self.tables:
-            some, lacking = runnable(table, self.profile, self._shown(table, seeds, note))
+            some, lacking = runnable(table, self.profile, self._shown(table, seeds, on_note))
             if some is None:
-                left_out[table.id] = [lacking[table.rows[0].id]]
-                note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
+                on_note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
             else:
                 tables.append(with_all_rows(StoredTable(some, reader).report))
-        return reporting.Reports(tuple(tables), left_out=left_out, page=lambda: self.page(seeds))
+        return reporting.Reports(tuple(tables), page=lambda: self.page(seeds))
 
     def published(self) -> Reports:
         """Return what is published of the tables, without the store."""
@@ -219,29 +196,7 @@ class Selection:
         """Return what the claims of each table are judged by, from what the store holds."""
         return [self._stored(table, None, ignore).evidence for table in self.tables]
 
-    def _shown(self, table: Table, seeds: Seeds, note: Say) -> tuple[int, ...]:
-        """Return the seeds asked for, else those of a table that are most complete."""
-        from harness.selection import reporting
-
-        return self._asked(seeds) or reporting.seeds_shown(table, self.profile, self.rows, note)
-
-    def _stored(self, table: Table, seeds: Seeds, note: Say) -> StoredTable:
-        """Return what the store holds of a table."""
-        from harness.pipeline.runs import plan_table
-        from harness.selection.reporting import stored_tables
-
-        asked = self._shown(table, seeds, note)
-        runs = plan_table(table, self.profile, asked, self.rows)
-        (found,) = stored_tables(runs, Store(store_dir()))
-        return found
-
-    def page(
-        self,
-        seeds: Seeds = None,
-        *,
-        published: bool = False,
-        on_note: Say | None = None,
-    ) -> str:
+    def page(self, seeds: Seeds = None, *, published: bool = False, on_note: Say = ignore) -> str:
         """Return an HTML page of the tables, with the figures that they have the rows of.
 
         Args:
@@ -258,7 +213,7 @@ class Selection:
         return page_of(
             self.tables,
             self.profile,
-            lambda table: self._shown(table, seeds, on_note or ignore),
+            lambda table: self._shown(table, seeds, on_note),
             Store(store_dir()),
         )
 
@@ -271,19 +226,13 @@ class Selection:
 
         return as_findings(self._published_contents(), project.results_dir())
 
-    def _published_contents(self) -> Contents:
-        from harness.report.page.contents import from_results
-
-        return from_results(self.tables, self.profile, project.results_dir())
-
     def publish(
         self,
         results_dir: Path,
-        fewer: Iterable[str] = (),
         seeds: Seeds = None,
         *,
-        on_note: Say | None = None,
-        on_warning: Say | None = None,
+        allow_fewer: bool = False,
+        on_note: Say = ignore,
     ) -> Reports | None:
         """Write a report to the folder of published results.
 
@@ -292,10 +241,9 @@ class Selection:
 
         Args:
             results_dir: The folder.
-            fewer: Ids of what may be published though it is not whole, or has less than before.
             seeds: As for `report`.
+            allow_fewer: Publish also what is not whole, or has less than what is published.
             on_note: Takes a sentence for each folder written, and for what is left out.
-            on_warning: Takes a sentence for each table of a group that is refused.
 
         Returns:
             What was published; None of a group.
@@ -305,27 +253,24 @@ class Selection:
         """
         from harness.report.figures.drawing import publish_figure
         from harness.report.publish import publish
-        from harness.selection.reporting import Reports
 
-        note, allowed = on_note or ignore, set(fewer)
         if self.is_group:
-            self._publish_tables(results_dir, allowed, seeds, note, on_warning or ignore)
+            self._publish_tables(results_dir, allow_fewer, seeds, on_note)
             return None
         if self.figure is not None:
-            reports = self.report(seeds, note)
+            reports = self.report(seeds, on_note)
             assert reports.figure is not None
-            folder = publish_figure(reports.figure, results_dir, allow_fewer=self.id in allowed)
+            folder = publish_figure(reports.figure, results_dir, allow_fewer=allow_fewer)
         else:
-            stored = self._stored(self.tables[0], seeds, note)
-            reports = Reports((stored.report,), page=lambda: self.page(seeds))
-            folder = publish(stored, results_dir, allow_fewer=self.id in allowed)
-        note(f"published in {folder}")
+            stored = self._stored(self.tables[0], seeds, on_note)
+            folder = publish(stored, results_dir, allow_fewer=allow_fewer)
+            reports = self._reports_of(stored, seeds)
+        on_note(f"published in {folder}")
         return reports
 
     def _publish_tables(
-        self, results_dir: Path, fewer: Collection[str], seeds: Seeds, note: Say, warn: Say
+        self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say
     ) -> None:
-        """Publish those tables of a group that were run; a refused one does not stop the others."""
         from harness.pipeline.runs import sorted_out
         from harness.report.asked import recall
         from harness.report.publication import Refused
@@ -335,60 +280,75 @@ class Selection:
         refused = []
         for table in runnable:
             # A reader of its own: the controls may just have been published.
-            found = self._stored(table, seeds, note)
+            found = self._stored(table, seeds, on_note)
             # Rows of other tables do not make it one that was run.
             never = recall(work_dir(), table.id, self.profile.name) is None
             if never or {cell.state for cell in found.cells} <= {"not_run", "not_available"}:
-                note(f"{table.id} was not run, and is not published")
+                on_note(f"{table.id} was not run, and is not published")
                 continue
             try:
-                folder = publish(found, results_dir, allow_fewer=table.id in fewer)
+                folder = publish(found, results_dir, allow_fewer=allow_fewer)
             except Refused as error:
                 refused.append(table.id)
-                warn(str(error))
+                on_note(str(error))
             else:
-                note(f"published in {folder}")
+                on_note(f"published in {folder}")
         for name, reasons in left_out.items():
-            note(f"left out: {name}: {'; '.join(reasons)}")
+            on_note(f"left out: {name}: {'; '.join(reasons)}")
         if refused:
-            raise HarnessError(f"not published: {', '.join(refused)}; the warnings above say why")
+            raise HarnessError(f"not published, for the reasons above: {', '.join(refused)}")
 
-    def work(self, seeds: Sequence[int], *, skip_unsupported: bool = False) -> Work:
-        """Return the runs behind it.
-
-        Of a group, `skip_unsupported` leaves out tables that the profile cannot run, even where the
-        selection does not say so.
+    def work(self, seeds: Sequence[int]) -> Work:
+        """Return the runs behind it; of a group without the tables that the profile cannot run.
 
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
         """
         from harness.pipeline.runs import plan_group, plan_table
 
-        if self.figure is not None:
-            runs = self._figure_runs(self.figure, seeds)
-            if runs.runs:
-                return runs
-            reasons = "; ".join(dict.fromkeys(runs.lacking.values()))
-            raise UserError(
-                f"`{self.name}` cannot run on the profile `{self.profile.name}`: {reasons}"
-            )
         if self.is_group:
-            skip = self.skip_unsupported or skip_unsupported
-            return plan_group(self.name, self.tables, self.profile, seeds, skip=skip)
-        return plan_table(self.tables[0], self.profile, seeds, self.rows)
+            return plan_group(self.name, self.tables, self.profile, seeds)
+        if self.figure is None:
+            return plan_table(self.tables[0], self.profile, seeds, self.rows)
+        runs = self._figure_runs(self.figure, seeds)
+        if runs.runs:
+            return runs
+        reasons = "; ".join(dict.fromkeys(runs.lacking.values()))
+        raise UserError(f"`{self.name}` cannot run on the profile `{self.profile.name}`: {reasons}")
 
     def _figure_runs(self, figure: Figure, seeds: Sequence[int]) -> FigureRuns:
         from harness.pipeline.runs import plan_figure
 
         return plan_figure(figure, self.declared, self.profile, seeds)
 
-    def _asked(self, seeds: Seeds) -> tuple[int, ...] | None:
-        """Return the seeds that were asked for, None where none were."""
-        return self.seeds if seeds is None else seeds_of(seeds)
+    def _stored(self, table: Table, seeds: Seeds, on_note: Say) -> StoredTable:
+        """Return what the store holds of a table."""
+        from harness.pipeline.runs import plan_table
+        from harness.selection.reporting import stored_tables
 
-    def _seeds(self, seeds: Seeds) -> tuple[int, ...]:
-        """Return the seeds that were asked for, else the default ones."""
-        return self._asked(seeds) or seeds_of(DEFAULT_SEEDS)
+        asked = self._shown(table, seeds, on_note)
+        runs = plan_table(table, self.profile, asked, self.rows)
+        (found,) = stored_tables(runs, Store(store_dir()))
+        return found
+
+    def _reports_of(self, stored: StoredTable, seeds: Seeds) -> Reports:
+        from harness.selection.reporting import Reports
+
+        return Reports((stored.report,), page=lambda: self.page(seeds))
+
+    def _published_contents(self) -> Contents:
+        from harness.report.page.contents import from_results
+
+        return from_results(self.tables, self.profile, project.results_dir())
+
+    def _shown(self, table: Table, seeds: Seeds, on_note: Say) -> tuple[int, ...]:
+        """Return the seeds asked for, else those of a table that are most complete."""
+        from harness.selection import reporting
+
+        return self._asked(seeds) or reporting.seeds_shown(table, self.profile, self.rows, on_note)
+
+    def _asked(self, seeds: Seeds) -> tuple[int, ...] | None:
+        return self.seeds if seeds is None else seeds_of(seeds)
 
 
 def select(
@@ -396,8 +356,7 @@ def select(
     profile: str = DEFAULT_PROFILE,
     rows: str | Iterable[str] | None = None,
     seeds: Seeds = None,
-    *,
-    skip_unsupported: bool = False,
+    settings: Sequence[str] | None = None,
 ) -> Selection:
     """Return what a name stands for: a table, a figure, or a group of tables.
 
@@ -406,7 +365,7 @@ def select(
         profile: A profile's name, or the path of a YAML file that declares one.
         rows: Only these rows of a table and their baselines, as ids or a text `a,b`.
         seeds: Root seeds.
-        skip_unsupported: Of a group, leave out the tables that the profile cannot run.
+        settings: Other values of the profile's settings, as `profile.training.dpo.beta=0.5`.
 
     Raises:
         UserError: There is no such table, figure, profile or file, or an argument does not go with
@@ -414,27 +373,21 @@ def select(
     """
     wanted = parse_names(rows if rows is None or isinstance(rows, str) else ",".join(rows))
     asked = None if seeds is None else seeds_of(seeds)
-    tables, figure, known = _found(name)
+    known: Mapping[str, Table] = declared.all_tables()
+    figure, tables = None, tuple[Table, ...]()
     if name in declared.GROUPS:
         if wanted is not None:
             raise UserError(f"rows are those of one table; name that table instead of `{name}`")
-    elif figure is not None and wanted is not None:
-        raise UserError(f"`{name}` names its own rows; leave yours out")
-    elif skip_unsupported:
-        names = " or ".join(f"`{group}`" for group in declared.GROUPS)
-        raise UserError(f"leaving out what cannot run goes with {names}, not with `{name}`")
-    scale = declared.named_profile(profile)
-    return Selection(name, scale, wanted, asked, skip_unsupported, tables, figure, known)
-
-
-def _found(name: str) -> tuple[tuple[Table, ...], Figure | None, Mapping[str, Table]]:
-    """Return the tables or the figure of a name, and all declared tables."""
-    if name in declared.GROUPS:
-        return tuple(declared.members(name, declared.all_tables())), None, declared.all_tables()
-    if is_figure(name):
-        return (), find_figure(declared.all_figures(), name), declared.all_tables()
-    table, known = declared.named_table(name)
-    return (table,), None, known
+        tables = tuple(declared.members(name, known))
+    elif is_figure(name):
+        figure = find_figure(declared.all_figures(), name)
+        if wanted is not None:
+            raise UserError(f"`{name}` names its own rows; leave yours out")
+    else:
+        table, known = declared.named_table(name)
+        tables = (table,)
+    scale = declared.named_profile(varied(profile, settings) if settings else profile)
+    return Selection(name, scale, wanted, asked, tables, figure, known)
 
 
 def is_figure(name: str) -> bool:
@@ -443,3 +396,33 @@ def is_figure(name: str) -> bool:
     if name in declared.all_tables() or declared.own_file(name) is not None:
         return False
     return name.startswith("fig") or name in declared.all_figures()
+
+
+def varied(profile: str, texts: Sequence[str]) -> str:
+    """Return the file of a profile with some settings changed, as `profile.training.dpo.beta=0.5`.
+
+    It is a profile of its own, with a name of its own and a file in the work folder, so that all
+    that is said of a profile (what was asked for, reports, MLflow) is said of it, and of no other.
+
+    Raises:
+        UserError: A setting does not exist, or has a wrong value.
+    """
+    from harness.registry.documents import as_yaml, read_yaml
+    from harness.registry.overrides import nested, overridden, settings_of
+    from harness.registry.recipe import flattened, merge
+    from harness.runtime.files import write_whole
+    from harness.runtime.stage import canonical_json, digest
+
+    base = declared.named_profile(profile)
+    settings = settings_of(texts, ("profile",))["profile"]
+    before = base.model_dump(by_alias=True)
+    overridden(Profile, before, settings, "profile")
+    changed, values = flattened(settings), flattened(before)
+    name = f"{base.name}-{digest(canonical_json(changed))[:6]}"
+    sourced = {  # a section that is left out has no source
+        path: None if v is None and path not in values else {"value": v, "source": "ours: --set"}
+        for path, v in changed.items()
+    }
+    target = work_dir() / "profiles" / f"{name}.yaml"
+    write_whole(target, as_yaml(merge(read_yaml(base.file), {**nested(sourced), "name": name})))
+    return str(target)

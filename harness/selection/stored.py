@@ -9,7 +9,7 @@ computed again, and are dropped only on demand.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.errors import HarnessError, UserError
@@ -28,8 +28,9 @@ from harness.registry.profile import supported_rows
 from harness.report.asked import ever_asked, most_complete, recall, shown_seeds, with_own_files
 from harness.report.build import StoredTable
 from harness.report.rows import Reader
-from harness.runtime import Plan, Stage, Store
+from harness.runtime import Plan, Store
 from harness.runtime.files import BrokenEntry, explained
+from harness.selection.names import Say
 from harness.strict import Strict
 from harness.tracking import Mlflow, TableState, Tracker
 
@@ -70,69 +71,53 @@ class Stored(Strict):
     """What is not what was written, a sentence each; null where it was not asked for."""
 
 
-@dataclass
-class Inventory:
-    """What is in a store, as it was found.
+@dataclass(frozen=True)
+class Entry:
+    """A stage in a store, or what is left of one that is not done and not computed.
 
-    Attributes:
-        store: The store.
-        runs: Declared runs.
-        sizes: Bytes and kind of each done stage by fingerprint.
-        unneeded: Fingerprints of stages that no declared run needs.
-        spent: The names of files that can be dropped, by the fingerprint of their stage.
-        left: Bytes of what is left of stages that are not done and not computed, by name.
+    `size` is in bytes; `needed` whether a declared run needs it; `spent` has the files that can
+    be dropped of one that is needed, with their sizes.
     """
 
-    store: Store
-    runs: int = 0
-    sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
-    unneeded: list[str] = field(default_factory=list)
-    spent: dict[str, list[str]] = field(default_factory=dict)
-    left: dict[str, int] = field(default_factory=dict)
+    fingerprint: str
+    kind: str
+    size: int
+    needed: bool = False
+    spent: Mapping[str, int] = field(default_factory=dict)
 
-    def spent_size(self, fingerprint: str) -> int:
-        """Return the bytes of the files that can be dropped of a stage."""
-        files = self.store.manifest(fingerprint)["files"]
-        return sum(files[name]["bytes"] for name in self.spent.get(fingerprint, ()))
+
+@dataclass(frozen=True)
+class Inventory:
+    """What is in a store, as it was found, and how many runs are declared."""
+
+    store: Store
+    runs: int
+    entries: list[Entry]
 
 
 def inventory(store: Store) -> Inventory:
     """Look through a store, reading manifests alone."""
-    found = Inventory(store)
     runs = list(_ever_run())
-    found.runs = sum(len(one.runs) for one in runs if isinstance(one, TableRuns))
     plan = Plan(target for one in runs for target in one.targets)
-    needed = {stage.fingerprint: stage for stage in plan}
-    released = {path.stem for path in store.root.glob("released/*.json")}
-    for fingerprint in store.fingerprints():
-        manifest = store.manifest(fingerprint)
-        dropped = store.released(fingerprint) if fingerprint in released else ()
-        files = manifest["files"]
-        size = sum(file["bytes"] for name, file in files.items() if name not in dropped)
-        found.sizes[fingerprint] = (manifest["kind"], size)
-        if fingerprint not in needed:
-            found.unneeded.append(fingerprint)
-    for fingerprint in found.sizes.keys() & needed.keys():
-        if found.sizes[fingerprint][0] == "online":
+    needed, done = {stage.fingerprint for stage in plan}, set(store.fingerprints())
+    entries = []
+    for fingerprint in done:
+        manifest, dropped, spent = store.manifest(fingerprint), store.released(fingerprint), {}
+        files = {n: it["bytes"] for n, it in manifest["files"].items() if n not in dropped}
+        if manifest["kind"] == "online" and fingerprint in needed:
             after = plan.dependants[fingerprint]
-            if _gone_on(after, found.sizes):
-                heavy = (n for n in store.manifest(fingerprint)["files"] if n.startswith(_HEAVY))
-                names = sorted(set(heavy) - store.released(fingerprint))
-                if names:
-                    found.spent[fingerprint] = names
+            gone_on = any(stage.kind == "online" for stage in after)
+            if gone_on and all(stage.fingerprint in done for stage in after):
+                spent = {name: size for name, size in files.items() if name.startswith(_HEAVY)}
+        size = sum(files.values())
+        entries.append(Entry(fingerprint, manifest["kind"], size, fingerprint in needed, spent))
     for folder in (store.root / "unfinished").glob("[!.]*"):
-        idle = folder.name in found.sizes or folder.name not in needed
+        idle = folder.name in done or folder.name not in needed
         if idle and not store.claimed(folder.name):
-            found.left[folder.name] = sum(
-                f.stat().st_size for f in folder.rglob("*") if f.is_file()
-            )
-    return found
-
-
-def _gone_on(after: Iterable[Stage], done: Mapping[str, object]) -> bool:
-    """Return whether all stages after a segment are done, and the run goes on with one of them."""
-    stages = list(after)
-    return any(s.kind == "online" for s in stages) and all(s.fingerprint in done for s in stages)
+            size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+            entries.append(Entry(folder.name, UNFINISHED, size))
+    declared = sum(len(one.runs) for one in runs if isinstance(one, TableRuns))
+    return Inventory(store, declared, entries)
 
 
 def _ever_run() -> Iterator[TableRuns | FigureRuns]:
@@ -154,71 +139,67 @@ def _ever_run() -> Iterator[TableRuns | FigureRuns]:
                 yield plan_figure(figure, tables, profile, asked)
 
 
-def refuse_to_empty(found: Inventory) -> None:
-    """Refuse to delete where this work folder cannot tell what is needed."""
-    if found.unneeded and not found.runs:
-        raise UserError(
-            f"nothing declared was run from {work_dir()}, so that everything in "
-            f"{found.store.root} counts as not needed: prune from the work folder that ran it, "
-            "or delete the store itself"
-        )
-
-
 def prune(found: Inventory) -> None:
-    """Drop all that nothing needs; what is being computed now is waited for."""
+    """Drop all that nothing needs; what is being computed now is waited for.
+
+    Raises:
+        UserError: This work folder cannot tell what is needed.
+    """
     store = found.store
-    for fingerprint in found.unneeded:
-        store.discard(fingerprint)
-    for fingerprint, names in found.spent.items():
-        store.release(fingerprint, names)
-    with explained("removing unfinished work", store.root):
-        for fingerprint in found.left:
-            with store.claim(fingerprint) as mine:
+    if not found.runs and any(not it.needed and it.kind != UNFINISHED for it in found.entries):
+        raise UserError(
+            f"nothing declared was run from {work_dir()}, so that everything in {store.root} "
+            "counts as not needed: prune from the work folder that ran it, or delete the store "
+            "itself"
+        )
+    for entry in found.entries:
+        if entry.kind == UNFINISHED:
+            with (
+                explained("removing unfinished work", store.root),
+                store.claim(entry.fingerprint) as mine,
+            ):
                 if mine:
-                    shutil.rmtree(store.unfinished(fingerprint), ignore_errors=True)
+                    shutil.rmtree(store.unfinished(entry.fingerprint), ignore_errors=True)
+        elif not entry.needed:
+            store.discard(entry.fingerprint)
+        elif entry.spent:
+            store.release(entry.fingerprint, entry.spent)
 
 
 def verify(found: Inventory) -> list[str]:
     """Read every file of the store; return what is not what was written, a sentence each."""
     broken = []
-    for fingerprint in found.sizes:
-        try:
-            found.store.verify(fingerprint)
-        except BrokenEntry as error:
-            broken.append(str(error))
+    for entry in found.entries:
+        if entry.kind != UNFINISHED:
+            try:
+                found.store.verify(entry.fingerprint)
+            except BrokenEntry as error:
+                broken.append(str(error))
     return broken
 
 
 def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None = None) -> Stored:
     """Return what an inventory says, kind by kind, the largest first."""
-    unneeded = set(found.unneeded)
-    kinds: dict[str, list[str]] = {}
-    for fingerprint, (kind, _) in found.sizes.items():
-        kinds.setdefault(kind, []).append(fingerprint)
     rows = []
-    for kind, names in kinds.items():
-        without = [name for name in names if name in unneeded]
-        spent = [name for name in names if name in found.spent]
+    for kind in {entry.kind for entry in found.entries}:
+        own = [entry for entry in found.entries if entry.kind == kind]
+        without = [entry.size for entry in own if not entry.needed]
+        spent = [sum(entry.spent.values()) for entry in own if entry.spent]
         rows.append(
             KindStored(
                 kind=kind,
-                stages=len(names),
-                size=sum(found.sizes[name][1] for name in names),
+                stages=len(own),
+                size=sum(entry.size for entry in own),
                 unneeded=len(without),
-                unneeded_size=sum(found.sizes[name][1] for name in without),
+                unneeded_size=sum(without),
                 spent=len(spent),
-                spent_size=sum(map(found.spent_size, spent)),
+                spent_size=sum(spent),
             )
         )
-    if count := len(found.left):
-        size = sum(found.left.values())
-        row = {"stages": count, "size": size, "unneeded": count, "unneeded_size": size}
-        rows.append(KindStored(kind=UNFINISHED, **row, spent=0, spent_size=0))
-    rows.sort(key=lambda row: (-row.size, row.kind))
     return Stored(
         place=str(found.store.root),
         runs=found.runs,
-        kinds=rows,
+        kinds=sorted(rows, key=lambda row: (-row.size, row.kind)),
         size=sum(row.size for row in rows),
         prunable=sum(row.unneeded_size + row.spent_size for row in rows),
         pruned=pruned,
@@ -233,7 +214,7 @@ def refuse_broken(broken: list[str]) -> None:
         raise HarnessError(f"{len(broken)} things in the store are broken:{listed}")
 
 
-def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:
+def tracker_of(store: Store, warn: Say) -> Tracker:
     """Return the tracker of a store; `warn` takes the sentence that MLflow cannot be had."""
     return Tracker(Mlflow(work_dir(), warn), store, cells_served(all_tables()))
 

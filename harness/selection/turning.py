@@ -40,7 +40,9 @@ from harness.worlds.real.models import MOST_CONCURRENCY, identity_of
 _ATTEMPTS = 2
 """Times that a turn is taken whose server dies."""
 
-Compute = Callable[[Sequence[Stage], Callable[[Event], None]], RunOutcome]
+Observe = Callable[[Event], None]
+
+Compute = Callable[[Sequence[Stage], Observe], RunOutcome]
 """Computes stages whose inputs are there, and tells what happens."""
 
 
@@ -65,7 +67,7 @@ class Turning:
     store: Store
     logs: Path
     compute: Compute
-    on_event: Callable[[Event], None]
+    on_event: Observe
     fail_fast: bool = False
     finished: list[Stage] = field(default_factory=list)
     failed: dict[Stage, str] = field(default_factory=dict)
@@ -77,17 +79,16 @@ class Turning:
         Raises:
             Interrupted: Ctrl-C; the servers are ended.
         """
-        serving = self.turns.profile.serving
+        serving, tell = self.turns.profile.serving, self.on_event
         assert serving is not None
         self.logs.mkdir(parents=True, exist_ok=True)
-        tell = self.on_event
         try:
             with Servers(
                 serving, self.logs, _folder, lambda what, s: tell(Awaited(what, s))
             ) as servers:
                 for turn in self.turns.order(stages):
                     self._take(turn, servers)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted):
             raise Interrupted(
                 f"stopped with {len(self.finished)} of {len(stages)} stages computed: "
                 "run the same command again to go on from there"
@@ -101,31 +102,38 @@ class Turning:
             if (why := self._kept_from(stage)) is None:
                 ready.append(stage)
             else:
-                self.skipped[stage] = why
-                self.on_event(StageSkipped(stage, why))
+                self._observe(StageSkipped(stage, why))
         for attempt in range(1, _ATTEMPTS + 1):
             if not ready:
                 return
-            events: list[Event] = []
+            # A failure is told once it is known that the turn is not taken again.
+            kept_back: list[Event] = []
+
+            def observe(event: Event, kept_back: list[Event] = kept_back) -> None:
+                if isinstance(event, StageFailed | StageSkipped):
+                    kept_back.append(event)
+                else:
+                    self._observe(event)
+
             outcome = RunOutcome((), {}, {})
             try:
-                with self._served(turn, servers), self._counting(events) as observe:
+                with self._served(turn, servers):
                     outcome = self.compute(ready, observe)
                     if outcome.failed:
                         raise _FailedError
             except _FailedError:
                 pass
             except Interrupted:
-                raise KeyboardInterrupt from None
+                raise
             except HarnessError as error:
                 ready = [stage for stage in ready if stage not in outcome.finished]
                 if attempt < _ATTEMPTS:
                     continue
-                events = [StageFailed(stage, str(error)) for stage in ready]
+                kept_back = [StageFailed(stage, str(error)) for stage in ready]
                 for stage in ready:
                     self.store.record_failure(stage, str(error), "")
-            for event in events:
-                self._settle(event)
+            for event in kept_back:
+                self._observe(event)
             return
 
     def _kept_from(self, stage: Stage) -> str | None:
@@ -136,22 +144,10 @@ class Turning:
         found = next(lost, None)
         return None if found is None else f"needs {found.title}"
 
-    @contextmanager
-    def _counting(self, kept_back: list[Event]) -> Iterator[Callable[[Event], None]]:
-        """Yield what passes events on, but for failures: their turn may be taken once more."""
-
-        def observe(event: Event) -> None:
-            if isinstance(event, StageFailed | StageSkipped):
-                kept_back.append(event)
-                return
-            if isinstance(event, StageFinished):
-                self.finished.append(event.stage)
-            self.on_event(event)
-
-        yield observe
-
-    def _settle(self, event: Event) -> None:
-        if isinstance(event, StageFailed):
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, StageFinished):
+            self.finished.append(event.stage)
+        elif isinstance(event, StageFailed):
             self.failed[event.stage] = event.reason
         elif isinstance(event, StageSkipped):
             self.skipped[event.stage] = event.because
@@ -160,21 +156,20 @@ class Turning:
     @contextmanager
     def _served(self, turn: Turn[Stage], servers: Servers) -> Iterator[None]:
         """Have what a turn wants loaded, and nothing else, as long as the block lasts."""
-        if turn.role is None:
-            yield
-            return
         first = turn.stages[0]
         roles = self.turns.roles(first)
-        if not roles:
+        if turn.role is None:
+            yield
+        elif not roles:
             with servers.alone():
                 yield
-            return
-        policy = self._policy(first) if "policy" in roles else None
-        with (
-            servers.hold(*roles, policy=policy) as at,
-            environment(variables(self.turns.profile, at)),
-        ):
-            yield
+        else:
+            policy = self._policy(first) if "policy" in roles else None
+            with (
+                servers.hold(*roles, policy=policy) as at,
+                environment(variables(self.turns.profile, at)),
+            ):
+                yield
 
     def _policy(self, stage: Stage) -> Policy:
         """Return the policy that answers in a stage."""

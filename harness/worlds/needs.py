@@ -310,7 +310,7 @@ def _pool(profile: Profile, settings: Settings) -> Requirement:
         named = str(settings["source"])
         size = prompts.size_of(settings)
         if size is None:
-            do = f"type `harness prompts --profile {profile.asked_as}`, which fetches them"
+            do = f"type `harness download --profile {profile.asked_as}`, which fetches them"
             return Requirement(what, "missing", f"{named} is not on this machine", do)
         prompts.cut(settings, size)
     except HarnessError as error:

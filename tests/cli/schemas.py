@@ -19,14 +19,12 @@ OUTPUTS = {
     "validate": ("harness.overview:Validation",),
     "plan": (
         "harness.selection.planning:PlanSummary",
-        "harness.selection.planning:GroupSummary",
         "harness.report.power:ClaimPower[]",
     ),
     "run": (
         "harness.report.model:Cell[]",
         "harness.report.figures.report:FigureReport",
         "harness.selection.planning:PlanSummary",
-        "harness.selection.planning:GroupSummary",
     ),
     "sync": ("harness.cli.store:Syncs",),
     "export": ("harness.cli.store:Exported",),
@@ -41,13 +39,11 @@ OUTPUTS = {
     "store": ("harness.selection.stored:Stored",),
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
-    "prompts": ("harness.preflight:PromptPool",),
     "evaluate": (
         "harness.evaluation.scores:Summary[]",
         "harness.worlds.real.evaluating:EvaluationPlan",
     ),
     "calibrate": ("harness.evaluation.calibration:Calibration",),
-    "engine check": ("harness.preflight:EngineCheck",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }
 """The models of what each verb prints with `--json`, as `module:attribute`, `[]` for a list."""

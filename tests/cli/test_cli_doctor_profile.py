@@ -70,7 +70,7 @@ def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[
     typed = {
         "engine vllm": "HARNESS_VLLM_PYTHON",
         "model google/gemma-2-9b-it": "hf download google/gemma-2-9b-it",
-        "prompts": "harness prompts --profile paper",
+        "prompts": "harness download --profile paper",
         "benchmark arena_hard": "harness evaluate fetch arena_hard",
         "benchmark alpaca_eval": "harness evaluate fetch alpaca_eval",
         "benchmark mt_bench": "harness evaluate fetch mt_bench",

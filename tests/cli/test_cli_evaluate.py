@@ -293,7 +293,7 @@ def test_scores_that_cannot_be_kept_are_printed_all_the_same(
     result = call("evaluate", "alpaca_eval", "--judgments", str(path))
     assert result.exit_code == 0
     assert "25.00" in result.stdout
-    assert "warning: Cannot write" in result.stderr
+    assert "harness: Cannot write" in result.stderr
     assert tracked == []
 
 

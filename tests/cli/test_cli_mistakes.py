@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from judge_stand_in import write_lines, write_mt_bench
 
 from harness.errors import UserError
-from harness.report.view import seeds_text
 from harness.selection.names import parse_names, parse_seeds
+from harness.words import seeds_text
 
 PRICED = "plan table4 --profile paper --seeds 0"
 JUDGED = "evaluate mt_bench --data DATA --answers ANSWERS"
@@ -43,15 +43,13 @@ MISTAKES = {
     "report figure5 --format csv": "`figure5` is a figure",
     "report table4 --published --rows eva-var": "what is published has the rows and seeds it has",
     "report table4 --rows dpo-1 --format html": "a page has all rows",
-    "report table4 --allow-fewer table4": "`--allow-fewer` goes with publishing",
+    "report table4 --allow-fewer": "`--allow-fewer` goes with `--publish`",
     "claims --published --seeds 0": "published scores have the seeds they have",
     "claims tabel4": "there is no table or figure `tabel4`; did you mean `table4`?",
     "store --yes": "give both, or neither",
     "run table4 --sbatch x": "--sbatch is for `--engine slurm`, not `local`",
     "run all --rows a": "rows are those of one table",
     "plan figure5 --rows a": "`figure5` names its own rows",
-    "plan table4 --skip-unsupported": "goes with `all-offline` or `all`",
-    "prompts --against mt_bench": "names no file; write NAME=FILE",
     "evaluate fetch none": "There is no benchmark `none`",
     "why eva-a_min": "is no row of a table",
     "why table4/eva-amin": "did you mean `eva-a_min`?",
@@ -81,11 +79,6 @@ MISTAKES = {
     "export nonsense --output out": "there is no run",
     "export table8/evolve-25 --output out": "has",
     "export table4/dpo-1 --profile single --output out": "there is no profile",
-    "prompts --source none.jsonl": "there are no prompts at",
-    "prompts --source POOL --against QUESTIONS": "names no file; write NAME=FILE",
-    "prompts --source POOL --against a=QUESTIONS --against a=QUESTIONS": "twice",
-    "prompts --source POOL --against a=POOLx": "is no file of questions",
-    "prompts --profile papr": "did you mean `paper`",
     "evaluate mt_bench --answers x": "name their folder with --data",
     "evaluate mt_bench --data /absent --answers x": "is no folder",
     "evaluate mt_bench --data DATA": "There is nothing to evaluate",
@@ -115,8 +108,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     made = {
         "DATA": write_mt_bench(folder / "data", question),
         "ANSWERS": write_lines(folder / "answers.jsonl", answer),
-        "POOL": write_lines(folder / "pool.jsonl", {"prompt": "Why?"}),
-        "QUESTIONS": write_lines(folder / "questions.jsonl", question),
         "RESULTS": write_lines(folder / "results.json", results),
     }
     return {name: str(path) for name, path in made.items()}

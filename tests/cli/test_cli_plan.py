@@ -25,7 +25,7 @@ def test_a_plan_counts_each_distinct_stage_once(says: Callable[..., Any], folder
     shared stages (the first policy is the baseline's and the children's).
     """
     plan = says("plan", "plan", "table4", "--seeds", "0")
-    assert plan["training_stages"]["total"] == 9
+    assert [kind["total"] for kind in plan["kinds"] if kind["kind"] == "train"] == [9]
     assert plan["runs"] == 9
     assert plan["shared"] == 8
     assert plan["stages"]["missing"] == plan["stages"]["total"]

@@ -99,8 +99,7 @@ def test_a_run_says_which_models_are_retired_before_anything_else(call: Callable
 def test_a_run_over_its_budget_starts_nothing(
     call: Callable[..., Any], folders: Path, name: str
 ) -> None:
-    skip = ["--skip-unsupported"] if name == "all-offline" else []
-    asked = ("run", name, "--profile", "paper", "--seeds", "0", "--budget-usd", "5", *skip)
+    asked = ("run", name, "--profile", "paper", "--seeds", "0", "--budget-usd", "5")
     result = call(*asked)
     assert result.exit_code == 1
     assert "--budget-usd is 5" in result.stderr

@@ -88,7 +88,7 @@ def test_exit_codes(process: Process) -> None:
     failed = process(*asked, TOY_FAILS="prompts", MLFLOW_TRACKING_URI="http://127.0.0.1:9")
     assert failed.returncode == 1
     assert "Traceback" not in failed.stderr
-    assert "harness: warning: MLflow at http://127.0.0.1:9" in failed.stderr
+    assert "harness: MLflow at http://127.0.0.1:9" in failed.stderr
 
 
 def test_a_run_reports_whatever_the_tracking_server_is(process: Process) -> None:
@@ -100,7 +100,7 @@ def test_a_run_reports_whatever_the_tracking_server_is(process: Process) -> None
         assert done.returncode == 0
         assert "Arena-Hard" in done.stdout
         assert "Traceback" not in done.stderr
-        assert done.stderr.count("harness: warning: MLflow at postgresql://***@") == 1
+        assert done.stderr.count("harness: MLflow at postgresql://***@") == 1
         assert "driver is not installed" in done.stderr
         assert "pa55word" not in done.stdout + done.stderr
 

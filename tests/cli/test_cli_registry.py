@@ -30,6 +30,7 @@ def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., 
     assert sum(table["paper_values"] for table in listed) == 362
     assert listed[2] == {
         "id": "table4",
+        "title": all_tables()["table4"].title,
         "kind": "ablation",
         "rows": 9,
         "columns": 5,

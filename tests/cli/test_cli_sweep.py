@@ -128,6 +128,6 @@ def test_a_sweep_runs_goes_on_and_is_shown(
     refused = call(*publish)
     assert refused.exit_code == 1
     assert "it lacks 18 of 20 trials" in refused.stderr
-    allowed = says("sweep", *publish, "--allow-fewer", "offline-evolve")
+    allowed = says("sweep", *publish, "--allow-fewer")
     assert allowed == {**found, "target": 20}
     assert (folders / "results" / "micro" / "sweeps" / "offline-evolve" / "report.md").exists()

@@ -10,7 +10,7 @@ import pytest
 from toy_world import planned
 
 from harness.runtime import Plan, Stage, Store, collect_provenance
-from harness.selection.why import ABSENT, Cause, Comparison
+from harness.selection.why import ABSENT, Cause, causes, nearest
 
 
 def _chain(beta: float = 0.1, seed: int = 0) -> Stage:
@@ -19,28 +19,23 @@ def _chain(beta: float = 0.1, seed: int = 0) -> Stage:
     return Stage("judge", 1, {}, {"policy": train}, "judge")
 
 
-def _causes(here: Stage, there: Stage) -> tuple[Cause, ...]:
-    return Comparison().causes(here, there)
-
-
-def test_equal_stages_have_no_causes() -> None:
-    assert _causes(_chain(), _chain()) == ()
+def test_equal_stages_have_nocauses() -> None:
+    assert causes(_chain(), _chain()) == ()
 
 
 def test_a_difference_is_charged_to_the_stage_that_has_the_setting() -> None:
     """The judges differ because the policies were trained with another beta."""
-    assert _causes(_chain(beta=0.2), _chain()) == (Cause("beta", 0.2, 0.1, ("train",)),)
+    assert causes(_chain(beta=0.2), _chain()) == (Cause("beta", 0.2, 0.1, ("train",)),)
 
 
 def test_one_setting_at_several_stages_is_one_cause() -> None:
-    causes = _causes(_chain(seed=1), _chain())
-    assert causes == (Cause("seed", 1, 0, ("prompts", "train")),)
+    assert causes(_chain(seed=1), _chain()) == (Cause("seed", 1, 0, ("prompts", "train")),)
 
 
-def test_a_version_and_a_missing_setting_are_causes() -> None:
+def test_a_version_and_a_missing_setting_arecauses() -> None:
     here = Stage("judge", 2, {"judge": "oracle"}, {})
     there = Stage("judge", 1, {}, {})
-    assert _causes(here, there) == (
+    assert causes(here, there) == (
         Cause("version", 2, 1, ("judge",)),
         Cause("judge", "oracle", ABSENT, ("judge",)),
     )
@@ -50,15 +45,12 @@ def test_an_input_against_a_setting_of_that_name_is_one_cause() -> None:
     """A trained policy is an input, the base policy a setting."""
     trained = Stage("answer", 1, {}, {"policy": Stage("train", 1, {}, {}, "train 1")})
     base = Stage("answer", 1, {"policy": "theta0"}, {})
-    causes = _causes(trained, base)
-    assert causes == (Cause("policy", "output of train 1", "theta0", ("answer",)),)
+    assert causes(trained, base) == (Cause("policy", "output of train 1", "theta0", ("answer",)),)
 
 
-def test_the_nearest_stage_has_the_fewest_causes() -> None:
+def test_the_nearest_stage_has_the_fewestcauses() -> None:
     far, near = _chain(beta=0.3, seed=5), _chain(seed=5)
-    found = Comparison().nearest(_chain(), [far, near])
-    assert found is not None
-    assert found[0] is near
+    assert nearest(_chain(), [far, near]) is near
 
 
 def test_rows_that_differ_in_the_metric_part_at_the_selection(says: Callable[..., Any]) -> None:

@@ -108,7 +108,7 @@ def tracked(scene: Scene, uri: str) -> None:
     done = scene.call(*RUN, MLFLOW_TRACKING_URI=uri, **SHORT)
     seconds = time.monotonic() - began
     done.check_as(calm)
-    assert "harness: warning: " in done.errors, done.errors
+    assert "harness: MLflow" in done.errors, done.errors
     assert SECRET not in done.out + done.errors, done.errors
     assert seconds < LATEST_S, done.errors
     done = scene.call("sync", MLFLOW_TRACKING_URI=uri, **SHORT)

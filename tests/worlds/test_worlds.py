@@ -252,7 +252,7 @@ def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(machine / "datasets"))
     profile = with_prompts(splits=("a", "b"), revision=COMMIT, source="o/data", available=2)
-    assert needs_of(profile)["prompts"].do.startswith("type `harness prompts --profile paper`")
+    assert needs_of(profile)["prompts"].do.startswith("type `harness download --profile paper`")
     info = machine / "datasets" / "o___data" / "default" / "0.0.0" / COMMIT / "dataset_info.json"
     info.parent.mkdir(parents=True)
     for sizes, state in (((profile.x, profile.x), "met"), ((profile.x, 1), "missing")):

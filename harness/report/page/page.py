@@ -33,6 +33,7 @@ from harness.report.page.examples import JUDGED_RULE
 from harness.report.render import environment, found_blocks
 from harness.report.view import Part, label_parts, plain
 from harness.report.view_details import cost_block, detail_blocks
+from harness.words import seeds_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -101,7 +102,7 @@ def links() -> list[tuple[str, str]]:
 
 def _table(report: Report, contents: Contents) -> dict[str, Any]:
     table, primary = report.table, primary_of(report.verdicts)
-    facts, seeds = view.facts(report), view.seeds_text(report.seeds)
+    facts, seeds = view.facts(report), seeds_text(report.seeds)
     commits = ", ".join(report.origin.commits) or "none"
     done = len({cell.row for cell in report.cells if cell.mean is not None})
     several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""

@@ -75,7 +75,7 @@ def test_what_is_not_there_is_named_once_with_what_to_type(paper: Profile) -> No
     assert [need.do.split("`")[1] for need in found if need.do.startswith("type ")] == [
         "hf download google/gemma-2-9b-it",
         "hf download RLHFlow/ArmoRM-Llama3-8B-v0.1",
-        "harness prompts --profile paper",
+        "harness download --profile paper",
         "harness evaluate fetch arena_hard",
         "harness evaluate fetch alpaca_eval",
         "harness evaluate fetch mt_bench",
