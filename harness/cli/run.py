@@ -89,7 +89,6 @@ def run(
     table instead of its report. If the estimate of what is left (`harness plan`) passes a limit,
     nothing is started.
     """
-
     where = engine.options
 
     def once(asked: common.Asked, level: float | None = None) -> Reports:

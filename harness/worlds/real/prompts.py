@@ -6,8 +6,8 @@ A file's texts are copied into the work folder under their digest when a run is 
 format has a column `prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the folder
 of a data set, of which the named splits are joined.
 
-What prompts repeat of one another and of benchmarks' questions is measured, and nothing is removed:
-the paper's prompts were not cleaned of either.
+What prompts repeat of one another is counted, and nothing is removed: the paper's prompts were not
+cleaned of it.
 
 Source: UltraFeedback's prompts as the authors take them, from three splits joined (paper section 4,
 and its footnote 5, authors' `shuffle_ds.py`).
@@ -20,7 +20,6 @@ import json
 import os
 import re
 import unicodedata
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.files import read_records
 from harness.foreign import ForeignTextError, read_json
 from harness.models import checkable
 from harness.project import work_dir
@@ -303,10 +301,6 @@ def cut(settings: Mapping[str, Json], size: int) -> list[int]:
     return [int(i) for i in order[first : first + count]]
 
 
-RUN = 13
-"""Words in a row that make an overlap: the usual measure of contamination since GPT-3, which finds
-copies and quotations, and no paraphrases."""
-
 _WORD = re.compile(r"[^\W_]+")
 
 Words = tuple[str, ...]
@@ -324,25 +318,6 @@ class Duplicates:
     """Prompts whose words an earlier one has; those of `same_text` among them."""
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """How far prompts overlap the questions of a benchmark.
-
-    Attributes:
-        questions: Questions in all.
-        whole: Prompts that are a question.
-        in_part: Further prompts that share `RUN` words in a row with one.
-        questions_met: Questions that some prompt overlaps, whole or in part.
-        examples: Positions of the first prompts that overlap.
-    """
-
-    questions: int
-    whole: int
-    in_part: int
-    questions_met: int
-    examples: tuple[int, ...]
-
-
 def words(text: str) -> Words:
     """Return the words by which texts are compared: letters and digits in lower case."""
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
@@ -353,64 +328,3 @@ def duplicates(prompts: Sequence[str]) -> Duplicates:
     total = len(prompts)
     by_words = len({words(prompt) for prompt in prompts})
     return Duplicates(total, total - len(set(prompts)), total - by_words)
-
-
-def overlaps(
-    prompts: Sequence[str], benchmarks: Mapping[str, Sequence[str]], examples: int = 3
-) -> dict[str, Overlap]:
-    """Measure how far prompts overlap the questions of benchmarks.
-
-    Each turn of a benchmark is a question; so many overlapping prompts are named as examples.
-    """
-    said = [words(prompt) for prompt in prompts]
-    return {name: _overlap(said, asked, examples) for name, asked in benchmarks.items()}
-
-
-def _overlap(said: Sequence[Words], questions: Sequence[str], examples: int) -> Overlap:
-    """Return how far prompts, as their words, overlap some questions."""
-    asked: dict[Words, set[int]] = defaultdict(set)  # by all their words, and by each run
-    for number, question in enumerate(questions):
-        mine = words(question)
-        for run in {mine, *_runs(mine)} - {()}:
-            asked[run].add(number)
-    alike = {words(question) for question in questions}
-    met = [set().union(*(asked.get(run, ()) for run in (mine, *_runs(mine)))) for mine in said]
-    places = [place for place, found in enumerate(met) if found]
-    whole = sum(said[place] in alike for place in places)
-    return Overlap(
-        questions=len(questions),
-        whole=whole,
-        in_part=len(places) - whole,
-        questions_met=len(set().union(*met)),
-        examples=tuple(places[:examples]),
-    )
-
-
-def _runs(mine: Words) -> list[Words]:
-    return [mine[i : i + RUN] for i in range(len(mine) - RUN + 1)]
-
-
-FIELDS = ("turns", "prompt", "instruction")
-
-
-def read_questions(path: Path) -> list[str]:
-    try:
-        records = read_records(path)
-    except UserError as error:
-        raise UserError(
-            f"{path} is no file of questions; give JSON lines or one JSON list of objects with "
-            f"{', '.join(FIELDS)}"
-        ) from error
-    return [
-        text for number, record in enumerate(records, 1) for text in _texts(record, number, path)
-    ]
-
-
-def _texts(record: dict[str, Any], number: int, path: Path) -> list[str]:
-    found = next((record[field] for field in FIELDS if field in record), None)
-    texts: list[Any] = found if isinstance(found, list) else [found]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise UserError(
-            f"question {number} of {path} has no text in {', '.join(FIELDS)}; repair it"
-        )
-    return texts

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.evaluation.files import read_records
 from harness.worlds.real.creator import OWN_TEMPLATES, PROMPT, read_templates
-from harness.worlds.real.prompts import read_questions
 from harness.worlds.real.unusable import why_unusable
 
 TOLD = [
@@ -26,12 +26,17 @@ def benchmarks(shared_dir: Path) -> Path:
 @pytest.fixture(scope="module")
 def prompts(benchmarks: Path) -> list[str]:
     """1,465 prompts, both turns of MT-Bench's among them."""
-    files = (
-        "alpaca_eval/reference_gpt4_1106_preview_outputs.json",
-        "arena_hard/question.jsonl",
-        "mt_bench/question.jsonl",
+    alpaca, arena, mt_bench = (
+        read_records(benchmarks / file)
+        for file in (
+            "alpaca_eval/reference_gpt4_1106_preview_outputs.json",
+            "arena_hard/question.jsonl",
+            "mt_bench/question.jsonl",
+        )
     )
-    found = [text for file in files for text in read_questions(benchmarks / file)]
+    found = [record["instruction"] for record in alpaca]
+    found += [record["prompt"] for record in arena]
+    found += [turn for record in mt_bench for turn in record["turns"]]
     assert len(found) == 805 + 500 + 160
     return found
 
