@@ -109,7 +109,7 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
     columns, rows = [c.id for c in table.columns], {row.id: row for row in table.rows}
     for i, row in enumerate(table.rows):
         for name in ("values", "printed_notes", "run_by_column"):
-            for column in getattr(row, name) or {}:
+            for column in (getattr(row, name) or {}).keys() - set(columns):
                 yield from document.unknown(("rows", i, name, column), "column", column, columns)
         missing = set(columns) - set(row.run_by_column or columns)
         if missing:
@@ -156,10 +156,16 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
     """Resolve every cell's recipe, adding what is wrong with recipes to the problems."""
     cells: list[Cell] = []
     used: set[Loc] = set()
-    seen: set[tuple[str | None, int]] = set()
+    seen: set[tuple[int, str | None, int | None]] = set()
     whole = True
     for i, row in enumerate(table.rows):
         for j, column in enumerate(table.columns):
+            run = row.run or (row.run_by_column or {}).get(column.id)
+            # Columns without settings of their own share a row's recipe.
+            known = i, run, j if column.recipe else None
+            if known in seen:
+                continue
+            seen.add(known)
             places: list[Loc] = [("rows", i, "recipe"), ("columns", j, "recipe"), ("recipe",)]
             try:
                 recipe = table.recipe_of(row, column)
@@ -170,10 +176,6 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
             if row.kind == "prompts" and (recipe.is_base or recipe.is_online):
                 message = "a row of prompts needs an offline `chain`, whose last iteration has them"
                 problems.append(document.wrong(("rows", i, "recipe"), message))
-            known = row.run or (row.run_by_column or {}).get(column.id), id(recipe)
-            if known in seen:
-                continue
-            seen.add(known)
             cells.append((document, table, i, row, column, recipe))
             matters = set(leaves(recipe.canonical()))
             used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]

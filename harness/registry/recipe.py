@@ -54,13 +54,15 @@ class OneOf:
         return {"enum": list(chain.from_iterable(self._names)), "type": "string"}
 
     def _checked(self, value: Any) -> str:
-        known = list(chain.from_iterable(self._names))
-        if not isinstance(value, str) or not (value in known or withheld()):
-            expected = ", ".join(f"'{name}'" for name in known)
-            raise PydanticCustomError(
-                "literal_error", "Input should be {expected}", {"expected": expected}
-            )
-        return value
+        for names in self._names:
+            if isinstance(value, str) and value in names:
+                return value
+        if isinstance(value, str) and withheld():
+            return value
+        expected = ", ".join(f"'{name}'" for name in chain.from_iterable(self._names))
+        raise PydanticCustomError(
+            "literal_error", "Input should be {expected}", {"expected": expected}
+        )
 
 
 Algorithm = Annotated[str, OneOf(LOSSES.names, ONLINE_ALGORITHMS)]
@@ -550,7 +552,8 @@ def layered(
     """
     if row.get("algorithm", "") is None:
         return dict(row)
-    return merge(merge(defaults, row), column)
+    below = merge(defaults, row)
+    return merge(below, column) if column else below
 
 
 _SAID = {"algorithm", "chain", "online.prompts", "creator.metric", "online.metric"}
@@ -582,7 +585,8 @@ def leaves(settings: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     found: dict[tuple[str, ...], Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= {(key, *rest): leaf for rest, leaf in leaves(value).items()}
+            for rest, leaf in leaves(value).items():
+                found[key, *rest] = leaf
         else:
             found[(key,)] = value
     return found

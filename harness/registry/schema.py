@@ -38,8 +38,8 @@ class _Added:
 
     def __iter__(self) -> Iterator[str]:
         for name in BENCHMARKS:
-            added = BENCHMARKS.added(name)
-            yield from () if added is None else added.thing.columns.values()
+            if name not in BENCHMARKS.shipped and (added := BENCHMARKS.added(name)) is not None:
+                yield from added.thing.columns.values()
 
 
 ScoreId = Annotated[str, OneOf(SHIPPED_SCORES, _Added())]
@@ -75,7 +75,7 @@ class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$"
         """The characters in the paper."""
         return self.root
 
-    @property
+    @cached_property
     def value(self) -> float:
         """The number, in the unit of its column."""
         return float(self.root)
@@ -123,11 +123,11 @@ class Column(Strict):
             return data | {"score": data["id"]}
         return data
 
-    @property
+    @cached_property
     def reads(self) -> str:
         return self.score or self.id
 
-    @property
+    @cached_property
     def of_prompts(self) -> bool:
         """Whether prompts are scored, and not a policy's answers."""
         return self.reads in PROMPT_SCORES
@@ -337,13 +337,17 @@ class Table(Strict):
 
     def training_of(self, row: Row) -> TrainingKinds:
         """Return how a row's policies are trained: online, offline, or not at all."""
-        trained = [recipe for recipe in self.recipes(row).values() if recipe != BASE]
-        found: dict[TrainingKind, None] = {}
-        for recipe in trained:
-            found["online" if recipe.is_online else "offline"] = None
-        return tuple(found)
+        if row.id not in self._trained:
+            found: dict[TrainingKind, None] = {}
+            for recipe in self.recipes(row).values():
+                if recipe != BASE:
+                    found["online" if recipe.is_online else "offline"] = None
+            self._trained[row.id] = tuple(found)
+        return self._trained[row.id]
 
-    @property
+    _trained: dict[str, TrainingKinds] = PrivateAttr(default_factory=dict)
+
+    @cached_property
     def about_prompts(self) -> TrainingKinds:
         """The trainings of the rows that choose prompts; none where no row of policies does.
 
@@ -411,7 +415,9 @@ class Table(Strict):
     def recipes(self, row: Row) -> Mapping[str, Recipe]:
         """Return the distinct recipes of a row by their run ids, in order of the columns."""
         if row.id not in self._by_run:
-            self._by_run[row.id] = {row.run_id(c): self.recipe_of(row, c) for c in self.columns}
+            # One run stands in all columns, or each column names its own.
+            columns = self.columns if row.run is None else self.columns[-1:]
+            self._by_run[row.id] = {row.run_id(c): self.recipe_of(row, c) for c in columns}
         return self._by_run[row.id]
 
     def read_of(self, row: Row, run_id: str) -> tuple[Column, ...]:

@@ -7,6 +7,7 @@ table that a profile cannot run is `not_run`, with the reason.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -61,7 +62,8 @@ _FIRST: Sequence[VerdictWord] = (
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:
-    return {word: sum(verdict.verdict == word for verdict in verdicts) for word in WORDS}
+    found = Counter(verdict.verdict for verdict in verdicts)
+    return {word: found[word] for word in WORDS}
 
 
 PRIMARY = "* primary, tested at 5%; the others are Holm-corrected within their table."

@@ -359,5 +359,7 @@ def _answered(table_runs: TableRuns, benchmark: str, store: Store) -> Stage | No
 
 def last_asked(conversation: str) -> str:
     """Return what the user asked last in a conversation kept as a JSON list of messages."""
-    asked = [str(m["content"]) for m in json.loads(conversation) if m["role"] == "user"]
-    return asked[-1]
+    for message in reversed(json.loads(conversation)):
+        if message["role"] == "user":
+            return str(message["content"])
+    raise ValueError(f"nobody asks anything in {conversation}")

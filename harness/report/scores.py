@@ -324,9 +324,10 @@ def _parts(
         place, values, codes = place[order], values[order], [code[order] for code in codes]
     part = place // len(known[-1])
     bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
-    for first, end in itertools.pairwise(bounds):
-        key = tuple(own[code[first]] for own, code in zip(known[:-1], codes[:-1], strict=True))
-        prompts = [known[-1][code] for code in codes[-1][first:end].tolist()]
+    starts = zip(known[:-1], codes[:-1], strict=True)
+    keys = zip(*([own[i] for i in code[bounds[:-1]].tolist()] for own, code in starts), strict=True)
+    for key, (first, end) in zip(keys, itertools.pairwise(bounds), strict=True):
+        prompts = list(map(known[-1].__getitem__, codes[-1][first:end].tolist()))
         yield key, (prompts, values[first:end].tolist())
 
 

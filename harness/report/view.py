@@ -56,7 +56,10 @@ class Block:
 
 def plain(text: str) -> str:
     """Return a text as one line without control characters, which a terminal would obey."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else "\ufffd" for c in line)
 
 
 def row_names(report: Report) -> dict[str, str]:
