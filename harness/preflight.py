@@ -10,7 +10,6 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from harness.cost.assumptions import assumed, hardware_of, parameters_of
 from harness.errors import HarnessError, UserError
@@ -359,3 +358,4 @@ def _disk(demand: Demand) -> Requirement:
     free = _free_gb()
     found = f"{free:,.1f} GB free for {store_dir()}, {gb:,.1f} needed{more}"
     do = "free some, or name another folder in HARNESS_WORK"
+    return Requirement("disk", "met" if free >= gb else "missing", found, "" if free >= gb else do)
