@@ -22,14 +22,13 @@ import numpy as np
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation import files
-from harness.evaluation.scores import BenchmarkScore, Evaluation, intervals_of, ratio_values
+from harness.evaluation.scores import BenchmarkScore, Evaluation, ratio_values
 from harness.extensions import BENCHMARKS
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client, Done, Outcome
     from harness.models.reward_model import Rewards
-
 
 NOT_INSTALLED = "not-installed"
 
@@ -53,7 +52,7 @@ class Judge:
 
     @property
     def clients(self) -> list[Client]:
-        """Those who ask."""
+        """The clients to account for."""
         return [self.client]
 
 
@@ -66,7 +65,7 @@ class RewardJudge:
 
     @property
     def clients(self) -> list[Client]:
-        """Nobody: it runs on this machine."""
+        """None: it runs on this machine."""
         return []
 
 
@@ -95,6 +94,12 @@ Replied = Sequence[tuple[Item, "Outcome[list[Reply]]"]]
 """What was to be judged, each with the judge's replies or why there are none."""
 
 
+Records = Sequence[files.Record]
+"""Judgments in a benchmark's own form."""
+
+Questions = Sequence[files.Question] | None
+
+
 @dataclass(frozen=True)
 class Judged:
     """The outcome of a run: the evaluation, and the judgments it was read from."""
@@ -111,20 +116,25 @@ class Benchmark(ABC):
         own_judge: The model that judges it by default.
         against: Whose answers it compares with; None where answers are rated alone.
         columns: The registry's column of each of its scores.
+        judge_field: The field of a judgment that says who judged.
+        model_field: The field of a judgment that says whose answer it is.
         package: A package that some of its scores need, beside the project's own.
         package_judges: Whether the package has what the judge is told.
         anchor: The answers that a reward model compares with; None where there are none.
-        turns: The turns of a conversation, for the estimate.
-        verdicts: How often a judge is asked about a conversation, likewise.
+        turns: The turns of a conversation.
+        verdicts: How often a judge is asked about a conversation, for the estimate.
         reply_tokens: Tokens of a judge's reply on average, likewise.
         homes: Its files at their public homes.
         inputs: Its files as they were read: a dataclass, whose digest is the benchmark's.
+        data: The folder they were read from.
     """
 
     name: ClassVar[str]
     own_judge: ClassVar[str]
     against: ClassVar[str | None] = None
     columns: ClassVar[Mapping[str, str]] = {}
+    judge_field: ClassVar[str] = "judge"
+    model_field: ClassVar[str] = "model"
     package: ClassVar[str | None] = None
     package_judges: ClassVar[bool] = False
     turns: ClassVar[int] = 1
@@ -132,6 +142,7 @@ class Benchmark(ABC):
     reply_tokens: ClassVar[int] = 200
     homes: ClassVar[tuple[files.HomeFile, ...]] = ()
     inputs: Any
+    data: Path
     anchor: files.Answers | None = None
 
     @classmethod
@@ -142,13 +153,19 @@ class Benchmark(ABC):
             UserError: A file is absent or has another form.
         """
         found = cls()
-        found.inputs = cls.read_files(data)
+        found.inputs, found.data = cls.read_files(data), data
         return found
 
     @classmethod
     @abstractmethod
     def read_files(cls, data: Path) -> Any:
         """Return the `inputs` in a folder; raises as `load`."""
+
+    @classmethod
+    def read_questions(cls, data: Path) -> tuple[files.Question, ...]:
+        """Return the questions in a folder; raises as `load`."""
+        path = files.locate(data, "question.jsonl", f"the questions of {cls.name}")
+        return files.read_questions(path, cls.turns)
 
     @classmethod
     def scored_with(cls, data: Path) -> dict[str, Json]:
@@ -275,22 +292,47 @@ class Benchmark(ABC):
         records = self.comparison_records(answers, judge.model, better)
         return Judged(self.score(records, answers), records)
 
-    def judgments(self, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, str, object]]:
+    def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
         """Return question, turn or game, the judge's reply and what it says, of each judgment."""
         return [(str(r["question_id"]), r["turn"], r["judgment"], r["score"]) for r in records]
 
-    @abstractmethod
-    def score(self, records: Sequence[Mapping[str, Any]], answers: files.Answers) -> Evaluation:
-        """Score judgments of a model's answers."""
-
     @classmethod
     @abstractmethod
+    def scored(
+        cls, records: Records, model: str, questions: Questions, data: Path | None
+    ) -> BenchmarkScore:
+        """Score one judge's judgments of one model's answers.
+
+        Questions and the folder of the benchmark's files are None where a published file is scored
+        without them; then those that were judged are taken.
+        """
+
+    @classmethod
+    def evaluations(
+        cls, records: Records, questions: Questions = None, data: Path | None = None
+    ) -> list[Evaluation]:
+        """Score judgments in the benchmark's form, one evaluation for each judge and model."""
+        own = cls.filed_judge(cls.own_judge)
+        return [
+            Evaluation(cls.scored(rows, str(model), questions, data), judge, own)
+            for judge, judged in files.records_by(records, cls.judge_field).items()
+            for model, rows in files.records_by(judged, cls.model_field).items()
+        ]
+
+    def score(self, records: Records, answers: files.Answers) -> Evaluation:
+        """Score judgments of a model's answers."""
+        (found,) = self.evaluations(records, self.questions, self.data)
+        return found
+
+    @classmethod
     def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
         """Score a file of judgments in the benchmark's form, sending nothing.
 
         Raises:
             UserError: A file cannot be read or has another form.
         """
+        questions = None if data is None else cls.read_questions(data)
+        return cls.evaluations(files.read_records(file), questions, data)
 
     def judge(
         self,
@@ -355,8 +397,7 @@ class RatedBenchmark(Benchmark):
     @classmethod
     def read_files(cls, data: Path) -> RatedInputs:
         """Read the questions from a folder."""
-        path = files.locate(data, "question.jsonl", f"the questions of {cls.name}")
-        return RatedInputs(files.read_questions(path, cls.turns))
+        return RatedInputs(cls.read_questions(data))
 
     @abstractmethod
     def prompt(self, question: files.Question, answer: Sequence[str]) -> str:
@@ -372,19 +413,13 @@ class RatedBenchmark(Benchmark):
 
     def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return one request for each question."""
-        return [
-            Item(
-                question.prompt_id,
-                1,
-                ChatRequest(
-                    label=f"question {question.prompt_id}",
-                    model=judge.model,
-                    messages=(Message("user", self.prompt(question, answer.turns)),),
-                    settings=self.judge_settings,
-                ),
-            )
-            for question, answer in zip(self.questions, answers.to(self.questions), strict=True)
-        ]
+        found = []
+        for question, answer in zip(self.questions, answers.to(self.questions), strict=True):
+            asked = (Message("user", self.prompt(question, answer.turns)),)
+            label = f"question {question.prompt_id}"
+            request = ChatRequest(label, judge.model, asked, self.judge_settings)
+            found.append(Item(question.prompt_id, 1, request))
+        return found
 
     def records(
         self, answers: files.Answers, judge: Judge, replied: Replied
@@ -404,35 +439,22 @@ class RatedBenchmark(Benchmark):
             records.append(record | ({"error": outcome.failure} if outcome.failure else {}))
         return records
 
-    def score(self, records: Sequence[Mapping[str, Any]], answers: files.Answers) -> Evaluation:
-        """Return the mean rating."""
-        (found,) = self._scored(records)
-        return found
-
     @classmethod
-    def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
-        """Score a file of judgments as this benchmark keeps them."""
-        return cls._scored(files.read_records(file))
-
-    @classmethod
-    def _scored(cls, records: Sequence[Mapping[str, Any]]) -> list[Evaluation]:
-        found = []
-        for judge, of_judge in files.records_by(records, "judge").items():
-            for model, rows in files.records_by(of_judge, "model").items():
-                prompts = tuple(str(row.get("question_id")) for row in rows)
-                read = [files.number_of(row.get("score"), i, "score") for i, row in enumerate(rows)]
-                ratings = np.array([np.nan if r is None else r for r in read])
-                low, high = cls.scale
-                valid = np.isfinite(ratings) & (low <= ratings) & (ratings <= high)
-                values = ratio_values(np.where(valid, ratings, 0.0), valid.astype(float))
-                score = BenchmarkScore(
-                    benchmark=cls.name,
-                    model=str(model),
-                    scores={"rating": float(values.mean())},
-                    n=int(valid.sum()),
-                    n_missing=int((~valid).sum()),
-                    prompts=prompts,
-                    values={"rating": values},
-                )
-                found.append(Evaluation(score, judge, cls.own_judge, intervals_of(score)))
-        return found
+    def scored(
+        cls, records: Records, model: str, questions: Questions, data: Path | None
+    ) -> BenchmarkScore:
+        """Return the mean rating of the questions that were judged."""
+        read = [files.number_of(row.get("score"), i, "score") for i, row in enumerate(records)]
+        ratings = np.array([np.nan if rating is None else rating for rating in read])
+        low, high = cls.scale
+        valid = np.isfinite(ratings) & (low <= ratings) & (ratings <= high)
+        values = ratio_values(np.where(valid, ratings, 0.0), valid.astype(float))
+        return BenchmarkScore(
+            benchmark=cls.name,
+            model=model,
+            scores={"rating": float(values.mean())},
+            n=int(valid.sum()),
+            n_missing=int((~valid).sum()),
+            prompts=tuple(str(row.get("question_id")) for row in records),
+            values={"rating": values},
+        )

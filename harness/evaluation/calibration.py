@@ -9,15 +9,15 @@ threshold is drawn: what agreement is enough depends on the difference that a ta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from harness.errors import HarnessError, UserError
 from harness.evaluation import files
 from harness.extensions import BENCHMARKS, JUDGES
-from harness.foreign import read_json
 from harness.project import benchmarks_dir
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.files import sha256_of
@@ -95,24 +95,9 @@ class Calibration(Strict):
         )
 
 
-def judged_benchmarks(profile: Profile) -> list[str]:
-    """Return a profile's benchmarks whose judge can be held against published judgments.
-
-    The embedded world's own judges, and functions of plug-ins, need no calibration.
-    """
-    return [
-        name
-        for name, benchmark in profile.benchmarks.items()
-        if benchmark_named(name) is not None
-        and benchmark.judge not in JUDGES
-        and not (profile.in_embedded_world and BENCHMARKS.added(name) is None)
-    ]
-
-
 def record_path(folder: Path, judge: str) -> Path:
     """Return where a judge's calibration is kept, below the folder of all calibrations."""
-    name = re.sub(r"[^\w.@+-]+", "_", judge)
-    return folder / f"{name}.json"
+    return folder / f"{files.path_part(judge)}.json"
 
 
 def find(folder: Path, judge: str) -> Calibration | None:
@@ -121,15 +106,22 @@ def find(folder: Path, judge: str) -> Calibration | None:
     if not path.is_file():
         return None
     try:
-        return Calibration.model_validate(read_json(path.read_bytes()))
-    except (OSError, ValueError) as error:
+        return Calibration.model_validate_json(path.read_bytes())
+    except ValidationError as error:
         raise HarnessError(f"Cannot read {path} ({error}); calibrate that judge again") from error
 
 
 def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
-    """Return the last calibration of the judge of each benchmark of a profile that has one."""
+    """Return the last calibration of the judge of each benchmark of a profile that has one.
+
+    The embedded world's own judges, and functions of plug-ins, need no calibration.
+    """
     return {
-        name: find(folder, profile.benchmarks[name].judge) for name in judged_benchmarks(profile)
+        name: find(folder, benchmark.judge)
+        for name, benchmark in profile.benchmarks.items()
+        if benchmark_named(name) is not None
+        and benchmark.judge not in JUDGES
+        and not (profile.in_embedded_world and BENCHMARKS.added(name) is None)
     }
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import Any
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json, read_plain
-from harness.runtime import files as runtime_files
+from harness.runtime.files import sha256_of, write_whole
 
 Record = Mapping[str, Any]
 
@@ -94,29 +93,47 @@ def fetch(
     found = []
     for file in files:
         path = folder / file.name
-        there = path.is_file() and runtime_files.sha256_of(path) == file.sha256
+        there = path.is_file() and sha256_of(path) == file.sha256
         if not there:
-            write_whole(path, _fetched(file))
+            content = _fetched(file)
+            with writing(path):
+                write_whole(path, content)
         info(file, there)
         found.append(path)
     return found
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all; as `harness.runtime.files.write_whole`, with a sentence."""
-    with writing(path):
-        runtime_files.write_whole(path, content)
+def _fetched(file: HomeFile) -> bytes:
+    try:
+        with urllib.request.urlopen(file.url, timeout=TIMEOUT_S) as response:
+            content: bytes = response.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        raise HarnessError(
+            f"Cannot fetch {file.url} ({error}); fetch it elsewhere and name its folder with --data"
+        ) from error
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        raise HarnessError(
+            f"{file.url} has the digest {digest}, not {file.sha256}, and is not kept; it is not "
+            "the file this project knows"
+        )
+    return content
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in a sentence what to do where a file of the work folder cannot be written."""
+    """Turn a failure to write a file of the work folder into a sentence."""
     try:
         yield
     except OSError as error:
         raise HarnessError(
             f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
         ) from error
+
+
+def path_part(name: str) -> str:
+    """Return the name of a model or judge as one part of a path."""
+    return re.sub(r"[^\w.@+-]+", "_", name).lstrip(".") or "_"
 
 
 def locate(data: Path, name: str, what: str) -> Path:
@@ -144,25 +161,56 @@ def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
 
 def read_answers(path: Path, model: str | None = None) -> Answers:
     """Read one model's answers; where the file has those of several, `model` says whose."""
-    records = read_records(path)
-    named = [str(r.get("model_id", r.get("model", model or path.stem))) for r in records]
-    names = list(dict.fromkeys(named))
-    if len(names) > 1 and model not in names:
+    by_model: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for index, record in enumerate(read_records(path)):
+        name = str(record.get("model_id", record.get("model", model or path.stem)))
+        by_model.setdefault(name, []).append((f"answer {index + 1} of {path.name}", record))
+    if len(by_model) > 1 and model not in by_model:
         raise UserError(
-            f"{path} has the answers of {len(names)} models ({', '.join(names[:5])}); name one "
-            "with --model"
+            f"{path} has the answers of {len(by_model)} models ({', '.join([*by_model][:5])}); "
+            "name one with --model"
         )
-    wanted = model if len(names) > 1 else names[0]
+    name = str(model) if len(by_model) > 1 else next(iter(by_model))
     answers: dict[str, Answer] = {}
-    for index, record in enumerate(records):
-        if named[index] != wanted:
-            continue
-        where = f"answer {index + 1} of {path.name}"
+    for where, record in by_model[name]:
         prompt_id = _id(record, where)
         if prompt_id in answers:
             raise UserError(f"{path} answers question {prompt_id} twice; keep one of them")
         answers[prompt_id] = _answer(record, where)
-    return Answers(model or names[0], answers)
+    return Answers(model or name, answers)
+
+
+def _id(record: Record, where: str) -> str:
+    found = record.get("question_id", record.get("uid"))
+    if not isinstance(found, str | int):
+        raise UserError(f"{where} has no question_id or uid; repair or remove it")
+    return str(found)
+
+
+def _answer(record: Record, where: str) -> Answer:
+    tokens: Any = None
+    if isinstance(messages := record.get("messages"), list):
+        contents = [m["content"] for m in messages if m.get("role") == "assistant"]
+        turns: Any = [c.get("answer") if isinstance(c, Mapping) else c for c in contents]
+        tokens = (record.get("metadata") or {}).get("token_len")
+    else:
+        choices = record.get("choices")
+        turns = choices[0].get("turns") if isinstance(choices, list) and choices else None
+        if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], Mapping):
+            tokens = turns[0].get("token_len")
+    return Answer(tuple(_texts(turns, where)), tokens if isinstance(tokens, int) else None)
+
+
+def _texts(turns: object, where: str) -> list[str]:
+    """Return the texts of turns: a text, or a list of texts or of objects with `content`."""
+    listed = [turns] if isinstance(turns, str) else turns
+    if not isinstance(listed, list) or not listed:
+        raise UserError(f"{where} has no turns; repair or remove it")
+    found = [turn.get("content") if isinstance(turn, Mapping) else turn for turn in listed]
+    texts = [text for text in found if isinstance(text, str)]
+    if len(texts) < len(found):
+        raise UserError(f"{where} has a turn that is no text; repair or remove it")
+    return texts
 
 
 def records_by(records: Sequence[Record], name: str) -> dict[str | None, list[Record]]:
@@ -204,14 +252,20 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"Cannot read {path}: {error}; give a file of judgments.") from error
     if text.lstrip().startswith("["):
-        records = [_load(text, f"{path}")]
-        records = records[0] if isinstance(records[0], list) else records
+        records = _load(text, f"{path}")
     else:
         lines = enumerate(text.split("\n"), start=1)
         records = [_load(line, f"line {i} of {path}") for i, line in lines if line.strip()]
     if not records or not all(isinstance(record, dict) for record in records):
         raise UserError(f"{path} does not hold JSON objects; give a file of judgments.")
-    return records
+    return list(records)
+
+
+def _load(text: str, where: str) -> Any:
+    try:
+        return read_json(text)
+    except ForeignTextError as error:
+        raise UserError(f"{where} is not JSON ({error}); repair or remove it.") from error
 
 
 def field_of(record: Record, index: int, name: str) -> Any:
@@ -228,65 +282,3 @@ def number_of(value: Any, index: int, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UserError(f"Record {index + 1} has the {name} {value!r}; it must be a number.")
     return float(value)
-
-
-def _load(text: str, where: str) -> Any:
-    try:
-        return read_json(text)
-    except ForeignTextError as error:
-        raise UserError(f"{where} is not JSON ({error}); repair or remove it.") from error
-
-
-def _id(record: Record, where: str) -> str:
-    found = record.get("question_id", record.get("uid"))
-    if not isinstance(found, str | int):
-        raise UserError(f"{where} has no question_id or uid; repair or remove it")
-    return str(found)
-
-
-def _answer(record: Record, where: str) -> Answer:
-    turns: Any = None
-    tokens: Any = None
-    if isinstance(messages := record.get("messages"), list):
-        said = [m for m in messages if isinstance(m, Mapping) and m.get("role") == "assistant"]
-        contents = [m.get("content") for m in said]
-        turns = [c.get("answer") if isinstance(c, Mapping) else c for c in contents]
-        metadata = record.get("metadata")
-        tokens = metadata.get("token_len") if isinstance(metadata, Mapping) else None
-    else:
-        choices = record.get("choices")
-        first = choices[0] if isinstance(choices, list) and choices else None
-        turns = first.get("turns") if isinstance(first, Mapping) else None
-        if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], Mapping):
-            tokens = turns[0].get("token_len")
-    return Answer(tuple(_texts(turns, where)), tokens if isinstance(tokens, int) else None)
-
-
-def _texts(turns: object, where: str) -> list[str]:
-    """Return the texts of turns: a text, or a list of texts or of objects with `content`."""
-    listed = [turns] if isinstance(turns, str) else turns
-    if not isinstance(listed, list) or not listed:
-        raise UserError(f"{where} has no turns; repair or remove it")
-    texts = [turn.get("content") if isinstance(turn, Mapping) else turn for turn in listed]
-    if not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{where} has a turn that is no text; repair or remove it")
-    return [str(text) for text in texts]
-
-
-def _fetched(file: HomeFile) -> bytes:
-    try:
-        with urllib.request.urlopen(file.url, timeout=TIMEOUT_S) as response:
-            content: bytes = response.read(LARGEST_BYTES + 1)
-    except (urllib.error.URLError, OSError) as error:
-        reason = getattr(error, "reason", error)
-        raise HarnessError(
-            f"Cannot fetch {file.url} ({reason}); fetch it elsewhere and name its folder with "
-            "--data"
-        ) from error
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != file.sha256:
-        raise HarnessError(
-            f"{file.url} has the digest {digest}, not {file.sha256}, and is not kept; it is not "
-            "the file this project knows"
-        )
-    return content

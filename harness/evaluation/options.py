@@ -74,16 +74,11 @@ class EvaluateOptions(BaseModel):
     def check(self) -> None:
         """Refuse options that contradict each other, and a budget that is none."""
         if self.judgments is not None:
-            without_use = {
-                "--answers": self.answers is not None,
-                "--against": self.against is not None,
-                "--budget-usd": self.budget_usd is not None,
-                "--dry-run": self.dry_run,
-            }
-            for name, given in without_use.items():
-                if given:
+            for name in ("answers", "against", "budget_usd", "dry_run"):
+                if getattr(self, name) not in (None, False):
+                    option = name.replace("_", "-")
                     raise UserError(
-                        f"`{name}` has no use beside `--judgments`, which sends nothing"
+                        f"`--{option}` has no use beside `--judgments`, which sends nothing"
                     )
         elif self.answers is None and self.model is None:
             raise UserError(

@@ -12,7 +12,6 @@ all there is to say, and trackers read nothing else; answers and judgments lie b
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.files import write_whole
+from harness.evaluation.files import path_part, writing
 from harness.foreign import read_json
 from harness.project import evaluations_dir
-from harness.runtime.files import sha256_of
+from harness.runtime.files import sha256_of, write_whole
 from harness.runtime.manifest import utc_now
 from harness.strict import Output
 
@@ -56,6 +55,7 @@ class BenchmarkScore:
         per_category: Category to mean score; None where nothing in it was judged.
         notes: Column to the reason why it has no score, or how it came by one out of the ordinary;
             `judge` where its replies named another model.
+        intervals: Column to its 95% interval, where that is not the one over `values`.
     """
 
     benchmark: str
@@ -67,6 +67,12 @@ class BenchmarkScore:
     values: Mapping[str, FloatArray]
     per_category: Mapping[str, float | None] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+
+    def having(self, column: str, values: FloatArray) -> BenchmarkScore:
+        """Return the score with one more column, the mean of values by prompt."""
+        scores = {**self.scores, column: float(values.mean())}
+        return replace(self, scores=scores, values={**self.values, column: values})
 
     def without(self, column: str, reason: str) -> BenchmarkScore:
         """Return the score with a column that has none, for a reason."""
@@ -74,7 +80,6 @@ class BenchmarkScore:
         return replace(self, scores={**self.scores, column: None}, notes=notes)
 
     def by_prompt(self, column: str) -> dict[str, float]:
-        """Return the per-prompt values of a column, keyed by prompt id."""
         return dict(zip(self.prompts, self.values[column].tolist(), strict=True))
 
     def rows(self) -> Iterator[tuple[str, str, float]]:
@@ -127,14 +132,12 @@ class Evaluation:
         score: The scores and counts.
         judge: Whose judgments they are; None where the file does not say.
         own_judge: The judge whose scores are the benchmark's; None where nobody judges.
-        intervals: Column to lower and upper end of its 95% interval; None where there is none.
         tasks: Column to the task behind it, where a benchmark is made of tasks.
     """
 
     score: BenchmarkScore
     judge: str | None
     own_judge: str | None = None
-    intervals: Mapping[str, Interval] = field(default_factory=dict)
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -142,6 +145,18 @@ class Evaluation:
         """Score to the name of the column it belongs in."""
         own = self.judge is None or self.own_judge in (None, self.judge)
         return {name: name if own else f"{name}@{self.judge}" for name in self.score.scores}
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        """The 95% interval of every score; None where there is none."""
+        from harness.statistics.intervals import mean_interval
+
+        found: dict[str, Interval] = dict.fromkeys(self.score.scores)
+        for column, values in self.score.values.items():
+            if len(values) > 1:
+                interval = mean_interval(values[None, :])
+                found[column] = (interval.low, interval.high)
+        return {**found, **self.score.intervals}
 
     @property
     def summary(self) -> Summary:
@@ -154,22 +169,10 @@ class Evaluation:
             n=score.n,
             n_missing=score.n_missing,
             scores=dict(score.scores),
-            intervals=dict(self.intervals),
+            intervals=self.intervals,
             per_category=dict(score.per_category),
             tasks={column: dict(facts) for column, facts in self.tasks.items()},
         )
-
-
-def intervals_of(score: BenchmarkScore) -> dict[str, Interval]:
-    """Return the 95% interval of every score over its prompts."""
-    from harness.statistics.intervals import mean_interval
-
-    found: dict[str, Interval] = dict.fromkeys(score.scores)
-    for column, values in score.values.items():
-        if len(values) > 1:
-            interval = mean_interval(values[None, :])
-            found[column] = (interval.low, interval.high)
-    return found
 
 
 def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
@@ -196,14 +199,14 @@ def prompt_order(judged: Sequence[str], expected: Sequence[str] | None) -> tuple
     seen = dict.fromkeys(judged)
     if expected is None:
         return tuple(seen)
-    known = dict.fromkeys(expected)
+    known = set(expected)
     unknown = [prompt for prompt in seen if prompt not in known]
     if unknown:
         raise UserError(
             f"{len(unknown)} judged prompts are not in the benchmark (first: {unknown[0]}); use "
             "the judgments and the questions of the same benchmark."
         )
-    return tuple(known)
+    return tuple(expected)
 
 
 FILE = "evaluation.json"
@@ -214,7 +217,7 @@ REPLIES = "replies.json"
 
 def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path:
     """Return the folder of an evaluation below that of all evaluations."""
-    return root / benchmark / _safe(model) / _safe(judge or "judge not said")
+    return root / benchmark / path_part(model) / path_part(judge or "judge not said")
 
 
 class Kept(Summary):
@@ -269,7 +272,6 @@ class Evaluated:
 
     @property
     def is_published(self) -> bool:
-        """Whether a published file was scored."""
         return self.place.is_file()
 
     def kept(self) -> list[Path]:
@@ -300,8 +302,6 @@ def load(path: Path) -> Kept:
     """Return what an evaluation's file says."""
     try:
         return Kept.model_validate(read_json(path.read_bytes()))
-    except ValidationError as error:
-        raise HarnessError(f"{path} is no evaluation; delete it and evaluate again") from error
     except (OSError, ValueError) as error:
         raise HarnessError(f"Cannot read {path} ({error}); delete it and evaluate again") from error
 
@@ -313,15 +313,12 @@ def all_kept(root: Path) -> list[Path]:
 
 def write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Write records as JSON lines."""
-    lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
-    write_whole(path, ("\n".join(lines) + "\n").encode())
+    lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+    with writing(path):
+        write_whole(path, "".join(lines))
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as JSON, for people as well."""
-    write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _safe(name: str) -> str:
-    """Return a name as one part of a path."""
-    return re.sub(r"[^\w.@+-]+", "_", name).lstrip(".") or "_"
+    """Write a value as indented JSON."""
+    with writing(path):
+        write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

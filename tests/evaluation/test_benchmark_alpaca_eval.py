@@ -18,13 +18,12 @@ from harness.evaluation.benchmarks.alpaca_eval import (
     OWN_ANNOTATOR,
     OWN_JUDGE,
     AlpacaEval,
-    evaluate_annotations,
     in_order,
     read_inputs,
     read_outputs,
 )
-from harness.evaluation.benchmarks.alpaca_package import LengthControl
-from harness.evaluation.files import read_records
+from harness.evaluation.benchmarks.alpaca_package import length_controlled
+from harness.evaluation.files import Question, read_records
 
 WON = 200
 """Instructions on which the toy judge prefers the toy model."""
@@ -92,21 +91,10 @@ def test_outputs_in_any_order_get_the_benchmark_s(data: Path) -> None:
     assert texts == [own(i)["output"] for i in range(805)]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda rows: rows[:802], "has 802 of AlpacaEval's 805 instructions"),
-        (lambda rows: [*rows, rows[0]], "or one that came before"),
-        (lambda rows: [*rows, {**rows[0], "instruction": "new"}], "instructions and 1 others"),
-        (lambda rows: [{"instruction": "instruction 0"}, *rows[1:]], "without output"),
-    ],
-)
-def test_outputs_that_are_missing_doubled_or_foreign_are_one_sentence(
-    data: Path, change: Any, says: str
-) -> None:
+def test_an_output_that_is_no_text_is_one_sentence(data: Path) -> None:
     path = data / "model_outputs.json"
-    path.write_text(json.dumps(change([own(i) for i in range(805)])))
-    with pytest.raises(UserError, match=says):
+    path.write_text(json.dumps([{"instruction": f"instruction {i}"} for i in range(805)]))
+    with pytest.raises(UserError, match="without output"):
         read_outputs(path, read_inputs(data))
 
 
@@ -169,6 +157,7 @@ def annotated(count: int = 805) -> list[dict[str, Any]]:
 
 
 INSTRUCTIONS = [f"instruction {i}" for i in range(805)]
+QUESTIONS = [Question(str(i), "", (text,)) for i, text in enumerate(INSTRUCTIONS)]
 
 
 @pytest.mark.parametrize(
@@ -177,39 +166,31 @@ INSTRUCTIONS = [f"instruction {i}" for i in range(805)]
         (lambda rows: rows[3:], "m has 802 of AlpacaEval's 805 instructions"),
         (lambda rows: [*rows[1:], rows[5]], "or one that came before"),
         (lambda rows: [*rows, {**rows[0], "instruction": "new"}], "give just all of them"),
-        (lambda rows: [{"generator_2": "m"}, *rows], "has no instruction"),
+        (lambda rows: [{"annotator": rows[0]["annotator"], "generator_2": "m"}, *rows], "has no"),
     ],
 )
 def test_annotations_that_are_missing_doubled_or_foreign_are_one_sentence(
     change: Any, says: str
 ) -> None:
-    for instructions in (None, INSTRUCTIONS):
+    for questions in (None, QUESTIONS):
         with pytest.raises(UserError, match=says):
-            evaluate_annotations(change(annotated()), LengthControl(), instructions)
+            AlpacaEval.evaluations(change(annotated()), questions)
 
 
-def test_annotations_get_the_benchmark_s_order_and_a_file_may_hold_several_models() -> None:
+def test_annotations_get_the_benchmark_s_order_and_a_file_may_hold_several_models(
+    tmp_path: Path,
+) -> None:
     """Derivation: the mean of 0 to 100 hundredths over 805 items; the other model wins half."""
     other = [{**row, "generator_2": "n", "preference": 1.5} for row in annotated()]
     shuffled = annotated() + other
     random.Random(1).shuffle(shuffled)
-    first, second = sorted(
-        evaluate_annotations(shuffled, LengthControl(), INSTRUCTIONS), key=lambda e: e.score.model
-    )
+    found = AlpacaEval.evaluations(shuffled, QUESTIONS, tmp_path)
+    first, second = sorted(found, key=lambda e: e.score.model)
     expected = 100 * sum((i * 37 % 101) / 100 for i in range(805)) / 805
     assert first.score.scores["win_rate"] == pytest.approx(expected)
     assert (second.score.model, second.score.scores["win_rate"]) == ("n", 50.0)
     ordered = in_order([row for row in shuffled if row["generator_2"] == "m"], "m", INSTRUCTIONS)
     assert [row["instruction"] for row in ordered] == INSTRUCTIONS
-
-
-def test_annotations_without_a_preference_are_counted_and_left_out() -> None:
-    """Derivation: 2 of 805 have none; 400 of the other 803 are won."""
-    rows = [{**row, "preference": 2 if i < 400 else 1} for i, row in enumerate(annotated())]
-    rows[600]["preference"], rows[700]["preference"] = None, float("nan")
-    (found,) = evaluate_annotations(rows, LengthControl())
-    assert (found.score.n, found.score.n_missing) == (803, 2)
-    assert found.score.scores["win_rate"] == pytest.approx(100 * 400 / 803)
 
 
 @pytest.fixture
@@ -231,20 +212,9 @@ def digest(path: Path) -> str:
 
 
 def test_there_is_no_length_controlled_win_rate_without_its_data(difficulties: Path) -> None:
-    assert LengthControl().values(annotated()) == "there is no df_gamed.csv"
-    assert "has the digest" in str(LengthControl(difficulties).values(annotated()))
-    with pytest.raises(UserError, match="Cannot read"):
-        LengthControl(difficulties / "absent").values(annotated())
-
-
-def test_it_needs_all_annotations_in_the_benchmark_s_order(
-    difficulties: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alpaca_package, "installed", lambda: True)
-    control = LengthControl(difficulties, digest(difficulties))
-    assert control.values(annotated(802)) == "there are 802 annotations instead of 805"
-    order = [f"instruction {i}" for i in range(805)]
-    assert "not in the benchmark's order" in str(control.values(annotated()[::-1], order))
+    absent = difficulties / "absent"
+    assert length_controlled(annotated(), absent) == "there is no df_gamed.csv"
+    assert "has the digest" in str(length_controlled(annotated(), difficulties))
 
 
 @needs_package
@@ -262,7 +232,7 @@ def test_it_is_the_package_s_own_number_on_any_data(
     rows = annotated()
     for position in unrated:
         rows[position]["preference"] = None
-    ours = LengthControl(difficulties, digest(difficulties)).values(rows)
+    ours = length_controlled(rows, difficulties, digest(difficulties))
     assert not isinstance(ours, str)
     store = tmp_path / "hub" / "datasets--tatsu-lab--alpaca_eval"
     (store / "refs").mkdir(parents=True)

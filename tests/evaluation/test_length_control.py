@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from harness.errors import HarnessError
-from harness.evaluation.statistics import control_length, fit_logistic
+from harness.evaluation.benchmarks.alpaca_eval import control_length, fit_logistic
 
 
 def array(*values: float) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_what_has_no_maximum_is_one_sentence() -> None:
     """Every loss is at a smaller x than every win, so that no slope is steep enough."""
     x = array(-2, -1, 1, 2)
     with pytest.raises(HarnessError, match="did not converge"):
-        fit_logistic(x[:, None], array(0, 0, 1, 1), np.ones(4))
+        fit_logistic(x[:, None], array(0, 0, 1, 1))
 
 
 def test_a_win_rate_owed_to_length_alone_is_one_half_at_equal_lengths() -> None:

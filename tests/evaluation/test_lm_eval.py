@@ -110,13 +110,6 @@ def test_what_was_not_run_is_missing_and_not_zero() -> None:
     assert found.score.notes["tqa_gen"] == "not_available: truthfulqa_gen was not run"
 
 
-def test_what_the_paper_leaves_open_is_said_beside_the_score() -> None:
-    notes = evaluate_results(results()).score.notes
-    assert "strict-match" in notes["gsm8k"]
-    assert "wmdp" not in notes
-    assert "chat template" in evaluate_results(results(chat_template="{{x}}")).score.notes
-
-
 def test_results_without_counts_or_versions_are_read() -> None:
     found = evaluate_results({"results": {"gsm8k": {"exact_match,strict-match": 0.5}}})
     assert (found.score.n, found.tasks["gsm8k"]["version"]) == (1319, None)

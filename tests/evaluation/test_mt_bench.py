@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError
 from harness.evaluation.benchmarks.mt_bench import Rating, parse_rating, score_ratings
 
 
@@ -79,10 +79,3 @@ def test_per_prompt_values_average_to_the_scores(pairs: list[tuple[int | None, i
 def test_no_valid_rating_is_an_error_and_not_a_zero() -> None:
     with pytest.raises(HarnessError):
         score_ratings([Rating("a", 1, None)], "m")
-
-
-def test_a_third_turn_or_an_unknown_category_is_an_error() -> None:
-    with pytest.raises(UserError, match="turn 3"):
-        score_ratings([Rating("a", 3, 5.0)], "m")
-    with pytest.raises(UserError, match="have no category"):
-        score_ratings(RATINGS, "m", categories={"a": "math"})

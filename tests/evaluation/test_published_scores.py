@@ -103,9 +103,7 @@ def test_mt_bench_of_the_paper(
     """The paper rounds halves up: turn 1 of SPPO is 9.025, turn 2 8.2125."""
     records = judgments.mt_bench(model)
     categories = {str(record["question_id"]): record["category"] for record in records}
-    ratings = ratings_from_judgments(records)
-    assert list(ratings) == [model]
-    score = score_ratings(ratings[model], model, list(categories), categories)
+    score = score_ratings(ratings_from_judgments(records), model, list(categories), categories)
     expected = {"average": average, "turn_1": turn_1, "turn_2": turn_2}
     assert score.scores == pytest.approx(expected, abs=0.005 + 1e-9)
     assert (score.n, score.n_missing) == (80, missing)
@@ -129,7 +127,7 @@ def test_raw_ratings_are_parsed_as_published(shared_dir: Path) -> None:
 )
 def test_alpaca_eval_win_rates_of_the_leaderboard(model: str, printed: float) -> None:
     preferences = preferences_from_annotations(judgments.alpaca_eval(model))
-    score = score_preferences(preferences[model], model, length_control=True)
+    score = score_preferences(preferences, model, length_control=True)
     assert score.scores["win_rate"] == pytest.approx(printed, abs=1e-6)
     assert (score.n, score.n_missing) == (805, 0)
     column = "length_controlled_win_rate"
@@ -166,16 +164,11 @@ def test_a_judgment_with_one_game_lacks_the_other(tmp_path: Path) -> None:
     assert score_battles(battles, BASELINE)["m"].n_missing == 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '"text"', "{}\nnull\n"])
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "{}\nnull\n", "[" * 100_000])
 def test_a_file_that_holds_no_records_is_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "f").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="f"):
         read_records(tmp_path / "f")
-
-
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="Cannot read"):
-        read_records(tmp_path / "absent")
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,16 @@ which is better by calling a function.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.endpoint.request import ChatRequest, Message, Reply
-from harness.evaluation.benchmark import Item, Judge, Replied
+from harness.evaluation.benchmark import Item, Judge, Questions, Records, Replied
 from harness.evaluation.benchmarks import alpaca_eval
-from harness.evaluation.files import Answers, Record
-from harness.evaluation.scores import Evaluation, intervals_of
+from harness.evaluation.files import Answers
+from harness.evaluation.scores import BenchmarkScore
 from harness.foreign import read_json
 from harness.runtime.stage import Json
 
@@ -76,13 +76,14 @@ class Ranked(alpaca_eval.AlpacaEval):
             )
         ]
 
-    def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
+    @classmethod
+    def scored(
+        cls, records: Records, model: str, questions: Questions, data: Path | None
+    ) -> BenchmarkScore:
         """Score preferences, with a length-controlled win rate by this project's regression."""
-        preferences = alpaca_eval.preferences_from_annotations(records)[answers.model]
-        score = alpaca_eval.score_preferences(preferences, answers.model, length_control=True)
-        judge = str(records[0]["annotator"])
-        score = replace(score, benchmark=self.name)
-        return Evaluation(score, judge, alpaca_eval.OWN_ANNOTATOR, intervals_of(score))
+        preferences = alpaca_eval.preferences_from_annotations(records)
+        score = alpaca_eval.score_preferences(preferences, model, length_control=True)
+        return replace(score, benchmark=cls.name)
 
 
 def preference(reply: Reply, swapped: bool) -> float | None:

@@ -11,7 +11,8 @@ import pytest
 from mlflow import MlflowClient
 
 from harness.errors import HarnessError
-from harness.evaluation.benchmarks.mt_bench import evaluate_ratings
+from harness.evaluation.benchmarks.mt_bench import MtBench
+from harness.evaluation.files import Question
 from harness.evaluation.scores import all_kept, folder_of, keep, load, write_json
 from harness.tracking import Mlflow, evaluation_records
 from harness.tracking.connection import default_uri
@@ -28,7 +29,8 @@ def kept(work: Path, judge: str = "gpt-4o-mini", score: float = 7.0) -> Path:
         for q in (0, 1)
         for turn in (1, 2)
     ]
-    (found,) = evaluate_ratings(records, ["0", "1"], {"0": "math", "1": "coding"})
+    questions = [Question("0", "math", ()), Question("1", "coding", ())]
+    (found,) = MtBench.evaluations(records, questions)
     folder = folder_of(work / "evaluations", "mt_bench", "m/1", judge)
     write_json(folder / "replies.json", [])
     return keep(folder, found, SOURCE, COST)

@@ -1,4 +1,1 @@
-"""The benchmarks of the paper, one file each: data, judge's prompts, reading of replies, scores.
-
-`alpaca_package` holds what AlpacaEval takes from the package of that name.
-"""
+"""The paper's benchmarks, one file each: data, judge's prompts, reading of replies, scores."""

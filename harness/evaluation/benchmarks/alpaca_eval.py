@@ -5,10 +5,19 @@ for it, scores are filed under both. A preference is a number from 1 (the baseli
 certain) to 2 (the model is); a draw, 1.5 or in older files 0, is half a win. The score is the mean
 of preference - 1, in percent; what is absent or out of range is counted and left out. The
 length-controlled win rate is the package's own (`alpaca_package`), which joins all 805 instructions
-by position; `score_preferences` can also give this project's regression
-(`harness.evaluation.statistics`), which is another number.
+by position.
 
-Source: alpaca_eval 0.6.6, `annotators/`, `metrics/helpers.py`, `metrics/glm_winrate.py`.
+`control_length` is this project's regression, which is another number. For prompt i with preference
+p[i] in [0, 1] for the model over the baseline:
+
+    p[i] ~ expit(theta + beta * tanh(d[i] / sd(d))),   d[i] = length of answer - of baseline's
+
+The score is expit(theta). AlpacaEval's regression has a third term (the difficulty of each
+instruction, from a joint fit over its leaderboard), a penalty, and two gamed baselines mixed in.
+
+Source: alpaca_eval 0.6.6, `annotators/`, `metrics/helpers.py`, `metrics/glm_winrate.py`; Dubois et
+al. (2024), Length-controlled AlpacaEval, section 3 (the length term); that a fit exists: Albert and
+Anderson (1984), Biometrika 71.
 """
 
 from __future__ import annotations
@@ -18,7 +27,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,31 +40,22 @@ from harness.evaluation.benchmark import (
     Item,
     Judge,
     Judged,
+    Questions,
+    Records,
     Replied,
     RewardJudge,
 )
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.calibration import PUBLISHED
-from harness.evaluation.scores import (
-    BenchmarkScore,
-    Evaluation,
-    intervals_of,
-    prompt_order,
-    ratio_values,
-)
-from harness.evaluation.statistics import control_length
+from harness.evaluation.scores import BenchmarkScore, FloatArray, prompt_order, ratio_values
 from harness.extensions import benchmark_place
 from harness.project import benchmarks_dir
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
 
-BENCHMARK = "alpaca_eval"
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
 OWN_JUDGE = "gpt-4-1106-preview"
 REFERENCES = "reference_gpt4_1106_preview_outputs.json"
-ANSWER_TOKENS = 2048
-ANSWER_TEMPERATURE = 0.7
-ANSWER_TOP_P = 0.9
 LENGTH_CONTROLLED = "length_controlled_win_rate"
 
 DIGITS = 16
@@ -95,12 +95,14 @@ class Preference:
 
 
 class AlpacaEval(Benchmark):
-    """AlpacaEval 2, with the data of its length control where they are."""
+    """AlpacaEval 2, with its length-controlled win rate where its data are."""
 
-    name = BENCHMARK
+    name = "alpaca_eval"
     own_judge = OWN_JUDGE
     against = "gpt-4-1106-preview"
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ae_wr", LENGTH_CONTROLLED: "ae_lc"}
+    judge_field = "annotator"
+    model_field = "generator_2"
     package = "alpaca-eval"
     package_judges = True
     reply_tokens = 40  # a ranking of two, as JSON
@@ -111,38 +113,31 @@ class AlpacaEval(Benchmark):
             "83db546b872ddebee8965fd05fa48461ee3c32bc695c62fb57f2d214ff741ec4",
         ),
         files.HomeFile(
-            # Two others report this digest; no test has read the file.
-            "df_gamed.csv",
-            f"{_ALPACA}/df_gamed.csv",
-            "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d",
+            alpaca_package.FILE_NAME,
+            f"{_ALPACA}/{alpaca_package.FILE_NAME}",
+            alpaca_package.PUBLISHED_SHA256,
         ),
         PUBLISHED,
     )
     inputs: Inputs
-    length_control = alpaca_package.LengthControl()
-
-    @classmethod
-    def load(cls, data: Path) -> Self:
-        """Read the benchmark's files from a folder."""
-        found = super().load(data)
-        found.length_control = alpaca_package.LengthControl.in_folder(data)
-        return found
 
     @classmethod
     def read_files(cls, data: Path) -> Inputs:
-        """Read the reference outputs."""
         return read_inputs(data)
+
+    @classmethod
+    def read_questions(cls, data: Path) -> tuple[files.Question, ...]:
+        return cls.read_files(data).questions
 
     @classmethod
     def scored_with(cls, data: Path) -> dict[str, Json]:
         """Return the package's version, and the digest of the length control's data if any."""
-        file = alpaca_package.LengthControl.in_folder(data).data_file
-        digest = None if file is None else sha256_of(file)[:DIGITS]
+        file = data / alpaca_package.FILE_NAME
+        digest = sha256_of(file)[:DIGITS] if file.is_file() else None
         return {**super().scored_with(data), "length_control": digest}
 
     @classmethod
     def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
-        """Yield that the package is absent, or the data of its length control."""
         if scored_with.get("package") == NOT_INSTALLED:
             yield "AlpacaEval will not be available: install the extra `alpaca`"
         elif scored_with.get("length_control", "") is None:
@@ -154,7 +149,6 @@ class AlpacaEval(Benchmark):
 
     @classmethod
     def why_unscored(cls, scored_with: Mapping[str, Json]) -> str | None:
-        """Return that the package has the judge's prompts."""
         if scored_with.get("package") != NOT_INSTALLED:
             return None
         return "the package alpaca-eval (extra `alpaca`), which has the judge's prompts, was absent"
@@ -166,31 +160,25 @@ class AlpacaEval(Benchmark):
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference model's outputs."""
         records = zip(self.questions, self.inputs.references, strict=True)
         return {question.prompt_id: str(record["output"]) for question, record in records}
 
     def sampling(self, question: files.Question) -> dict[str, Json]:
         """Return the paper's sampling."""
-        return {
-            "temperature": ANSWER_TEMPERATURE,
-            "top_p": ANSWER_TOP_P,
-            "max_tokens": ANSWER_TOKENS,
-        }
+        return {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048}
 
     def read_answers(self, path: Path, model: str | None) -> files.Answers:
-        """Read a model's outputs, in the benchmark's order."""
         return read_outputs(path, self.inputs, model)
 
     def answer_records(self, answers: files.Answers) -> list[dict[str, Any]]:
-        """Return answers in AlpacaEval's form."""
+        own = answers.to(self.questions)
         return [
             {
                 "instruction": question.turns[0],
                 "output": answer.turns[0],
                 "generator": answers.model,
             }
-            for question, answer in zip(self.questions, answers.to(self.questions), strict=True)
+            for question, answer in zip(self.questions, own, strict=True)
         ]
 
     def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
@@ -201,7 +189,6 @@ class AlpacaEval(Benchmark):
     def records(
         self, answers: files.Answers, judge: Judge, replied: Replied
     ) -> list[dict[str, Any]]:
-        """Return annotations in the benchmark's own form and order; null where unread."""
         replies = {
             item.shown: None if outcome.result is None else outcome.result[0]
             for item, outcome in replied
@@ -231,7 +218,6 @@ class AlpacaEval(Benchmark):
     def comparison_records(
         self, answers: files.Answers, judge: str, better: Better
     ) -> list[dict[str, Any]]:
-        """Return annotations of which the preference is 1, 1.5 or 2."""
         return [
             {**row, "annotator": judge, "preference": None if share is None else 1.0 + share}
             for row, share in zip(self._rows(answers), better.values(), strict=True)
@@ -243,12 +229,11 @@ class AlpacaEval(Benchmark):
         AlpacaEval's has the difficulty of each instruction for its own judge and reference.
         """
         judged = super().compared(answers, judge)
-        preferences = preferences_from_annotations(judged.records)[answers.model]
+        preferences = preferences_from_annotations(judged.records)
         score = score_preferences(preferences, answers.model, length_control=True)
-        found = replace(judged.evaluation, score=score, intervals=intervals_of(score))
-        return Judged(found, judged.records)
+        return Judged(replace(judged.evaluation, score=score), judged.records)
 
-    def judgments(self, records: Sequence[files.Record]) -> list[tuple[str, int, str, object]]:
+    def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
         """Return the preferences; there is no reply to keep, because the judge calls a function."""
         ids = {question.turns[0]: question.prompt_id for question in self.questions}
         return [
@@ -256,24 +241,19 @@ class AlpacaEval(Benchmark):
             for r in records
         ]
 
-    def score(self, records: Sequence[files.Record], answers: files.Answers) -> Evaluation:
-        """Score preferences on a model's answers."""
-        instructions = [question.turns[0] for question in self.questions]
-        (evaluation,) = evaluate_annotations(records, self.length_control, instructions)
-        return evaluation
-
     @classmethod
-    def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
-        """Score a file of annotations; with the instructions, in the benchmark's order.
-
-        Without `data`, those of the length control are looked for where files are fetched to.
-        """
-        instructions = None
-        if data is not None:
-            instructions = [question.turns[0] for question in read_inputs(data).questions]
-        folder = data or benchmarks_dir() / benchmark_place(BENCHMARK)
-        control = alpaca_package.LengthControl.in_folder(folder)
-        return evaluate_annotations(files.read_records(file), control, instructions)
+    def scored(
+        cls, records: Records, model: str, questions: Questions, data: Path | None
+    ) -> BenchmarkScore:
+        instructions = None if questions is None else [q.turns[0] for q in questions]
+        ordered = in_order(records, model, instructions)
+        score = score_preferences(preferences_from_annotations(ordered), model)
+        # Of a published file, the data are where they were fetched to.
+        folder = data or benchmarks_dir() / benchmark_place(cls.name)
+        controlled = alpaca_package.length_controlled(ordered, folder / alpaca_package.FILE_NAME)
+        if isinstance(controlled, str):
+            return score.without(LENGTH_CONTROLLED, controlled)
+        return score.having(LENGTH_CONTROLLED, controlled)
 
     def _rows(self, answers: files.Answers) -> list[dict[str, str]]:
         """Return both outputs of each instruction, as the package takes them."""
@@ -291,31 +271,6 @@ class AlpacaEval(Benchmark):
                 self.questions, self.inputs.references, own, strict=True
             )
         ]
-
-
-def evaluate_annotations(
-    records: Sequence[files.Record],
-    length_control: alpaca_package.LengthControl,
-    instructions: Sequence[str] | None = None,
-) -> list[Evaluation]:
-    """Score annotations in the benchmark's form, one evaluation for each model and annotator."""
-    found = []
-    for judge, rows in files.records_by(records, "annotator").items():
-        for named, annotated in files.records_by(rows, "generator_2").items():
-            model = str(named)
-            ordered = in_order(annotated, model, instructions)
-            score = score_preferences(preferences_from_annotations(ordered)[model], model)
-            controlled = length_control.values(ordered, instructions)
-            if isinstance(controlled, str):
-                score = score.without(LENGTH_CONTROLLED, controlled)
-            else:
-                score = replace(
-                    score,
-                    scores={**score.scores, LENGTH_CONTROLLED: float(controlled.mean())},
-                    values={**score.values, LENGTH_CONTROLLED: controlled},
-                )
-            found.append(Evaluation(score, judge, OWN_ANNOTATOR, intervals_of(score)))
-    return found
 
 
 def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> Inputs:
@@ -338,16 +293,21 @@ def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> files.
     """Read one model's outputs, whatever their order, and give them the benchmark's."""
     records = files.read_records(path)
     name = model or str(records[0].get("generator", path.stem))
-    outputs = [
-        _text(row, "output", path)
-        for row in in_order(records, name, [question.turns[0] for question in inputs.questions])
-    ]
-    said = zip(inputs.questions, outputs, strict=True)
-    return files.Answers(name, {q.prompt_id: files.Answer((output,)) for q, output in said})
+    rows = in_order(records, name, [question.turns[0] for question in inputs.questions])
+    outputs = [files.Answer((_text(row, "output", path),)) for row in rows]
+    ids = [question.prompt_id for question in inputs.questions]
+    return files.Answers(name, dict(zip(ids, outputs, strict=True)))
+
+
+def _text(record: files.Record, name: str, path: Path) -> str:
+    value = record.get(name)
+    if not isinstance(value, str):
+        raise UserError(f"{path} has a record without {name}; give a file of AlpacaEval outputs")
+    return value
 
 
 def in_order(
-    records: Sequence[files.Record], model: str, instructions: Sequence[str] | None = None
+    records: Records, model: str, instructions: Sequence[str] | None = None
 ) -> list[files.Record]:
     """Return a model's outputs or annotations in the benchmark's order, where that is known."""
     by_text: dict[str, files.Record] = {}
@@ -369,26 +329,21 @@ def in_order(
     return [by_text[text] for text in order]
 
 
-def preferences_from_annotations(records: Iterable[files.Record]) -> dict[str, list[Preference]]:
-    """Read the preferences in annotations, by model (`generator_2`).
+def preferences_from_annotations(records: Records) -> list[Preference]:
+    """Read the preferences in annotations.
 
     Lengths are in characters, as in the benchmark. The files number nothing: a prompt's id is a
     digest of its instruction.
     """
-    preferences: dict[str, list[Preference]] = {}
+    preferences = []
     for index, record in enumerate(records):
-        model, instruction, theirs, ours = (
+        instruction, theirs, ours = (
             str(files.field_of(record, index, name))
-            for name in ("generator_2", "instruction", "output_1", "output_2")
+            for name in ("instruction", "output_1", "output_2")
         )
-        value = files.field_of(record, index, "preference")
-        preferences.setdefault(model, []).append(
-            Preference(
-                hashlib.sha256(instruction.encode()).hexdigest()[:16],
-                files.number_of(value, index, "preference"),
-                float(len(ours) - len(theirs)),
-            )
-        )
+        value = files.number_of(files.field_of(record, index, "preference"), index, "preference")
+        prompt_id = hashlib.sha256(instruction.encode()).hexdigest()[:16]
+        preferences.append(Preference(prompt_id, value, float(len(ours) - len(theirs))))
     return preferences
 
 
@@ -421,31 +376,30 @@ def score_preferences(
             f"None of the {len(order)} preferences on {model} is valid; look at the judge's "
             "replies."
         )
-    values = {"win_rate": 100.0 * ratio_values(np.where(valid, wins, 0.0), valid.astype(float))}
-    scores: dict[str, float | None] = {"win_rate": float(100.0 * wins[valid].mean())}
-    notes: dict[str, str] = {}
-    if length_control:
-        judged = (by_prompt[p] for p, ok in zip(order, valid, strict=True) if ok)
-        lengths = np.array([item.length_difference for item in judged])
-        result = control_length(wins[valid], lengths)
-        column = LENGTH_CONTROLLED
-        scores[column] = None
-        if result.state != "fitted":
-            notes[column] = result.state
-        if result.rate is not None and result.values is not None:
-            scores[column] = 100.0 * result.rate
-            values[column] = np.full(len(order), 100.0 * result.rate)
-            # A prompt without a preference moves nothing; the others carry its weight.
-            influence = 100.0 * (result.values - result.rate)
-            values[column][valid] += influence * (len(order) / len(influence))
-    return BenchmarkScore(
-        benchmark=BENCHMARK,
+    score = BenchmarkScore(
+        benchmark=AlpacaEval.name,
         model=model,
-        scores=scores,
+        scores={"win_rate": float(100.0 * wins[valid].mean())},
         n=int(valid.sum()),
         n_missing=int((~valid).sum()),
         prompts=order,
-        values=values,
+        values={"win_rate": 100.0 * ratio_values(np.where(valid, wins, 0.0), valid.astype(float))},
+    )
+    if not length_control:
+        return score
+    judged = (by_prompt[p] for p, ok in zip(order, valid, strict=True) if ok)
+    result = control_length(wins[valid], np.array([item.length_difference for item in judged]))
+    notes = {} if result.state == "fitted" else {LENGTH_CONTROLLED: result.state}
+    if result.rate is None or result.values is None:
+        return replace(score, scores={**score.scores, LENGTH_CONTROLLED: None}, notes=notes)
+    column = np.full(len(order), 100.0 * result.rate)
+    # A prompt without a preference moves nothing; the others carry its weight.
+    influence = 100.0 * (result.values - result.rate)
+    column[valid] += influence * (len(order) / len(influence))
+    return replace(
+        score,
+        scores={**score.scores, LENGTH_CONTROLLED: 100.0 * result.rate},
+        values={**score.values, LENGTH_CONTROLLED: column},
         notes=notes,
     )
 
@@ -458,8 +412,101 @@ def _win(preference: float | None) -> float:
     return value - 1.0 if 1.0 <= value <= 2.0 else math.nan
 
 
-def _text(record: files.Record, name: str, path: Path) -> str:
-    value = record.get(name)
-    if not isinstance(value, str):
-        raise UserError(f"{path} has a record without {name}; give a file of AlpacaEval outputs")
-    return value
+_STEPS = 100
+_LAST_STEP = 1e-8  # in logits; convergence is quadratic, so what is left is below rounding
+_NARROWEST = 1e-3  # range of the length term below which nothing can be carried to zero
+
+State = Literal["fitted", "equal lengths", "one side always preferred", "not identified"]
+
+
+@dataclass(frozen=True, eq=False)
+class AtEqualLengths:
+    """The preference at equal lengths.
+
+    Attributes:
+        rate: Preference for the model at equal lengths, in [0, 1]; None if not identified.
+        values: Per-prompt values whose mean is `rate`, shape (prompts,); None with it.
+        slope: beta, the log-odds per unit of tanh(difference / sd); None unless fitted.
+        state: How the rate came about.
+    """
+
+    rate: float | None
+    values: FloatArray | None
+    slope: float | None
+    state: State
+
+
+def control_length(preference: FloatArray, difference: FloatArray) -> AtEqualLengths:
+    """Fit the preference at equal lengths.
+
+    Where one side is always preferred, or all lengths are equal, the rate is the plain win rate;
+    where the labels are separated by length, or lengths hardly vary, no finite fit exists, and no
+    rate. The per-prompt value is the rate plus the prompt's influence on it, rate (1 - rate) times
+    the first entry of information^-1 @ (1, x[i]) (p[i] - fitted[i]), times the number of prompts.
+    The fit makes the influences sum to zero. Plain residuals would do so too, but would leave out
+    the uncertainty of carrying the fit to a length difference that was seldom seen, and give
+    intervals too short by up to a half where one model's answers are much longer.
+
+    Args:
+        preference: Preference for the model over the baseline, in [0, 1], shape (prompts,).
+        difference: Answer length minus the baseline's, any unit, shape (prompts,).
+    """
+    from scipy.special import expit
+
+    none = AtEqualLengths(None, None, None, "not identified")
+    if np.all(preference == preference[0]) and preference[0] in (0.0, 1.0):
+        return AtEqualLengths(
+            float(preference[0]), preference.copy(), None, "one side always preferred"
+        )
+    if not difference.any():
+        return AtEqualLengths(float(preference.mean()), preference.copy(), None, "equal lengths")
+    if np.ptp(difference) == 0.0:
+        return none
+    x = np.tanh(difference / difference.std(ddof=1))
+    if np.ptp(x) < _NARROWEST or _separated(x, preference):
+        return none
+    design = np.column_stack([np.ones_like(x), x])
+    theta, beta = fit_logistic(design, preference)
+    fitted = expit(design @ np.array([theta, beta]))
+    rate = float(expit(theta))
+    inverse = np.linalg.inv(_information(design, fitted))
+    influence = len(x) * rate * (1.0 - rate) * (design @ inverse[0]) * (preference - fitted)
+    return AtEqualLengths(rate, rate + influence, float(beta), "fitted")
+
+
+def _separated(x: FloatArray, preference: FloatArray) -> bool:
+    """Say whether a threshold on x has all weight of wins on one side and of losses on the other.
+
+    A soft preference puts some weight on both outcomes at its x.
+    """
+    won, lost = x[preference > 0.0], x[preference < 1.0]
+    return bool(won.min() >= lost.max() or won.max() <= lost.min())
+
+
+def fit_logistic(design: FloatArray, target: FloatArray) -> FloatArray:
+    """Return the maximum-likelihood coefficients of `target ~ expit(design @ coefficients)`.
+
+    Args:
+        design: Shape (rows, features), of full column rank; no intercept is added.
+        target: Shape (rows,), in [0, 1].
+
+    Returns:
+        The coefficients, shape (features,).
+    """
+    from scipy.special import expit
+
+    coefficients = np.zeros(design.shape[1])
+    for _ in range(_STEPS):
+        fitted = expit(design @ coefficients)
+        step = np.linalg.solve(_information(design, fitted), design.T @ (target - fitted))
+        coefficients = coefficients + step
+        if np.abs(design @ step).max() <= _LAST_STEP:
+            return coefficients
+    raise HarnessError(
+        "A logistic fit did not converge; look whether one side wins every judgment."
+    )
+
+
+def _information(design: FloatArray, fitted: FloatArray) -> FloatArray:
+    """Return the Fisher information at the fitted probabilities, shape (features, features)."""
+    return np.asarray((design * (fitted * (1.0 - fitted))[:, None]).T @ design)

@@ -14,12 +14,10 @@ Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation.files import Record
 from harness.evaluation.scores import FloatArray
-from harness.foreign import read_plain
+from harness.runtime.files import sha256_of
 
 INSTRUCTIONS = 805
 FILE_NAME = "df_gamed.csv"
@@ -47,7 +45,6 @@ class _Seen(Exception):
 
 
 def installed() -> bool:
-    """Return whether the package is installed."""
     return importlib.util.find_spec("alpaca_eval") is not None
 
 
@@ -89,44 +86,40 @@ def preferences_of(
     }
 
 
-@dataclass(frozen=True)
-class LengthControl:
-    """Where the data of AlpacaEval's length control are, and the digest they must have."""
+def length_controlled(
+    annotations: Sequence[Mapping[str, Any]], file: Path, sha256: str = PUBLISHED_SHA256
+) -> FloatArray | str:
+    """Return what a model's length-controlled win rate is the mean of, or why there is none.
 
-    data_file: Path | None = None
-    sha256: str = PUBLISHED_SHA256
+    That is the preference predicted at equal lengths for each annotation, in percent, shape (805,).
 
-    @classmethod
-    def in_folder(cls, data: Path) -> LengthControl:
-        """Return that with the data in a folder of the benchmark's files, if they are there."""
-        path = data / FILE_NAME
-        return cls(path if path.is_file() else None)
+    Args:
+        annotations: All 805, in the benchmark's order.
+        file: Where the package's data should be.
+        sha256: The digest that they must have.
+    """
+    if not file.is_file():
+        return f"there is no {FILE_NAME}"
+    if (found := sha256_of(file)) != sha256:
+        return f"{file} has the digest {found}, not {sha256}"
+    if not installed():
+        return "the package alpaca-eval (extra `alpaca`) is not installed"
+    import pandas as pd
+    from alpaca_eval.metrics import glm_winrate
 
-    def values(
-        self, annotations: Sequence[Mapping[str, Any]], instructions: Sequence[str] | None = None
-    ) -> FloatArray | str:
-        """Return what a model's length-controlled win rate is the mean of, or why there is none.
-
-        That is the preference predicted at equal lengths for each annotation, in percent, shape
-        (805,). The instructions are the benchmark's, in its order, which annotations must have.
-        """
-        file = self.data_file
-        if file is None:
-            return f"there is no {FILE_NAME}"
-        try:
-            found = hashlib.sha256(read_plain(file)).hexdigest()
-        except OSError as error:
-            raise UserError(f"Cannot read {file}: {error.strerror or error}") from error
-        if found != self.sha256.lower():
-            return f"{file} has the digest {found}, not {self.sha256}"
-        if not installed():
-            return "the package alpaca-eval (extra `alpaca`) is not installed"
-        if len(annotations) != INSTRUCTIONS:
-            return f"there are {len(annotations)} annotations instead of {INSTRUCTIONS}"
-        own = [row.get("instruction") for row in annotations]
-        if instructions is not None and own != list(instructions):
-            return "the annotations are not in the benchmark's order"
-        return _by_the_package(annotations, file)
+    table = pd.DataFrame([dict(row) for row in annotations])
+    # The package fetches its data from the hub; here that returns the file that was checked.
+    fetch, glm_winrate.hf_hub_download = glm_winrate.hf_hub_download, lambda **_: str(file)
+    try:
+        glm_winrate.get_length_controlled_winrate(
+            table,
+            save_weights_dir=None,  # the default writes into the installed package
+            is_add_glm_preference_inplace=True,
+            is_warn_extreme_changes=False,
+        )
+    finally:
+        glm_winrate.hf_hub_download = fetch
+    return 100.0 * table["glm_preference"].to_numpy(dtype=np.float64)
 
 
 def _annotate(
@@ -178,30 +171,3 @@ def _quiet() -> Iterator[None]:
         logging.disable(disabled)
         root.setLevel(level)
         root.handlers[:] = handlers
-
-
-def _by_the_package(annotations: Sequence[Mapping[str, Any]], data_file: Path) -> FloatArray:
-    import pandas as pd
-    from alpaca_eval.metrics import glm_winrate
-
-    table = pd.DataFrame([dict(row) for row in annotations])
-    with _fetching(glm_winrate, data_file):
-        glm_winrate.get_length_controlled_winrate(
-            table,
-            # The default writes into the installed package.
-            save_weights_dir=None,
-            is_add_glm_preference_inplace=True,
-            is_warn_extreme_changes=False,
-        )
-    return 100.0 * table["glm_preference"].to_numpy(dtype=np.float64)
-
-
-@contextlib.contextmanager
-def _fetching(module: Any, data_file: Path) -> Iterator[None]:
-    """Let the package's fetch of its data from the hub return a file that was checked."""
-    original = module.hf_hub_download
-    module.hf_hub_download = lambda **_: str(data_file)
-    try:
-        yield
-    finally:
-        module.hf_hub_download = original

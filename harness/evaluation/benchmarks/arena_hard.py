@@ -30,6 +30,8 @@ from harness.evaluation.benchmark import (
     Better,
     Item,
     Judge,
+    Questions,
+    Records,
     Replied,
 )
 from harness.evaluation.scores import (
@@ -37,7 +39,6 @@ from harness.evaluation.scores import (
     Evaluation,
     FloatArray,
     Interval,
-    intervals_of,
     prompt_order,
     ratio_values,
 )
@@ -47,14 +48,11 @@ from harness.runtime.stage import Json
 if TYPE_CHECKING:
     from harness.endpoint.client import Client
 
-BENCHMARK = "arena_hard"
 OWN_JUDGE = "gpt-4-1106-preview"
 BASELINE = "gpt-4-0314"
 ANSWER_TOKENS = 4096
-ANSWER_TEMPERATURE = 0.0
 BOOTSTRAP_SEED = 0
 STRONG_VERDICT_WEIGHT = 3.0
-GAMES_PER_PROMPT = 2
 
 FOLLOW_UP = "Go on from here, and end with the label of your verdict."
 VERDICT_PATTERN = r"\[\[([AB<>=]+)\]\]"
@@ -71,13 +69,19 @@ _LABELS: dict[str, tuple[Winner, float]] = {
     "B>A": ("model_b", 1.0),
     "B>>A": ("model_b", STRONG_VERDICT_WEIGHT),
 }
-_VERDICT = re.compile(VERDICT_PATTERN)
 _WINNERS: dict[str, Winner] = {
     "model_a": "model_a",
     "model_b": "model_b",
     "tie": "tie",
     "tie (bothbad)": "tie",
 }
+_COMPARED: dict[float | None, tuple[str | None, str | None]] = {
+    1.0: ("B>A", "A>B"),
+    0.5: ("A=B", "A=B"),
+    0.0: ("A>B", "B>A"),
+    None: (None, None),
+}
+"""The labels of both games by how a reward model compares the answers."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,12 @@ class Battle:
 class ArenaHard(Benchmark):
     """Arena-Hard v0.1."""
 
-    name = BENCHMARK
+    name = "arena_hard"
     own_judge = OWN_JUDGE
     against = BASELINE
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ah_wr", "answer_tokens": "ah_len"}
     package = "tiktoken"
-    verdicts = GAMES_PER_PROMPT
+    verdicts = 2
     reply_tokens = 700  # the judge answers the question itself first
     homes = (
         files.HomeFile(
@@ -152,8 +156,7 @@ class ArenaHard(Benchmark):
 
     @classmethod
     def read_files(cls, data: Path) -> Inputs:
-        """Read the benchmark's files, in which the baseline must have answered all questions."""
-        questions = questions_in(data)
+        questions = cls.read_questions(data)
         path = files.locate(data, f"answer_{BASELINE}.jsonl", "the baseline's answers")
         answers = files.read_answers(path, BASELINE)
         answers.to(questions)
@@ -162,7 +165,6 @@ class ArenaHard(Benchmark):
 
     @classmethod
     def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
-        """Yield that lengths need the benchmark's tokenizer."""
         if scored_with.get("package") == NOT_INSTALLED:
             yield (
                 "Arena-Hard's lengths in tokens will not be available: its tokenizer needs the "
@@ -171,23 +173,10 @@ class ArenaHard(Benchmark):
 
     @property
     def references(self) -> dict[str, str]:
-        """The baseline's answers."""
         return {p: answer.turns[0] for p, answer in self.inputs.baseline.by_prompt.items()}
 
     def sampling(self, question: files.Question) -> dict[str, Json]:
-        """Return greedy decoding."""
-        return {"temperature": ANSWER_TEMPERATURE, "max_tokens": ANSWER_TOKENS}
-
-    def answer_records(self, answers: files.Answers) -> list[dict[str, Any]]:
-        """Return answers in the form of v0.1."""
-        return [
-            {
-                "question_id": prompt_id,
-                "model_id": answers.model,
-                "choices": [{"index": 0, "turns": [{"content": text} for text in answer.turns]}],
-            }
-            for prompt_id, answer in answers.by_prompt.items()
-        ]
+        return {"temperature": 0.0, "max_tokens": ANSWER_TOKENS}
 
     def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
         """Return two requests for each question, one for each game.
@@ -203,9 +192,8 @@ class ArenaHard(Benchmark):
         inputs, found = self.inputs, []
         own, other = answers.to(inputs.questions), inputs.baseline.to(inputs.questions)
         for question, answer, baseline in zip(inputs.questions, own, other, strict=True):
-            answers_shown = (baseline.turns[0], answer.turns[0])
-            for game in range(GAMES_PER_PROMPT):
-                first, second = answers_shown if game == 0 else answers_shown[::-1]
+            shown = (baseline.turns[0], answer.turns[0])
+            for game, (first, second) in enumerate((shown, shown[::-1])):
                 fields = {"question_1": question.turns[0], "answer_1": first, "answer_2": second}
                 users = (
                     Message("user", files.fill(template, fields)) for template in inputs.templates
@@ -231,7 +219,6 @@ class ArenaHard(Benchmark):
     def records(
         self, answers: files.Answers, judge: Judge, replied: Replied
     ) -> list[dict[str, Any]]:
-        """Return judgments in the benchmark's own form; an unread game has the score null."""
         games: dict[str, list[dict[str, Any]]] = {}
         for item, outcome in replied:
             text = _text(outcome.result or [])
@@ -261,108 +248,84 @@ class ArenaHard(Benchmark):
         self, answers: files.Answers, judge: str, better: Better
     ) -> list[dict[str, Any]]:
         """Return one verdict as both games: a reward model reads one answer, so none is first."""
-        labels: dict[float | None, list[str | None]] = {
-            1.0: ["B>A", "A>B"],
-            0.5: ["A=B", "A=B"],
-            0.0: ["A>B", "B>A"],
-            None: [None, None],
-        }
         return [
             {
                 "question_id": prompt_id,
                 "model": answers.model,
                 "judge": judge,
                 "games": [
-                    {"user_prompt": "", "judgment": "", "score": label} for label in labels[share]
+                    {"user_prompt": "", "judgment": "", "score": label}
+                    for label in _COMPARED[share]
                 ],
             }
             for (prompt_id, _), share in better.items()
         ]
 
-    def judgments(self, records: Sequence[files.Record]) -> list[tuple[str, int, str, object]]:
-        """Return both games of each question."""
+    def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
         return [
             (str(record["question_id"]), number, game["judgment"], game["score"])
             for record in records
             for number, game in enumerate(record["games"], start=1)
         ]
 
-    def score(self, records: Sequence[files.Record], answers: files.Answers) -> Evaluation:
-        """Score verdicts on a model's answers, with their mean length where it can be counted."""
-        tokens = answer_tokens(answers)
-        (evaluation,) = evaluate_judgments(
-            records,
-            [question.prompt_id for question in self.questions],
-            None if tokens is None else {answers.model: tokens},
-        )
-        if tokens is not None:
-            return evaluation
-        reason = "the file has no lengths, and tiktoken or its vocabulary is absent"
-        return replace(evaluation, score=evaluation.score.without("answer_tokens", reason))
+    @classmethod
+    def scored(
+        cls, records: Records, model: str, questions: Questions, data: Path | None
+    ) -> BenchmarkScore:
+        (score,) = _with_intervals(battles_from_judgments(records, BASELINE), questions)
+        return score
 
     @classmethod
-    def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
-        """Score a file of judgments, or of battles, which do not say who judged."""
-        prompts = None if data is None else [q.prompt_id for q in questions_in(data)]
-        records = files.read_records(file)
-        if "winner" in records[0]:
-            return evaluate_battles(battles_from_battles(records), None, prompts)
-        return evaluate_judgments(records, prompts)
+    def evaluations(
+        cls, records: Records, questions: Questions = None, data: Path | None = None
+    ) -> list[Evaluation]:
+        """Score judgments, or battles, which do not say who judged."""
+        if "winner" not in records[0]:
+            return super().evaluations(records, questions, data)
+        scores = _with_intervals(battles_from_battles(records), questions)
+        return [Evaluation(score, None, OWN_JUDGE) for score in scores]
+
+    def score(self, records: Records, answers: files.Answers) -> Evaluation:
+        """Score verdicts on a model's answers, with their mean length where it can be counted."""
+        found, tokens = super().score(records, answers), answer_tokens(answers)
+        if tokens is None:
+            reason = "the file has no lengths, and tiktoken or its vocabulary is absent"
+            score = found.score.without("answer_tokens", reason)
+        else:
+            lengths = np.array([tokens[prompt] for prompt in found.score.prompts], dtype=np.float64)
+            score = found.score.having("answer_tokens", lengths)
+        return replace(found, score=score)
 
 
-def evaluate_judgments(
-    records: Sequence[files.Record],
-    prompts: Sequence[str] | None = None,
-    answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
-) -> list[Evaluation]:
-    """Score judgments in the benchmark's form, one evaluation for each model and judge."""
-    found = []
-    for judge, rows in files.records_by(records, "judge").items():
-        battles = battles_from_judgments(rows, BASELINE)
-        found += evaluate_battles(battles, judge, prompts, answer_tokens)
-    return found
+def _with_intervals(battles: Sequence[Battle], questions: Questions) -> list[BenchmarkScore]:
+    prompts = None if questions is None else [question.prompt_id for question in questions]
+    return [
+        replace(
+            score,
+            intervals={"win_rate": bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)},
+        )
+        for model, score in score_battles(battles, BASELINE, prompts).items()
+    ]
 
 
-def evaluate_battles(
-    battles: Sequence[Battle],
-    judge: str | None,
-    prompts: Sequence[str] | None = None,
-    answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
-) -> list[Evaluation]:
-    """Score battles, one evaluation for each model; intervals resample questions."""
-    found = []
-    for model, score in score_battles(battles, BASELINE, prompts, answer_tokens).items():
-        resampled = bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)
-        intervals = {**intervals_of(score), "win_rate": resampled}
-        found.append(Evaluation(score, judge, OWN_JUDGE, intervals))
-    return found
-
-
-def questions_in(data: Path) -> tuple[files.Question, ...]:
-    """Read the questions from a folder of the benchmark's files."""
-    path = files.locate(data, "question.jsonl", "Arena-Hard's questions")
-    return files.read_questions(path, turns=1)
-
-
-def battles_from_battles(records: Iterable[files.Record]) -> list[Battle]:
+def battles_from_battles(records: Records) -> list[Battle]:
     """Read battles, already weighted: a strong verdict is there three times."""
     battles = []
     for index, record in enumerate(records):
-        winner = str(files.field_of(record, index, "winner"))
+        prompt_id, first, second, winner = (
+            str(files.field_of(record, index, name))
+            for name in ("question_id", "model_a", "model_b", "winner")
+        )
         if winner not in _WINNERS:
             raise UserError(
                 f"Battle {index + 1} has the winner {winner!r}; it must be one of "
                 f"{', '.join(_WINNERS)}."
             )
-        prompt_id = str(files.field_of(record, index, "question_id"))
-        first, second = (
-            str(files.field_of(record, index, name)) for name in ("model_a", "model_b")
-        )
         battles.append(Battle(prompt_id, first, second, _WINNERS[winner]))
     return battles
 
 
-def battles_from_judgments(records: Iterable[files.Record], baseline: str) -> list[Battle]:
+def battles_from_judgments(records: Records, baseline: str) -> list[Battle]:
     """Read judgments in the benchmark's form: two games each, the baseline shown as A in the first.
 
     The verdict is the file's `score`; a game without that field has its text parsed. A game that
@@ -376,7 +339,11 @@ def battles_from_judgments(records: Iterable[files.Record], baseline: str) -> li
         if not isinstance(games, list) or len(games) > 2:
             raise UserError(f"Judgment {index + 1} must have a list of two games.")
         for position, (first, second) in enumerate(((baseline, model), (model, baseline))):
-            label = _label(games[position], index) if position < len(games) else None
+            label = None
+            if position < len(games) and "score" in (game := games[position]):
+                label = game["score"]
+            elif position < len(games):
+                label = parse_verdict(str(files.field_of(game, index, "judgment"))).label
             battles.append(battle(prompt_id, first, second, label))
     return battles
 
@@ -386,11 +353,15 @@ def parse_verdict(text: str) -> Verdict:
 
     Repeats of the same label are one verdict; different ones are none.
     """
-    found = set(_VERDICT.findall(text))
+    found = set(re.findall(VERDICT_PATTERN, text))
     if len(found) != 1:
         return Verdict(None, retry=not found)
     label = found.pop()
     return Verdict(label if label in _LABELS else None, retry=False)
+
+
+def _text(replies: Sequence[Reply]) -> str:
+    return "\n".join(reply.text for reply in replies)
 
 
 def battle(prompt_id: str, model_a: str, model_b: str, label: str | None) -> Battle:
@@ -425,21 +396,19 @@ def score_battles(
             )
         judged = {fight.prompt_id for fight in fought}
         unread = sum(fight.winner is None for fight in fought)
-        columns: dict[str, float | None] = {"win_rate": float(100.0 * won.sum() / weight.sum())}
-        values = {"win_rate": 100.0 * ratio_values(won, weight)}
-        if answer_tokens is not None and model in answer_tokens:
-            own = answer_tokens[model]
-            lengths = np.array([own[prompt] for prompt in order], dtype=np.float64)
-            columns["answer_tokens"], values["answer_tokens"] = float(lengths.mean()), lengths
-        scores[model] = BenchmarkScore(
-            benchmark=BENCHMARK,
+        score = BenchmarkScore(
+            benchmark=ArenaHard.name,
             model=model,
-            scores=columns,
+            scores={"win_rate": float(100.0 * won.sum() / weight.sum())},
             n=int((weight > 0).sum()),
-            n_missing=unread + GAMES_PER_PROMPT * (len(order) - len(judged)),
+            n_missing=unread + ArenaHard.verdicts * (len(order) - len(judged)),
             prompts=order,
-            values=values,
+            values={"win_rate": 100.0 * ratio_values(won, weight)},
         )
+        if answer_tokens is not None:
+            lengths = [answer_tokens[model][prompt] for prompt in order]
+            score = score.having("answer_tokens", np.array(lengths, dtype=np.float64))
+        scores[model] = score
     return scores
 
 
@@ -471,39 +440,6 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def answer_tokens(answers: files.Answers) -> dict[str, int] | None:
-    """Return the length of every answer in tokens, or None where nothing here can count them.
-
-    Lengths in the file are taken as they are. Else the benchmark's tokenizer counts, if it is
-    installed and has its vocabulary.
-    """
-    known = {p: a.tokens for p, a in answers.by_prompt.items() if a.tokens is not None}
-    if len(known) == len(answers.by_prompt):
-        return known
-    try:
-        import tiktoken
-
-        encoding = tiktoken.encoding_for_model(_TOKENIZER)
-    except (ImportError, OSError):
-        return None
-    return {
-        prompt_id: len(encoding.encode("".join(answer.turns), disallowed_special=()))
-        for prompt_id, answer in answers.by_prompt.items()
-    }
-
-
-def _text(replies: Sequence[Reply]) -> str:
-    return "\n".join(reply.text for reply in replies)
-
-
-def _label(game: Any, index: int) -> str | None:
-    if not isinstance(game, dict):
-        raise UserError(f"Judgment {index + 1} has a game that is not an object.")
-    if "score" in game:
-        return None if game["score"] is None else str(game["score"])
-    return parse_verdict(str(files.field_of(game, index, "judgment"))).label
-
-
 def _by_model(battles: Iterable[Battle], baseline: str) -> dict[str, list[Battle]]:
     by_model: dict[str, list[Battle]] = {}
     for fight in battles:
@@ -533,29 +469,43 @@ def _per_prompt(
     return won, weight
 
 
+def answer_tokens(answers: files.Answers) -> dict[str, int] | None:
+    """Return the length of every answer in tokens, or None where nothing here can count them.
+
+    Lengths in the file are taken as they are. Else the benchmark's tokenizer counts, if it is
+    installed and has its vocabulary.
+    """
+    known = {p: a.tokens for p, a in answers.by_prompt.items() if a.tokens is not None}
+    if len(known) == len(answers.by_prompt):
+        return known
+    try:
+        import tiktoken
+
+        encoding = tiktoken.encoding_for_model(_TOKENIZER)
+    except (ImportError, OSError):
+        return None
+    return {
+        prompt_id: len(encoding.encode("".join(answer.turns), disallowed_special=()))
+        for prompt_id, answer in answers.by_prompt.items()
+    }
+
+
 def _settings(path: Path) -> dict[str, Any]:
+    """Read the judge's settings, which must be those of Arena-Hard v0.1."""
     config = read_yaml(path)
     config = config if isinstance(config, dict) else {}
-    templates = config.get("prompt_template")
-    templates = [templates] if isinstance(templates, str) else templates
-    system = config.get("system_prompt")
-    if not isinstance(system, str) or not isinstance(templates, list) or not templates:
-        raise UserError(f"{path} has no system_prompt or prompt_template; use the benchmark's file")
-    expected = {
-        "baseline_model": BASELINE,
-        "regex_pattern": VERDICT_PATTERN,
-        "pairwise": True,
-    }
+    expected = {"baseline_model": BASELINE, "regex_pattern": VERDICT_PATTERN, "pairwise": True}
     for name, value in expected.items():
         if config.get(name, value) != value:
             raise UserError(f"{path} has {name}: {config[name]!r}; Arena-Hard v0.1 has {value!r}")
-    try:
-        return {
-            "system_prompt": system,
-            "templates": tuple(str(template) for template in templates),
-            "temperature": config.get("temperature", 0),
-            "max_tokens": int(config.get("max_tokens", 4096)),
-            "attempts": max(1, int(config.get("number_of_judgment_attempts", 2))),
-        }
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{path} has a setting that is no number ({error}); repair it") from error
+    system, templates = config.get("system_prompt"), config.get("prompt_template")
+    templates = [templates] if isinstance(templates, str) else templates
+    if not isinstance(system, str) or not isinstance(templates, list) or not templates:
+        raise UserError(f"{path} has no system_prompt or prompt_template; use the benchmark's file")
+    return {
+        "system_prompt": system,
+        "templates": tuple(str(template) for template in templates),
+        "temperature": config.get("temperature", 0),
+        "max_tokens": int(config.get("max_tokens", 4096)),
+        "attempts": max(1, int(config.get("number_of_judgment_attempts", 2))),
+    }

@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.files import write_whole
 from harness.evaluation.scores import (
     NOT_AVAILABLE,
     BenchmarkScore,
     Evaluated,
     Evaluation,
+    Interval,
     folder_of,
     keep,
+    write_json,
     write_lines,
 )
 from harness.foreign import read_json, read_plain
@@ -159,7 +160,6 @@ def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
 
 
 def installed() -> bool:
-    """Return whether the package is installed."""
     return importlib.util.find_spec("lm_eval") is not None
 
 
@@ -207,18 +207,20 @@ def evaluate(asked: Measurement) -> Evaluated:
     return Evaluated([evaluation], folder)
 
 
-def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def keep_results(results: Results, folder: Path) -> dict[str, Any]:
     """Write lm-eval's results, and each task's samples; return the results as read again."""
-    samples = results.get("samples")
     # What a model wrote is among them, and need not be text that can be written.
-    kept: dict[str, Any] = read_json(
-        json.dumps({k: v for k, v in results.items() if k != "samples"}, default=_plain)
-    )
-    write_whole(folder / RESULTS, (json.dumps(kept, indent=1, ensure_ascii=False) + "\n").encode())
-    for task, rows in samples.items() if isinstance(samples, Mapping) else ():
-        lines = [read_json(json.dumps(row, default=_plain)) for row in rows]
-        write_lines(folder / f"samples_{task}.jsonl", lines)
+    kept: dict[str, Any] = _as_json({k: v for k, v in results.items() if k != "samples"})
+    write_json(folder / RESULTS, kept)
+    for task, rows in (results.get("samples") or {}).items():
+        write_lines(folder / f"samples_{task}.jsonl", [_as_json(row) for row in rows])
     return kept
+
+
+def _as_json(value: Any) -> Any:
+    """Return lm-eval's data as JSON has them: numpy's numbers as numbers, the rest as text."""
+    plain = json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else str(v))
+    return read_json(plain)
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -243,9 +245,9 @@ def evaluate_results(
     Returns:
         The evaluation; `n` counts documents over all columns.
     """
-    by_task = {**results["results"], **_mapping(results, "groups")}
+    by_task = {**results["results"], **(results.get("groups") or {})}
     scores: dict[str, float | None] = {}
-    intervals: dict[str, tuple[float, float] | None] = {}
+    intervals: dict[str, Interval] = {}
     facts: dict[str, dict[str, Any]] = {}
     notes: dict[str, str] = {}
     run = missing = 0
@@ -257,11 +259,14 @@ def evaluate_results(
             what = "was not run" if metrics is None else f"has no {task.key}"
             notes[task.column] = f"{NOT_AVAILABLE}: {task.name} {what}"
             continue
-        scores[task.column] = 100.0 * _share(metrics[task.key], task)
-        intervals[task.column] = _interval(metrics, task)
-        seen, all_of_it = _documents(results, task)
+        share = metrics[task.key]
+        if not isinstance(share, int | float) or not 0.0 <= share <= 1.0:
+            raise UserError(f"{task.name} has the {task.key} {share!r}; it must be a share, 0 to 1")
+        scores[task.column] = 100.0 * share
+        intervals[task.column] = _interval(share, metrics.get(task.error_key))
+        found, seen, all_of_it = _facts(results, task)
         run, missing = run + seen, missing + all_of_it - seen
-        facts[task.column] = _facts(results, task, seen)
+        facts[task.column] = found
         if task.assumption:
             notes[task.column] = task.assumption
     if not facts:
@@ -278,8 +283,9 @@ def evaluate_results(
         prompts=(),
         values={},
         notes=notes,
+        intervals=intervals,
     )
-    return Evaluation(score, scorer(results), None, intervals, facts)
+    return Evaluation(score, scorer(results), None, facts)
 
 
 def scorer(results: Results) -> str:
@@ -287,80 +293,53 @@ def scorer(results: Results) -> str:
     return f"{SCORER} {results.get('lm_eval_version') or UNKNOWN_VERSION}"
 
 
-def _share(value: object, task: Task) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise UserError(f"{task.name} has the {task.key} {value!r}; it must be a share, 0 to 1")
-    return float(value)
-
-
-def _interval(metrics: Mapping[str, Any], task: Task) -> tuple[float, float] | None:
-    error = metrics.get(task.error_key)
-    if isinstance(error, bool) or not isinstance(error, int | float):
+def _interval(share: float, error: object) -> Interval:
+    if not isinstance(error, int | float):
         return None
     from scipy import stats
 
     half = float(stats.norm.ppf(0.975)) * error
-    value = float(metrics[task.key])
-    return 100.0 * (value - half), 100.0 * (value + half)
+    return 100.0 * (share - half), 100.0 * (share + half)
 
 
-def _documents(results: Results, task: Task) -> tuple[int, int]:
-    """Return how many documents of a task were run, and how many it has."""
-    counts = _mapping(results, "n-samples")
-    parts = [counts[name] for name in _parts(results, task) if name in counts]
-    if not parts:
-        return task.documents, task.documents
-    effective, original = (
-        sum(_count(part, name, task) for part in parts) for name in ("effective", "original")
-    )
-    return effective, original
+def _facts(results: Results, task: Task) -> tuple[dict[str, Any], int, int]:
+    """Return what makes a task's number that number, the documents run, and those it has.
 
+    A group's own entries are those that its tasks share; None where there is none.
+    """
+    parts = (results.get("group_subtasks") or {}).get(task.name) or [task.name]
 
-def _count(part: object, name: str, task: Task) -> int:
-    count = part.get(name) if isinstance(part, Mapping) else None
-    if not isinstance(count, int) or count < 0:
-        raise UserError(f"{task.name} has {count!r} {name} items; it must be a number of them")
-    return count
+    def shared(name: str) -> Any:
+        found = results.get(name) or {}
+        if task.name in found:
+            return found[task.name]
+        values = {str(found[part]) for part in parts if part in found}
+        return values.pop() if len(values) == 1 else None
 
-
-def _facts(results: Results, task: Task, seen: int) -> dict[str, Any]:
-    """Return what makes a task's number that number."""
-    parts = _parts(results, task)
-    return {
+    counts = results.get("n-samples") or {}
+    counted = [counts[part] for part in parts if part in counts]
+    try:
+        seen, all_of_it = (sum(part[k] for part in counted) for k in ("effective", "original"))
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{task.name} has {counted} items; it must be a number of them") from error
+    if not counted:
+        seen = all_of_it = task.documents
+    found = {
         "task": task.name,
         "metric": task.key,
-        "version": _agreed(_mapping(results, "versions"), task, parts),
-        "shots": _agreed(_mapping(results, "n-shot"), task, parts),
+        "version": shared("versions"),
+        "shots": shared("n-shot"),
         "documents": seen,
     }
-
-
-def _parts(results: Results, task: Task) -> list[str]:
-    """Return the tasks of a group; a task is its own only part."""
-    below = _mapping(results, "group_subtasks").get(task.name)
-    return list(below) if isinstance(below, list) and below else [task.name]
-
-
-def _agreed(found: Mapping[str, Any], task: Task, parts: Sequence[str]) -> Any:
-    """Return a task's own entry, else the one that its parts share; None where there is none."""
-    if task.name in found:
-        return found[task.name]
-    values = {str(found[name]) for name in parts if name in found}
-    return values.pop() if len(values) == 1 else None
+    return found, seen, all_of_it
 
 
 def _model(results: Results) -> str:
     """Return the name of the model that was run."""
-    arguments = _mapping(results, "config").get("model_args")
-    if isinstance(arguments, str):
-        arguments = dict(part.split("=", 1) for part in arguments.split(",") if "=" in part)
-    told = arguments if isinstance(arguments, Mapping) else {}
+    told = (results.get("config") or {}).get("model_args") or {}
+    if isinstance(told, str):
+        told = dict(part.split("=", 1) for part in told.split(",") if "=" in part)
     return str(told.get("pretrained") or told.get("model") or "not said")
-
-
-def _mapping(results: Results, name: str) -> Mapping[str, Any]:
-    found = results.get(name)
-    return found if isinstance(found, Mapping) else {}
 
 
 @contextlib.contextmanager
@@ -376,8 +355,3 @@ def _key_of(asked: Measurement) -> Iterator[None]:
         os.environ.pop(_KEY_THAT_THE_PACKAGE_READS, None)
         if before is not None:
             os.environ[_KEY_THAT_THE_PACKAGE_READS] = before
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON does not know as something it does: numpy's numbers, else text."""
-    return value.item() if hasattr(value, "item") else str(value)

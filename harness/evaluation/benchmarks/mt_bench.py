@@ -22,12 +22,19 @@ import numpy as np
 
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
-from harness.evaluation import files, scores
-from harness.evaluation.benchmark import Benchmark, Better, Item, Judge, Replied
+from harness.evaluation import files
+from harness.evaluation.benchmark import (
+    Benchmark,
+    Better,
+    Item,
+    Judge,
+    Questions,
+    Records,
+    Replied,
+)
+from harness.evaluation.scores import BenchmarkScore, FloatArray, prompt_order, ratio_values
 from harness.runtime.stage import Json
 
-BENCHMARK = "mt_bench"
-OWN_JUDGE = "gpt-4"
 REFERENCE_CATEGORIES = frozenset({"math", "reasoning", "coding"})
 TEMPERATURES = {
     "writing": 0.7,
@@ -53,7 +60,6 @@ PROMPTS = {
 
 UNRATED = -1
 SCALE = (1.0, 10.0)
-
 TURNS = (1, 2)
 
 _RATING = re.compile(r"\[\[(\d+(?:\.\d*)?)\]\]")
@@ -72,11 +78,6 @@ class Inputs:
     references: Mapping[str, files.Answer]
     prompts: Mapping[str, tuple[str, str]]
 
-    @property
-    def categories(self) -> dict[str, str]:
-        """Category by question id."""
-        return {question.prompt_id: question.category for question in self.questions}
-
 
 @dataclass(frozen=True)
 class Rating:
@@ -90,8 +91,8 @@ class Rating:
 class MtBench(Benchmark):
     """MT-Bench."""
 
-    name = BENCHMARK
-    own_judge = OWN_JUDGE
+    name = "mt_bench"
+    own_judge = "gpt-4"
     columns: ClassVar[Mapping[str, str]] = {
         "average": "mt_avg",
         "turn_1": "mt_t1",
@@ -120,8 +121,7 @@ class MtBench(Benchmark):
 
     @classmethod
     def read_files(cls, data: Path) -> Inputs:
-        """Read the benchmark's files, in which no question may lack its reference."""
-        questions = questions_in(data)
+        questions = cls.read_questions(data)
         path = files.locate(data, "reference_answer_gpt-4.jsonl", "MT-Bench's references")
         references = files.read_answers(path).by_prompt
         path = files.locate(data, "judge_prompts.jsonl", "MT-Bench's judge prompts")
@@ -137,12 +137,10 @@ class MtBench(Benchmark):
         return Inputs(questions, references, prompts)
 
     def sampling(self, question: files.Question) -> dict[str, Json]:
-        """Return the temperature of the category."""
         temperature = TEMPERATURES.get(question.category, OTHER_TEMPERATURE)
         return {"temperature": temperature, "max_tokens": ANSWER_TOKENS}
 
     def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
-        """Return two requests for each question, one for each turn."""
         found = []
         own = answers.to(self.questions)
         for question, answer in zip(self.questions, own, strict=True):
@@ -165,7 +163,6 @@ class MtBench(Benchmark):
     def records(
         self, answers: files.Answers, judge: Judge, replied: Replied
     ) -> list[dict[str, Any]]:
-        """Return judgments in the benchmark's own form; one without a rating has the score -1."""
         records = []
         for item, outcome in replied:
             reply = "" if outcome.result is None else outcome.result[0].text
@@ -199,60 +196,47 @@ class MtBench(Benchmark):
             for (prompt_id, turn), share in better.items()
         ]
 
-    def score(self, records: Sequence[files.Record], answers: files.Answers) -> scores.Evaluation:
-        """Score ratings of a model's answers."""
-        categories = self.inputs.categories
-        (evaluation,) = evaluate_ratings(records, list(categories), categories)
-        return evaluation
-
     @classmethod
-    def score_file(cls, file: Path, data: Path | None) -> list[scores.Evaluation]:
-        """Score a file of ratings; with the questions, by category and with what is missing."""
-        records = files.read_records(file)
-        if data is None:
-            return evaluate_ratings(records)
-        categories = {question.prompt_id: question.category for question in questions_in(data)}
-        return evaluate_ratings(records, list(categories), categories)
+    def scored(
+        cls, records: Records, model: str, questions: Questions, data: Path | None
+    ) -> BenchmarkScore:
+        ratings = ratings_from_judgments(records)
+        if questions is None:
+            return score_ratings(ratings, model)
+        categories = {question.prompt_id: question.category for question in questions}
+        return score_ratings(ratings, model, list(categories), categories)
 
 
-def evaluate_ratings(
-    records: Sequence[files.Record],
-    prompts: Sequence[str] | None = None,
-    categories: Mapping[str, str] | None = None,
-) -> list[scores.Evaluation]:
-    """Score judgments in the benchmark's form, one evaluation for each model and judge."""
-    found = []
-    for judge, rows in files.records_by(records, "judge").items():
-        for model, ratings in ratings_from_judgments(rows).items():
-            score = score_ratings(ratings, model, prompts, categories)
-            found.append(scores.Evaluation(score, judge, OWN_JUDGE, scores.intervals_of(score)))
-    return found
+def _fields(
+    question: files.Question, answer: files.Answer, reference: files.Answer | None, turn: int
+) -> dict[str, str]:
+    said = {} if reference is None else {"ref_answer": reference.turns}
+    if turn == 1:
+        fields = {"question": question.turns[0], "answer": answer.turns[0]}
+    else:
+        fields, said = {}, {**said, "question": question.turns, "answer": answer.turns}
+    return fields | {
+        f"{name}_{i}": text for name, texts in said.items() for i, text in enumerate(texts, 1)
+    }
 
 
-def questions_in(data: Path) -> tuple[files.Question, ...]:
-    """Read the questions from a folder of the benchmark's files."""
-    path = files.locate(data, "question.jsonl", "MT-Bench's questions")
-    return files.read_questions(path, len(TURNS))
-
-
-def ratings_from_judgments(records: Iterable[files.Record]) -> dict[str, list[Rating]]:
-    """Read the ratings in judgments of the benchmark's form, by model.
+def ratings_from_judgments(records: Records) -> list[Rating]:
+    """Read the ratings in judgments of the benchmark's form.
 
     The rating is the file's `score`, -1 where there is none, and none where it is not on the scale;
     a judgment without that field has its text parsed.
     """
-    ratings: dict[str, list[Rating]] = {}
+    ratings = []
     for index, record in enumerate(records):
         if "score" in record:
             rating = _on_scale(files.number_of(record["score"], index, "score"))
         else:
             rating = parse_rating(str(files.field_of(record, index, "judgment")))
         turn = files.field_of(record, index, "turn")
-        if not isinstance(turn, int):
+        if turn not in TURNS:
             raise UserError(f"Judgment {index + 1} has the turn {turn!r}; it must be 1 or 2.")
-        model = str(files.field_of(record, index, "model"))
         prompt_id = str(files.field_of(record, index, "question_id"))
-        ratings.setdefault(model, []).append(Rating(prompt_id, turn, rating))
+        ratings.append(Rating(prompt_id, int(turn), rating))
     return ratings
 
 
@@ -274,7 +258,7 @@ def score_ratings(
     model: str,
     prompts: Sequence[str] | None = None,
     categories: Mapping[str, str] | None = None,
-) -> scores.BenchmarkScore:
+) -> BenchmarkScore:
     """Score one model's ratings.
 
     Several ratings of one turn all count, as in the benchmark. Where categories are given by
@@ -285,26 +269,29 @@ def score_ratings(
         valid rating has no score. A turn of a prompt that was never judged counts as missing.
     """
     ratings = list(ratings)
-    order = scores.prompt_order([rating.prompt_id for rating in ratings], prompts)
-    total, count, n_unrated = _sums(ratings, order)
-    values: dict[str, scores.FloatArray] = {
-        "average": scores.ratio_values(total.sum(axis=1), count.sum(axis=1))
-    }
+    order = prompt_order([rating.prompt_id for rating in ratings], prompts)
+    position = {prompt: i for i, prompt in enumerate(order)}
+    total, count = np.zeros((len(order), 2)), np.zeros((len(order), 2))
+    for rating in ratings:
+        if rating.rating is not None:
+            total[position[rating.prompt_id], rating.turn - 1] += rating.rating
+            count[position[rating.prompt_id], rating.turn - 1] += 1.0
+    values: dict[str, FloatArray] = {"average": ratio_values(total.sum(axis=1), count.sum(axis=1))}
     notes = {}
     for turn in TURNS:
         if count[:, turn - 1].any():
-            values[f"turn_{turn}"] = scores.ratio_values(total[:, turn - 1], count[:, turn - 1])
+            values[f"turn_{turn}"] = ratio_values(total[:, turn - 1], count[:, turn - 1])
         else:
             notes[f"turn_{turn}"] = "no valid rating of this turn"
     expected = {(prompt, turn) for prompt in order for turn in TURNS}
     absent = expected - {(rating.prompt_id, rating.turn) for rating in ratings}
     columns = ("average", *(f"turn_{turn}" for turn in TURNS))
-    return scores.BenchmarkScore(
-        benchmark=BENCHMARK,
+    return BenchmarkScore(
+        benchmark=MtBench.name,
         model=model,
         scores={c: float(values[c].mean()) if c in values else None for c in columns},
         n=int(count.any(axis=1).sum()),
-        n_missing=n_unrated + len(absent),
+        n_missing=sum(rating.rating is None for rating in ratings) + len(absent),
         prompts=order,
         values=values,
         per_category={} if categories is None else _category_means(total, count, order, categories),
@@ -312,54 +299,12 @@ def score_ratings(
     )
 
 
-def _sums(
-    ratings: Sequence[Rating], order: Sequence[str]
-) -> tuple[scores.FloatArray, scores.FloatArray, int]:
-    """Return sums and counts of valid ratings, shape (prompts, 2), and how many are unrated."""
-    position = {prompt: i for i, prompt in enumerate(order)}
-    total, count = np.zeros((len(order), 2)), np.zeros((len(order), 2))
-    unrated = 0
-    for rating in ratings:
-        if rating.turn not in TURNS:
-            raise UserError(
-                f"A rating of prompt {rating.prompt_id} is of turn {rating.turn}; MT-Bench has "
-                "turns 1 and 2."
-            )
-        if rating.rating is None:
-            unrated += 1
-            continue
-        total[position[rating.prompt_id], rating.turn - 1] += rating.rating
-        count[position[rating.prompt_id], rating.turn - 1] += 1.0
-    return total, count, unrated
-
-
 def _category_means(
-    total: scores.FloatArray,
-    count: scores.FloatArray,
-    order: Sequence[str],
-    categories: Mapping[str, str],
+    total: FloatArray, count: FloatArray, order: Sequence[str], categories: Mapping[str, str]
 ) -> dict[str, float | None]:
-    unknown = [prompt for prompt in order if prompt not in categories]
-    if unknown:
-        raise UserError(
-            f"{len(unknown)} rated prompts have no category (first: {unknown[0]}); use the "
-            "questions the ratings were made with."
-        )
     means: dict[str, float | None] = {}
     for category in dict.fromkeys(categories[prompt] for prompt in order):
         inside = np.array([categories[prompt] == category for prompt in order])
         weight = float(count[inside].sum())
         means[category] = float(total[inside].sum()) / weight if weight else None
     return means
-
-
-def _fields(
-    question: files.Question, answer: files.Answer, reference: files.Answer | None, turn: int
-) -> dict[str, str]:
-    fields = {}
-    if reference is not None:
-        fields = {f"ref_answer_{i}": text for i, text in enumerate(reference.turns, start=1)}
-    if turn == 1:
-        return {"question": question.turns[0], "answer": answer.turns[0], **fields}
-    fields |= {f"question_{i}": text for i, text in enumerate(question.turns, start=1)}
-    return fields | {f"answer_{i}": text for i, text in enumerate(answer.turns, start=1)}
