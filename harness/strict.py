@@ -25,6 +25,13 @@ class Output(Strict):
     """Changes when a field is taken away or means something else."""
 
 
+def refuse(*rules: tuple[object, str]) -> None:
+    """Raise ValueError with the message of the first rule that holds."""
+    for wrong, message in rules:
+        if wrong:
+            raise ValueError(message)
+
+
 def models_in(annotation: Any) -> list[type[BaseModel]]:
     """Return the models that an annotation speaks of: itself, or those of a union or container."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

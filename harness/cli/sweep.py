@@ -90,13 +90,12 @@ def run(
 
     What is done is kept: after Ctrl-C, a kill or with more trials, the same command goes on.
     """
-    from harness.sweep.conduct import run_sweep, shared_stages
-    from harness.sweep.work import order_of
+    from harness.sweep.conduct import Order, run_sweep, shared_stages
 
     sweep, scale = _found(name, profile, settings)
     workers_of(jobs)
     shared = shared_stages(sweep, scale)
-    order = order_of(sweep, scale, trials, jobs, engine.options, final=not no_final)
+    order = Order(sweep, scale, trials, jobs, final=not no_final, where=engine.options)
     out = console(stderr=as_json)
     with _watching(out) as watch:
         report = run_sweep(order, shared, common.saying(out), note, watch)
@@ -119,14 +118,13 @@ def show(
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
-    from harness.sweep.conduct import stored_report
+    from harness.sweep.conduct import Order, stored_report
     from harness.sweep.results import pictures
-    from harness.sweep.work import order_of
     from harness.tracking.trials import published_sweep
 
     sweep, scale = _found(name, profile, settings)
     folder = publish.folder
-    report = stored_report(order_of(sweep, scale))
+    report = stored_report(Order(sweep, scale))
     if not report.trials and folder is None:
         published = published_sweep(project.results_dir(), scale.name, sweep.name)
         if published is not None:
@@ -151,10 +149,9 @@ def ui(
     """
     import os
 
-    from harness.sweep.conduct import dashboard_command
-    from harness.sweep.work import order_of
+    from harness.sweep.conduct import Order, dashboard_command
 
-    command = dashboard_command(order_of(*_found(name, profile, settings)), port)
+    command = dashboard_command(Order(*_found(name, profile, settings)), port)
     common.check_port(port)
     out = console()
     out.print(f"optuna-dashboard is at http://127.0.0.1:{port}/ (Ctrl-C stops it).", soft_wrap=True)

@@ -1,10 +1,9 @@
 """A YAML file as plain data, and problems that say where in it they are.
 
-Whatever is wrong with a text, its size included, is one `YamlFault`. Plain data are null, truth
-values, numbers, texts (dates among them), lists and mappings with text as keys. A pydantic model
-checks a declaration: each complaint is one `Problem` with file, line and, for an unknown name, the
-nearest known one.
-Problems are collected over all files and raised together, as a `RegistryError`.
+Plain data are null, truth values, numbers, texts (dates among them), lists and mappings with text
+as keys; whatever else is wrong with a text is one `YamlFault`. A pydantic model checks a
+declaration: each complaint is one `Problem` with file, line and, for an unknown name, the nearest
+known one. Problems are collected over all files and raised together, as a `RegistryError`.
 
 `{value: 0.05, source: paper table 4}` in place of a value says where it comes from.
 """
@@ -15,7 +14,6 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,62 +26,24 @@ from harness.project import project_root
 from harness.strict import Strict, models_in
 
 Loc = tuple[str | int, ...]
+Lines = dict[Loc, int]
+"""The line of each key and list item."""
 
 MOST_BYTES = 2**20
 """Bytes of a text; the longest declaration has a sixtieth of them."""
 
 DEEPEST = 40
-"""Collections inside one another; libyaml uses up its own stack with thousands."""
+"""Collections inside one another; libyaml overflows the C stack at some tens of thousands."""
 
-MOST_ALIASES = 100
-
-LONGEST_SCALAR = 100
-"""Characters of a number."""
+MOST_PLACES = 100_000
+"""Keys and items; with aliases few bytes could stand for any number."""
 
 _CORE = "tag:yaml.org,2002:"
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NUMBERS = yaml.constructor.SafeConstructor()
 
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads plain data; every other tag is unknown, and a key stands once."""
-
-    yaml_constructors: dict[Any, Any] = {}  # noqa: RUF012 (PyYAML's own way)
-
-    def mapping(self, node: Any) -> dict[str, Any]:
-        data: dict[str, Any] = {}
-        lines: dict[str, int] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise _fault(key, "has a list or a mapping as a key; a key is a name")
-            # Keys are names, whatever YAML would make of them (`on`, `1.0`, `null`).
-            name, line = str(key.value), key.start_mark.line + 1
-            if name in data:
-                first = f"first on line {lines[name]}; keep one"
-                raise _fault(key, f"`{name[:60]}` is given twice, {first}")
-            data[name], lines[name] = self.construct_object(value, deep=True), line
-        return data
-
-    def number(self, node: Any) -> Any:
-        kind = node.tag.removeprefix(_CORE)
-        if len(node.value) > LONGEST_SCALAR:
-            raise _fault(node, f"has a number longer than {LONGEST_SCALAR} characters")
-        try:
-            return getattr(self, f"construct_yaml_{kind}")(node)
-        except (ValueError, LookupError):
-            raise _fault(node, f"cannot read `{node.value}` as `{kind}`") from None
-
-    def unknown(self, node: Any) -> Any:
-        name = node.tag.removeprefix(_CORE)[:60]
-        raise _fault(node, f"has the tag `{name}`; quote the value if it is text")
-
-
-_Loader.yaml_constructors = {
-    f"{_CORE}map": _Loader.mapping,
-    f"{_CORE}seq": lambda loader, node: loader.construct_sequence(node, deep=True),
-    **{f"{_CORE}{kind}": yaml.SafeLoader.construct_scalar for kind in ("str", "timestamp")},
-    f"{_CORE}null": lambda loader, node: None,
-    **{f"{_CORE}{kind}": _Loader.number for kind in ("bool", "int", "float")},
-    None: _Loader.unknown,
-}
+Declared = TypeVar("Declared", bound=BaseModel)
+Found = TypeVar("Found")
 
 
 class YamlFault(Exception):
@@ -130,13 +90,20 @@ def parse_yaml(text: str) -> Any:
     Raises:
         YamlFault: It is no YAML, or says what is no plain data.
     """
+    return _parsed(text)[0]
+
+
+def _parsed(text: str) -> tuple[Any, Lines]:
+    lines: Lines = {}
     try:
-        _check(text)
-        loader = _Loader(text)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
+        depth = 0
+        for event in yaml.parse(text, Loader=_LOADER):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise _fault(event, f"is nested deeper than {DEEPEST} levels")
+        root = yaml.compose(text, Loader=_LOADER)
+        return (None if root is None else _plain(root, (), lines)), lines
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise YamlFault(line, f"is not valid YAML: {error.problem}") from error
@@ -144,31 +111,52 @@ def parse_yaml(text: str) -> Any:
         raise YamlFault(1, f"is not valid YAML: {' '.join(str(error).split())}") from error
 
 
-def _check(text: str) -> None:
-    """Refuse nesting that libyaml dies of, and aliases by which few bytes stand for any number."""
-    depth = within = aliases = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            within = within or depth * bool(event.anchor)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            within = 0 if within == depth else within
-            depth -= 1
-        elif isinstance(event, yaml.AliasEvent):
-            aliases += 1
-            if within or aliases > MOST_ALIASES:
-                raise _fault(event, f"has the alias `*{event.anchor}` in an anchor, or too many")
-        if depth > DEEPEST:
-            raise _fault(event, f"is nested deeper than {DEEPEST} levels")
+def _plain(node: Any, loc: Loc, lines: Lines) -> Any:
+    """Return what a node holds; the lines of its keys and items are added."""
+    if len(loc) > DEEPEST or len(lines) > MOST_PLACES:
+        raise _fault(node, "has aliases in their own anchor, or for too much: write it out")
+    kind = node.tag.removeprefix(_CORE)
+    if kind == "map":
+        return _mapping(node, loc, lines)
+    if kind == "seq":
+        for i, item in enumerate(node.value):
+            lines[*loc, i] = item.start_mark.line + 1
+        return [_plain(item, (*loc, i), lines) for i, item in enumerate(node.value)]
+    if kind in ("str", "timestamp", "null"):
+        return None if kind == "null" else node.value
+    if kind not in ("bool", "int", "float"):
+        raise _fault(node, f"has the tag `{kind[:60]}`; quote the value if it is text")
+    try:
+        if len(node.value) <= 100:
+            return getattr(_NUMBERS, f"construct_yaml_{kind}")(node)
+    except (ValueError, LookupError):
+        pass
+    raise _fault(node, f"cannot read `{node.value[:60]}` as `{kind}`")
+
+
+def _mapping(node: Any, loc: Loc, lines: Lines) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    first: Lines = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _fault(key, "has a list or a mapping as a key; a key is a name")
+        # Keys are names, whatever YAML would make of them (`on`, `1.0`, `null`).
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in data:
+            where = f"first on line {first[*loc, name]}; keep one"
+            raise _fault(key, f"`{name[:60]}` is given twice, {where}")
+        data[name], first[*loc, name] = None, line
+    sourced = data.keys() == _SOURCED  # the place of such a value is that of both
+    lines |= {} if sourced else first
+    for key, value in node.value:
+        name = str(key.value)
+        data[name] = _plain(value, loc if sourced else (*loc, name), lines)
+    return data
 
 
 def as_yaml(data: Any) -> str:
     """Return plain data as YAML, keys in their order."""
     return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
-
-
-Declared = TypeVar("Declared", bound=BaseModel)
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, order=True)
@@ -206,18 +194,13 @@ class Document:
     path: Path
     text: str
     data: Any
-    problems: tuple[Problem, ...]
+    lines: Lines
+    problems: tuple[Problem, ...] = ()
 
     @property
     def name(self) -> str:
         """The file's path, relative to the project folder where it lies inside."""
         return display_path(self.path)
-
-    @cached_property
-    def lines(self) -> Mapping[Loc, int]:
-        """The line of each key and list item."""
-        root = None if self.problems else yaml.compose(self.text, Loader=_Loader)
-        return dict(_lines(root, ()))
 
     def line(self, loc: Loc) -> int:
         """Return the line of a place in the data, or of the nearest enclosing one."""
@@ -236,19 +219,6 @@ class Document:
         """Yield that there is nothing of a name that stands at a place, unless there is."""
         if name not in known:
             yield self.wrong(loc, f"there is no {what} `{name}`{nearest(name, known)}")
-
-
-def _lines(node: Any, loc: Loc) -> Iterator[tuple[Loc, int]]:
-    pairs: Any = ()
-    if isinstance(node, yaml.SequenceNode):
-        pairs = ((i, item, item) for i, item in enumerate(node.value))
-    elif isinstance(node, yaml.MappingNode):
-        pairs = [(str(key.value), key, value) for key, value in node.value]
-        if {name for name, *_ in pairs} == _SOURCED:
-            yield from _lines(next(value for name, _, value in pairs if name == "value"), loc)
-    for name, key, value in pairs:
-        yield (*loc, name), key.start_mark.line + 1
-        yield from _lines(value, (*loc, name))
 
 
 def display_path(path: Path) -> str:
@@ -284,10 +254,10 @@ def read_document(path: Path) -> Document:
     text = ""
     try:
         text = read_text(path)
-        return Document(path, text, parse_yaml(text), ())
+        return Document(path, text, *_parsed(text))
     except YamlFault as fault:
         problem = Problem(display_path(path), fault.line, fault.message)
-        return Document(path, text, None, (problem,))
+        return Document(path, text, None, {}, (problem,))
 
 
 _SOURCED = {"value", "source"}
@@ -329,7 +299,8 @@ def checked(
 ) -> Declared | None:
     """Return a document's data as what it declares; what is wrong is added to the problems.
 
-    The document's own come first. `what` says what it declares, for an empty file: "a table".
+    The document's own come first. `what` says what it declares, for an empty file: "a table". A
+    model's `id` or `name` must be that of the file.
     """
     problems += document.problems
     if document.data is None:
@@ -346,26 +317,21 @@ def checked(
 def read_files(
     files: Iterable[Path], model: type[Declared], problems: list[Problem], what: str
 ) -> Iterator[tuple[Document, Declared]]:
-    """Yield what each of some files declares, under the file's name; problems are added.
-
-    The model's `id` or `name` must be that of the file.
-    """
+    """Yield what each of some files declares, under the file's name; problems are added."""
     for path in files:
         document = read_document(path)
         found = checked(document, model, problems, what)
         if found is not None:
-            problems += misnamed(document, "id" if "id" in model.model_fields else "name", found)
+            problems += misnamed(document, found)
             yield document, found
 
 
-def misnamed(document: Document, key: str, found: BaseModel) -> list[Problem]:
-    """Return the problem that a declaration has another name than its file, if it has."""
+def misnamed(document: Document, found: BaseModel) -> list[Problem]:
+    """Return the problem that a declaration has another id or name than its file, if it has."""
+    key, stem = "id" if "id" in type(found).model_fields else "name", document.path.stem
     name = getattr(found, key)
-    if name == document.path.stem:
-        return []
-    stem = document.path.stem
     text = f"`{name}` differs from the name of the file; write `{stem}`, or rename the file"
-    return [document.wrong((key,), text)]
+    return [] if name == stem else [document.wrong((key,), text)]
 
 
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:

@@ -243,7 +243,7 @@ def load_figures(
         if figure is None:
             continue
         figures.append(figure)
-        problems += documents.misnamed(document, "id", figure)
+        problems += documents.misnamed(document, figure)
         if tables is not None:
             problems += reference_problems(document, figure, tables)
     if problems:

@@ -1,34 +1,59 @@
 """What the commands do with a sweep: run, show, serve and sync it.
 
 A run computes what all trials share first, then the trials, then the winner. One command at a time
-works on a sweep. What it was doing when it was killed or stopped, the next one does again.
+works on a sweep; what it was doing when it was killed or stopped, the next one goes on with.
+
+Trials are worked on in batches of `--jobs`: the stages of a batch are one plan, which one engine
+computes with so many workers. Where a pruner looks after each seed, seeds are run one after the
+other, and a trial that is worse than most on the first is spared the others.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections import Counter
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 
 import optuna
+from optuna.trial import TrialState
 
 from harness import project
 from harness.errors import HarnessError, UserError
+from harness.pipeline import factory, steps
 from harness.pipeline.algorithm import Run
 from harness.preflight import refuse_to_start
-from harness.project import work_dir
+from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
-from harness.report.sweep import SweepReport
-from harness.runtime import Plan, Stage, Store
+from harness.report.sweep import SweepReport, digits
+from harness.runtime import (
+    HERE,
+    Engine,
+    EngineOptions,
+    Event,
+    Interrupted,
+    Plan,
+    RunOutcome,
+    Stage,
+    Store,
+    Tally,
+)
+from harness.runtime.files import hold
 from harness.sweep.declaration import Sweep, load_sweeps
 from harness.sweep.results import (
     final_runs,
     final_scores,
+    plan_of,
     report_of,
-    run_final,
+    trial_line,
     winner_of,
 )
 from harness.sweep.space import (
@@ -36,23 +61,105 @@ from harness.sweep.space import (
     candidate,
     check_settings,
     impossible,
+    measured,
     points,
+    shown,
     validation_runs,
 )
 from harness.sweep.study import (
+    Note,
     find_study,
     journal,
     open_journal,
     open_study,
     point_of,
-    requeue,
-    standing,
+    study_name,
     study_of,
+    take,
     trials_of,
 )
-from harness.sweep.work import Order, Say, Worker, order_of, trial_records
 from harness.tracking import Mlflow
-from harness.tracking.trials import published_sweep
+from harness.tracking.record import Record
+from harness.tracking.trials import StudyName, published_sweep, trial_record
+from harness.words import duration
+
+Say = Callable[[str], None]
+
+LEAST_BETWEEN_S = 1.0
+"""Seconds between two words about where a sweep stands."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a command is to do of a sweep on a profile.
+
+    `trials` is how many the study shall have, in place of those declared; `functions` has
+    `module:function` by stage kind.
+    """
+
+    sweep: Sweep
+    profile: Profile
+    trials: int | None = None
+    jobs: int = 1
+    final: bool = True
+    where: EngineOptions = HERE
+    work_dir: Path = field(default_factory=work_dir)
+    store_dir: Path = field(default_factory=store_dir)
+    functions: Mapping[str, str] = field(default_factory=lambda: steps.FUNCTIONS)
+
+    @cached_property
+    def study(self) -> str:
+        """Name of the study; a `UserError` where the profile cannot run the base recipe."""
+        return study_name(self.sweep, self.profile)
+
+    @property
+    def target(self) -> int:
+        return self.sweep.target(self.trials)
+
+    @property
+    def journal(self) -> Path:
+        return journal(self.work_dir, self.sweep.name)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.store_dir)
+
+    def found(self) -> optuna.Study | None:
+        return find_study(self.study, self.journal)
+
+    def engine(self) -> Engine:
+        """Return an engine for the order's stages; a cluster packs stages itself."""
+        preload: Sequence[str] = ()
+        if self.functions is steps.FUNCTIONS:
+            base = base_candidate(self.sweep, self.profile)
+            runs = validation_runs(self.sweep, base, self.sweep.name)
+            preload = factory.needed_modules(plan_of(runs).stages)
+        return self.where.make(
+            self.store,
+            dict(self.functions),
+            self.work_dir / "logs" / "sweeps" / self.sweep.name,
+            jobs=self.jobs if self.where.engine == "local" else None,
+            preload=tuple(preload),
+            fallback=factory.EXPECTED_S,
+            threads=self.profile.threads,
+            hardware=factory.hardware_of(self.profile),
+            needs=factory.needs_of(self.profile),
+        )
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other commands from the sweep.
+
+        Raises:
+            UserError: One works on it.
+        """
+        with hold(self.journal.with_suffix(".running"), wait=False) as mine:
+            if not mine:
+                raise UserError(
+                    f"`harness sweep run {self.sweep.name}` is running in this work folder: wait "
+                    "until it has ended; `--jobs` works on several trials at once"
+                )
+            yield
 
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
@@ -74,19 +181,15 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
         try:
             runs = validation_runs(sweep, found, sweep.name)
         except UserError as error:
-            raise UserError(impossible(sweep, point, error)) from error
-        stages = {stage.fingerprint: stage for run in runs for stage in Plan(run.targets)}
+            raise UserError(impossible(sweep, point, str(error))) from error
+        stages = {stage.fingerprint: stage for stage in plan_of(runs)}
         kept = stages if shared is None else shared
         shared = {name: stage for name, stage in kept.items() if name in stages}
     return list((shared or {}).values())
 
 
 def run_sweep(
-    order: Order,
-    shared: list[Stage],
-    say: Say,
-    warn: Say,
-    watch: Say = lambda words: None,
+    order: Order, shared: list[Stage], say: Say, warn: Say, watch: Say = lambda words: None
 ) -> SweepReport:
     """Run the trials a study lacks, then the winner; return what was found.
 
@@ -97,25 +200,266 @@ def run_sweep(
         HarnessError: A stage that all need failed, or the winner failed.
         Interrupted: Ctrl-C.
     """
-    pending, here = Plan(shared).pending(Store(order.store_dir)), order.where.engine == "local"
+    pending, here = Plan(shared).pending(order.store), order.where.engine == "local"
     for advice in refuse_to_start(order.profile, pending, here=here, serves=False):
         warn(advice)
     with order.alone():
         study = open_study(order.sweep, order.study, order.journal)
-        for number in requeue(order.sweep, study):
-            say(f"trial {number} · its command was stopped; its point is tried again")
         mlflow = Mlflow(order.work_dir, warn)
-        done = len(standing(trials_of(study)))
-        say(f"{order.study}: {min(done, order.target)} of {order.target} trials done")
+        ended = sum(trial.state.is_finished() for trial in trials_of(order.sweep, study))
+        say(f"{order.study}: {min(ended, order.target)} of {order.target} trials done")
         with order.engine() as engine:
             worker = Worker(order, engine, study, mlflow, say, watch)
-            if done < order.target:
-                worker.share(shared)
+            if ended < order.target:
+                worker.whole("shared by all trials", Plan(shared))
                 worker.work()
             mlflow.attempt(lambda: trial_records(order, study))
-            best = _winner(order, study, worker) if order.final else ()
-        scores = final_scores(best, Store(order.store_dir))
+            best: tuple[Run, ...] = ()
+            if order.final:
+                best = _winner(order, study)
+                worker.whole("winner and base recipe on the benchmarks, fresh seeds", plan_of(best))
+        scores = final_scores(best, order.store)
         return report_of(order.sweep, order.profile, order.study, study, scores)
+
+
+def _winner(order: Order, study: optuna.Study) -> tuple[Run, ...]:
+    trials = trials_of(order.sweep, study)
+    best = winner_of(order.sweep, trials)
+    if best is None:
+        raise HarnessError(
+            f"no trial of `{order.sweep.name}` is complete: `harness sweep show "
+            f"{order.sweep.name}` says why they failed"
+        )
+    (point,) = (point_of(trial) for trial in trials if trial.number == best)
+    return final_runs(order.sweep, order.profile, point)
+
+
+@dataclass
+class _Work:
+    """A trial that is worked on: its runs on the validation prompts, and what comes of it.
+
+    `runs` has those of each seed by what they end after: the end (None), or earlier, for
+    objectives that ask for it.
+    """
+
+    trial: optuna.Trial
+    began: float = field(default_factory=time.perf_counter)
+    state: TrialState = TrialState.RUNNING
+    runs: dict[int | None, list[Run]] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    computed: int = 0
+
+    def plan(self, seeds: Sequence[int]) -> Plan:
+        return plan_of([runs[seed] for seed in seeds for runs in self.runs.values()])
+
+
+class Worker:
+    """Works on trials until the study has enough; says a line when one begins and when it ends."""
+
+    def __init__(
+        self,
+        order: Order,
+        engine: Engine,
+        study: optuna.Study,
+        mlflow: Mlflow,
+        say: Say,
+        watch: Say = lambda words: None,
+    ) -> None:
+        self._order, self._sweep = order, order.sweep
+        self._engine = engine
+        self._study = study
+        self._mlflow = mlflow
+        self._say = say
+        self._watch = watch
+
+    def whole(self, what: str, plan: Plan) -> None:
+        """Compute a plan that the sweep cannot do without.
+
+        Raises:
+            HarnessError: A stage failed.
+        """
+        self._say(f"{what}: {self._reused(plan)}")
+        outcome = self._compute(what, plan)
+        if not outcome.ok:
+            stage, reason = next(iter(outcome.failed.items()))
+            raise HarnessError(
+                f"{what}: the stage {stage.title} failed: {reason}; run the same command to try "
+                "again"
+            )
+
+    def work(self) -> None:
+        """Work until the study has enough trials.
+
+        Raises:
+            Interrupted: Ctrl-C.
+        """
+        while True:
+            batch: list[_Work] = []
+            while len(batch) < self._order.jobs:
+                held = [work.trial.number for work in batch]
+                trial = take(self._sweep, self._study, self._order.target, held)
+                if trial is None:
+                    break
+                batch.append(_Work(trial))
+            if not batch:
+                return
+            self._work_on(batch)
+
+    def _work_on(self, batch: Sequence[_Work]) -> None:
+        """Run some trials, whatever comes of them."""
+        for work in batch:
+            self._plan(work)
+        seeds = range(len(self._sweep.seeds))
+        for some in [[seed] for seed in seeds] if self._sweep.pruner else [list(seeds)]:
+            live = [work for work in batch if work.state == TrialState.RUNNING]
+            if live:
+                self._round(live, some)
+        for work in batch:
+            self._end(work)
+
+    def _plan(self, work: _Work) -> None:
+        trial, sweep = work.trial, self._sweep
+        run_id = f"{sweep.name}-t{trial.number}"
+        try:
+            found = candidate(sweep, self._order.profile, point_of(trial))
+            for after in dict.fromkeys([None, *(o.after for o in sweep.objectives)]):
+                work.runs[after] = validation_runs(sweep, found, run_id, after)
+        except HarnessError as error:
+            self._fail(work, str(error))
+            return
+        plan = work.plan(range(len(sweep.seeds)))
+        trial.set_user_attr(Note.REUSED, len(plan) - len(plan.pending(self._engine.store)))
+        self._say(f"trial {trial.number} · {shown(point_of(trial))}: {self._reused(plan)}")
+
+    def _round(self, live: Sequence[_Work], seeds: Sequence[int]) -> None:
+        """Compute some seeds of trials that go on, and look at what they are worth."""
+        plans = [work.plan(seeds) for work in live]
+        numbers = ", ".join(str(work.trial.number) for work in live)
+        try:
+            outcome = self._compute(
+                f"trial {numbers} of {self._order.target}",
+                Plan(stage for plan in plans for stage in plan.stages),
+            )
+        except (KeyboardInterrupt, Interrupted) as error:
+            raise Interrupted(
+                f"stopped in trial {numbers}: run the same command again to go on from there"
+            ) from error
+        failed = {**outcome.failed, **outcome.skipped}
+        for work, plan in zip(live, plans, strict=True):
+            own = {stage.fingerprint for stage in plan}
+            work.computed += sum(stage.fingerprint in own for stage in outcome.finished)
+            wrong = [f"{s.title}: {why}" for s, why in failed.items() if s.fingerprint in own]
+            try:
+                if wrong:
+                    raise HarnessError(wrong[0])
+                self._look(work, seeds)
+            except HarnessError as error:
+                self._fail(work, str(error))
+
+    def _look(self, work: _Work, seeds: Sequence[int]) -> None:
+        """Take in some seeds: a trial goes on, is pruned, or is complete."""
+        trial, total = work.trial, len(self._sweep.seeds)
+        for seed in seeds:
+            for o in self._sweep.objectives:
+                value = measured(o.measure, work.runs[o.after][seed], self._engine.store)
+                work.sums[o.name] = work.sums.get(o.name, 0.0) + value
+            known = self._study.trials[trial.number].intermediate_values
+            if len(work.sums) == 1 and seed + 1 not in known:
+                (so_far,) = work.sums.values()
+                trial.report(so_far / (seed + 1), step=seed + 1)
+        if not all(map(math.isfinite, work.sums.values())):
+            raise HarnessError(f"an objective is not a number: {work.sums}")
+        if seeds[-1] + 1 == total:
+            work.state = TrialState.COMPLETE
+        elif trial.should_prune():
+            work.state = TrialState.PRUNED
+
+    def _fail(self, work: _Work, why: str) -> None:
+        work.state = TrialState.FAIL
+        work.trial.set_user_attr(Note.FAILURE, why)
+
+    def _end(self, work: _Work) -> None:
+        trial, values = work.trial, None
+        if work.state == TrialState.COMPLETE:
+            values = [total / len(self._sweep.seeds) for total in work.sums.values()]
+        trial.set_user_attr(Note.COMPUTED, work.computed)
+        trial.set_user_attr(Note.SECONDS, round(time.perf_counter() - work.began, 1))
+        ended = self._study.tell(trial, values, state=work.state)
+        self._mlflow.attempt(lambda: trial_records(self._order, self._study))
+        self._say(f"{said(self._sweep, ended)} · {self._standing()}")
+
+    def _compute(self, head: str, plan: Plan) -> RunOutcome:
+        """Compute a plan, and let be seen where it stands."""
+        tally = Tally(plan, self._engine.store, self._order.jobs, factory.EXPECTED_S)
+        told = 0.0
+
+        def observe(event: Event) -> None:
+            nonlocal told
+            tally.observe(event)
+            if time.monotonic() - told >= LEAST_BETWEEN_S:
+                told = time.monotonic()
+                left = duration(tally.remaining_s())
+                self._watch(f"{head} · {tally.done} of {tally.total} stages · about {left} left")
+
+        self._engine.on_event = observe
+        return self._engine.run(plan)
+
+    def _reused(self, plan: Plan) -> str:
+        missing = len(plan.pending(self._engine.store))
+        return f"{len(plan) - missing} of {len(plan)} stages reused, {missing} to compute"
+
+    def _standing(self) -> str:
+        """Return where the whole sweep stands; trials are expected to take what they took."""
+        trials = trials_of(self._sweep, self._study)
+        ended = [trial for trial in trials if trial.state.is_finished()]
+        target = self._order.target
+        pruned = sum(trial.state == TrialState.PRUNED for trial in ended)
+        words = f"{len(ended)} of {target} trials done" + (f" ({pruned} pruned)" if pruned else "")
+        took = math.fsum(trial.user_attrs.get(Note.SECONDS, 0.0) for trial in ended) / len(ended)
+        left_s = took * (target - len(ended)) / self._order.jobs
+        after = " before the winner" if self._order.final else ""
+        return f"{words}, about {duration(left_s)} left{after}" if left_s else words
+
+
+def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
+    line = trial_line(sweep, trial)
+    took = f"({line.seconds or 0:.0f} s)"
+    if line.values is not None:
+        scores = ", ".join(f"{name} {digits(value)}" for name, value in line.values.items())
+        return f"trial {trial.number} · {scores} {took}"
+    if line.state == "pruned":
+        name = sweep.objectives[0].name
+        step, value = max(line.so_far.items())
+        after = f"{step} of {len(sweep.seeds)} seeds"
+        return f"trial {trial.number} · pruned with {name} {digits(value)} after {after} {took}"
+    return f"trial {trial.number} · failed: {line.failure} {took}"
+
+
+def trial_records(order: Order, study: optuna.Study) -> list[Record]:
+    """Return what MLflow should hold of the trials that have ended."""
+    sweep, profile = order.sweep, order.profile
+    names = tuple(objective.name for objective in sweep.objectives)
+    best = sweep.objectives[0].direction == "maximize"
+    name = StudyName(sweep.name, profile.name, order.study, names, best_is_greatest=best)
+    return [
+        trial_record(
+            name,
+            trial_line(sweep, trial),
+            f"harness sweep run {sweep.name}",
+            candidate(sweep, profile, point_of(trial)).recipe.canonical(),
+        )
+        for trial in trials_of(sweep, study)
+        if trial.state.is_finished()
+    ]
+
+
+def stored_report(order: Order) -> SweepReport:
+    """Return what a sweep has found, without computing anything."""
+    study = order.found()
+    scores: Measured = {}
+    if study is not None and winner_of(order.sweep, trials_of(order.sweep, study)) is not None:
+        scores = final_scores(_winner(order, study), order.store)
+    return report_of(order.sweep, order.profile, order.study, study, scores)
 
 
 def dashboard_command(order: Order, port: int) -> list[str]:
@@ -132,7 +476,7 @@ def dashboard_command(order: Order, port: int) -> list[str]:
             "`pip install 'eva-harness[sweeps]'`"
         )
     where, name = order.journal, order.sweep.name
-    if find_study(order.study, where) is None:
+    if order.found() is None:
         report = published_sweep(project.results_dir(), order.profile.name, name)
         if report is None:
             raise UserError(
@@ -145,18 +489,6 @@ def dashboard_command(order: Order, port: int) -> list[str]:
     code = "from optuna_dashboard._cli import main; main()"
     options = ["--host", "127.0.0.1", "--port", str(port), "--server", "wsgiref"]
     return [sys.executable, "-c", code, str(where), *options]
-
-
-def stored_report(order: Order) -> SweepReport:
-    """Return what a sweep has found, without computing anything."""
-    sweep, profile = order.sweep, order.profile
-    study = find_study(order.study, order.journal)
-    best = winner_of(sweep, trials_of(study))
-    scores: Measured = {}
-    if study is not None and best is not None:
-        point = point_of(trials_of(study)[best])
-        scores = final_scores(final_runs(sweep, profile, point), Store(order.store_dir))
-    return report_of(sweep, profile, order.study, study, scores)
 
 
 def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
@@ -172,25 +504,12 @@ def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
         if not journal(work_dir(), sweep.name).exists():
             continue
         for profile in all_profiles().values():
+            order = Order(sweep, profile)
             try:
-                order = order_of(sweep, profile)
+                study = order.found()
             except UserError:
                 continue  # it cannot run there, so it has no study
-            study = find_study(order.study, order.journal)
             if study is not None:
                 records = trial_records(order, study)
                 done[f"{sweep.name}/{profile.name}"] = Mlflow(order.work_dir, warn).write(records)
     return done
-
-
-def _winner(order: Order, study: optuna.Study, worker: Worker) -> tuple[Run, ...]:
-    trials = trials_of(study)
-    best = winner_of(order.sweep, trials)
-    if best is None:
-        raise HarnessError(
-            f"no trial of `{order.sweep.name}` is complete: `harness sweep show "
-            f"{order.sweep.name}` says why they failed"
-        )
-    runs = final_runs(order.sweep, order.profile, point_of(trials[best]))
-    run_final(runs, partial(worker.compute, "winner"), Store(order.store_dir), worker.say)
-    return runs

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -30,7 +30,7 @@ from harness.registry.documents import (
 from harness.registry.overrides import paths_of
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
-from harness.strict import Strict
+from harness.strict import Strict, refuse
 
 Scalar = bool | int | float | str | None
 """The value of one setting."""
@@ -38,24 +38,14 @@ Scalar = bool | int | float | str | None
 Point = Mapping[str, Scalar]
 """A value for each setting of a search space."""
 
-COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
-"""What an online run counts, over all of it."""
-
-Measure = Literal[
-    "val_wr",
-    "val_len",
-    "val_score",
-    "val_exact",
-    "rollouts",
-    "tokens",
-    "gradient_steps",
-    "creator_calls",
-]
+Cost = Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
+Measure = Literal["val_wr", "val_len", "val_score", "val_exact"] | Cost
 """What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
 mean partial credit and share of wholly right answers), or a count of an online run."""
 
+COSTS: tuple[str, ...] = get_args(Cost)
+
 SamplerKind = Literal["tpe", "random", "grid"]
-"""What can suggest points."""
 
 MOST_VALUES = 10_000
 """Values of one setting that are counted one by one."""
@@ -68,13 +58,11 @@ class Parameter(Strict):
     """The values a setting may take."""
 
     kind: Literal["categorical", "int", "float"]
-    """One of some choices, a whole number, or a number."""
     choices: tuple[Scalar, ...] = ()
     """The choices of a categorical setting."""
     low: float | None = None
     """Least value of a number."""
     high: float | None = None
-    """Greatest value of a number."""
     step: float | None = Field(default=None, gt=0)
     """Distance between values, from `low`; null: 1 for whole numbers, none for others."""
     log: bool = False
@@ -82,26 +70,33 @@ class Parameter(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Parameter:
+        numeric = (self.low, self.high, self.step, self.log) != (None, None, None, False)
         if self.kind == "categorical":
-            if len(self.choices) < 2 or len(set(map(repr, self.choices))) < len(self.choices):
-                raise ValueError("a categorical setting needs two or more different `choices`")
-            if (self.low, self.high, self.step, self.log) != (None, None, None, False):
-                raise ValueError("`low`, `high`, `step` and `log` belong to numbers")
+            different = len(set(map(repr, self.choices)))
+            refuse(
+                (different < max(2, len(self.choices)),
+                 "a categorical setting needs two or more different `choices`"),
+                (numeric, "`low`, `high`, `step` and `log` belong to numbers"),
+            )  # fmt: skip
             return self
-        if self.choices:
-            raise ValueError("`choices` belong to a categorical setting")
-        if self.low is None or self.high is None or not self.low < self.high:
-            raise ValueError("a number needs `low` and `high`, `low` being less")
-        if self.log and (self.low <= 0 or self.step is not None):
-            raise ValueError("`log` needs a `low` above 0 and takes no `step`")
-        numbers = (self.low, self.high, self.step or 1.0)
-        if self.kind == "int" and not all(number == int(number) for number in numbers):
-            raise ValueError("a whole number needs whole `low`, `high` and `step`")
-        if self.is_finite and (self.high - self.low) / (self.step or 1.0) >= MOST_VALUES:
-            raise ValueError(
-                f"`low` to `high` are more than {MOST_VALUES} values; give a greater `step`"
-            )
+        low, high, step = self.span
+        refuse(
+            (self.choices, "`choices` belong to a categorical setting"),
+            (not low < high, "a number needs `low` and `high`, `low` being less"),
+            (self.log and (low <= 0 or self.step is not None),
+             "`log` needs a `low` above 0 and takes no `step`"),
+            (self.kind == "int" and any(number != int(number) for number in (low, high, step)),
+             "a whole number needs whole `low`, `high` and `step`"),
+            (self.is_finite and (high - low) / step >= MOST_VALUES,
+             f"`low` to `high` are more than {MOST_VALUES} values; give a greater `step`"),
+        )  # fmt: skip
         return self
+
+    @property
+    def span(self) -> tuple[float, float, float]:
+        """Least and greatest value of a number, and their distance; equal ends where one lacks."""
+        low = self.low or 0.0
+        return low, low if self.high is None or self.low is None else self.high, self.step or 1.0
 
     @property
     def is_finite(self) -> bool:
@@ -112,16 +107,21 @@ class Parameter(Strict):
         """Return all values of a finite parameter, of another its ends and some in between."""
         if self.kind == "categorical":
             return self.choices
-        assert self.low is not None
-        assert self.high is not None
+        low, high, step = self.span
         if self.kind == "int":
-            return tuple(range(int(self.low), int(self.high) + 1, int(self.step or 1)))
+            return tuple(range(int(low), int(high) + 1, int(step)))
         if self.step is None:
             # Odd shares, so that a value that must be a whole number of something is found out.
-            between = (self.low + (self.high - self.low) * share for share in (0.237, 0.5, 0.789))
-            return (self.low, *between, self.high)
-        count = math.floor((self.high - self.low) / self.step + 1e-9)
-        return tuple(round(self.low + i * self.step, 12) for i in range(count + 1))
+            between = (low + (high - low) * share for share in (0.237, 0.5, 0.789))
+            return (low, *between, high)
+        count = math.floor((high - low) / step + 1e-9)
+        return tuple(round(low + i * step, 12) for i in range(count + 1))
+
+    def holds(self, value: Scalar) -> bool:
+        if self.is_finite:
+            return value in self.values()
+        low, high, _ = self.span
+        return isinstance(value, int | float) and low <= value <= high
 
 
 class Objective(Strict):
@@ -130,7 +130,6 @@ class Objective(Strict):
     name: Id
     """Name in reports and in MLflow."""
     measure: Measure
-    """A score of the answers to the validation prompts, or a count of an online run."""
     direction: Literal["maximize", "minimize"]
     """The better end."""
     after: int | None = Field(default=None, ge=1)
@@ -184,7 +183,6 @@ class Sweep(Strict):
     seeds: tuple[int, ...] = Field(min_length=1)
     """Seeds of each trial, over which objectives are averaged; a pruner looks after each."""
     sampler: Sampler
-    """What suggests points."""
     pruner: Pruner | None = None
     """What ends a trial early; null: nothing."""
     enqueue: tuple[dict[str, Scalar], ...] = ()
@@ -192,53 +190,37 @@ class Sweep(Strict):
     trials: int = Field(ge=1)
     """Trials of the whole study, however many commands they take."""
     result: Result
-    """How the winner is measured."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Sweep:
-        if self.pruner and len(self.objectives) > 1:
-            raise ValueError(
-                "a `pruner` needs one objective: with several no trial is worse on the way; "
-                "remove the pruner or all objectives but one"
-            )
-        if self.pruner and len(self.seeds) < 2:
-            raise ValueError(
-                "a `pruner` looks after each seed and there is one; give two or more `seeds`"
-            )
         endless = [name for name, p in self.space.items() if not p.is_finite]
-        if self.sampler.kind == "grid" and endless:
-            raise ValueError(f"a grid has no points for `{endless[0]}`; give it a `step`")
-        for point in self.enqueue:
-            self._check_point(point)
-        if len({objective.name for objective in self.objectives}) < len(self.objectives):
-            raise ValueError("two `objectives` have one name; rename one")
+        again = sorted(set(self.seeds) & set(self.result.seeds))
+        refuse(
+            (self.pruner and len(self.objectives) > 1,
+             "a `pruner` needs one objective: with several no trial is worse on the way; "
+             "remove the pruner or all objectives but one"),
+            (self.pruner and len(self.seeds) < 2,
+             "a `pruner` looks after each seed and there is one; give two or more `seeds`"),
+            (self.sampler.kind == "grid" and endless,
+             f"a grid has no points for `{', '.join(endless)}`; give it a `step`"),
+            (len({objective.name for objective in self.objectives}) < len(self.objectives),
+             "two `objectives` have one name; rename one"),
+            (again, f"seed {', '.join(map(str, again))} stands in `seeds` and in `result.seeds`; "
+             "the winner needs fresh ones"),
+        )  # fmt: skip
         for name, seeds in (("seeds", self.seeds), ("result.seeds", self.result.seeds)):
             if len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**31 for seed in seeds):
                 raise ValueError(f"`{name}` must be different whole numbers from 0 to 2^31 - 1")
-        again = sorted(set(self.seeds) & set(self.result.seeds))
-        if again:
-            raise ValueError(
-                f"seed {again[0]} stands in `seeds` and in `result.seeds`; the winner needs "
-                "fresh ones"
-            )
-        return self
-
-    def _check_point(self, point: Point) -> None:
-        """Raise ValueError unless a point that is tried first lies in the space."""
-        if point.keys() != self.space.keys():
+        for point in self.enqueue:
             strange = sorted(point.keys() ^ self.space.keys())
-            raise ValueError(f"a point of `enqueue` names every setting; look at `{strange[0]}`")
-        for path, value in point.items():
-            parameter = self.space[path]
-            if parameter.is_finite:
-                inside = value in parameter.values()
-            else:
-                low, high = parameter.low, parameter.high
-                assert low is not None
-                assert high is not None
-                inside = isinstance(value, int | float) and low <= value <= high
-            if not inside:
-                raise ValueError(f"`enqueue` has {value} for `{path}`, which its `space` has not")
+            if strange:
+                text = f"a point of `enqueue` names every setting; look at `{strange[0]}`"
+                raise ValueError(text)
+            for path, value in point.items():
+                if not self.space[path].holds(value):
+                    text = f"`enqueue` has {value} for `{path}`, which its `space` has not"
+                    raise ValueError(text)
+        return self
 
     @property
     def grid_size(self) -> int | None:
@@ -280,11 +262,7 @@ def listed(sweep: Sweep) -> ListedSweep:
 
 
 def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
-    """Read and check every sweep in a folder, the package's own by default.
-
-    Raises:
-        RegistryError: Anything is wrong in any file; it carries every problem found.
-    """
+    """Read and check every sweep in a folder, the package's own by default."""
     sweeps: dict[str, Sweep] = {}
     problems: list[Problem] = []
     searched = FOLDER if folder is None else folder
@@ -298,12 +276,7 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
 
 
 def named_sweep(name: str) -> Sweep:
-    """Return a sweep by its name, or the one that a file declares.
-
-    Raises:
-        RegistryError: Anything is wrong in the file.
-        UserError: There is no such sweep, or no such file.
-    """
+    """Return a sweep by its name, or the one that a file declares."""
     path = own_file(name)
     if path is None:
         return find("sweep", load_sweeps(), name)
@@ -317,10 +290,9 @@ def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
     """Yield what is wrong with names that pydantic does not know of."""
     known = [f"recipe.{path}" for path in paths_of(Recipe)]
     for path in sweep.space:
-        if path.startswith("profile.") or path in known:
-            continue
-        text = f"space: there is no setting `{path}`{nearest(path, known)}"
-        yield document.problem(("space", path), text)
+        if not path.startswith("profile.") and path not in known:
+            text = f"space: there is no setting `{path}`{nearest(path, known)}"
+            yield document.problem(("space", path), text)
     try:
         recipe = Recipe.model_validate(sweep.recipe)
     except ValidationError as error:
@@ -328,9 +300,8 @@ def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
         return
     length = len(recipe.chain) if recipe.online is None else recipe.online.size
     for i, objective in enumerate(sweep.objectives):
+        place = ("objectives", i)
         if objective.after is not None and objective.after > length:
-            text = f"objectives[{i}]: `after` {objective.after} of a training of {length}"
-            yield document.problem(("objectives", i), text)
+            yield document.wrong(place, f"`after` {objective.after} of a training of {length}")
         if objective.measure in COSTS and not recipe.is_online:
-            text = f"objectives[{i}]: `{objective.measure}` is counted in online runs only"
-            yield document.problem(("objectives", i), text)
+            yield document.wrong(place, f"`{objective.measure}` is counted in online runs only")

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from harness.errors import HarnessError
 from harness.pipeline.algorithm import Planner, Run
 from harness.registry.profile import Profile
 from harness.report.plots import Picture, Target
@@ -31,10 +31,10 @@ from harness.report.sweep import (
     winner_run,
     winner_scores,
 )
-from harness.runtime import Plan, RunOutcome, Store
+from harness.runtime import Plan, Store
 from harness.sweep.declaration import Point, Sweep
 from harness.sweep.space import base_candidate, candidate
-from harness.sweep.study import Note, point_of, retry_of, standing, study_of, trials_of
+from harness.sweep.study import Note, point_of, study_of, trials_of
 from harness.worlds.lookup import world_of
 
 FEWEST_TRIALS = 5
@@ -49,8 +49,7 @@ def report_of(
     measured: Measured | None = None,
 ) -> SweepReport:
     """Return what a sweep has found so far; no study is one that has not begun."""
-    trials = trials_of(study)
-    counted = {trial.number for trial in standing(trials)}
+    trials = trials_of(sweep, study)
     return SweepReport(
         name=sweep.name,
         question=" ".join(sweep.question.split()),
@@ -67,12 +66,8 @@ def report_of(
         seeds=sweep.seeds,
         result_seeds=sweep.result.seeds,
         target=sweep.target(),
-        counted=len(counted),
-        trials=tuple(
-            trial_line(sweep, trial, stands=trial.number in counted)
-            for trial in trials
-            if trial.state != TrialState.WAITING
-        ),
+        counted=len(trials),
+        trials=tuple(trial_line(sweep, trial) for trial in trials),
         winner=winner_of(sweep, trials),
         pareto=pareto_front(sweep, study) if len(sweep.objectives) > 1 else None,
         importances=importances(sweep, study),
@@ -83,27 +78,30 @@ def report_of(
     )
 
 
-def trial_line(sweep: Sweep, trial: FrozenTrial, *, stands: bool = True) -> SweepTrial:
-    """Return one trial as plain data; one that does not stand is done again by another."""
+def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
+    """Return one trial as plain data."""
     notes = trial.user_attrs
-    complete = trial.state == TrialState.COMPLETE
     names = [objective.name for objective in sweep.objectives]
-    failed = trial.state == TrialState.FAIL
+    complete = trial.state == TrialState.COMPLETE
     return SweepTrial(
         number=trial.number,
         state=trial.state.name.lower(),
         params=point_of(trial),
         values=dict(zip(names, trial.values, strict=True)) if complete else None,
         so_far=dict(sorted(trial.intermediate_values.items())),
-        started=notes.get(Note.STARTED),
-        ended=notes.get(Note.ENDED),
+        started=_in_utc(trial.datetime_start),
+        ended=_in_utc(trial.datetime_complete),
         seconds=notes.get(Note.SECONDS),
         reused=notes.get(Note.REUSED, 0),
         computed=notes.get(Note.COMPUTED, 0),
-        failure=notes.get(Note.FAILURE, "its command was stopped") if failed else None,
-        done_again=not stands,
-        retry_of=retry_of(trial),
+        failure=notes.get(Note.FAILURE),
+        done_again=False,
+        retry_of=None,
     )
+
+
+def _in_utc(local: datetime | None) -> str | None:
+    return None if local is None else local.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:
@@ -112,10 +110,8 @@ def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:
     The first objective decides, the others break ties in their order, then the earlier trial.
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    if not complete:
-        return None
-    best = min(complete, key=lambda t: (_losses(sweep, t), t.number))
-    return best.number
+    best = min(complete, key=lambda t: (_losses(sweep, t), t.number), default=None)
+    return None if best is None else best.number
 
 
 def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
@@ -131,25 +127,21 @@ def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
 
 def importances(sweep: Sweep, study: optuna.Study | None) -> dict[str, dict[str, float]] | None:
     """Return each setting's share in the variance of each objective, None with too few trials."""
-    complete = [t for t in trials_of(study) if t.state == TrialState.COMPLETE]
+    complete = [t for t in trials_of(sweep, study) if t.state == TrialState.COMPLETE]
     if study is None or len(complete) < FEWEST_TRIALS:
         return None
     found = {}
     for i, objective in enumerate(sweep.objectives):
         if len({trial.values[i] for trial in complete}) > 1:
-            found[objective.name] = _importances(study, i)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                shares = optuna.importance.get_param_importances(
+                    study,
+                    evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0),
+                    target=lambda trial, i=i: trial.values[i],  # type: ignore[misc]
+                )
+            found[objective.name] = {path: float(share) for path, share in shares.items()}
     return found or None
-
-
-def _importances(study: optuna.Study, i: int) -> dict[str, float]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        shares = optuna.importance.get_param_importances(
-            study,
-            evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0),
-            target=lambda trial: trial.values[i],
-        )
-    return {path: float(share) for path, share in shares.items()}
 
 
 def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
@@ -181,39 +173,8 @@ def plan_of(runs: Sequence[Run]) -> Plan:
     return Plan(stage for run in runs for stage in run.targets)
 
 
-def run_final(
-    runs: Sequence[Run],
-    compute: Callable[[Plan], RunOutcome],
-    store: Store,
-    say: Callable[[str], None],
-) -> None:
-    """Compute what is missing of the winner's runs.
-
-    Raises:
-        HarnessError: A stage failed.
-        Interrupted: Ctrl-C.
-    """
-    plan = plan_of(runs)
-    missing = len(plan.pending(store))
-    say(
-        f"winner and base recipe on the benchmarks with fresh seeds: {len(plan) - missing} of "
-        f"{len(plan)} stages reused, {missing} to compute"
-    )
-    outcome = compute(plan)
-    if not outcome.ok:
-        stage, reason = next(iter(outcome.failed.items()))
-        raise HarnessError(
-            f"the winner could not be measured, {stage.title}: {reason}; run the same command to "
-            "try again"
-        )
-
-
 def final_scores(runs: Sequence[Run], store: Store) -> Measured:
-    """Return the per-prompt scores of the winner's and the base's runs; empty while one lacks.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
+    """Return the per-prompt scores of the winner's and the base's runs; empty while one lacks."""
     if plan_of(runs).pending(store):
         return {}
     rows: list[tuple[Key, str, float]] = []

@@ -17,11 +17,11 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Planner, Run
@@ -54,11 +54,8 @@ BY_REWARD = ("val_wr", "val_score", *COSTS)
 HARD = "ah_wr"
 """The score whose benchmark says how the validation prompts are answered and judged."""
 
-_Model = TypeVar("_Model", bound=BaseModel)
 
-
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """What a point of the search space means."""
 
     recipe: Recipe
@@ -77,15 +74,23 @@ def candidate(sweep: Sweep, profile: Profile, point: Point) -> Candidate:
     """
     settings = nested(point)
     try:
-        recipe = _validated(Recipe, merge(sweep.recipe, settings.get("recipe", {})))
-        changed = profile
+        recipe = Recipe.model_validate(merge(sweep.recipe, settings.get("recipe", {})))
         if "profile" in settings:
             data = merge(profile.model_dump(by_alias=True), settings["profile"])
-            changed = _validated(Profile, data)
-        _check(recipe, changed)
-    except ValueError as error:
-        raise UserError(impossible(sweep, point, error)) from error
-    return Candidate(recipe, changed)
+            profile = Profile.model_validate(data)
+    except ValidationError as error:
+        raise UserError(impossible(sweep, point, first_fault(error))) from error
+    reasons, creator = unsupported(recipe, (), profile), recipe.creator
+    made = creator.fraction * creator.evolutions
+    if "eva" in recipe.chain and made < creator.evolved_share:
+        reasons.append(
+            f"`fraction` {creator.fraction:g} and `evolutions` {creator.evolutions} make evolved "
+            f"prompts for {made:.0%} of the mix, and `evolved_share` asks for "
+            f"{creator.evolved_share:.0%}"
+        )
+    if reasons:
+        raise UserError(impossible(sweep, point, "; ".join(reasons)))
+    return Candidate(recipe, profile)
 
 
 def with_settings(sweep: Sweep, profile: Profile, texts: Sequence[str]) -> tuple[Sweep, Profile]:
@@ -112,12 +117,11 @@ def with_settings(sweep: Sweep, profile: Profile, texts: Sequence[str]) -> tuple
     )
 
 
-def impossible(sweep: Sweep, point: Point, reason: Exception) -> str:
+def impossible(sweep: Sweep, point: Point, why: str) -> str:
     """Return the sentence for a point that cannot be run."""
-    why = str(reason).rstrip(".")
     return (
-        f"the sweep `{sweep.name}` can suggest {shown(point)}, which is impossible: {why}; "
-        "change its `space`"
+        f"the sweep `{sweep.name}` can suggest {shown(point)}, which is impossible: "
+        f"{why.rstrip('.')}; change its `space`"
     )
 
 
@@ -148,23 +152,22 @@ def points(sweep: Sweep) -> list[dict[str, Scalar]]:
 
     The first corner is the first point; the same sweep always gets the same points.
     """
-    names, axes = list(sweep.space), [p.values() for p in sweep.space.values()]
-    if (sweep.grid_size or MOST_POINTS + 1) <= MOST_POINTS:
-        return [dict(zip(names, values, strict=True)) for values in itertools.product(*axes)]
-    ends = [axis if len(axis) < 3 else (axis[0], axis[-1]) for axis in axes]
-    chosen = list(itertools.islice(itertools.product(*ends), MOST_POINTS // 2))
+    axes = [p.values() for p in sweep.space.values()]
+    few = (sweep.grid_size or MOST_POINTS + 1) <= MOST_POINTS
+    first = MOST_POINTS if few else MOST_POINTS // 2
+    ends = [axis if few or len(axis) < 3 else (axis[0], axis[-1]) for axis in axes]
+    chosen = list(itertools.islice(itertools.product(*ends), first))
     draw = random.Random(0)
-    while len(chosen) < MOST_POINTS:
+    while not few and len(chosen) < MOST_POINTS:
         chosen.append(tuple(draw.choice(axis) for axis in axes))
-    return [dict(zip(names, values, strict=True)) for values in chosen]
+    return [dict(zip(sweep.space, values, strict=True)) for values in chosen]
 
 
 def grid(sweep: Sweep) -> list[dict[str, Scalar]]:
     """Return every point of a finite space once, in an order drawn from the sampler's seed."""
-    axes = [parameter.values() for parameter in sweep.space.values()]
-    found = [dict(zip(sweep.space, values, strict=True)) for values in itertools.product(*axes)]
+    found = list(itertools.product(*(parameter.values() for parameter in sweep.space.values())))
     random.Random(sweep.sampler.seed).shuffle(found)
-    return found
+    return [dict(zip(sweep.space, values, strict=True)) for values in found]
 
 
 def on_validation(profile: Profile) -> Profile:
@@ -234,11 +237,10 @@ def measured(measure: Measure, run: Run, store: Store) -> float:
     """Return what an objective is for one finished run.
 
     Raises:
-        StoreError: A stage is not done, or a file is not what was written.
-        HarnessError: The stage's output does not hold the number.
+        HarnessError: The judge gave no such scores.
     """
     if measure in COSTS:
-        return _count(measure, run, store)
+        return float(stage_summary(store, run.training[-1])[measure])
     if BASE in run.judged:
         values = _by_reward(measure, run, store)
     else:
@@ -269,32 +271,3 @@ def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
 def shown(point: Point) -> str:
     """Return a point in a few words: `ratio_evol 0.5, n_new 4`."""
     return ", ".join(f"{setting(path)} {value_text(value)}" for path, value in point.items())
-
-
-def _check(recipe: Recipe, profile: Profile) -> None:
-    reasons = unsupported(recipe, (), profile)
-    if reasons:
-        raise ValueError("; ".join(reasons))
-    creator = recipe.creator
-    made = creator.fraction * creator.evolutions
-    if "eva" in recipe.chain and made < creator.evolved_share:
-        raise ValueError(
-            f"`fraction` {creator.fraction:g} and `evolutions` {creator.evolutions} make evolved "
-            f"prompts for {made:.0%} of the mix, and `evolved_share` asks for "
-            f"{creator.evolved_share:.0%}"
-        )
-
-
-def _validated(model: type[_Model], data: Mapping[str, Any]) -> _Model:
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise ValueError(first_fault(error)) from error
-
-
-def _count(measure: str, run: Run, store: Store) -> float:
-    last = run.training[-1]
-    summary = stage_summary(store, last)
-    if type(summary.get(measure)) is not int:
-        raise HarnessError(f"the stage {last.title} counted no `{measure}`")
-    return float(summary[measure])

@@ -1,8 +1,7 @@
 """The study: where its trials are kept, and what suggests the next.
 
 Trials are kept in a journal of Optuna's in the work folder, which one command writes at a time. A
-trial that is still running when the next command begins was killed with its own: its point is
-queued again by Optuna's retry callback. (Optuna's heartbeats are for databases alone.)
+trial that is still running when the next command begins was killed with its own, and is finished.
 
 A study is named after the sweep, the profile, and a digest of all that changes its numbers: the
 declaration, and the stages of the base recipe, which cover the profile, the models and the code.
@@ -15,9 +14,8 @@ sweep that was stopped and goes on suggests what one left alone would have.
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +28,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage, JournalStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -38,18 +36,15 @@ from optuna.trial import FrozenTrial, TrialState
 from harness.registry.profile import Profile
 from harness.report.sweep import SweepReport
 from harness.runtime import Json, canonical_json
-from harness.runtime.manifest import utc_now
 from harness.runtime.stage import digest
 from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
 
 
 class Note:
-    """What a trial notes of itself: names of Optuna's user attributes. Times are ISO 8601."""
+    """What a trial notes of itself: names of Optuna's user attributes."""
 
     FAILURE = "failure"  # why it failed
-    STARTED = "started"
-    ENDED = "ended"
     SECONDS = "seconds"  # how long it took
     REUSED = "stages reused"  # those in the store when it began
     COMPUTED = "stages computed"
@@ -84,11 +79,14 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
 
 
 def open_study(sweep: Sweep, name: str, path: Path) -> optuna.Study:
+    pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
+    if sweep.pruner is not None:
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=sweep.pruner.startup_trials)
     study = optuna.create_study(
         storage=open_journal(path),
         study_name=name,
         sampler=RandomSampler(seed=0),
-        pruner=pruner_of(sweep),
+        pruner=pruner,
         directions=[objective.direction for objective in sweep.objectives],
         load_if_exists=True,
     )
@@ -98,10 +96,8 @@ def open_study(sweep: Sweep, name: str, path: Path) -> optuna.Study:
 
 def find_study(name: str, path: Path) -> optuna.Study | None:
     """Return a study; None where it has not begun."""
-    if not path.exists():
-        return None
-    storage = open_journal(path)
-    if name not in optuna.get_all_study_names(storage):
+    storage = open_journal(path) if path.exists() else None
+    if storage is None or name not in optuna.get_all_study_names(storage):
         return None
     return optuna.load_study(study_name=name, storage=storage)
 
@@ -128,14 +124,6 @@ def study_of(report: SweepReport, storage: BaseStorage | None = None) -> optuna.
             )
             study.add_trial(made)
     return study
-
-
-def pruner_of(sweep: Sweep) -> optuna.pruners.BasePruner:
-    if sweep.pruner is None:
-        return optuna.pruners.NopPruner()
-    return optuna.pruners.MedianPruner(
-        n_startup_trials=sweep.pruner.startup_trials, n_warmup_steps=0
-    )
 
 
 def sampler_for(sampler: Sampler, position: int) -> BaseSampler:
@@ -168,53 +156,33 @@ def tidy(point: Point) -> dict[str, Scalar]:
     }
 
 
-def trials_of(study: optuna.Study | None) -> Sequence[FrozenTrial]:
-    return [] if study is None else study.get_trials(deepcopy=False)
+def trials_of(sweep: Sweep, study: optuna.Study | None) -> list[FrozenTrial]:
+    """Return the trials that have a point: one killed while it got its own has only half."""
+    known = [] if study is None else study.get_trials(deepcopy=False)
+    return [trial for trial in known if trial.params.keys() == sweep.space.keys()]
 
 
-def standing(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials that count: those that began, and that no other stands for."""
-    with experimental():
-        again = {n for t in trials for n in RetryHeartbeatStaleTrialCallback.retry_history(t)}
-    return [t for t in trials if Note.STARTED in t.user_attrs and t.number not in again]
+def take(
+    sweep: Sweep, study: optuna.Study, target: int, held: Collection[int] = ()
+) -> optuna.Trial | None:
+    """Return the next trial to work on, None where the study has all it was asked for.
 
-
-def retry_of(trial: FrozenTrial) -> int | None:
-    """Return the number of the trial whose point was queued again as this one."""
-    with experimental():
-        return next(reversed(RetryHeartbeatStaleTrialCallback.retry_history(trial)), None)
-
-
-def requeue(sweep: Sweep, study: optuna.Study) -> list[int]:
-    """Queue the points of trials that an earlier command left running; return their numbers."""
-    left = [trial for trial in trials_of(study) if trial.state == TrialState.RUNNING]
-    for trial in left:
-        study.tell(trial.number, state=TrialState.FAIL)
-        # Killed while it got its point, a trial has only some settings; another is suggested then.
-        if trial.params.keys() == sweep.space.keys():
-            bare = copy.copy(trial)
-            bare.user_attrs = {}
-            with experimental():
-                RetryHeartbeatStaleTrialCallback()(study, bare)
-    return [trial.number for trial in left]
-
-
-def take(sweep: Sweep, study: optuna.Study, target: int) -> optuna.Trial | None:
-    """Return the next trial to work on, None where the study has all it was asked for."""
-    trials = trials_of(study)
-    position = len(standing(trials))
-    if position >= target:
+    One that a killed command left running comes first; those that are `held` are worked on.
+    """
+    trials = trials_of(sweep, study)
+    for trial in trials:
+        if trial.state == TrialState.RUNNING and trial.number not in held:
+            return optuna.Trial(study, trial._trial_id)
+    if len(trials) >= target:
         return None
-    study.sampler = sampler_for(sweep.sampler, position)
-    if not any(trial.state == TrialState.WAITING for trial in trials):
-        taken = [point_of(trial) for trial in standing(trials)]
+    study.sampler = sampler_for(sweep.sampler, len(trials))
+    if not any(t.state == TrialState.WAITING for t in study.get_trials(deepcopy=False)):
+        taken = [point_of(trial) for trial in trials]
         wanted = [*sweep.enqueue, *(grid(sweep) if sweep.sampler.kind == "grid" else [])]
         first = next((point for point in map(tidy, wanted) if point not in taken), None)
         if first is not None:
             study.enqueue_trial(first)
-    trial = study.ask({path: _distribution(it) for path, it in sweep.space.items()})
-    trial.set_user_attr(Note.STARTED, utc_now())
-    return trial
+    return study.ask({path: _distribution(it) for path, it in sweep.space.items()})
 
 
 @contextmanager
@@ -234,22 +202,19 @@ def _name_axes(study: optuna.Study, names: list[str]) -> None:
 def _span(report: SweepReport, path: str) -> BaseDistribution:
     """Return the values that a setting of a report took or may take."""
     values = [*report.space[path], *(t.params[path] for t in report.trials if path in t.params)]
-    if all(type(value) in (int, float) for value in values):
-        numbers = [float(value) for value in values]  # type: ignore[arg-type]
-        if all(type(value) is int for value in values):
-            return IntDistribution(int(min(numbers)), int(max(numbers)))
-        return FloatDistribution(min(numbers), max(numbers))
-    return CategoricalDistribution(list({repr(value): value for value in values}.values()))
+    numbers = [value for value in values if type(value) in (int, float)]
+    if len(numbers) < len(values):
+        return CategoricalDistribution(list({repr(value): value for value in values}.values()))
+    low, high = min(map(float, numbers)), max(map(float, numbers))  # type: ignore[arg-type]
+    if all(type(value) is int for value in values):
+        return IntDistribution(int(low), int(high))
+    return FloatDistribution(low, high)
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
     if parameter.kind == "categorical":
         return CategoricalDistribution(parameter.choices)
-    assert parameter.low is not None
-    assert parameter.high is not None
+    low, high, step = parameter.span
     if parameter.kind == "int":
-        step = int(parameter.step or 1)
-        return IntDistribution(
-            int(parameter.low), int(parameter.high), log=parameter.log, step=step
-        )
-    return FloatDistribution(parameter.low, parameter.high, log=parameter.log, step=parameter.step)
+        return IntDistribution(int(low), int(high), log=parameter.log, step=int(step))
+    return FloatDistribution(low, high, log=parameter.log, step=parameter.step)

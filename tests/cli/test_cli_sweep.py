@@ -10,10 +10,9 @@ import optuna
 import pytest
 
 from harness.registry.declared import named_profile
-from harness.sweep.conduct import dashboard_command
+from harness.sweep.conduct import Order, dashboard_command
 from harness.sweep.declaration import FOLDER, named_sweep
 from harness.sweep.study import open_journal
-from harness.sweep.work import order_of
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_the_dashboard_of_a_sweep_that_was_not_run_here_has_the_published_trials
     monkeypatch: pytest.MonkeyPatch, folders: Path
 ) -> None:
     monkeypatch.setattr("harness.sweep.conduct.find_spec", lambda name: object())
-    order = order_of(named_sweep("tune-dpo"), named_profile("micro"))
+    order = Order(named_sweep("tune-dpo"), named_profile("micro"))
     for _ in range(2):
         where = dashboard_command(order, 8080)[3]
     (study,) = optuna.get_all_study_names(open_journal(Path(where)))

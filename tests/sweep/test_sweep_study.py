@@ -13,20 +13,17 @@ from toy_sweep import SHARE, order_of, toy
 from harness.errors import UserError
 from harness.project import results_dir
 from harness.report.sweep import SWEEP
+from harness.sweep.conduct import Order
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import (
     open_study,
     point_of,
-    requeue,
-    retry_of,
     sampler_for,
-    standing,
     study_of,
     take,
     tidy,
     trials_of,
 )
-from harness.sweep.work import Order
 
 
 def opened(order: Order) -> optuna.Study:
@@ -48,37 +45,27 @@ def test_a_study_gets_as_many_trials_as_it_was_asked_for(work_dir: Path) -> None
     assert len(suggested(sweep, study, 3)) == 3
     assert take(sweep, study, 3) is None
     assert take(sweep, study, 4) is not None
-    assert len(standing(trials_of(study))) == 4
+    assert take(sweep, study, 4, held=[3]) is None
+    assert len(trials_of(sweep, study)) == 4
 
 
 @pytest.mark.parametrize("kind", ["tpe", "random", "grid"])
 def test_a_sweep_that_was_killed_and_goes_on_suggests_what_one_left_alone_would(
     work_dir: Path, kind: str
 ) -> None:
-    """Killed in its third trial, twice over."""
+    """Killed in its third trial, twice over; once while it got its point, which doesn't count."""
     sweep = toy(sampler={"kind": kind, "seed": 3, "startup_trials": 2})
     alone = suggested(sweep, opened(order_of(sweep, work_dir / "alone")), 6)
     order = order_of(sweep, work_dir / "killed")
     stopped = suggested(sweep, opened(order), 2)
-    for left in (2, 3):
-        assert take(sweep, opened(order), 6) is not None
-        assert requeue(sweep, opened(order)) == [left]
-    study = opened(order)
-    stopped += suggested(sweep, study, 6)
-    assert stopped == alone
-    trials = trials_of(study)
-    assert [trial.number for trial in standing(trials)] == [0, 1, 4, 5, 6, 7]
-    assert [trials[number].state for number in (2, 3)] == [TrialState.FAIL] * 2
-    assert (retry_of(trials[3]), retry_of(trials[4]), retry_of(trials[5])) == (2, 3, None)
-
-
-def test_a_trial_killed_while_it_got_its_point_does_not_count(work_dir: Path) -> None:
-    sweep = toy()
-    study = opened(order_of(sweep, work_dir))
-    study.ask()
-    assert requeue(sweep, study) == [0]
-    assert standing(trials_of(study)) == []
-    assert len(suggested(sweep, study, 2)) == 2
+    opened(order).ask()
+    for _ in range(2):
+        left = take(sweep, opened(order), 6)
+        assert left is not None
+        assert (left.number, point_of(left)) == (3, alone[2])
+    assert stopped + suggested(sweep, opened(order), 6) == alone
+    numbers = [trial.number for trial in trials_of(sweep, opened(order))]
+    assert numbers == [0, 1, 3, 4, 5, 6]
 
 
 def test_a_grid_gives_out_every_point_once(work_dir: Path) -> None:
@@ -100,10 +87,9 @@ def test_one_command_at_a_time_works_on_a_sweep(work_dir: Path) -> None:
 def test_a_published_sweep_is_a_study_with_its_axes_named(name: str) -> None:
     report = SWEEP.read(results_dir() / "micro" / "sweeps" / name)
     study = study_of(report)
-    assert len(trials_of(study)) == len(report.trials)
     assert study.metric_names == [objective.label for objective in report.objectives]
-    assert [t.params for t in trials_of(study)] == [t.params for t in report.trials]
-    complete = [t for t in trials_of(study) if t.state == TrialState.COMPLETE]
+    assert [t.params for t in study.trials] == [t.params for t in report.trials]
+    complete = [t for t in study.trials if t.state == TrialState.COMPLETE]
     assert [t.values for t in complete] == [
         list((t.values or {}).values()) for t in report.complete
     ]

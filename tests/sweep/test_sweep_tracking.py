@@ -10,9 +10,8 @@ from toy_sweep import SHARE, InlineEngine, order_of, toy
 
 from harness.report.sweep import SweepTrial
 from harness.runtime import Store
-from harness.sweep.conduct import stored_report
+from harness.sweep.conduct import Worker, stored_report, trial_records
 from harness.sweep.study import open_study
-from harness.sweep.work import Worker, trial_records
 from harness.tracking import Mlflow
 from harness.tracking.connection import default_uri
 from harness.tracking.trials import StudyName, trial_record

@@ -10,10 +10,9 @@ from toy_sweep import SHARE, InlineEngine, QuietMlflow, order_of, toy
 
 from harness.report.sweep import SweepReport
 from harness.runtime import Interrupted, Store
-from harness.sweep.conduct import stored_report
+from harness.sweep.conduct import Worker, stored_report
 from harness.sweep.declaration import Sweep
-from harness.sweep.study import open_study, requeue
-from harness.sweep.work import Worker
+from harness.sweep.study import open_study
 
 SHARES = {SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.6, 0.8]}}
 GRID = {"kind": "grid", "seed": 0}
@@ -35,7 +34,6 @@ def worked(
     mlflow = QuietMlflow()
     engine = engine or InlineEngine(Store(order.store_dir))
     study = open_study(sweep, order.study, order.journal)
-    requeue(sweep, study)
     worker: Any = Worker(order, engine, study, mlflow, said.append)  # type: ignore[arg-type]
     worker.work()
     return said, mlflow.records
@@ -139,15 +137,14 @@ def test_a_failed_stage_fails_its_trial_and_no_other(work_dir: Path) -> None:
     assert [record.status for record in records] == ["FAILED"] * 4
 
 
-def test_a_stopped_trial_is_tried_again(work_dir: Path) -> None:
+def test_a_stopped_trial_is_finished(work_dir: Path) -> None:
     sweep = toy(space=SHARES, sampler=GRID)
     with pytest.raises(Interrupted, match="stopped in trial 0"):
         worked(sweep, work_dir, Stopped(Store(work_dir / "store")))
     worked(sweep, work_dir)
     report = found(sweep, work_dir)
-    assert report.trials[0].done_again
-    assert report.trials[1].retry_of == 0
     assert (report.counted, len(report.complete), report.failed) == (4, 4, [])
+    assert [trial.number for trial in report.trials] == [0, 1, 2, 3]
     assert {trial.params[SHARE] for trial in report.complete} == {0.2, 0.4, 0.6, 0.8}
 
 

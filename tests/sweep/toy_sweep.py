@@ -22,9 +22,8 @@ from harness.pipeline.factory import KINDS
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan, RunOutcome, Stage, StageContext, Store
 from harness.runtime.stage import ProgressWriter
+from harness.sweep.conduct import Order
 from harness.sweep.declaration import Sweep
-from harness.sweep.study import study_name
-from harness.sweep.work import Order
 
 FUNCTIONS = dict.fromkeys(KINDS, "toy_sweep:stage") | {
     kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "answer", "judge")
@@ -64,8 +63,6 @@ def order_of(sweep: Sweep, work_dir: Path, **changes: Any) -> Order:
     settings: dict[str, Any] = {
         "sweep": sweep,
         "profile": micro(),
-        "study": study_name(sweep, micro()),
-        "target": sweep.target(),
         "work_dir": work_dir,
         "store_dir": work_dir / "store",
         "functions": FUNCTIONS,
