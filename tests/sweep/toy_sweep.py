@@ -77,9 +77,7 @@ class InlineEngine:
         self.store = store
         self.failing = failing
         self.computed: list[Stage] = []
-
-    def on_event(self, take: Any) -> None:
-        """Nothing is told of the stages."""
+        self.on_event: Any = None
 
     def run(self, plan: Plan) -> RunOutcome:
         done: list[Stage] = []
