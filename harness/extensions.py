@@ -175,9 +175,9 @@ LOSSES = Extensible(
     "preference loss",
     {
         "dpo": "harness.training.dpo:DPO",
-        "sppo": "harness.training.sppo:SPPO",
-        "simpo": "harness.training.simpo:SimPO",
-        "orpo": "harness.training.orpo:ORPO",
+        "sppo": "harness.training.dpo:SPPO",
+        "simpo": "harness.training.reference_free:SimPO",
+        "orpo": "harness.training.reference_free:ORPO",
     },
 )
 """The algorithms that train on pairs; see `loss`."""

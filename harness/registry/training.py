@@ -33,7 +33,7 @@ class Optimiser(Strict):
     learning_rate: Positive
     """Peak learning rate."""
     lr_scheduler: Literal["linear", "cosine", "constant_with_warmup"]
-    warmup_ratio: Share
+    warmup_ratio: float = Field(ge=0, lt=1)
     """Share of the steps that warm up."""
     max_length: Count
     """Longest prompt and completion together, in tokens."""
@@ -181,9 +181,6 @@ class Hardware(Strict):
     """Implementation of attention; Gemma-2 needs `eager` for its soft-capping."""
     lora: Lora | None = None
     """Adapters; null trains all weights."""
-    rollouts_gpu_memory: float | None = Field(default=None, gt=0, lt=1)
-    """Share of each GPU's memory in which vLLM generates online rollouts, in the trainer's process;
-    it needs the extra `vllm`. Null lets the trainer do it."""
     stages: dict[str, StageNeed] = Field(default={})
     """What stages need, by kind, where that is not the usual."""
     asking: Count = 1
@@ -213,11 +210,7 @@ class Hardware(Strict):
         """Return what changes the numbers of online training, for its stage's settings."""
         if self.lora is not None:
             raise UserError("online training has no adapters: take `hardware.lora` out.")
-        told = {
-            "dtype": dtype,
-            "attention": self.attention,
-            "rollouts": "vllm" if self.rollouts_gpu_memory else "transformers",
-        }
+        told = {"dtype": dtype, "attention": self.attention, "rollouts": "transformers"}
         # One process draws a step's rollouts from one sequence of random numbers; several draw each
         # rollout from its own, so that there may be any number of them.
         return told | ({"draws": "by rollout"} if self.devices > 1 else {})

@@ -42,7 +42,6 @@ from transformers import (
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
-    PreTrainedTokenizerBase,
     TrainerCallback,
 )
 from trl.models.utils import unwrap_model_for_generation
@@ -61,12 +60,10 @@ SAMPLING = ("temperature", "top_p", "max_new_tokens")
 
 
 def count() -> int:
-    """Return the number of processes."""
     return int(PartialState().num_processes)
 
 
 def is_first() -> bool:
-    """Return whether this is the process that decides."""
     return bool(PartialState().is_main_process)
 
 
@@ -154,15 +151,14 @@ class SharedPolicy:
         for first in range(0, len(own), together):
             prompts, draws = zip(*own[first : first + together], strict=True)
             sampled += self._sampled(prompts, draws, **request["sampling"])
-        completions = [self._completion(tokens) for tokens in all_gather(sampled)[: len(rows)]]
+        completions = []
+        for tokens in all_gather(sampled)[: len(rows)]:
+            kept = tokens[:-1] if tokens and tokens[-1] in self._stops else tokens
+            text = self.tokenizer.decode(
+                kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+            completions.append(Completion(str(text).strip(), len(kept), tuple(tokens)))
         return [completions[i : i + n] for i in range(0, len(rows), n)]
-
-    def _completion(self, tokens: list[int]) -> Completion:
-        kept = tokens[:-1] if tokens and tokens[-1] in self._stops else tokens
-        text = self.tokenizer.decode(
-            kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return Completion(str(text).strip(), len(kept), tuple(tokens))
 
     def _sampled(
         self,
@@ -177,10 +173,10 @@ class SharedPolicy:
         device = str(accelerator.device)
         ids, mask = pad(self.tokenizer, prompts, "left", device)
         uniforms = np.stack([np.random.default_rng(draw).random(max_new_tokens) for draw in draws])
-        drawn = Drawn(uniforms, ids.shape[1], temperature, top_p)
+        drawn = OwnDraws(uniforms, ids.shape[1], temperature, top_p)
         config = GenerationConfig(
             max_new_tokens=max_new_tokens,
-            do_sample=False,  # `Drawn` leaves one token to choose
+            do_sample=False,  # `OwnDraws` leaves one token to choose
             pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self._stops,
             use_cache=True,  # switched off by the trainers
@@ -203,14 +199,12 @@ class SharedPolicy:
                 synced_gpus=count() > 1,
             )
         self.model.train(training)
-        return [self._until_the_end(row) for row in output[:, ids.shape[1] :].tolist()]
-
-    def _until_the_end(self, tokens: list[int]) -> list[int]:
-        ends = [i for i, token in enumerate(tokens) if token in self._stops]
-        return tokens[: ends[0] + 1] if ends else tokens
+        rows = output[:, ids.shape[1] :].tolist()
+        ends = [[i for i, token in enumerate(row) if token in self._stops] for row in rows]
+        return [row[: end[0] + 1] if end else row for row, end in zip(rows, ends, strict=True)]
 
 
-class Drawn(LogitsProcessor):  # type: ignore[misc]
+class OwnDraws(LogitsProcessor):  # type: ignore[misc]
     """Draws each row's next token with its own random numbers, and leaves only that one."""
 
     def __init__(
@@ -237,7 +231,7 @@ WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 def save_policy(
     trainer: Any,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Any,
     start: Path,
     folder: Path,
     place: Placement,
@@ -255,18 +249,15 @@ def save_policy(
         if place.lora is None:
             policy.load_state_dict(weights)
         else:
-            policy = _merged(policy, trainer.accelerator.unwrap_model(trainer.model), weights)
+            from peft import PeftModel
+
+            adapted = trainer.accelerator.unwrap_model(trainer.model)
+            with tempfile.TemporaryDirectory() as scratch:
+                adapted.save_pretrained(scratch, state_dict=weights)
+                policy = PeftModel.from_pretrained(policy, scratch).merge_and_unload()
         policy.to(DTYPES["float32" if to_go_on else place.dtype]).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     trainer.accelerator.wait_for_everyone()
-
-
-def _merged(policy: Any, adapted: Any, weights: dict[str, Any]) -> Any:
-    from peft import PeftModel
-
-    with tempfile.TemporaryDirectory() as scratch:
-        adapted.save_pretrained(scratch, state_dict=weights)
-        return PeftModel.from_pretrained(policy, scratch).merge_and_unload()
 
 
 def save_optimizer(trainer: Any, path: Path) -> None:

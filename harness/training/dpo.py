@@ -1,64 +1,127 @@
-"""Direct preference optimisation of a policy on pairs, through TRL's `DPOTrainer`.
+"""Losses against a reference, through TRL's `DPOTrainer`: DPO and SPPO.
 
-The model. For a pair (chosen y_w, rejected y_l) of a prompt x the loss is
+*DPO*. For a pair (chosen y_w, rejected y_l) of a prompt x, with the log-ratio
+D(y) = log pi(y|x) - log ref(y|x) summed over the completion's tokens, its `<end_of_turn>` included
+and the prompt with its generation header excluded, the loss is
 
-    -log sigmoid( beta * [ (log pi(y_w|x) - log ref(y_w|x)) - (log pi(y_l|x) - log ref(y_l|x)) ] )
+    -log sigmoid( beta * [ D(y_w) - D(y_l) ] )
 
-with log-probabilities summed over the completion's tokens, its `<end_of_turn>` included and the
-prompt with its generation header excluded. Before the first update policy and reference agree, so
-the loss is log 2; this is checked, because a wrong reference is otherwise invisible.
+*SPPO* with soft win probabilities. A completion's win probability P(y) is the chance that it beats
+a completion drawn from the same policy, the mean over the prompt's completions, itself included as
+a draw. With eta = 1 / beta the loss of a pair is
 
-Source: paper appendix A; Rafailov et al. 2023, equation 7.
+    1/2 * [ (D(y_w) - eta * (P(y_w) - 1/2))^2 + (D(y_l) - eta * (P(y_l) - 1/2))^2 ]
+
+Every completion's log-ratio is pulled to its own target: unlike in DPO a chosen completion that
+wins but little is raised but little.
+
+TRL's `sppo_hard` fixes P(y_w) = 1 and P(y_l) = 0 and lacks the factor 1/2. The soft form is got
+from it exactly, by moving the reference's log-probabilities by (P(y_w) - 1) / beta and
+P(y_l) / beta, and the factor as TRL's weight of the loss. The rewards that TRL would log are moved
+as well; those logged here are beta * D. At beta = 0.001 the loss of a pair starts at up to 250,000
+(both targets 500 nats away), so gradients are always clipped.
+
+Source: paper appendix A; Rafailov et al. 2023 (DPO), equation 7; Wu et al. 2024 (SPPO), equation
+4.7 and its published trainer.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+from transformers import Trainer
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from harness.training.launch import Metrics
-from harness.training.offline import OfflineAlgorithm, Setup, TrainingError
+from harness.training.offline import SIDES, OfflineAlgorithm, Setup
 
-# Rounding between the precomputed reference and the first step, far below any real disagreement. In
-# bfloat16, batches of other shapes can differ by a nat in a completion of many hundred tokens.
-STEP_ZERO_TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2}
+WIN_PROBABILITIES = ("p_chosen", "p_rejected")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPO(OfflineAlgorithm):
-    """DPO.
-
-    Attributes:
-        beta: strength of the pull to the reference.
-    """
+    """DPO; beta is the strength of the pull to the reference."""
 
     name: ClassVar[str] = "DPO"
+    refers: ClassVar[bool] = True
 
     beta: float
 
-    def trainer(self, setup: Setup) -> DPOTrainer:
-        args = DPOConfig(**setup.arguments, beta=self.beta, **precomputed(self))
-        return setup.referring_trainer(DPOTrainer, args)
-
-    def check_first(self, metrics: Metrics, dtype: str) -> None:
-        if abs(metrics["loss"] - math.log(2)) > STEP_ZERO_TOLERANCE[dtype]:
-            raise TrainingError(
-                f"the first DPO loss is {metrics['loss']:.4f} instead of log 2 = 0.6931, so policy "
-                "and reference differ before training: rebuild the checkpoint and report this."
-            )
+    def trainer(self, setup: Setup) -> Trainer:
+        return setup.trainer(DPOTrainer, DPOConfig(**setup.arguments, beta=self.beta))
 
 
-def precomputed(algorithm: OfflineAlgorithm) -> dict[str, Any]:
-    """Return the arguments by which the reference is evaluated once, before training.
+@dataclass(frozen=True, kw_only=True)
+class SPPO(OfflineAlgorithm):
+    """SPPO; beta is 1 / eta, the inverse of the factor on win probabilities.
 
-    It is fixed, and this saves a forward pass in each epoch.
+    Its pairs carry win probabilities, each in [0, 1], from a pairwise reward model.
     """
-    return {
-        "precompute_ref_log_probs": True,
-        # Without gradients to keep, four times the batch fits into the same memory.
-        "precompute_ref_batch_size": 4 * algorithm.micro_batch_size,
-    }
+
+    name: ClassVar[str] = "SPPO"
+    columns: ClassVar[tuple[str, ...]] = WIN_PROBABILITIES
+    refers: ClassVar[bool] = True
+
+    beta: float
+
+    def trainer(self, setup: Setup) -> Trainer:
+        args = DPOConfig(
+            **setup.arguments,
+            beta=self.beta,
+            loss_type=["sppo_hard"],
+            loss_weights=[0.5],
+            remove_unused_columns=False,
+        )
+        return setup.trainer(SoftSPPOTrainer, args)
+
+
+class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
+    """`sppo_hard` against a reference moved by the win probabilities of each pair."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        collate: Any = self.data_collator  # type: ignore[has-type]
+
+        def collate_both(examples: list[dict[str, Any]]) -> dict[str, Any]:
+            batch: dict[str, Any] = collate(examples)
+            for name in WIN_PROBABILITIES:
+                batch[name] = torch.tensor([float(example[name]) for example in examples])
+            return batch
+
+        # Only now: before, the collator also serves the evaluation of the reference.
+        self.data_collator = collate_both
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> torch.Tensor:
+        """Return the loss of a micro-batch, a mean over its pairs."""
+        moved = {name: value for name, value in inputs.items() if name not in WIN_PROBABILITIES}
+        moved["ref_chosen_logps"] = moved["ref_chosen_logps"] + (inputs["p_chosen"] - 1) / self.beta
+        moved["ref_rejected_logps"] = moved["ref_rejected_logps"] + inputs["p_rejected"] / self.beta
+        # TRL keeps the log-probabilities to itself: sequences x (tokens - 1), 0 wherever the token
+        # predicted does not belong to a completion.
+        seen: list[torch.Tensor] = []
+        hook = model.register_forward_hook(lambda _, inputs, output: seen.append(output.log_probs))
+        loss: torch.Tensor = super().compute_loss(model, moved)
+        hook.remove()
+        sums = seen[0].detach().sum(dim=1).chunk(2)  # TRL stacks chosen over rejected
+        chosen, rejected = (
+            self.beta * (policy - inputs[f"ref_{side}_logps"])
+            for side, policy in zip(SIDES, sums, strict=True)
+        )
+        for name, values in (
+            ("chosen", chosen),
+            ("rejected", rejected),
+            ("margins", chosen - rejected),
+            ("accuracies", (chosen > rejected).float()),
+        ):
+            # Replaces what TRL has just noted for this micro-batch, on all devices together.
+            noted = self._metrics["train"][f"rewards/{name}"]
+            noted[-1] = self.accelerator.gather(values).mean().item()
+        return loss

@@ -1,8 +1,8 @@
 """Online training in segments: RLOO and online DPO on prompts that are chosen for each step.
 
 The model. One step draws a mini-batch of prompts, rolls each out N times with the policy as it is,
-rewards the rollouts, and takes one optimiser step on the algorithm's loss (`rloo`, `oaif`). What
-the prompts are, and what becomes of the rewards, is decided by a `PromptSource`: it may evolve
+rewards the rollouts, and takes one optimiser step on the loss (`online_losses`). What
+the prompts are, and what becomes of the rewards, is decided by a `StepPrompts`: it may evolve
 prompts and roll the rewrites out before the optimiser moves.
 
 A run is cut into segments. A segment starts from the weights and the optimiser's state that the
@@ -10,7 +10,7 @@ one before left behind, and ends by writing its own; the learning rate and all r
 functions of the step's number in the run. So where a run is cut changes no number, and a run that
 was killed goes on from its last segment to the same end.
 
-In several processes only the first has a `PromptSource`. It draws the prompts of a step and tells
+In several processes only the first has a `StepPrompts`. It draws the prompts of a step and tells
 the others; every process rolls out and learns from its share of the batch, which is cut by rows in
 the order of the batch. The rollouts of all are gathered in that order, and the first process
 rewards them and ends the step, with rollouts of rewrites by all processes if the source asks for
@@ -25,8 +25,7 @@ from __future__ import annotations
 import math
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -45,11 +44,13 @@ from harness.training.distributed import (
     save_optimizer,
     save_policy,
 )
-from harness.training.launch import Metrics, OnLog
 from harness.training.offline import TrainingError, quiet
-from harness.training.placement import FULL, PLAIN, Placement
+from harness.training.placement import PLAIN, Metrics, OnLog, Placement
 
 OPTIMIZER = "optimizer.safetensors"
+
+Policy = Checkpoint | SharedPolicy
+"""The policy in this process, or as all processes of the training have it."""
 
 _ROLLOUTS = 3
 """Tells a step's own rollouts from the stream's draws, which have other numbers in this place."""
@@ -87,9 +88,10 @@ class OnlineAlgorithm(ABC):
     def trainer(self, setup: OnlineSetup) -> Any:
         """Return the trainer of one segment with this loss."""
 
-    def arguments(self, segment: Segment, scratch: str, place: Placement) -> dict[str, Any]:
-        """Return the arguments that both of TRL's trainers take."""
-        return place.arguments(scratch) | {
+    def arguments(self, segment: Segment, placed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that both of TRL's trainers take, with those of the placement."""
+        return {
+            **placed,
             "max_steps": segment.steps,
             "learning_rate": self.learning_rate,
             "weight_decay": self.weight_decay,
@@ -119,11 +121,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class OnlineSetup:
-    """What an algorithm makes its trainer of.
-
-    `reference` is the checkpoint that the KL penalty or the implicit reward refers to, `arguments`
-    are those that both of TRL's configurations share, and `prompts` is the number of a step's.
-    """
+    """What an algorithm makes its trainer of; `prompts` is the number of a step's prompts."""
 
     policy: Path
     reference: Path
@@ -134,10 +132,9 @@ class OnlineSetup:
     prompts: int
 
     def load(self) -> Any:
-        """Load the policy; called when TRL's arguments are made.
+        """Load the policy, once TRL's arguments are made.
 
-        Libraries that spread weights over processes learn of it from these, and spread the weights
-        while they are loaded.
+        Libraries that spread weights over processes learn of it from these.
         """
         model = load_model(self.policy)
         if self.place.attention is not None:
@@ -174,11 +171,9 @@ class StepPrompts(Protocol):
     @property
     def spent(self) -> bool:
         """Whether the budget of a budgeted segment is used up."""
-        ...
 
-    def draw(self, policy: Checkpoint | SharedPolicy) -> Drawn:
+    def draw(self, policy: Policy) -> Drawn:
         """Begin a step and return its prompts."""
-        ...
 
     def reward(
         self, completions: Sequence[Sequence[str]], ended: NDArray[np.bool_], tokens: int
@@ -188,11 +183,9 @@ class StepPrompts(Protocol):
         `ended` says whether the policy ended the turn itself; `tokens` were generated for all of
         them, ends of turns included.
         """
-        ...
 
-    def finish(self, policy: Checkpoint | SharedPolicy) -> Metrics:
+    def finish(self, policy: Policy) -> Metrics:
         """End the step, with the policy that rolled out, and return what to log of it."""
-        ...
 
 
 class Steps:
@@ -208,28 +201,26 @@ class Steps:
         """Begin a segment; the source is None in all processes but the first."""
         self.metrics: Metrics = {}
         self.length = 0.0
+        self.spent = False
         self._source = source
         self._seed = seed
         self._blocks = blocks
         self._step = segment.first - 1
+        self._budgeted = segment.budgeted
         self._prompts = 0
         self._answers: Sequence[Sequence[Sequence[int]]] | None = None
-        self._budgeted = segment.budgeted
-        self.spent = False
 
-    def attach(self, policy: Checkpoint | SharedPolicy) -> None:
+    def attach(self, policy: Policy) -> None:
         self._policy = policy
         self._stops = frozenset(stop_token_ids(policy.tokenizer))
 
     @property
-    def given(self) -> bool:
-        """Whether the step's prompts were rolled out already."""
-        return self._answers is not None
+    def own_rollouts(self) -> bool:
+        """Whether `sample` rolls out, and not TRL.
 
-    @property
-    def own_draws(self) -> bool:
-        """Whether each rollout has random numbers of its own."""
-        return isinstance(self._policy, SharedPolicy)
+        The prompts were rolled out already, or each rollout has random numbers of its own.
+        """
+        return self._answers is not None or isinstance(self._policy, SharedPolicy)
 
     def begin(self, repeat: int = 1) -> list[list[dict[str, str]]]:
         """Seed the next step and return this process's share of its conversations.
@@ -238,56 +229,50 @@ class Steps:
         """
         self._step += 1
         torch.manual_seed(self._number())
-        drawn = self._drawn(self._policy)
+        drawn: Drawn = self._decided(lambda source: source.draw(self._policy))
         self._prompts, self._answers = len(drawn.texts), drawn.answers
         rows = [[{"role": "user", "content": text}] for text in drawn.texts for _ in range(repeat)]
         return distributed.local_shard(rows)
 
-    def _drawn(self, policy: Checkpoint | SharedPolicy) -> Drawn:
-        if self._source is None:
-            assert isinstance(policy, SharedPolicy)
-            followed: Drawn = policy.follow()
-            return followed
-        with _answering(policy.model):
-            drawn = self._source.draw(policy)
-        if isinstance(policy, SharedPolicy):
-            policy.dismiss(drawn)
-        return drawn
-
     def sample(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Roll out this process's rows of the step, in the trainer's order, from their token ids.
-
-        Only where they were rolled out already, or each has random numbers of its own.
-        """
+        """Roll out this process's rows of the step, in the trainer's order, from their ids."""
         rows = len(prompts) * distributed.count()
         places = {int(row): place for place, row in np.ndenumerate(self._order(rows))}
+        own = [places[row] for row in distributed.local_shard(range(rows))]
         if self._answers is not None:
-            made = [list(self._answers[places[row][0]][places[row][1]]) for row in range(rows)]
-            return distributed.local_shard(made)
+            return [list(self._answers[prompt][number]) for prompt, number in own]
         assert isinstance(self._policy, SharedPolicy)
         root = self._number(_ROLLOUTS)
-        draws = [(root, *places[row]) for row in distributed.local_shard(range(rows))]
-        return self._policy.sample(prompts, draws)  # type: ignore[arg-type]
+        return self._policy.sample(prompts, [(root, prompt, number) for prompt, number in own])
 
     def reward(self, prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> list[float]:
         """Reward the step's rollouts and end the step: a reward function as TRL calls it.
 
         The first process rewards those of all; each returns the rewards of its rows.
         """
-        policy = self._policy
         rows = distributed.all_gather(list(zip(completions, completion_ids, strict=True)))
+
+        def rewarded(source: StepPrompts) -> tuple[list[float], bool]:
+            rewards = self._rewards(source, *zip(*rows, strict=True))
+            self.metrics = source.finish(self._policy)
+            return rewards, self._budgeted and source.spent
+
+        rewards, self.spent = self._decided(rewarded)
+        return distributed.local_shard(rewards)
+
+    def _decided(self, decide: Callable[[StepPrompts], Any]) -> Any:
+        """Return what the first process decides; the others roll out meanwhile what it asks for."""
+        policy = self._policy
         if self._source is None:
             assert isinstance(policy, SharedPolicy)
-            rewards = policy.follow()
-        else:
-            rewards = self._rewards(self._source, *zip(*rows, strict=True))
-            with _answering(policy.model):
-                self.metrics = self._source.finish(policy)
-            if isinstance(policy, SharedPolicy):
-                policy.dismiss(rewards)
-        if self._budgeted:
-            self.spent = distributed.broadcast(self._source is not None and self._source.spent)
-        return distributed.local_shard(rewards)
+            return policy.follow()
+        training = policy.model.training
+        policy.model.eval()
+        decision = decide(self._source)
+        policy.model.train(training)
+        if isinstance(policy, SharedPolicy):
+            policy.dismiss(decision)
+        return decision
 
     def _rewards(self, source: StepPrompts, completions: Any, completion_ids: Any) -> list[float]:
         stops = [[token in self._stops for token in ids] for ids in completion_ids]
@@ -318,14 +303,6 @@ class Steps:
         """Return the step's root of random numbers for a purpose."""
         sequence = np.random.SeedSequence([self._seed, self._step, *purpose])
         return int(sequence.generate_state(1)[0])
-
-
-@contextmanager
-def _answering(model: Any) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    yield
-    model.train(training)
 
 
 class InSegment:
@@ -369,13 +346,12 @@ def train_segment(
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer = load_tokenizer(policy)
         steps = Steps(source, segment, seed, blocks=algorithm.blocks)
-        arguments = algorithm.arguments(segment, scratch, place)
+        arguments = algorithm.arguments(segment, place.arguments(scratch))
         trainer = algorithm.trainer(
             OnlineSetup(policy, reference, tokenizer, arguments, steps, place, algorithm.minibatch)
         )
         trainer.steps, trainer.segment, trainer.hyper = steps, segment, algorithm
-        recorder = _Recorder(on_log, steps, segment, algorithm.beta)
-        trainer.add_callback(recorder)
+        trainer.add_callback(_Recorder(on_log, steps, segment, algorithm.beta))
         if optimizer_state is not None:
             trainer.add_callback(GivenOptimizer(trainer, optimizer_state))
         trainer.remove_callback(PrinterCallback)
@@ -384,17 +360,22 @@ def train_segment(
             steps.attach(SharedPolicy(trainer, tokenizer, algorithm, share))
         else:
             steps.attach(Checkpoint(trainer.model, tokenizer))
-        try:
-            trainer.train()
-        except torch.OutOfMemoryError as error:
-            raise TrainingError(FULL) from error
-        if recorder.logged != segment.steps and not steps.spent:
-            raise TrainingError(
-                f"the trainer took {recorder.logged} of {segment.steps} steps: report this with "
-                "the settings used."
-            )
+        trainer.train()
         save_policy(trainer, tokenizer, policy, out_dir / "model", place, to_go_on=True)
         save_optimizer(trainer, out_dir / OPTIMIZER)
+
+
+LOGGED: Mapping[str, str] = {
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "entropy": "entropy",
+    "kl": "kl",
+    "rewards/accuracies": "accuracy",
+    "rewards/margins": "margin",
+}
+"""What the trainers log that is shown, by TRL's name and ours; rewards come from the source. `kl`
+is the log-ratio to the reference per token, over the step's rollouts."""
 
 
 class _Recorder(TrainerCallback):  # type: ignore[misc]
@@ -405,7 +386,6 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
         self._beta = beta
         self._steps = steps
         self._before = segment.first - 1
-        self.logged = 0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_training_stop |= self._steps.spent
@@ -420,7 +400,6 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
                 f"the loss is {logs['loss']} at step {step}: lower the learning rate or check the "
                 "rewards."
             )
-        self.logged += 1
         if not state.is_world_process_zero:
             return
         logged = {name: float(logs[key]) for key, name in LOGGED.items() if key in logs}
@@ -430,16 +409,3 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
             both = float(logs["rewards/chosen"]) + float(logs["rewards/rejected"])
             logged["kl"] = both / (2 * self._beta * self._steps.length)
         self._hand_on(step, logged | self._steps.metrics)
-
-
-LOGGED: Mapping[str, str] = {
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "learning_rate",
-    "entropy": "entropy",
-    "kl": "kl",
-    "rewards/accuracies": "accuracy",
-    "rewards/margins": "margin",
-}
-"""What the trainers log that is shown, by TRL's name and ours; rewards come from the source. `kl`
-is the log-ratio to the reference per token, over the step's rollouts."""

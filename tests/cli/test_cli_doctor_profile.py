@@ -130,7 +130,6 @@ def test_a_machine_with_everything_is_ready(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 8)
-    monkeypatch.setattr("harness.training.launch._installed", lambda name: True)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e12}))
     real = metadata.version
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}

@@ -10,13 +10,12 @@ import pytest
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import KINDS, hardware_of, needs_of
-from harness.pipeline.online_steps import placed
 from harness.pipeline.steps import train_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware, StageNeed, configuration_file
 from harness.runtime import Need, Plan, StageContext
-from harness.training.placement import PLAIN, Placement
+from harness.training.placement import Placement
 from harness.worlds.embedded.world import EmbeddedWorld
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
@@ -96,16 +95,6 @@ def test_what_changes_numbers_is(changes: dict[str, Any], micro: Profile) -> Non
     assert training(on(micro)).fingerprint != training(on(micro, **changes)).fingerprint
 
 
-def test_who_generates_online_rollouts_is_identity(micro: Profile) -> None:
-    fingerprints = [
-        training(on(micro, rollouts_gpu_memory=share), RLOO).fingerprint
-        for share in (None, 0.3, 0.5)
-    ]
-    assert fingerprints[0] != fingerprints[1] == fingerprints[2]
-    told = training(on(micro), RLOO).settings["numerics"]
-    assert set(told) == {"dtype", "attention", "rollouts", "draws"}
-
-
 def test_online_adapters_are_the_users_error(micro: Profile) -> None:
     with pytest.raises(UserError, match="online training has no adapters"):
         training(on(micro, lora=LORA), RLOO)
@@ -147,7 +136,6 @@ def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
         ({"attention": "fast"}, "attention"),
         ({"micro_batch": 0}, "micro_batch"),
         ({"lora": {"rank": 8}}, "alpha"),
-        ({"rollouts_gpu_memory": 1}, "rollouts_gpu_memory"),
     ],
 )
 def test_a_wrong_declaration_is_named(changes: dict[str, Any], message: str) -> None:
@@ -165,24 +153,6 @@ def test_a_stage_for_hardware_outside_a_run_is_one_sentence(
     ctx = StageContext(training(on(micro)).settings, {"pairs": tmp_path}, tmp_path, 1)
     with pytest.raises(HarnessError, match="nothing says on what hardware"):
         train_stage(ctx)
-
-
-def test_an_online_stage_is_laid_as_the_profile_says(micro: Profile, tmp_path: Path) -> None:
-    profile = on(
-        micro, dtype="bfloat16", devices=1, micro_batch={"rloo": 6}, gradient_checkpointing=True
-    )
-    settings = training(profile, RLOO).settings
-    assert settings["dtype"] == "bfloat16"
-    ctx = StageContext(
-        settings, {}, tmp_path, 1, unfinished=tmp_path / "u", hardware=hardware_of(profile)
-    )
-    with placed(ctx) as (place, work):
-        assert (place.dtype, place.attention, place.micro_batch) == ("bfloat16", "eager", 6)
-        assert place.gradient_checkpointing
-        assert place.rollouts_gpu_memory is None
-        assert (place.shared, work) == (False, None)
-    with placed(StageContext(training(micro, RLOO).settings, {}, tmp_path, 1)) as (place, _):
-        assert place is PLAIN
 
 
 def test_a_plan_on_hardware_has_the_stages_it_had(micro: Profile) -> None:

@@ -1,4 +1,4 @@
-"""Laws of DPO training, checked against plain torch."""
+"""Laws of the losses against a reference, DPO and SPPO, checked against plain torch."""
 
 from __future__ import annotations
 
@@ -6,42 +6,40 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from by_hand import PAIRS, SETTINGS, Logs, digest, dpo_loss, run
+from by_hand import PAIRS, SETTINGS, SOFT, Logs, run
 
-from harness.errors import HarnessError, UserError
-from harness.models.loading import load_model, load_tokenizer, tokenize
+from harness.errors import HarnessError
+from harness.models.loading import load_tokenizer, tokenize
 from harness.training import dpo, offline
-from harness.training.dpo import DPO
+from harness.training.dpo import DPO, SPPO
 from harness.training.offline import TrainingError
+from harness.training.placement import PLAIN
 
 
 def train(
-    start: Path, reference: Path, out: Path, *, pairs: Any = PAIRS, **settings: Any
+    start: Path, out: Path, *, pairs: Any = PAIRS, **settings: Any
 ) -> tuple[dict[str, float], Logs]:
     out.mkdir(exist_ok=True)
     algorithm = DPO(**{**SETTINGS, "beta": 0.5, **settings})
-    return run(offline.train, algorithm, start, pairs, out, reference_path=reference)
+    return run(offline.train, algorithm, start, pairs, out)
 
 
-def test_the_first_loss_is_log_2_if_policy_and_reference_are_one_checkpoint(
+def soft(
+    start: Path, out: Path, pairs: Any = SOFT, beta: float = 0.1, **settings: Any
+) -> tuple[dict[str, float], Logs]:
+    return run(offline.train, SPPO(**SETTINGS | settings, beta=beta), start, pairs, out)
+
+
+def test_the_first_loss_is_log_2_and_what_was_trained_can_be_trained_again(
     policy_path: Path, tmp_path: Path
 ) -> None:
-    summary, logs = train(policy_path, policy_path, tmp_path)
-    assert summary["loss_first"] == pytest.approx(math.log(2), abs=1e-6)
-    assert [step for step, _ in logs] == [1]
-
-
-def test_the_first_loss_equals_a_hand_computation_against_the_given_reference(
-    policy_path: Path, other_path: Path, tmp_path: Path
-) -> None:
-    """Two unrelated checkpoints, so that a reference taken from elsewhere would show."""
-    policy, reference = load_model(policy_path), load_model(other_path)
-    expected = dpo_loss(policy, reference, policy_path, beta=0.5).item()
-    assert abs(expected - math.log(2)) > 0.1
-    summary, _ = train(policy_path, other_path, tmp_path)
-    assert summary["loss_first"] == pytest.approx(expected, abs=1e-4)
+    start = policy_path
+    for number in "12":
+        summary, logs = train(start, tmp_path / number)
+        assert summary["loss_first"] == pytest.approx(math.log(2), abs=1e-6)
+        assert [step for step, _ in logs] == [1]
+        start = tmp_path / number / "model"
 
 
 def test_the_trained_tokens_are_the_completion_and_the_end_of_its_turn(
@@ -55,7 +53,7 @@ def test_the_trained_tokens_are_the_completion_and_the_end_of_its_turn(
             return super().compute_loss(model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(dpo, "DPOTrainer", Watched)
-    train(policy_path, policy_path, tmp_path, pairs=PAIRS[:1])
+    train(policy_path, tmp_path, pairs=PAIRS[:1])
     tokenizer = load_tokenizer(policy_path)
     user = [{"role": "user", "content": "a b c"}]
     [head_ids] = tokenize(tokenizer, [user], add_generation_prompt=True)
@@ -73,7 +71,7 @@ def test_the_trained_tokens_are_the_completion_and_the_end_of_its_turn(
 def test_the_loss_falls_when_four_pairs_are_learnt_by_heart(
     policy_path: Path, tmp_path: Path
 ) -> None:
-    summary, logs = train(policy_path, policy_path, tmp_path, epochs=40, learning_rate=1e-2)
+    summary, logs = train(policy_path, tmp_path, epochs=40, learning_rate=1e-2)
     assert summary["steps"] == len(logs) == 40
     assert summary["loss_last"] < 0.05
     assert summary["accuracy_last"] == 1.0
@@ -82,41 +80,82 @@ def test_the_loss_falls_when_four_pairs_are_learnt_by_heart(
 
 def test_no_pair_short_enough_is_an_error(policy_path: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="none of the 4 pairs fits into max_length = 5"):
-        train(policy_path, policy_path, tmp_path, max_length=5)
+        train(policy_path, tmp_path, max_length=5)
 
 
-def test_what_was_trained_can_be_trained_again(policy_path: Path, tmp_path: Path) -> None:
-    train(policy_path, policy_path, tmp_path / "1")
-    first = tmp_path / "1" / "model"
-    summary, _ = train(first, first, tmp_path / "2")
-    assert summary["loss_first"] == pytest.approx(math.log(2), abs=1e-6)
+def test_a_missing_checkpoint_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match="no checkpoint at"):
+        train(tmp_path / "no", tmp_path / "out")
 
 
-def test_an_arrow_table_trains_like_a_list(policy_path: Path, tmp_path: Path) -> None:
-    train(policy_path, policy_path, tmp_path / "list")
-    table = pa.Table.from_pylist([{**pair, "source": "human"} for pair in PAIRS])
-    train(policy_path, policy_path, tmp_path / "table", pairs=table)
-    assert digest(tmp_path / "list" / "model") == digest(tmp_path / "table" / "model")
-
-
-@pytest.mark.parametrize(("loss", "message"), [(0.65, "instead of log 2"), (math.nan, "is nan")])
-def test_a_loss_that_cannot_be_right_stops_the_training(loss: float, message: str) -> None:
-    recorder = offline._Recorder(lambda step, metrics: None, DPO(**SETTINGS, beta=0.5), "float32")
+@pytest.mark.parametrize("algorithm", [DPO(**SETTINGS, beta=0.5), SPPO(**SETTINGS, beta=0.5)])
+@pytest.mark.parametrize(
+    ("loss", "apart", "message"), [(0.65, 1.0, r"differ by 2\.0000 nats"), (math.nan, 0, "is nan")]
+)
+def test_a_loss_that_cannot_be_right_stops_the_training(
+    algorithm: Any, loss: float, apart: float, message: str
+) -> None:
+    """A reward is beta times the log-ratio, which is 0 before the first update."""
+    recorder = offline._Recorder(lambda step, metrics: None, algorithm, PLAIN)
 
     class State:
         global_step = 1
 
+    logs = {"loss": loss, "rewards/chosen": apart, "rewards/rejected": 0.0}
     with pytest.raises(TrainingError, match=message):
-        recorder.on_log(None, State(), None, logs={"loss": loss})
+        recorder.on_log(None, State(), None, logs=logs)
 
 
-def test_a_missing_checkpoint_is_one_clear_error(policy_path: Path, tmp_path: Path) -> None:
-    for start, reference in ((tmp_path / "no", policy_path), (policy_path, tmp_path / "no")):
-        with pytest.raises(HarnessError, match="no checkpoint at"):
-            train(start, reference, tmp_path / "out")
+# SPPO.
 
 
-@pytest.mark.parametrize("wrong", [{"micro_batch_size": 3}, {"warmup_ratio": 1.0}])
-def test_a_wrong_hyperparameter_is_the_users_error(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UserError):
-        DPO(**{**SETTINGS, "beta": 0.5, **wrong})
+def test_the_first_loss_of_sppo_is_that_of_the_targets_alone(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """All log-ratios are 0, so a pair's loss is eta^2 / 2 * [(P_w - 1/2)^2 + (P_l - 1/2)^2].
+
+    The brackets are 0.16 + 0.09, 0.0625 + 0, 0.25 + 0.25 and 0.01 + 0.0025, together 0.825. At
+    beta = 0.001, eta^2 / 2 is 500,000, and the mean over four pairs 500,000 * 0.825 / 4 = 103,125.
+    The hard form would give 250,000, and TRL's, which lacks the half, 500,000.
+    """
+    summary, [(step, metrics)] = soft(policy_path, tmp_path, beta=0.001)
+    assert step == 1
+    assert summary["loss_first"] == pytest.approx(103_125, rel=1e-6)
+    for name in ("rewards/chosen", "rewards/rejected", "rewards/margins"):
+        assert metrics[name] == pytest.approx(0, abs=1e-6)  # not moved by the probabilities
+
+
+def test_a_pair_of_even_chances_is_pulled_to_the_reference(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """With both probabilities 1/2 both targets are 0, where the reference is: loss 0."""
+    even = [{**pair, "p_chosen": 0.5, "p_rejected": 0.5} for pair in PAIRS]
+    summary, _ = soft(policy_path, tmp_path, pairs=even)
+    assert summary["loss_first"] == pytest.approx(0, abs=1e-8)
+
+
+def test_pairs_that_are_too_long_are_left_out_with_their_probabilities(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """The second and fourth pair fit into 12 tokens: brackets 0.0625 and 0.0125, eta^2 / 2 = 50."""
+    summary, _ = soft(policy_path, tmp_path, max_length=12)
+    assert (summary["too_long"], summary["trained_pairs"]) == (2, 2)
+    assert summary["loss_first"] == pytest.approx(50 * (0.0625 + 0.0125) / 2, rel=1e-5)
+
+
+def test_rewards_of_sppo_are_beta_times_the_log_ratios(policy_path: Path, tmp_path: Path) -> None:
+    """Whatever the win probabilities: after a step the margin is that of the ratios by hand."""
+    from by_hand import log_ratios
+
+    from harness.models.loading import load_model
+
+    once, _ = soft(policy_path, tmp_path / "1", learning_rate=1e-2)
+    _, [_, (_, metrics)] = soft(policy_path, tmp_path / "2", learning_rate=1e-2, epochs=2)
+    policy, reference = load_model(tmp_path / "1" / "model"), load_model(policy_path)
+    ratios = [[side.item() for side in pair] for pair in log_ratios(policy, reference, policy_path)]
+    for side, name in enumerate(("chosen", "rejected")):
+        mean = sum(pair[side] for pair in ratios) / len(ratios)
+        assert metrics[f"rewards/{name}"] == pytest.approx(0.1 * mean, abs=1e-5)
+    right = sum(chosen > rejected for chosen, rejected in ratios) / len(ratios)
+    assert metrics["rewards/accuracies"] == right
+    assert once["steps"] == 1

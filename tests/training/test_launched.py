@@ -23,14 +23,7 @@ from harness.errors import HarnessError, UserError
 from harness.registry.training import Hardware, configuration_file, shipped_configurations
 from harness.runtime import StageContext
 from harness.training import launch as launching
-from harness.training.launch import (
-    FAILURE,
-    LOG,
-    _say_why,
-    configuration,
-    last_checkpoint,
-    train_launched,
-)
+from harness.training.launch import LOG, OUTCOME, configuration, last_checkpoint
 from harness.training.placement import Placement
 
 LEARNING = {
@@ -61,13 +54,20 @@ def launch(
     logs: Logs = []
     settings = {"algorithm": "dpo", **LEARNING, **changes, "numerics": on.numerics("float32")}
     inputs = {"policy": start, "pairs": folder / "pairs.parquet"}
-    summary = train_launched(
-        StageContext(settings, inputs, folder / "out", 3),
-        on,
-        folder / "work",
+    ctx = StageContext(
+        settings, inputs, folder / "out", 3,
+        unfinished=folder / "work", hardware={"training": on.model_dump(mode="json")},
+    )  # fmt: skip
+    summary = launching.launch(
+        "harness.training.offline:train_pairs",
+        ctx,
         on_log or (lambda step, metrics: logs.append((step, metrics))),
     )
     return summary, logs
+
+
+WORK = Path("work") / "MULTI_GPU-2"
+"""Where two processes have their checkpoints."""
 
 
 def descendants() -> Any:
@@ -83,7 +83,7 @@ def test_two_processes_go_on_from_one_that_crashed_and_end_as_one_does(
     """
     expected, curves = trained(policy_path, tmp_path / "one")
     with pytest.raises(InterruptedError):
-        trained(policy_path, tmp_path / "two", stop_at=3)
+        trained(policy_path, tmp_path / "two", stop_at=3, work=tmp_path / "two" / WORK)
     summary, logs = launch(policy_path, tmp_path / "two", hardware())
     assert summary == pytest.approx(expected, abs=1e-4)
     assert [step for step, _ in logs] == [1, 2, 3, 4, 5, 6]
@@ -111,7 +111,7 @@ def test_a_training_of_which_a_process_was_killed_goes_on(
     with pytest.raises(HarnessError, match="goes on from the last checkpoint"):
         launch(policy_path, tmp_path / "two", hardware(), kill, **changes)
     assert not descendants()
-    _, done = last_checkpoint(tmp_path / "two" / "work")
+    _, done = last_checkpoint(tmp_path / "two" / WORK)
     assert 2 <= done < 40
     launch(policy_path, tmp_path / "two", hardware(), **changes)
     trained(policy_path, tmp_path / "one", **changes)
@@ -143,7 +143,7 @@ def test_a_training_that_dies_is_one_sentence_with_the_end_of_its_log(
     said = str(failure.value)
     assert "exit code 7" in said
     assert "its last words: two | three | four (all of them in" in said
-    assert str(tmp_path / "work" / LOG) in said
+    assert str(tmp_path / WORK / LOG) in said
 
 
 def test_a_reason_that_a_process_left_is_what_is_said(
@@ -152,7 +152,7 @@ def test_a_reason_that_a_process_left_is_what_is_said(
     stand_in(
         "import pathlib, sys;"
         "work = pathlib.Path(sys.argv[1]).parent;"
-        """(work / 'failure.json').write_text('{"reason": "too hot"}'); raise SystemExit(1)"""
+        """(work / 'outcome.json').write_text('{"reason": "too hot"}'); raise SystemExit(1)"""
     )
     with pytest.raises(HarnessError, match=r"^too hot$"):
         launch(policy_path, tmp_path, hardware())
@@ -176,24 +176,44 @@ def test_a_process_does_its_part_and_the_first_writes_the_summary(
     }
     (tmp_path / "job.json").write_text(json.dumps(job), encoding="utf-8")
     assert launching.main(tmp_path / "job.json") == 0
-    summary = json.loads((tmp_path / launching.SUMMARY).read_text(encoding="utf-8"))
+    summary = json.loads((tmp_path / OUTCOME).read_text(encoding="utf-8"))["summary"]
     assert (summary["pairs"], summary["steps"]) == (10, 3)
     assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
 
+    (tmp_path / OUTCOME).unlink()
     job["settings"] = settings | {"algorithm": "no"}
     (tmp_path / "job.json").write_text(json.dumps(job), encoding="utf-8")
     assert launching.main(tmp_path / "job.json") == 1
-    failure = json.loads((tmp_path / FAILURE).read_text(encoding="utf-8"))
+    failure = json.loads((tmp_path / OUTCOME).read_text(encoding="utf-8"))
     assert "no algorithm `no` trains on pairs" in failure["reason"]
 
 
-def test_the_process_that_fails_first_says_why(tmp_path: Path) -> None:
-    _say_why(tmp_path, ValueError("not foreseen, so its traceback in the log counts"))
-    assert not (tmp_path / FAILURE).exists()
-    _say_why(tmp_path, torch.OutOfMemoryError("CUDA out of memory"))
-    _say_why(tmp_path, HarnessError("the other processes were left alone"))
-    said = json.loads((tmp_path / FAILURE).read_text(encoding="utf-8"))["reason"]
-    assert said.startswith("a GPU's memory is full: lower `hardware.micro_batch`")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("not foreseen, so its traceback in the log counts"), None),
+        (torch.OutOfMemoryError("CUDA"), "a GPU's memory is full: lower `hardware.micro_batch`"),
+        (HarnessError("asked wrongly"), "asked wrongly"),
+    ],
+)
+def test_the_process_that_fails_first_says_why(
+    error: Exception, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(error: Exception) -> None:
+        def part(*args: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(launching, "_do_part", part)
+        (tmp_path / "job.json").write_text("{}", encoding="utf-8")
+        assert launching.main(tmp_path / "job.json") == 1
+
+    fail(error)
+    if said is None:
+        assert not (tmp_path / OUTCOME).exists()
+    else:
+        fail(HarnessError("the other processes were left alone"))
+        reason = json.loads((tmp_path / OUTCOME).read_text(encoding="utf-8"))["reason"]
+        assert reason.startswith(said)
 
 
 def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_fails(
@@ -222,19 +242,6 @@ def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_
     assert not descendants()
 
 
-def test_checkpoints_of_another_layout_are_not_gone_on_from(
-    stand_in: Any, policy_path: Path, tmp_path: Path
-) -> None:
-    stand_in("raise SystemExit(1)")
-    for devices, left in ((2, True), (2, True), (4, False)):
-        if left:
-            (tmp_path / "work" / "checkpoint-2").mkdir(parents=True, exist_ok=True)
-            (tmp_path / "work" / "checkpoint-2" / "whole").touch()
-        with pytest.raises(HarnessError):
-            launch(policy_path, tmp_path, hardware(devices=devices))
-        assert (tmp_path / "work" / "checkpoint-2").exists() == left
-
-
 # What can be wrong before anything is launched.
 
 
@@ -242,33 +249,33 @@ def test_checkpoints_of_another_layout_are_not_gone_on_from(
     ("changes", "message"),
     [
         ({"accelerate": "no.yaml"}, r"no accelerate configuration no.yaml: .*fsdp.yaml"),
-        ({"accelerate": "one-gpu.yaml"}, "for one process and `hardware.devices` is 2"),
-        ({"accelerate": "fsdp.yaml", "devices": 1}, "several processes and .* is 1"),
-        ({"devices": 3}, "4 pairs cannot be made of micro-batches of 1 on each of 3 devices"),
-        ({"micro_batch": {"sppo": 1}}, "names no size for `dpo`"),
-        ({"lora": {"rank": 2, "alpha": 4, "targets": "all-linear"}}, r"needs the library peft"),
+        ({"accelerate": "one-gpu.yaml"}, "`distributed_type: NO` and `hardware.devices` is 2"),
+        ({"accelerate": "fsdp.yaml", "devices": 1}, "FSDP` and .* is 1"),
     ],
 )
 def test_what_cannot_be_launched_is_the_users_error(
-    changes: dict[str, Any],
-    message: str,
-    policy_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any], message: str, policy_path: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(launching, "_installed", lambda name: False)
     with pytest.raises(UserError, match=message):
         launch(policy_path, tmp_path, hardware(**changes))
     assert not (tmp_path / "work").exists()
 
 
-def test_a_file_that_is_no_configuration_is_the_users_error(tmp_path: Path) -> None:
-    for text in ("[1, 2]", "a: {", "num_processes: 2"):
-        (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
-        with pytest.raises(
-            UserError, match=r"is no accelerate configuration|:2: is not valid YAML"
-        ):
-            configuration(hardware(accelerate=str(tmp_path / "own.yaml")))
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "`distributed_type: None`"),
+        ("a: {", ":2: is not valid YAML"),
+        ("num_processes: 2", "`distributed_type: None`"),
+        ("distributed_type: DEEPSPEED\n", "`distributed_type: DEEPSPEED` .* and fsdp.yaml"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_the_users_error(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        configuration(hardware(accelerate=str(tmp_path / "own.yaml")))
 
 
 def test_accelerate_itself_reads_every_shipped_configuration() -> None:
@@ -285,15 +292,6 @@ def test_accelerate_itself_reads_every_shipped_configuration() -> None:
         assert read.num_processes == processes
         ours = configuration(hardware(accelerate=name, devices=processes))
         assert (ours.kind, ours.use_cpu) == (kind, read.use_cpu)
-
-
-def test_a_way_to_lay_a_training_that_the_harness_has_not_is_the_users_error(
-    tmp_path: Path,
-) -> None:
-    own = tmp_path / "zero.yaml"
-    own.write_text("distributed_type: DEEPSPEED\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"zero.yaml is for `DEEPSPEED`.* use fsdp.yaml"):
-        configuration(hardware(accelerate=str(own)))
 
 
 def test_the_command_says_what_the_profile_says(tmp_path: Path) -> None:

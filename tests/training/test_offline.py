@@ -16,12 +16,10 @@ from harness.registry.training import Training
 from harness.training.offline import (
     OfflineAlgorithm,
     algorithm_of,
-    read_pairs,
     short_enough,
     train,
 )
-from harness.training.orpo import ORPO
-from harness.training.simpo import SimPO
+from harness.training.reference_free import ORPO, SimPO
 
 SOFT = [{**pair, "p_chosen": 0.8, "p_rejected": 0.3} for pair in PAIRS]
 STATED: dict[str, Any] = {
@@ -96,7 +94,7 @@ def test_a_prompt_that_is_too_long_leaves_its_pair_out(policy_path: Path) -> Non
 
     Those are `<bos>`, two turn starts, two roles and one turn end.
     """
-    rows = read_pairs(PAIRS)
+    rows = PAIRS
     tokenizer = load_tokenizer(policy_path)
     assert short_enough(rows, tokenizer, 64, 8) == [rows[1], rows[3]]
     assert short_enough(rows, tokenizer, 64, None) == rows

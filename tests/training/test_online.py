@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from harness.errors import UserError
 from harness.models.loading import load_model, load_tokenizer, tokenize
-from harness.training.oaif import OAIF
 from harness.training.offline import TrainingError
 from harness.training.online import (
     OPTIMIZER,
@@ -24,7 +23,7 @@ from harness.training.online import (
     Steps,
     train_segment,
 )
-from harness.training.rloo import RLOO
+from harness.training.online_losses import OAIF, RLOO
 
 BETA = 0.5
 WORDS = "abcdefgh"

@@ -18,13 +18,12 @@ from harness.errors import UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_model
 from harness.registry.training import Lora
-from harness.training.dpo import DPO
-from harness.training.launch import last_checkpoint, read_curves
+from harness.runtime.stage import ProgressWriter
+from harness.training.dpo import DPO, SPPO
+from harness.training.launch import CURVES, last_checkpoint, read_curves, rewind_curves
 from harness.training.offline import OfflineAlgorithm, train
-from harness.training.orpo import ORPO
 from harness.training.placement import Placement, accumulation, padded
-from harness.training.simpo import SimPO
-from harness.training.sppo import SPPO
+from harness.training.reference_free import ORPO, SimPO
 
 TEN = [
     {**pair, "p_chosen": 0.8, "p_rejected": 0.3, "chosen": f"{pair['chosen']} {word}"}
@@ -54,18 +53,22 @@ def trained(
     stop_at: int | None = None,
     pairs: list[dict[str, Any]] = TEN,
     place: dict[str, Any] | None = None,
+    work: Path | None = None,
     **changes: Any,
 ) -> tuple[dict[str, float], Logs]:
     """Train in `folder`: `out/model` and `work`; stop as a crash would after some update."""
     (folder / "out").mkdir(parents=True, exist_ok=True)
-    logs: Logs = []
+    work = work or folder / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    rewind_curves(work)  # as who launches does
+    curves = ProgressWriter(work, CURVES)
 
     def on_log(step: int, metrics: dict[str, float]) -> None:
-        logs.append((step, metrics))
+        curves.write(step, metrics)
         if step == stop_at:
             raise InterruptedError
 
-    laid: Any = {"work": folder / "work", "checkpoint_every": 2, "attention": "eager"}
+    laid: Any = {"work": work, "checkpoint_every": 2, "attention": "eager"}
     summary = train(
         of_tests(algorithm, **changes),
         start,
@@ -75,7 +78,7 @@ def trained(
         on_log=on_log,
         place=Placement(**laid | (place or {})),
     )
-    return summary, logs
+    return summary, [(step, metrics) for step, metrics in read_curves(work, until=10**6)]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -104,7 +107,7 @@ def test_a_batch_is_shared_by_devices_and_micro_batches() -> None:
     assert accumulation(64, 1) == 64
 
 
-@pytest.mark.parametrize(("micro", "devices"), [(3, 1), (16, 8), (0, 1), (1, 5)])
+@pytest.mark.parametrize(("micro", "devices"), [(3, 1), (16, 8), (1, 5)])
 def test_a_batch_that_cannot_be_divided_is_the_users_error(micro: int, devices: int) -> None:
     with pytest.raises(UserError, match=f"64 pairs cannot be made of micro-batches of {micro}"):
         accumulation(64, micro, devices)

@@ -160,7 +160,6 @@ def trained(start: Path, out: Path, pairs: Any = PAIRS, **changes: Any) -> torch
         start,
         pairs,
         out,
-        reference_path=start,
         seed=0,
         on_log=lambda step, metrics: None,
     )
