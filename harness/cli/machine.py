@@ -236,7 +236,7 @@ def over_optimise(
 
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
-    from harness.pipeline.over_optimise import push
+    from harness.pipeline.studies import push
     from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER
     from harness.report.measurements import Pushed as Measured
     from harness.runtime import StageFinished, Store

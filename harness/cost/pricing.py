@@ -16,8 +16,7 @@ from harness.cost.assumptions import (
 from harness.cost.work import Calls, Costing, StageCost, parameters
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
-from harness.pipeline.factory import needs_of
-from harness.pipeline.turns import Turns
+from harness.pipeline.factory import Turns, needs_of
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict

@@ -45,19 +45,18 @@ authors' scripts (answers to X_1 come from the policy already trained on X_1).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.errors import UserError
 from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
 from harness.pipeline.factory import StageFactory
-from harness.registry.profile import BASE, Profile
+from harness.registry.profile import BASE
 from harness.registry.recipe import (
     FIRST_ARMS,
     Arm,
     Budget,
-    League,
     Online,
     Recipe,
     RewardRole,
@@ -72,11 +71,6 @@ from harness.selectors.selector import Sizes
 
 INDEPENDENT = ("self_instruct",)
 """Shipped evolving methods whose rewrites of a prompt do not build on one another."""
-
-
-def _chained(method: str) -> bool:
-    own = CREATORS.added(method)
-    return method not in INDEPENDENT if own is None else bool(own.options["chained"])
 
 
 @dataclass(frozen=True)
@@ -103,9 +97,7 @@ class Iteration:
         if "evolved" in pairs.inputs:
             evolved = pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
             return evolved.inputs["selected"].inputs["rewards"]
-        if "only" in pairs.inputs:
-            return pairs.inputs["only"].inputs["rewards"]
-        return pairs.inputs["rewards"]
+        return pairs.inputs.get("only", pairs).inputs["rewards"]
 
 
 @dataclass(frozen=True)
@@ -155,37 +147,63 @@ class Planner(StageFactory):
 
     def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
         """Return the stages of a run, with all its benchmarks wanted."""
-        if recipe.is_online:
-            parts = segments(self, run_id, recipe, seed)
-            iterations = tuple(Iteration(prompts, online, online) for prompts, online in parts)
-        else:
-            iterations = self._iterations(run_id, recipe, seed)
         label = f"seed {seed} · {run_id}"
+        make = _segments if recipe.is_online else _iterations
+        iterations = tuple(make(self, label, recipe, seed))
         if kind == "prompts":
-            judges = judges_of_prompts(self, label, iterations[-1].prompts)
+            judges = self._judges_of_prompts(label, iterations[-1].prompts)
         else:
             policy = iterations[-1].policy if iterations else None
-            judges = judges_of_answers(self, label, policy, seed)
+            judges = self._judges_of_answers(label, policy, seed)
         name = self.profile.name
         return Run(run_id, recipe, name, seed, iterations, judges, tuple(judges), kind)
 
-    def _iterations(self, run_id: str, recipe: Recipe, seed: int) -> tuple[Iteration, ...]:
-        done: list[Iteration] = []
-        humans = 0
-        for number, arm in enumerate(recipe.chain, start=1):
-            step = _Step(self, recipe, number, seed, f"seed {seed} · {run_id} · {number}")
+    def probed(self, policy: Stage | None, label: str) -> Stage:
+        """What a policy can do, name by name: by this the oracle chooses prompts."""
+        settings: dict[str, Json] = {**self.profile.generation.model_dump()}
+        inputs = self.with_policy(settings, policy)
+        return self.stage("probe", settings, inputs, label)
+
+    def _judges_of_answers(self, label: str, policy: Stage | None, seed: int) -> dict[str, Stage]:
+        judges = {}
+        for name, benchmark in self.profile.benchmarks.items():
+            if benchmark.of_prompts:
+                continue
+            asked = {"answers": self._answers(f"{label} · {name}", name, policy, seed)}
+            if benchmark.against == BASE:
+                asked["anchor"] = self._answers(f"seed {seed} · base · {name}", name, None, seed)
+            judges[name] = self.stage("judge", self.world.judging(name), asked, f"{label} · {name}")
+        return judges
+
+    def _answers(self, label: str, name: str, policy: Stage | None, seed: int) -> Stage:
+        settings = self.world.answering(name, seed)
+        return self.stage("answer", settings, self.with_policy(settings, policy), label)
+
+    def _judges_of_prompts(self, label: str, prompts: Stage) -> dict[str, Stage]:
+        asked = {"prompts": prompts}
+        return {
+            name: self.stage("rate", self.world.rating(name), asked, f"{label} · {name}")
+            for name, benchmark in self.profile.benchmarks.items()
+            if benchmark.of_prompts
+        }
+
+
+# Offline runs.
+
+
+def _iterations(planner: Planner, label: str, recipe: Recipe, seed: int) -> Iterable[Iteration]:
+    done: list[Iteration] = []
+    humans = 0
+    for number, arm in enumerate(recipe.chain, start=1):
+        step = _Step(planner, recipe, number, seed, f"{label} · {number}")
+        if arm in FIRST_ARMS:
             policy = done[-1].policy if done else None
-            if arm in FIRST_ARMS:
-                iteration = step.new(policy, arm, first=recipe.skip + humans * recipe.size)
-                humans += 1
-            elif arm == "eva":
-                iteration = step.eva(done)
-            elif arm == "select":
-                iteration = step.select(done)
-            else:
-                iteration = step.same(done)
-            done.append(iteration)
-        return tuple(done)
+            done.append(step.new(policy, arm, first=recipe.skip + humans * recipe.size))
+            humans += 1
+        else:
+            make = {"eva": step.eva, "select": step.select}.get(arm, step.same)
+            done.append(make(done[-1]))
+    return done
 
 
 @dataclass(frozen=True)
@@ -199,26 +217,26 @@ class _Step:
     def new(self, policy: Stage | None, arm: Arm, first: int) -> Iteration:
         """New prompts, all of them trained on, or a selection of them on the base policy."""
         size = self.recipe.pool or self.recipe.size
-        settings = self.planner.new_prompts(arm, self.seed, first, size)
-        prompts = self._stage("prompts", settings, {})
+        prompts = self._stage("prompts", self.planner.new_prompts(arm, self.seed, first, size), {})
         only = None
         if self.recipe.pool is not None:
             only = self._selected(policy, prompts, self.recipe.size / self.recipe.pool)
         pairs = self._pairs(*self._rollouts(policy, prompts), only=only)
         return Iteration(only or prompts, pairs, self._train(policy, pairs))
 
-    def eva(self, done: list[Iteration]) -> Iteration:
+    def eva(self, before: Iteration) -> Iteration:
         """Evolve an informative share of the prompts before, and mix in some of them unevolved."""
-        before = done[-1]
-        completions, rewards = self._rollouts(before.policy, before.prompts)
-        creator = self.recipe.creator
+        creator, planner = self.recipe.creator, self.planner
+        method = creator.method or ""
+        own = CREATORS.added(method)
+        chained = method not in INDEPENDENT if own is None else bool(own.options["chained"])
         evolved = self._stage(
             "evolve",
             {
-                **self.planner.creator(creator.method or ""),
+                **planner.creator(method),
                 "evolutions": creator.evolutions,
-                **({} if _chained(creator.method or "") else {"shape": "independent"}),
-                "retries": self.planner.profile.creator.retries,
+                **({} if chained else {"shape": "independent"}),
+                "retries": planner.profile.creator.retries,
                 "iteration": self.number,
                 "seed": self.seed,
                 **({} if creator.reach is None else {"reach": creator.reach}),
@@ -226,19 +244,21 @@ class _Step:
             {"selected": self._parents(before)},
         )
         evolved_pairs = self._pairs(*self._rollouts(before.policy, evolved))
-        if self._from_scratch():
-            joined = self._stage(
-                "join", {"seed": self.seed}, {"base": before.pairs, "evolved": evolved_pairs}
-            )
+        if self.recipe.train == "scratch" and self.number == len(self.recipe.chain):
+            both = {"base": before.pairs, "evolved": evolved_pairs}
+            joined = self._stage("join", {"seed": self.seed}, both)
             return Iteration(joined, joined, self._train(None, joined))
         mixed = self._stage(
             "mix",
             {
-                "size": self.recipe.size * self.planner.profile.x,
+                "size": self.recipe.size * planner.profile.x,
                 "evolved_share": creator.evolved_share,
                 "seed": self.seed,
             },
-            {"base": self._pairs(completions, rewards), "evolved": evolved_pairs},
+            {
+                "base": self._pairs(*self._rollouts(before.policy, before.prompts)),
+                "evolved": evolved_pairs,
+            },
         )
         pairs = self._rewritten(before.policy, mixed)
         return Iteration(mixed, pairs, self._train(before.policy, pairs))
@@ -252,10 +272,6 @@ class _Step:
         pool = self._stage("prompts", settings, {})
         share = creator.fraction * self.recipe.size / creator.parents
         return self._selected(before.policy, pool, share)
-
-    def _from_scratch(self) -> bool:
-        """Whether this iteration trains from the base policy, on original and evolved prompts."""
-        return self.recipe.train == "scratch" and self.number == len(self.recipe.chain)
 
     def _rewritten(self, policy: Stage, pairs: Stage) -> Stage:
         """Pairs whose chosen answers the policy has revised, if the recipe asks for it."""
@@ -272,53 +288,38 @@ class _Step:
         }
         return self._stage("rewrite", settings, inputs)
 
-    def select(self, done: list[Iteration]) -> Iteration:
+    def select(self, before: Iteration) -> Iteration:
         """Train on the informative share of the prompts before, as they are."""
-        before = done[-1]
-        completions, rewards = self._rollouts(before.policy, before.prompts)
-        share = self.recipe.creator.fraction
-        selected = self._selected(before.policy, before.prompts, share)
-        pairs = self._pairs(completions, rewards, only=selected)
+        selected = self._selected(before.policy, before.prompts, self.recipe.creator.fraction)
+        pairs = self._pairs(*self._rollouts(before.policy, before.prompts), only=selected)
         if self.recipe.step_matched:
             size = self.recipe.size * self.planner.profile.x
-            settings: dict[str, Json] = {"size": size, "seed": self.seed}
-            pairs = self._stage("repeat", settings, {"pairs": pairs})
+            pairs = self._stage("repeat", {"size": size, "seed": self.seed}, {"pairs": pairs})
         return Iteration(selected, pairs, self._train(before.policy, pairs))
 
-    def same(self, done: list[Iteration]) -> Iteration:
+    def same(self, before: Iteration) -> Iteration:
         """Train on the prompts before once more, all of them and as they are."""
-        before = done[-1]
         pairs = self._pairs(*self._rollouts(before.policy, before.prompts))
         return Iteration(before.prompts, pairs, self._train(before.policy, pairs))
 
     def _selected(self, policy: Stage | None, prompts: Stage, fraction: float) -> Stage:
         creator = self.recipe.creator
+        settings: dict[str, Json] = {"fraction": fraction, "seed": self.seed}
+        if creator.shuffled:
+            settings["shuffled"] = True
         if creator.oracle is not None:
-            return self._chosen(policy, prompts, fraction)
-        settings: dict[str, Json] = {
+            settings["oracle"] = creator.oracle
+            probe = self.planner.probed(policy, self.label)
+            return self._stage("choose", settings, {"prompts": prompts, "probe": probe})
+        settings |= {
             "metric": creator.metric,
             "sampling": creator.sampling,
-            "fraction": fraction,
             "too_few": self.planner.profile.selection.too_few,
-            "seed": self.seed,
-            **({"shuffled": True} if creator.shuffled else {}),
             **METRICS.identity(creator.metric),
         }
         role = self.recipe.informativeness_reward_model_at(self.number)
         _, rewards = self._rollouts(policy, prompts, role)
-        inputs = {"prompts": prompts, "rewards": rewards}
-        return self._stage("select", settings, inputs)
-
-    def _chosen(self, policy: Stage | None, prompts: Stage, fraction: float) -> Stage:
-        """Return the oracle's choice of prompts, by what a policy can do."""
-        settings: dict[str, Json] = {
-            "oracle": self.recipe.creator.oracle,
-            "fraction": fraction,
-            "seed": self.seed,
-            **({"shuffled": True} if self.recipe.creator.shuffled else {}),
-        }
-        probe = probed(self.planner, policy, self.label)
-        return self._stage("choose", settings, {"prompts": prompts, "probe": probe})
+        return self._stage("select", settings, {"prompts": prompts, "rewards": rewards})
 
     def _rollouts(
         self, policy: Stage | None, prompts: Stage, role: RewardRole | None = None
@@ -333,9 +334,8 @@ class _Step:
         return self._stage("pair", self.planner.profile.pairs.model_dump(), inputs)
 
     def _train(self, policy: Stage | None, pairs: Stage) -> Stage:
-        algorithm = self.recipe.algorithm
-        assert algorithm is not None
-        hyper = self.planner.profile.training.of(algorithm).model_dump()
+        algorithm, profile = str(self.recipe.algorithm), self.planner.profile
+        hyper = profile.training.of(algorithm).model_dump()
         hyper["epochs"] *= self.recipe.passes
         settings: dict[str, Json] = {
             "algorithm": algorithm,
@@ -343,9 +343,8 @@ class _Step:
             **hyper,
             **LOSSES.identity(algorithm),
         }
-        hardware = self.planner.profile.hardware
-        if hardware is not None:
-            settings["numerics"] = hardware.numerics(self.planner.profile.dtype)
+        if profile.hardware is not None:
+            settings["numerics"] = profile.hardware.numerics(profile.dtype)
         inputs = {"pairs": pairs, **self.planner.with_policy(settings, policy)}
         return self._stage("train", settings, inputs)
 
@@ -353,72 +352,42 @@ class _Step:
         return self.planner.stage(kind, settings, inputs, self.label)
 
 
-def probed(planner: StageFactory, policy: Stage | None, label: str) -> Stage:
-    settings: dict[str, Json] = {**planner.profile.generation.model_dump()}
-    inputs = planner.with_policy(settings, policy)
-    return planner.stage("probe", settings, inputs, label)
-
-
-def judges_of_answers(
-    planner: StageFactory, label: str, policy: Stage | None, seed: int
-) -> dict[str, Stage]:
-    return {
-        name: _judged(planner, f"{label} · {name}", name, policy, seed)
-        for name, benchmark in planner.profile.benchmarks.items()
-        if not benchmark.of_prompts
-    }
-
-
-def judges_of_prompts(planner: StageFactory, label: str, prompts: Stage) -> dict[str, Stage]:
-    return {
-        name: planner.stage(
-            "rate", planner.world.rating(name), {"prompts": prompts}, f"{label} · {name}"
-        )
-        for name, benchmark in planner.profile.benchmarks.items()
-        if benchmark.of_prompts
-    }
-
-
-def _judged(planner: StageFactory, label: str, name: str, policy: Stage | None, seed: int) -> Stage:
-    settings = planner.world.answering(name, seed)
-    inputs = planner.with_policy(settings, policy)
-    asked = {"answers": planner.stage("answer", settings, inputs, label)}
-    if planner.profile.benchmarks[name].against == BASE:
-        settings = planner.world.answering(name, seed)
-        base = planner.with_policy(settings, None)
-        asked["anchor"] = planner.stage("answer", settings, base, f"seed {seed} · base · {name}")
-    return planner.stage("judge", planner.world.judging(name), asked, label)
-
-
 # Online runs.
 
+Part = tuple[str, Stage, dict[str, Json]]
+"""A segment's label, its human prompts, and its own settings."""
 
-def segments(
-    planner: StageFactory, run_id: str, recipe: Recipe, seed: int
-) -> list[tuple[Stage, Stage]]:
-    """Return the stages of an online run: for each segment its human prompts and its training."""
-    online, profile = recipe.online, planner.profile
+
+def _segments(planner: Planner, label: str, recipe: Recipe, seed: int) -> Iterable[Iteration]:
+    online = recipe.online
+    hyper = planner.profile.training.of(str(recipe.algorithm))
     assert online is not None
-    hyper = profile.training.of(str(recipe.algorithm))
     assert isinstance(hyper, OnlineTraining)
-    if online.league is not None:
-        return _marks(planner, run_id, recipe, online.league, seed, hyper)
-    steps = segment_steps(online, hyper, profile.x)
-    StreamSettings(**online.model_dump(), x=profile.x)  # refused where the buffer is too small
-    settings = _of_all_segments(planner, recipe, seed, hyper)
-    made: list[tuple[Stage, Stage]] = []
-    for number in range(online.length * hyper.segments):
-        which, part = divmod(number, hyper.segments)
-        new = online.prompts != "eva"
-        again, first = divmod(which, online.size) if new else (0, 0)
-        label = f"seed {seed} · {run_id} · {which + 1}x"
-        label += f" ({part + 1}/{hyper.segments})" if hyper.segments > 1 else ""
-        cut = planner.new_prompts(online.prompts, seed, online.skip + first, 1)
-        prompts = planner.stage("prompts", cut, {}, label)
-        before = made[-1][1] if made else None
+    cut = _stretches if online.league is None else _marks
+    settings = _of_all_segments(planner, recipe, online, seed, hyper)
+    before: Stage | None = None
+    for part, prompts, own in cut(planner, label, online, seed, hyper):
         inputs = {"prompts": prompts} | ({"before": before} if before else {})
         if online.oracle is not None:
-            inputs["probe"] = probed(planner, before, label)
+            inputs["probe"] = planner.probed(before, part)
+        before = planner.stage("online", settings | own, inputs, part)
+        yield Iteration(prompts, before, before)
+
+
+def _stretches(
+    planner: Planner, label: str, online: Online, seed: int, hyper: OnlineTraining
+) -> Iterator[Part]:
+    """Cut a run by its steps."""
+    steps = segment_steps(online, hyper, planner.profile.x)
+    # Refused where the buffer is too small.
+    StreamSettings(**online.model_dump(), x=planner.profile.x)
+    new = online.prompts != "eva"
+    for number in range(online.length * hyper.segments):
+        which, part = divmod(number, hyper.segments)
+        again, first = divmod(which, online.size) if new else (0, 0)
+        own = f"{label} · {which + 1}x"
+        own += f" ({part + 1}/{hyper.segments})" if hyper.segments > 1 else ""
+        cut = planner.new_prompts(online.prompts, seed, online.skip + first, 1)
         stretch: dict[str, Json] = {
             "first_step": number * steps + 1,
             "last_step": (number + 1) * steps,
@@ -426,52 +395,18 @@ def segments(
         }
         if again:
             stretch["pass"] = again
-        made.append((prompts, planner.stage("online", settings | stretch, inputs, label)))
-    return made
+        yield own, planner.stage("prompts", cut, {}, own), stretch
 
 
 def _marks(
-    planner: StageFactory,
-    run_id: str,
-    recipe: Recipe,
-    league: League,
-    seed: int,
-    hyper: OnlineTraining,
-) -> list[tuple[Stage, Stage]]:
-    """Return the stages of a run in a league: one for each part of the budget, on the same pool."""
-    online, x = recipe.online, planner.profile.x
-    assert online is not None
+    planner: Planner, label: str, online: Online, seed: int, hyper: OnlineTraining
+) -> Iterator[Part]:
+    """Cut a run in a league by its budget; every part is on the same pool."""
+    league, x = online.league, planner.profile.x
+    assert league is not None
     count, rest = divmod(online.size * x, league.visits)
     whole = whole_budget(online, hyper, x, league.budget)
-    _checked_selector(online, league, count)
-    settings = _of_all_segments(planner, recipe, seed, hyper)
-    arm = "matched" if online.prompts == "matched_pool" else "human"
-    cut = planner.new_prompts(arm, seed, 0, 1) | {"count": count + (rest > 0)}
-    prompts = planner.stage("prompts", cut, {}, f"seed {seed} · {run_id} · pool")
-    made: list[tuple[Stage, Stage]] = []
-    for mark in range(1, league.ends + 1):
-        label = f"seed {seed} · {run_id} · {mark}/{league.marks}"
-        before = made[-1][1] if made else None
-        inputs = {"prompts": prompts} | ({"before": before} if before else {})
-        if online.oracle is not None:
-            inputs["probe"] = probed(planner, before, label)
-        budget: dict[str, Json] = {"of": league.budget, "amount": whole * mark // league.marks}
-        made.append(
-            (prompts, planner.stage("online", settings | {"budget": budget}, inputs, label))
-        )
-    return made
-
-
-def whole_budget(online: Online, hyper: OnlineTraining, x: int, unit: Budget) -> int:
-    """Return what training on `size` x prompts drawn evenly takes."""
-    prompts = online.size * x
-    steps = prompts // online.minibatch
-    return budget_taken(unit, steps, prompts * hyper.rollouts, hyper.max_new_tokens)
-
-
-def _checked_selector(online: Online, league: League, pool: int) -> None:
-    """Refuse what the selector does not take, before anything runs."""
-    sizes = Sizes(online.minibatch, pool, online.n_new if league.grows else 0)
+    sizes = Sizes(online.minibatch, count, online.n_new if league.grows else 0)
     try:
         SELECTORS.get(league.selector).made(dict(league.options), sizes)
     except (TypeError, KeyError, ValueError) as error:
@@ -479,11 +414,24 @@ def _checked_selector(online: Online, league: League, pool: int) -> None:
         raise UserError(
             f"the selector `{league.selector}` does not take these `options`: {said}"
         ) from error
-    if pool < online.minibatch:
+    if count < online.minibatch:
         raise UserError(
-            f"{pool} prompts make no mini-batch of {online.minibatch}: lower `visits`, or raise "
+            f"{count} prompts make no mini-batch of {online.minibatch}: lower `visits`, or raise "
             "`size`"
         )
+    arm = "matched" if online.prompts == "matched_pool" else "human"
+    cut = planner.new_prompts(arm, seed, 0, 1) | {"count": count + (rest > 0)}
+    prompts = planner.stage("prompts", cut, {}, f"{label} · pool")
+    for mark in range(1, league.ends + 1):
+        budget: dict[str, Json] = {"of": league.budget, "amount": whole * mark // league.marks}
+        yield f"{label} · {mark}/{league.marks}", prompts, {"budget": budget}
+
+
+def whole_budget(online: Online, hyper: OnlineTraining, x: int, unit: Budget) -> int:
+    """Return what training on `size` x prompts drawn evenly takes."""
+    prompts = online.size * x
+    steps = prompts // online.minibatch
+    return budget_taken(unit, steps, prompts * hyper.rollouts, hyper.max_new_tokens)
 
 
 def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
@@ -497,10 +445,9 @@ def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
 
 
 def _of_all_segments(
-    planner: StageFactory, recipe: Recipe, seed: int, hyper: OnlineTraining
+    planner: Planner, recipe: Recipe, online: Online, seed: int, hyper: OnlineTraining
 ) -> dict[str, Json]:
-    online, world, x = recipe.online, planner.world, planner.profile.x
-    assert online is not None
+    world, profile = planner.world, planner.profile
     role = recipe.reward_model_at(1)
     ranked_by = recipe.informativeness_reward_model_at(1)
     league = online.league
@@ -516,35 +463,27 @@ def _of_all_segments(
         metric = str(league.options.get("metric", metric))
         found = SELECTORS.identity(league.selector)
         added = {"selector_plugin": found["plugin"]} if found else {}
-    scheme = planner.profile.creator.online_method
-    creator = planner.creator(scheme) if evolves else {"creator": None}
+    if profile.dtype != "float32":
+        added["dtype"] = profile.dtype  # the reward models'
+    if profile.hardware is not None:
+        added["numerics"] = profile.hardware.online_numerics(profile.dtype)
+    creator = planner.creator(profile.creator.online_method) if evolves else {"creator": None}
     return {
         "algorithm": str(recipe.algorithm),
         "policy": world.policy(),
         "reward_model": world.reward_model(role),
         "ranker": world.reward_model(ranked_by) if other else None,
         **creator,
-        **planner.world.creator.tree_scorer(online),
+        **world.creator.tree_scorer(online),
         "online": kept,
         **(METRICS.identity(metric) if evolves or league is not None else {}),
         **added,
-        "x": x,
-        "retries": planner.profile.creator.retries,
+        "x": profile.x,
+        "retries": profile.creator.retries,
         "missing_eos_penalty": hyper.missing_eos_penalty,
-        "training": training_settings(hyper, online, x),
+        "training": training_settings(hyper, online, profile.x),
         "seed": seed,
-        **_numerics(planner.profile),
     }
-
-
-def _numerics(profile: Profile) -> dict[str, Json]:
-    """Return how large models compute; nothing where the embedded world's ways hold."""
-    settings: dict[str, Json] = {}
-    if profile.dtype != "float32":
-        settings["dtype"] = profile.dtype  # the reward models'
-    if profile.hardware is not None:
-        settings["numerics"] = profile.hardware.online_numerics(profile.dtype)
-    return settings
 
 
 def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str, Json]:

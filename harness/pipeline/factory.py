@@ -1,31 +1,27 @@
 """Stages by kind: what a profile says of each, at the version that its numbers have now.
 
 The plans of offline and online runs and of judging are made of these. Nothing here runs a model.
-
-Reward models are stages too, trained where no file holds them, and measured where a table asks:
-
-    reward_model                                    a graded one, from θ0 and noisy preferences
-    reward model -> held_out                        does it order held-out pairs rightly?
-    validation prompts -> generate -> annotate -> best_of_n
-                                                    how good are its best of n answers of θ0?
-
-One reward model serves all seeds of a run: its own seed is fixed. Held-out pairs are the same for
-all reward models, and so are, with each seed, the answers that they choose from.
+One reward model serves all seeds of a run: the seed of one that a stage trains is fixed.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
 from harness.errors import UserError
-from harness.registry.profile import Profile, RewardTraining
-from harness.registry.recipe import RewardRole, small
-from harness.registry.schema import Row, Table
+from harness.registry.profile import REWARD_JUDGE, Profile
+from harness.registry.recipe import RewardRole
+from harness.registry.serving import Role
 from harness.runtime import Need, Needs
 from harness.runtime.stage import Json, Stage
+from harness.serving.servers import VARIABLES
+from harness.serving.turns import Turn, turns
+from harness.worlds.needs import asked_by, policy_of, served_here
 from harness.worlds.real.world import World
 
 
@@ -89,13 +85,12 @@ pointwise one (ours)."""
 WARM_UP: Final = 10
 """A tenth of the steps is warm-up (ours)."""
 
-HELD_OUT: Final = 2000
-"""Held-out pairs; those that the shipped models' cards speak of."""
-
 
 def needed_modules(stages: Iterable[Stage]) -> list[str]:
     return sorted({name for stage in stages if (name := KINDS[stage.kind].imports) is not None})
 
+
+# What stages need of a machine, which is no part of a number.
 
 _ASKING = ("evolve", "rate", "judge", "topics")
 """What asks creator, scorer or judge and runs no model."""
@@ -108,7 +103,7 @@ TRAINING_KINDS = ("train", "online")
 
 
 def needs_of(profile: Profile) -> Needs:
-    """Return what the stages of a profile need of a machine: no part of a number."""
+    """Return the cores and GPUs that the stages of a profile need, by kind."""
     hardware, threads = profile.hardware, profile.threads
     if hardware is None:
         return Needs(other=Need(threads))
@@ -130,10 +125,72 @@ def needs_of(profile: Profile) -> Needs:
 
 
 def hardware_of(profile: Profile) -> dict[str, Any]:
-    """Return how stages are to use this machine: what a profile says, and no part of a number."""
+    """Return what a profile says of how stages use this machine."""
     policy = None if profile.serving is None else profile.serving.policy
     said = {"training": profile.hardware, "served": policy}
     return {name: it.model_dump(mode="json") for name, it in said.items() if it is not None}
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Who has this machine's GPUs at which stage, where the harness serves models itself.
+
+    A stage asks servers of some roles, or has the GPU to itself: to train, or to read with a reward
+    model. Stages are done turn by turn, each turn with what it wants loaded
+    (`harness.serving.turns`). On one GPU all stages that the same policy answers are one turn, with
+    one server; on several, all stages in which policies answer are, each with a server of its own.
+    """
+
+    profile: Profile
+    gpus: int = 1
+
+    def roles(self, stage: Stage) -> tuple[Role, ...]:
+        """Return the roles whose servers a stage asks, of those that are started for the run."""
+        asked = [
+            role.lower()
+            for role, model in asked_by(stage)
+            if served_here(self.profile, role, model) is not None
+        ]
+        if self._is_answered(stage) and self.gpus <= 1:
+            asked.append("policy")
+        return tuple(sorted(set(asked)))  # type: ignore[arg-type]
+
+    def wanted(self, stage: Stage) -> str | None:
+        """Return what a stage wants loaded, None for one that loads nothing."""
+        if (roles := self.roles(stage)) != ():
+            each = (policy_of(stage) if role == "policy" else role for role in roles)
+            return " and ".join(each)
+        loads = KINDS[stage.kind].imports is not None
+        reads = str(stage.settings.get("judge", "")).startswith(REWARD_JUDGE)
+        return stage.kind if loads or reads else None
+
+    def order(self, stages: Sequence[Stage]) -> list[Turn[Stage]]:
+        return turns(stages, lambda stage: stage.inputs.values(), self.wanted)
+
+    def starts(self, stages: Sequence[Stage]) -> Counter[Role]:
+        """Return how often the server of each role is started for some stages."""
+        found: Counter[Role] = Counter()
+        before: str | None = None
+        for turn in self.order(stages):
+            if turn.role is None:
+                continue
+            if turn.role != before:
+                found.update(self.roles(turn.stages[0]))
+            before = turn.role
+            if self.gpus > 1:
+                found["policy"] += sum(map(self._is_answered, turn.stages))
+        return Counter({role: number for role, number in found.items() if number})
+
+    def _is_answered(self, stage: Stage) -> bool:
+        """Return whether the profile's server of the policy answers in a stage."""
+        serving = self.profile.serving
+        return (
+            serving is not None
+            and serving.policy is not None
+            and VARIABLES["policy"] not in os.environ
+            and "engine" in stage.settings
+            and "max_length" in stage.settings
+        )
 
 
 class StageFactory:
@@ -142,45 +199,32 @@ class StageFactory:
     def __init__(self, world: World) -> None:
         self.world = world
         self.profile = world.profile
-        self._creators: dict[str, dict[str, Json]] = {}
+        # A file is read, and an engine looked up, once.
+        self.creator = cache(world.creator.identity)
+        self._prompts = cache(self._prompts_of)
 
     @cached_property
-    def human_prompts(self) -> dict[str, Json]:
-        """The settings that identify the profile's human prompts; a file is read once."""
-        return self.world.prompts.identity()
+    def engine(self) -> dict[str, Json]:
+        """The settings that identify what gives the policy's answers."""
+        return self.world.engine()
 
-    @cached_property
-    def matched_prompts(self) -> dict[str, Json]:
-        """The settings that identify the prompts matched to the hard benchmark; looked up once."""
-        found = self.world.prompts.matched()
+    def _prompts_of(self, matched: bool) -> dict[str, Json]:
+        source = self.world.prompts
+        found = source.matched() if matched else source.identity()
         if found is None:
-            name = self.profile.name
             raise UserError(
-                f"the profile `{name}` has no prompts matched to the hard benchmark; name some in "
-                "`prompts.matched`"
+                f"the profile `{self.profile.name}` has no prompts matched to the hard benchmark; "
+                "name some in `prompts.matched`"
             )
         return found
 
     def new_prompts(self, arm: str, seed: int, first: int, size: int) -> dict[str, Json]:
         """Return the settings of a stage with new prompts; `first` and `size` in multiples of x."""
-        source = self.matched_prompts if arm == "matched" else self.human_prompts
         x = self.profile.x
-        settings: dict[str, Json] = {**source, "seed": seed, "first": first * x, "count": size * x}
+        cut: dict[str, Json] = {"seed": seed, "first": first * x, "count": size * x}
         if arm == "off_target":
-            settings["off_target"] = self.world.prompts.off_target()
-            settings["on_target"] = x
-        return settings
-
-    @cached_property
-    def engine(self) -> dict[str, Json]:
-        """The settings that identify what gives the policy's answers; looked up once."""
-        return self.world.engine()
-
-    def creator(self, scheme: str) -> dict[str, Json]:
-        """Return the settings that identify the profile's creator with an evolving scheme."""
-        if scheme not in self._creators:
-            self._creators[scheme] = self.world.creator.identity(scheme)
-        return self._creators[scheme]
+            cut |= {"off_target": self.world.prompts.off_target(), "on_target": x}
+        return self._prompts(arm == "matched") | cut
 
     def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
         """Return the input that is the policy; without one, add θ0 to the settings instead."""
@@ -188,6 +232,24 @@ class StageFactory:
             settings["policy"] = self.world.policy()
             return {}
         return {"policy": policy}
+
+    def with_reward_model(self, settings: dict[str, Json], role: RewardRole) -> dict[str, Stage]:
+        """Return the input that is the reward model of a role, where a stage trains it.
+
+        Of one that a file holds, add its identity to the settings instead.
+        """
+        training = self.profile.trained_reward_models.get(role)
+        if training is None:
+            settings["reward_model"] = self.world.reward_model(role)
+            return {}
+        own: dict[str, Json] = {
+            **TRAINING,
+            "policy": self.world.policy(),
+            "steps": training.steps,
+            "flipped": training.flipped,
+            "warmup_steps": max(1, training.steps // WARM_UP),
+        }
+        return {"reward_model": self.stage("reward_model", own, {}, f"reward model {role}")}
 
     def rollouts(
         self, label: str, policy: Stage | None, prompts: Stage, role: RewardRole
@@ -208,87 +270,10 @@ class StageFactory:
         inputs = {"completions": completions, **self.with_reward_model(annotating, role)}
         return completions, self.stage("annotate", annotating, inputs, label)
 
-    def with_reward_model(self, settings: dict[str, Json], role: RewardRole) -> dict[str, Stage]:
-        """Return the input that is the reward model of a role, where a stage trains it.
-
-        Of one that a file holds, add its identity to the settings instead.
-        """
-        training = self.profile.trained_reward_models.get(role)
-        if training is not None:
-            return {"reward_model": self._trained_reward_model(role, training)}
-        settings["reward_model"] = self.world.reward_model(role)
-        return {}
-
     def stage(
         self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage], label: str
     ) -> Stage:
         return Stage(kind, KINDS[kind].version, settings, inputs, f"{label} · {kind}")
-
-    def _trained_reward_model(self, role: RewardRole, training: RewardTraining) -> Stage:
-        settings: dict[str, Json] = {
-            **TRAINING,
-            "policy": self.world.policy(),
-            "steps": training.steps,
-            "flipped": training.flipped,
-            "warmup_steps": max(1, training.steps // WARM_UP),
-        }
-        return self.stage("reward_model", settings, {}, f"reward model {role}")
-
-
-@dataclass(frozen=True)
-class RewardStudy:
-    """The stages that measure the reward models of a table's rows.
-
-    They are the reward model of each row that has one, by the row's id; the accuracy of each; by
-    model and seed the score of what it chooses; and of how many answers it chooses.
-    """
-
-    roles: Mapping[str, RewardRole]
-    held_out: Mapping[RewardRole, Stage]
-    best_of_n: Mapping[tuple[RewardRole, int], Stage]
-    n: int
-
-    @property
-    def targets(self) -> list[Stage]:
-        return [*self.held_out.values(), *self.best_of_n.values()]
-
-
-def plan_study(
-    planner: StageFactory, table: Table, rows: Sequence[Row], seeds: Sequence[int]
-) -> RewardStudy:
-    recipes = {row.id: table.recipe_of(row, table.columns[0]) for row in rows}
-    roles = {name: r.reward_model for name, r in recipes.items() if not r.is_base}
-    distinct = list(dict.fromkeys(roles.values()))
-    return RewardStudy(
-        roles=roles,
-        held_out={role: _held_out(planner, role) for role in distinct},
-        best_of_n={
-            (role, seed): _best_of_n(planner, role, seed) for role in distinct for seed in seeds
-        },
-        n=planner.profile.generation.n,
-    )
-
-
-def _held_out(planner: StageFactory, role: RewardRole) -> Stage:
-    both = small(role) == "pairwise"
-    settings: dict[str, Json] = {
-        "reads": "two answers" if both else "one answer",
-        "held_out": HELD_OUT,
-        "seed": SEED,
-    }
-    inputs = planner.with_reward_model(settings, role)
-    return planner.stage("held_out", settings, inputs, f"reward model {role}")
-
-
-def _best_of_n(planner: StageFactory, role: RewardRole, seed: int) -> Stage:
-    items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation"), "seed": seed}
-    prompts = planner.stage("prompts", items, {}, f"seed {seed} · validation")
-    completions, _ = planner.rollouts(f"seed {seed} · validation", None, prompts, role)
-    # The answers' label would be that of whichever reward model comes first.
-    _, rewards = planner.rollouts(f"seed {seed} · best by {role}", None, prompts, role)
-    settings: dict[str, Json] = {"judge": planner.world.judge("oracle")}
-    inputs = {"completions": completions, "rewards": rewards}
-    return planner.stage("best_of_n", settings, inputs, f"seed {seed} · best by {role}")
 
 
 def reward_models_named(stages: Sequence[Stage]) -> list[str]:

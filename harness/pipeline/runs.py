@@ -6,13 +6,14 @@ run; of every other row it is known why not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Planner, Run
-from harness.pipeline.factory import KINDS, RewardStudy, plan_study
+from harness.pipeline.factory import KINDS
+from harness.pipeline.studies import RewardStudy, plan_study
 from harness.registry.figures import (
     Figure,
     RatingsFigure,
@@ -81,18 +82,29 @@ def plan_table(
     if rows is None and table.controls:
         # They are what can be run of them; a report says what cannot.
         rows = supported_rows(table, profile) or None
-    wanted = _with_baselines(table, rows)
+    wanted = table.rows
+    if rows is not None:
+        named = {table.row(name).id for name in rows}
+        named |= {baseline for name in named if (baseline := table.row(name).baseline)}
+        wanted = tuple(row for row in table.rows if row.id in named)
     reasons = table_unsupported(table, profile, wanted)
     if reasons:
         raise UserError(
             f"`{table.id}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
+    recipes: dict[str, tuple[Recipe, RowKind]] = {}
+    benchmarks: dict[str, set[str]] = {}
+    for row in wanted:
+        for run_id, recipe in table.recipes(row).items():
+            recipes.setdefault(run_id, (recipe, row.kind))
+        for column in table.columns:
+            read = benchmark_of(profile, column.reads)
+            benchmarks.setdefault(row.run_id(column), set()).update([read] if read else [])
     planner = Planner(world_of(profile))
-    asked = _asked(table, profile, wanted)
     runs = {
-        (run_id, seed): planner.run(run_id, it.recipe, seed, it.kind).asking(it.benchmarks)
+        (run_id, seed): planner.run(run_id, recipe, seed, kind).asking(benchmarks[run_id])
         for seed in seeds
-        for run_id, it in asked.items()
+        for run_id, (recipe, kind) in recipes.items()
     }
     study = None if table.study is None else plan_study(planner, table, wanted, seeds)
     return TableRuns(table, profile, tuple(seeds), wanted, runs, study)
@@ -116,50 +128,20 @@ def _check_seeds(seeds: Sequence[int]) -> None:
         raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
 
 
-@dataclass(frozen=True)
-class _Asked:
-    recipe: Recipe
-    kind: RowKind
-    benchmarks: set[str] = field(default_factory=set)
-
-
-def _asked(table: Table, profile: Profile, rows: Sequence[Row]) -> dict[str, _Asked]:
-    found: dict[str, _Asked] = {}
-    for row in rows:
-        for run_id, recipe in table.recipes(row).items():
-            found.setdefault(run_id, _Asked(recipe, row.kind))
-        for column in table.columns:
-            benchmark = benchmark_of(profile, column.reads)
-            if benchmark is not None:
-                found[row.run_id(column)].benchmarks.add(benchmark)
-    return found
-
-
 def asked_together(tables: Iterable[TableRuns]) -> list[TableRuns]:
     """Return tables of which every run has the benchmarks wanted that any of them wants."""
     tables = list(tables)
     wanted: dict[tuple[str, str, int], set[str]] = {}
     for table in tables:
-        for (run_id, seed), run in table.runs.items():
-            wanted.setdefault((table.profile.name, run_id, seed), set()).update(run.asked)
+        for run in table.runs.values():
+            wanted.setdefault((run.profile, run.run_id, run.seed), set()).update(run.asked)
     return [
-        replace(
-            table,
-            runs={
-                (run_id, seed): run.asking(wanted[table.profile.name, run_id, seed])
-                for (run_id, seed), run in table.runs.items()
-            },
-        )
-        for table in tables
+        _asking(table, lambda run: wanted[run.profile, run.run_id, run.seed]) for table in tables
     ]
 
 
-def _with_baselines(table: Table, names: Sequence[str] | None) -> tuple[Row, ...]:
-    if names is None:
-        return table.rows
-    wanted = {table.row(name).id for name in names}
-    wanted |= {baseline for name in wanted if (baseline := table.row(name).baseline)}
-    return tuple(row for row in table.rows if row.id in wanted)
+def _asking(runs: TableRuns, wanted: Callable[[Run], Collection[str]]) -> TableRuns:
+    return replace(runs, runs={key: run.asking(wanted(run)) for key, run in runs.runs.items()})
 
 
 def cells_served(tables: Mapping[str, Table]) -> dict[str, list[str]]:
@@ -208,19 +190,16 @@ class FigureRuns:
     def _topics(self) -> list[Stage]:
         """The stages that tell the topics that the figure shows; none where no model is asked."""
         topics = world_of(self.profile).prompts.topics()
-        if topics is None:
+        if topics is None or not isinstance(self.figure, SharesFigure | TopicsFigure):
             return []
-        prompts = [
-            stage
-            for ref in self.row_ids
-            for run in self._of_row(ref)
-            for stage in _sorted_by_topic(self.figure, run)
-        ]
+        run_ids = (self.places[ref][1].run for ref in self.row_ids)
+        runs = [self.runs[run_id, seed] for run_id in run_ids if run_id for seed in self.seeds]
+        if isinstance(self.figure, SharesFigure):
+            prompts = [iteration.pairs for run in runs for iteration in run.iterations]
+        else:
+            at = self.figure.iteration - 1
+            prompts = [run.iterations[at].rewards.inputs["completions"] for run in runs]
         return [found for stage in prompts if (found := topics_stage(topics, stage)) != stage]
-
-    def _of_row(self, ref: str) -> list[Run]:
-        run_id = self.places[ref][1].run
-        return [] if run_id is None else [self.runs[run_id, seed] for seed in self.seeds]
 
 
 def plan_figure(
@@ -234,7 +213,10 @@ def plan_figure(
         if ref not in lacking:
             wanted.setdefault(table.id, []).append(row.id)
     planned = [plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()]
-    parts = {part.id: _reading(figure, part) for part in asked_together(planned)}
+    parts = {part.id: part for part in asked_together(planned)}
+    own = benchmark_of(profile, figure.score) if isinstance(figure, RatingsFigure) else None
+    if own is not None:
+        parts = {name: _asking(it, lambda run: {*run.asked, own}) for name, it in parts.items()}
     return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
 
 
@@ -306,24 +288,3 @@ def topics_stage(topics: Topics, prompts: Stage) -> Stage:
     asked = prompts.inputs["prompts"] if prompts.kind == "generate" else prompts
     label = f"{asked.label} · topics"
     return Stage("topics", KINDS["topics"].version, topics.settings, {"prompts": asked}, label)
-
-
-def _sorted_by_topic(figure: Figure, run: Run) -> list[Stage]:
-    """Return the stages that hold the prompts whose topics a figure shows of a run, if any."""
-    if isinstance(figure, SharesFigure):
-        return [iteration.pairs for iteration in run.iterations]
-    if isinstance(figure, TopicsFigure):
-        return [run.iterations[figure.iteration - 1].rewards.inputs["completions"]]
-    return []
-
-
-def _reading(figure: Figure, part: TableRuns) -> TableRuns:
-    """Return runs with the benchmark wanted that a figure reads besides its tables' columns."""
-    if not isinstance(figure, RatingsFigure):
-        return part
-    own = benchmark_of(part.profile, figure.score)
-    runs = {
-        key: run.asking({*run.asked, own} if own is not None else run.asked)
-        for key, run in part.runs.items()
-    }
-    return replace(part, runs=runs)

@@ -1,8 +1,9 @@
 """What each kind of stage does, and where its function is found.
 
 Stage functions are the only place where the method's pure parts, the models and the disk meet.
-Each takes a `StageContext`; the files it reads and writes are named in its docstring. Libraries of
-models are imported by the functions that need them. Online training stands in `online_steps`.
+Each takes a `StageContext`; those that say `@writes` return the rows of a file and, where there is
+one, the summary beside it. Libraries of models are imported by the functions that need them. Online
+training stands in `online_steps`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from harness.eva.evolving import Prompt, evolve
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import best_against_worst, evolved_count, mix, repeated
 from harness.evaluation.scores import cost_of
-from harness.registry.training import Hardware
 from harness.runtime import Json, StageContext
 from harness.selectors.eva import Parents, choose
 from harness.worlds.lookup import (
@@ -41,6 +41,7 @@ from harness.worlds.stage_io import (
     PAIR_SCHEMA,
     PROMPT_SCHEMA,
     SELECTED_SCHEMA,
+    Result,
     Rows,
     progress_callback,
     read_prompts,
@@ -48,6 +49,7 @@ from harness.worlds.stage_io import (
     read_rows,
     write_json,
     write_rows,
+    writes,
 )
 
 if TYPE_CHECKING:
@@ -75,28 +77,30 @@ def prompts_of(rows: Rows) -> list[Prompt]:
     return [Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names}) for row in rows]
 
 
-def prompts_stage(ctx: StageContext) -> None:
-    """Cut pieces out of the shuffled pool of new prompts; writes `prompts.parquet`.
+def pairs_of(folder: Path) -> Rows:
+    return read_rows(folder / "pairs.parquet")
 
-    They are human, or matched to the hard benchmark. Of a pool from outside the embedded world it
-    also writes `summary.json`. A stage that names a benchmark takes that benchmark's first turns
-    instead; a seed beside it only tells apart what is sampled from them.
+
+@writes("prompts", PROMPT_SCHEMA)
+def prompts_stage(ctx: StageContext) -> Result:
+    """Cut pieces out of the shuffled pool of new prompts.
+
+    They are human, or matched to the hard benchmark. A stage that names a benchmark takes that
+    benchmark's first turns instead; a seed beside it only tells apart what is sampled from them.
     """
     if "benchmark" in ctx.settings:
         identity = str(ctx.settings["benchmark"])
         items = runtime_of(identity).questions(identity)
-        prompts = [Prompt(item.item_id, item.turn_1, "benchmark") for item in items]
-    else:
-        human = runtime_of(str(ctx.settings["source"])).human_prompts(ctx.settings)
-        kind, source = ("m", "matched") if "matched" in ctx.settings else ("h", "human")
-        prompts = [Prompt(f"{kind}{i:05d}", human.pool[i], source) for i in human.positions]
-        if human.summary is not None:
-            write_json(ctx.output / "summary.json", human.summary)
-    write_rows(ctx.output / "prompts.parquet", [vars(p) for p in prompts], PROMPT_SCHEMA)
+        return [vars(Prompt(item.item_id, item.turn_1, "benchmark")) for item in items], None
+    human = runtime_of(str(ctx.settings["source"])).human_prompts(ctx.settings)
+    kind, source = ("m", "matched") if "matched" in ctx.settings else ("h", "human")
+    prompts = [Prompt(f"{kind}{i:05d}", human.pool[i], source) for i in human.positions]
+    return [vars(prompt) for prompt in prompts], human.summary
 
 
-def select_stage(ctx: StageContext) -> None:
-    """Draw the informative prompts; writes `selected.parquet` in the order drawn.
+@writes("selected", SELECTED_SCHEMA)
+def select_stage(ctx: StageContext) -> Result:
+    """Draw the informative prompts, in the order drawn.
 
     Where the signal is shuffled, a prompt's `informativeness` is the one that weighted it, which
     is another prompt's.
@@ -120,24 +124,22 @@ def select_stage(ctx: StageContext) -> None:
         }
         for draw, prompt in enumerate(chosen)
     ]
-    write_rows(ctx.output / "selected.parquet", rows, SELECTED_SCHEMA)
-    summary = {
+    return rows, {
         "metric": s["metric"],
         "prompts": len(ids),
         "selected": count,
         "without_weight": sum(row["weight"] == 0.0 for row in rows),
         "without_spread": float(np.mean(np.ptp(rewards, axis=1) == 0.0)),
     }
-    write_json(ctx.output / "summary.json", summary)
 
 
-def evolve_stage(ctx: StageContext) -> None:
+@writes("prompts", PROMPT_SCHEMA)
+def evolve_stage(ctx: StageContext) -> Result:
     """Let the creator evolve the selected prompts.
 
-    Writes `prompts.parquet`, `attempts.parquet` (every call of the creator, with what was wrong)
-    and `summary.json`.
+    Also writes `attempts.parquet`: every call of the creator, with what was wrong.
     """
-    chosen = prompts_of(read_rows(ctx.inputs["selected"] / "selected.parquet"))
+    chosen = prompts_of(read_prompts(ctx.inputs["selected"]))
     s = cast(dict[str, Any], ctx.settings)
     evolver = runtime_of(s["creator"]).evolver(s, progress_callback(ctx, "evolved", len(chosen)))
     result = evolve(
@@ -150,7 +152,6 @@ def evolve_stage(ctx: StageContext) -> None:
         shape=s.get("shape", "chain"),
         over=evolver.over,
     )
-    write_rows(ctx.output / "prompts.parquet", [vars(p) for p in result.prompts], PROMPT_SCHEMA)
     if not result.prompts:
         reasons = ", ".join(f"{n} {why}" for why, n in sorted(result.unusable.items()))
         raise HarnessError(
@@ -169,77 +170,71 @@ def evolve_stage(ctx: StageContext) -> None:
     }
     if evolver.client is not None:
         summary["cost"] = cost_of([evolver.client])
-    write_json(ctx.output / "summary.json", summary)
+    return [vars(prompt) for prompt in result.prompts], summary
 
 
-def pair_stage(ctx: StageContext) -> None:
-    """Pair best against worst; writes `pairs.parquet` (of the prompts in `only`, if given)."""
+@writes("pairs", PAIR_SCHEMA)
+def pair_stage(ctx: StageContext) -> Result:
+    """Pair best against worst, of the prompts in `only`, if given."""
     ids, rewards = read_rewards(ctx.inputs["rewards"])
-    n, rewarded = rewards.shape[1], set(ids)
+    rewarded = set(ids)
     completions = [
         row
         for row in read_rows(ctx.inputs["completions"] / "completions.parquet")
         if row["prompt_id"] in rewarded
     ]
-    only = ctx.inputs.get("only")
-    wanted = set(ids) if only is None else {row["prompt_id"] for row in read_prompts(only)}
+    wanted = rewarded
+    if "only" in ctx.inputs:
+        wanted = {row["prompt_id"] for row in read_prompts(ctx.inputs["only"])}
     rows, ties = [], 0
     for i, (best, worst) in enumerate(zip(*best_against_worst(rewards), strict=True)):
         if ids[i] not in wanted:
             continue
-        tied = best == worst
-        ties += tied
-        if tied and ctx.settings["drop_ties"]:
+        ties += int(best == worst)
+        if best == worst and ctx.settings["drop_ties"]:
             continue
-        chosen = completions[i * n + best]
+        answers = completions[i * rewards.shape[1] : (i + 1) * rewards.shape[1]]
         rows.append(
             {
-                **{name: chosen[name] for name in PROMPT_SCHEMA.names},
-                "chosen": chosen["completion"],
-                "rejected": completions[i * n + worst]["completion"],
+                **{name: answers[best][name] for name in PROMPT_SCHEMA.names},
+                "chosen": answers[best]["completion"],
+                "rejected": answers[worst]["completion"],
                 "reward_chosen": float(rewards[i, best]),
                 "reward_rejected": float(rewards[i, worst]),
             }
         )
-    write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
-    write_json(ctx.output / "summary.json", {"pairs": len(rows), "ties": int(ties)})
+    return rows, {"pairs": len(rows), "ties": ties}
 
 
-def mix_stage(ctx: StageContext) -> None:
-    """Mix evolved and original pairs; writes `pairs.parquet` and `summary.json`."""
-    base = read_rows(ctx.inputs["base"] / "pairs.parquet")
-    evolved = read_rows(ctx.inputs["evolved"] / "pairs.parquet")
+@writes("pairs", PAIR_SCHEMA)
+def mix_stage(ctx: StageContext) -> Result:
+    """Mix evolved and original pairs."""
+    base, evolved = (pairs_of(ctx.inputs[name]) for name in ("base", "evolved"))
     share = cast(float, ctx.settings["evolved_share"])
     size = cast(int, ctx.settings["size"])
     rows = mix(base, evolved, size, share, np.random.default_rng(ctx.seed))
-    write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
     wanted = evolved_count(size, share)
-    write_json(ctx.output / "summary.json", {"asked": wanted, "evolved": min(wanted, len(evolved))})
+    return rows, {"asked": wanted, "evolved": min(wanted, len(evolved))}
 
 
-def join_stage(ctx: StageContext) -> None:
-    """Put all original and all evolved pairs together, shuffled; writes `pairs.parquet`."""
-    rows = [
-        row for name in ("base", "evolved") for row in read_rows(ctx.inputs[name] / "pairs.parquet")
-    ]
+@writes("pairs", PAIR_SCHEMA)
+def join_stage(ctx: StageContext) -> Result:
+    """Put all original and all evolved pairs together, shuffled."""
+    rows = [row for name in ("base", "evolved") for row in pairs_of(ctx.inputs[name])]
     order = np.random.default_rng(ctx.seed).permutation(len(rows))
-    write_rows(ctx.output / "pairs.parquet", [rows[i] for i in order], PAIR_SCHEMA)
+    return [rows[i] for i in order], None
 
 
-def rate_stage(ctx: StageContext) -> None:
-    """Score prompts; writes `scores.parquet` and `summary.json`."""
-    runtime_of(str(ctx.settings["judge"])).rate(ctx)
+@writes("pairs", PAIR_SCHEMA)
+def repeat_stage(ctx: StageContext) -> Result:
+    """Go over pairs again and again until they are so many."""
+    size, rng = cast(int, ctx.settings["size"]), np.random.default_rng(ctx.seed)
+    return repeated(pairs_of(ctx.inputs["pairs"]), size, rng), None
 
 
-def repeat_stage(ctx: StageContext) -> None:
-    """Go over pairs again and again until they are so many; writes `pairs.parquet`."""
-    pairs = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
-    rows = repeated(pairs, cast(int, ctx.settings["size"]), np.random.default_rng(ctx.seed))
-    write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
-
-
-def generate_stage(ctx: StageContext) -> None:
-    """Answer every prompt n times; reads the prompts, writes `completions.parquet`.
+@writes("completions", COMPLETION_SCHEMA)
+def generate_stage(ctx: StageContext) -> Result:
+    """Answer every prompt n times.
 
     A prompt that is too long for the policy is left out; `engine.json` counts them.
     """
@@ -261,13 +256,14 @@ def generate_stage(ctx: StageContext) -> None:
         raise UserError(
             f"all {len(prompts)} prompts are too long for the policy to answer; give it others"
         )
-    write_rows(ctx.output / "completions.parquet", rows, COMPLETION_SCHEMA)
+    return rows, None
 
 
-def annotate_stage(ctx: StageContext) -> None:
-    """Score completions with a reward model; writes `rewards.parquet` in the same order.
+@writes("rewards")
+def annotate_stage(ctx: StageContext) -> Result:
+    """Score completions with a reward model, in the same order.
 
-    `summary.json` says what read them, whether the published model's own files were ever checked,
+    The summary says what read them, whether the published model's own files were ever checked,
     how many of the texts it read were too long for it and were cut, and how many prompts are left
     out: those that leave no room for an answer, and those that a function has no reward for.
     """
@@ -284,22 +280,18 @@ def annotate_stage(ctx: StageContext) -> None:
             f"{model.format} has no reward for any of {len(found.values)} prompts: they are too "
             "long for it, or cannot be checked; give it other prompts"
         )
-    write_rows(
-        ctx.output / "rewards.parquet",
-        [
-            {"prompt_id": row["prompt_id"], "sample": row["sample"], "reward": float(reward)}
-            for row, reward in zip(rows, found.values.reshape(-1), strict=True)
-            if not np.isnan(reward)
-        ],
-    )
-    summary = {
+    rewarded = [
+        {"prompt_id": row["prompt_id"], "sample": row["sample"], "reward": float(reward)}
+        for row, reward in zip(rows, found.values.reshape(-1), strict=True)
+        if not np.isnan(reward)
+    ]
+    return rewarded, {
         "reward_model": ctx.settings.get("reward_model") or "trained by the stage before",
         "format": model.format,
         "weights": model.weights,
         "cut": found.cut,
         "left_out": int(found.left_out.sum()),
     }
-    write_json(ctx.output / "summary.json", summary)
 
 
 def rewards_of(ctx: StageContext, reads: Reads, setting: str = "reward_model") -> Rewards:
@@ -312,12 +304,13 @@ def rewards_of(ctx: StageContext, reads: Reads, setting: str = "reward_model") -
     return runtime_of(identity).rewards(identity, reads, dtype)
 
 
-def rewrite_stage(ctx: StageContext) -> None:
-    """Let the policy revise the chosen answers; writes `pairs.parquet` and `summary.json`.
+@writes("pairs", PAIR_SCHEMA)
+def rewrite_stage(ctx: StageContext) -> Result:
+    """Let the policy revise the chosen answers.
 
     Every revision is kept, whatever its reward, and its reward takes the place of the old one's.
     """
-    rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
+    rows = pairs_of(ctx.inputs["pairs"])
     instruction = user(revision_instruction(ctx.settings))
     asked = [[*user(row["prompt"]), assistant(row["chosen"]), *instruction] for row in rows]
     with answering(ctx) as ask:
@@ -331,15 +324,14 @@ def rewrite_stage(ctx: StageContext) -> None:
     summary = {
         "pairs": len(rows),
         "unchanged": sum(r["chosen"] == text for r, text in zip(rows, revised, strict=True)),
-        "reward_before": sum(row["reward_chosen"] for row in rows) / len(rows),
+        "reward_before": sum(before) / len(rows),
         "reward_after": sum(rewards) / len(rows),
     }
     written = [
         {**row, "chosen": text, "reward_chosen": reward}
         for row, text, reward in zip(rows, revised, rewards, strict=True)
     ]
-    write_rows(ctx.output / "pairs.parquet", written, PAIR_SCHEMA)
-    write_json(ctx.output / "summary.json", summary)
+    return written, summary
 
 
 def train_stage(ctx: StageContext) -> None:
@@ -348,7 +340,7 @@ def train_stage(ctx: StageContext) -> None:
     A model of the embedded world is trained here, in this process; where the profile has hardware
     for large ones (`numerics` in the settings), under `accelerate`.
     """
-    algorithm = str(ctx.settings["algorithm"])
+    s = cast(dict[str, Any], ctx.settings)
     start = policy_folder(ctx)
     history: Rows = []
 
@@ -357,36 +349,26 @@ def train_stage(ctx: StageContext) -> None:
         ctx.report(step, metrics)
 
     pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
-    if algorithm == "sppo":  # its rewards are win probabilities
+    if s["algorithm"] == "sppo":  # its rewards are win probabilities
         for side in ("chosen", "rejected"):
             pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))
     # A few less where a pair is too long and left out.
-    epochs, batch = float(ctx.settings["epochs"]), int(ctx.settings["batch_size"])  # type: ignore[arg-type]
-    ctx.expect(math.ceil(epochs * math.ceil(pairs.num_rows / batch)))
-    if "numerics" in ctx.settings:
-        from harness.training.launch import train_launched
+    ctx.expect(math.ceil(s["epochs"] * math.ceil(pairs.num_rows / s["batch_size"])))
+    if "numerics" in s:
+        from harness.training.launch import launch
 
         with TemporaryDirectory() as scratch:
             file = Path(scratch) / "pairs.parquet"
             pq.write_table(pairs, file)
             part = replace(ctx, inputs={"policy": start, "pairs": file})
-            summary = train_launched(part, *hardware_for_training(ctx), on_log)
+            summary = launch("harness.training.offline:train_pairs", part, on_log)
     else:
         from harness.training import offline
 
-        chosen = offline.algorithm_of(algorithm, ctx.settings)
-        summary = offline.train(chosen, start, pairs, ctx.output, seed=ctx.seed, on_log=on_log)
+        chosen = offline.algorithm_of(s["algorithm"], s)
+        rows = pairs.to_pylist()
+        summary = offline.train(chosen, start, rows, ctx.output, seed=ctx.seed, on_log=on_log)
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})
-
-
-def hardware_for_training(ctx: StageContext) -> tuple[Hardware, Path]:
-    """Return what a stage is trained on, and the folder of its unfinished work."""
-    if ctx.unfinished is None or "training" not in ctx.hardware:
-        raise HarnessError(
-            "the stage is trained on hardware of the profile, and nothing says on what hardware: "
-            "run it by `harness run` with a profile that has `hardware`"
-        )
-    return Hardware.model_validate(ctx.hardware["training"]), ctx.unfinished
 
 
 def answer_stage(ctx: StageContext) -> None:
@@ -475,6 +457,11 @@ def temperature_of(setting: Json, category: str) -> float:
 def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
     runtime_of(str(ctx.settings["benchmark"])).judge(ctx)
+
+
+def rate_stage(ctx: StageContext) -> None:
+    """Score prompts; writes `scores.parquet` and `summary.json`."""
+    runtime_of(str(ctx.settings["judge"])).rate(ctx)
 
 
 def user(text: str) -> list[dict[str, str]]:

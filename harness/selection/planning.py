@@ -14,8 +14,8 @@ from harness import runtime
 from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory
+from harness.pipeline.factory import Turns
 from harness.pipeline.runs import GroupRuns, TableRuns, Work, parts_of
-from harness.pipeline.turns import Turns
 from harness.project import spending_dir, work_dir
 from harness.registry.declared import own_file
 from harness.runtime import Event, Stage

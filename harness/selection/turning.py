@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.pipeline.turns import Turns
+from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile
 from harness.registry.serving import Role
 from harness.runtime import (

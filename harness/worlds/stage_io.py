@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +71,40 @@ def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def read_rows(path: Path) -> Rows:
-    """Read a Parquet file as a list of rows."""
     with pq.ParquetFile(path) as file:  # `read_table` would load pandas
         rows: Rows = file.read().to_pylist()
     return rows
 
 
+Result = tuple[Rows, Mapping[str, Any] | None]
+
+
+def writes(
+    name: str, schema: pa.Schema | None = None
+) -> Callable[[Callable[[StageContext], Result]], Callable[[StageContext], None]]:
+    """Make a stage of a function that returns rows and, if there is one, their summary.
+
+    The rows become `NAME.parquet`, the summary becomes `summary.json`.
+    """
+
+    def stage_of(function: Callable[[StageContext], Result]) -> Callable[[StageContext], None]:
+        @wraps(function)
+        def stage(ctx: StageContext) -> None:
+            rows, summary = function(ctx)
+            write_rows(ctx.output / f"{name}.parquet", rows, schema)
+            if summary is not None:
+                write_json(ctx.output / "summary.json", summary)
+
+        return stage
+
+    return stage_of
+
+
 def write_rows(path: Path, rows: Rows, schema: pa.Schema | None = None) -> None:
-    """Write rows as a Parquet file."""
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a small JSON file."""
     path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

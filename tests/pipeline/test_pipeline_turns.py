@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.pipeline.turns import Turns
+from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan
 from harness.runtime.stage import Stage

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from harness.models.reward_model import score
 from harness.pipeline.algorithm import Planner
-from harness.pipeline.factory import TRAINING, plan_study, reward_models_named
+from harness.pipeline.factory import TRAINING, reward_models_named
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import annotate_stage, assistant, user
+from harness.pipeline.studies import plan_study
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.profile import unsupported as lacking

@@ -21,8 +21,8 @@ from toy_tables import (
 
 from harness.errors import HarnessError
 from harness.pipeline.algorithm import Planner
-from harness.pipeline.factory import plan_study
 from harness.pipeline.runs import TableRuns
+from harness.pipeline.studies import plan_study
 from harness.report.answer import finding
 from harness.report.model import Agreement, Report, Study
 from harness.report.publication import DIGESTS, REPORT

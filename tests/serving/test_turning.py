@@ -11,7 +11,7 @@ import pytest
 from toy_servers import served
 
 from harness.errors import HarnessError
-from harness.pipeline.turns import Turns
+from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Event, RunOutcome, Stage, StageFailed, StageFinished, Store
 from harness.selection import turning
