@@ -35,7 +35,7 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Engine, Plan, Store
 from harness.worlds.embedded.creator import EmbeddedCreator
-from harness.worlds.embedded.judge import JUDGES, GivenAnswer, judge_downstream
+from harness.worlds.embedded.judge import JUDGES, GivenAnswer, score_downstream
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import resolve, runtime_of, world_of
 
@@ -213,7 +213,7 @@ def evaluate(name, model, tokenizer) -> None:
         ]
         for item, (text,) in zip(items, sample(model, tokenizer, asked, temperature), strict=True):
             given[item.item_id, 2] = GivenAnswer(text, len(text.split()))
-    JUDGES.get(name, judge_downstream)(items, given)
+    JUDGES.get(name, score_downstream)(items, given)
 
 
 def harness(scratch: Path) -> tuple[float, float]:

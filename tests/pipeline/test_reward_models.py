@@ -341,8 +341,3 @@ def test_the_best_of_n_is_the_answer_of_highest_reward(
         "mean_answer": pytest.approx(0.5),
         "best_by_judge": pytest.approx(0.85),
     }
-
-
-def test_another_judge_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no judge `toy-1/gpt-4`"):
-        run_stage(best_of_n_stage, tmp_path / "out", {"judge": "toy-1/gpt-4"}, {})

@@ -72,7 +72,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PretrainConfig", _short_pretraining)
         patch.setattr(reward, "REWARD_MODELS", _short_reward_training())
         patch.setattr("harness.worlds.embedded.build.PROMPTS", 2)
-        patch.setattr("harness.worlds.embedded.build.BEST_OF", (1, 4))
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
         patch.setattr("harness.worlds.embedded.pretrain.shutil.which", lambda name: None)
         build.build(folder, seed=1, on_event=said.append)
@@ -212,29 +211,18 @@ def test_a_build_makes_every_asset_and_a_card_that_names_it(built: tuple[Path, l
         assert 0 <= noted["held_out_accuracy"] <= 1
         assert set(noted["accuracy_by"]) == {"depth", "rank"}
         assert sum(row["pairs"] for row in noted["accuracy_by"]["rank"].values()) == 20
-        assert noted["best_of_n"].keys() == {"1", "4"}
     assert said[0] == "prompts and benchmarks"
     assert any(line.startswith("θ0: step 50 of 50, loss ") for line in said)
-
-
-SCALAR = AutoModelForSequenceClassification
 
 
 def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card(
     built: tuple[Path, list[str]],
 ) -> None:
     folder, _ = built
-    for name, kind, title in (
-        ("theta0", AutoModelForCausalLM, "# Base policy θ0"),
-        ("rm_pointwise", SCALAR, "# Pointwise reward model"),
-        (
-            "rm_pointwise_large",
-            AutoModelForSequenceClassification,
-            "# Large pointwise reward model",
-        ),
-        ("rm_pairwise", SCALAR, "# Pairwise reward model"),
-        ("rm_pairwise_large", SCALAR, "# Large pairwise reward model"),
-    ):
+    titles = {"theta0": "Base policy θ0"}
+    titles |= {f"rm_{role}": f"Reward model {role}" for role in REWARD_MODELS}
+    for name, title in titles.items():
+        kind = AutoModelForCausalLM if name == "theta0" else AutoModelForSequenceClassification
         config = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
         assert config["model_type"] == "gemma2"
         assert config["dtype"] == "bfloat16"
@@ -243,7 +231,7 @@ def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card
         assert 400_000 < parameters < 1_400_000
         assert len(load_tokenizer(folder / name)) == config["vocab_size"]
         card = (folder / name / "README.md").read_text(encoding="utf-8")
-        assert f"{title} of the embedded world {files.VERSION}" in card
+        assert f"# {title} of the embedded world {files.VERSION}" in card
         assert f"{parameters:,} parameters" in card
         assert f"digest: {files.digest(folder / name)}" in card
         assert (folder / name / "model.safetensors").stat().st_size < 2 * 1.4e6

@@ -64,7 +64,8 @@ def measure(policy: Path, seed: int) -> Competence:
         for _, _, depth, some in groups
         for _ in range(PROMPTS)
     ]
-    scores = _scores(prompts, _answers(policy, prompts, ANSWERS, seed))
+    answers = zip(prompts, _answers(policy, prompts, seed), strict=True)
+    scores = np.array([[lang.score(prompt, text) for text in own] for prompt, own in answers])
     found: Competence = {"ranks": {}, "depth": {}}
     for (kind, label, _, _), block in zip(groups, np.split(scores, len(groups)), strict=True):
         found[kind][label] = {
@@ -75,13 +76,13 @@ def measure(policy: Path, seed: int) -> Competence:
     return found
 
 
-def _answers(policy: Path, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+def _answers(policy: Path, prompts: Sequence[str], seed: int) -> list[list[str]]:
     from harness.models.policy import generate
 
     answers = generate(
         policy,
         [[{"role": "user", "content": prompt}] for prompt in prompts],
-        n=n,
+        n=ANSWERS,
         temperature=1.0,
         top_p=1.0,
         max_new_tokens=14,
@@ -89,13 +90,6 @@ def _answers(policy: Path, prompts: Sequence[str], n: int, seed: int) -> list[li
         seed=seed,
     )
     return [[answer.text for answer in several] for several in answers]
-
-
-def _scores(prompts: Sequence[str], answers: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """Return the oracle's scores, shape (prompts, answers)."""
-    return np.array(
-        [[lang.score(p, a) for a in some] for p, some in zip(prompts, answers, strict=True)]
-    )
 
 
 def accuracies(folder: Path, config: RewardConfig) -> dict[str, dict[str, dict[str, float]]]:
@@ -125,43 +119,6 @@ def _share(right: NDArray[np.float64]) -> dict[str, float]:
     mean = float(right.mean())
     error = math.sqrt(mean * (1 - mean) / len(right))
     return {"pairs": len(right), "accuracy": round(mean, 4), "standard_error": round(error, 4)}
-
-
-BEST_OF = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of answers that the best is chosen from."""
-
-
-def best_of_n(
-    policy: Path, folder: Path, config: RewardConfig, seed: int
-) -> dict[str, dict[str, float]]:
-    """Measure the oracle's score of the answer that a reward model likes best.
-
-    Returns:
-        For each of `BEST_OF`, the mean over prompts like the hard benchmark's of the `chosen`
-        answer's score and of the `best` one's.
-    """
-    prompts = texts.draw_prompts("best of n", texts.HARD, seed, PROMPTS)
-    answers = _answers(policy, prompts, max(BEST_OF), seed)
-    scores = _scores(prompts, answers)
-    first = {n: _chosen(folder, config, prompts, [some[:n] for some in answers]) for n in BEST_OF}
-    return {
-        str(n): {
-            "chosen": round(float(scores[np.arange(len(prompts)), places].mean()), 3),
-            "best": round(float(scores[:, :n].max(axis=1).mean()), 3),
-        }
-        for n, places in first.items()
-    }
-
-
-def _chosen(
-    folder: Path, config: RewardConfig, prompts: Sequence[str], answers: list[list[str]]
-) -> NDArray[np.int64]:
-    """Return which answer to each prompt has the highest reward (of equals, the first)."""
-    from harness.models.reward_model import CheckpointRewards, load_reward_model
-
-    model = CheckpointRewards(load_reward_model(folder, config.reads))
-    asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
-    return np.asarray(model.score(asked, answers).values.argmax(axis=1))
 
 
 def as_lines(tables: dict[str, dict[str, dict[str, float]]]) -> str:
@@ -197,43 +154,20 @@ library_name: transformers
 It speaks no human language and is of no use outside the harness.
 """
 
-DESCRIPTIONS = {
-    "pointwise": (
-        "Pointwise reward model",
-        "θ0's body with a scalar head, trained on noisy preferences between attempts by the "
-        "demonstrator. It stands for ArmoRM-8B.",
-    ),
-    "pointwise_large": (
-        "Large pointwise reward model",
-        "θ0's body, grown by copies of layers that start silent, with a scalar head, trained on "
-        "noisy preferences between attempts by the demonstrator. It stands for Skywork-27B.",
-    ),
-    "pairwise": (
-        "Pairwise reward model",
-        "θ0's first layers with a scalar head that says how much better the first of two answers "
-        "is than the second, trained on noisy preferences between attempts by the demonstrator. "
-        "It stands for PairRM-0.4B.",
-    ),
-    "pairwise_large": (
-        "Large pairwise reward model",
-        "θ0's body with a scalar head that says how much better the first of two answers is than "
-        "the second, trained on noisy preferences between attempts by the demonstrator. It stands "
-        "for PairRM-8B.",
-    ),
+STANDS_FOR = {
+    "pointwise": "ArmoRM-8B",
+    "pointwise_large": "Skywork-27B",
+    "pairwise": "PairRM-0.4B",
+    "pairwise_large": "PairRM-8B",
 }
-"""Title and description of the reward model of each role."""
+"""The published reward model that each stands for."""
 
-
-def _machine() -> dict[str, Any]:
-    """Return what the bytes of a trained model depend on besides its settings."""
-    import torch
-
-    return {
-        "processor": cpu_model(),
-        "device": "cuda" if torch.cuda.is_available() else "cpu",
-        "compiled": shutil.which("g++") is not None,
-        **{name: version(name) for name in ("torch", "transformers")},
-    }
+POLICY_TEXT = (
+    "Trained on demonstrations by a fallible demonstrator. What it can do was measured on 100 "
+    "prompts for each group of names and each depth, six answers each at temperature 1: `exact` is "
+    "the share of wholly right answers, `score` the mean partial credit, `best of 6` the mean over "
+    "prompts of the best of six."
+)
 
 
 def _write(
@@ -286,9 +220,17 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     `on_event` is told in a line what is being done, every few seconds.
     """
     output.mkdir(parents=True, exist_ok=True)
+    import torch
+
     on_event("prompts and benchmarks")
     write_texts(output, seed)
-    notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": _machine()}
+    machine = {  # what the bytes of a trained model depend on besides its settings
+        "processor": cpu_model(),
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "compiled": shutil.which("g++") is not None,
+        **{name: version(name) for name in ("torch", "transformers")},
+    }
+    notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": machine}
     notes["theta0"] = build_policy(output, seed, on_event)
     notes["creator"] = measure_creator(output, seed)
     for role in reward.REWARD_MODELS:
@@ -319,15 +261,9 @@ def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
     pretrain(config, folder, lambda step, loss, model: on_step(step, loss))
     loss, seconds = fmean(losses[-100:]), time.monotonic() - start
     competence = measure(folder, config.seed)
-    text = (
-        "Trained on demonstrations by a fallible demonstrator. What it can do was measured on 100 "
-        "prompts for each group of names and each depth, six answers each at temperature 1: "
-        "`exact` is the share of wholly right answers, `score` the mean partial credit, `best of "
-        "6` the mean over prompts of the best of six."
-    )
     figures = f"{as_lines(dict(competence))}\nTraining loss at the end: {loss:.3f}"
     settings = asdict(config)
-    _write(folder, "Base policy θ0", text, settings, figures, seconds)
+    _write(folder, "Base policy θ0", POLICY_TEXT, settings, figures, seconds)
     return {"settings": settings, "loss": round(loss, 4), "competence": competence}
 
 
@@ -339,23 +275,24 @@ def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) ->
     reward.fit_reward_model(config, output / "theta0", folder, on_step)
     seconds = time.monotonic() - start
     found = accuracies(folder, config)
-    chosen = best_of_n(output / "theta0", folder, config, config.seed)
+    text = (
+        f"θ0's body, with {config.layers} layers and a scalar head that reads {config.reads}, "
+        "trained on noisy preferences between attempts by the demonstrator. It stands for "
+        f"{STANDS_FOR[role]}."
+    )
     figures = (
         f"Accuracy on held-out pairs with true labels ({config.flipped:.0%} of the training labels "
         "were flipped), by depth of the task and by third of the mean rank of its names:\n\n"
-        f"{as_lines(found)}\nScore of the answer it likes best of n that θ0 gives to {PROMPTS} "
-        "prompts like the hard benchmark's, and of the best of them:\n\n"
-        f"{as_lines({'n': chosen})}"
+        f"{as_lines(found)}"
     )
     settings, accuracy = asdict(config), found["all"]["all"]
-    _write(folder, *DESCRIPTIONS[role], settings, figures, seconds)
+    _write(folder, f"Reward model {role}", text, settings, figures, seconds)
     on_event(f"reward model {role}: accuracy on held-out pairs {accuracy['accuracy']:.3f}")
     return {
         "settings": settings,
         "held_out_accuracy": accuracy["accuracy"],
         "standard_error": accuracy["standard_error"],
         "accuracy_by": {kind: found[kind] for kind in ("depth", "rank")},
-        "best_of_n": chosen,
     }
 
 
@@ -372,8 +309,6 @@ def measure_creator(output: Path, seed: int) -> dict[str, float]:
         can do) with the mean of its rewrites'; `right_alike`: of the share of right answers.
     """
     from scipy.stats import spearmanr
-
-    from harness.models.policy import generate
 
     human = {f"h{i}": text for i, text in enumerate(texts.read_prompts(output / "prompts.parquet"))}
     starts = [Prompt(key, text) for key, text in human.items()]
@@ -393,11 +328,7 @@ def measure_creator(output: Path, seed: int) -> dict[str, float]:
             counts.setdefault(label, []).extend(a or b for a, b in zip(kept, topic, strict=True))
         counts.setdefault("names", []).append(len(own))
     prompts = choosing.probe_prompts()
-    answers = generate(
-        output / "theta0", [[{"role": "user", "content": p}] for p in prompts],
-        n=ANSWERS, temperature=1.0, top_p=1.0, max_new_tokens=14, batch_size=256, seed=seed,
-    )  # fmt: skip
-    right = choosing.right_by_name(prompts, [[a.text for a in own] for own in answers])
+    right = choosing.right_by_name(prompts, _answers(output / "theta0", prompts, seed))
     taught = choosing.taught_by_name(right)
     alike = {}
     for label, value in (("teaches_alike", taught), ("right_alike", right)):

@@ -34,11 +34,11 @@ from harness.worlds.embedded.language import Task
 from harness.worlds.stage_io import (
     REAL,
     SELECTED_SCHEMA,
+    Result,
     read_prompts,
     read_rows,
     schema_of,
-    write_json,
-    write_rows,
+    writes,
 )
 
 PROBE_SCHEMA = schema_of("name", ("right", REAL))
@@ -62,8 +62,9 @@ def probe_prompts() -> list[str]:
     ]
 
 
-def probe_stage(ctx: StageContext) -> None:
-    """Measure a policy name by name; writes `names.parquet` and `summary.json`."""
+@writes("names", PROBE_SCHEMA)
+def probe_stage(ctx: StageContext) -> Result:
+    """Measure a policy name by name."""
     from harness.worlds.lookup import answering
 
     prompts, n = probe_prompts(), cast(int, ctx.settings["n"])
@@ -71,8 +72,7 @@ def probe_stage(ctx: StageContext) -> None:
         answers = ask([[{"role": "user", "content": text}] for text in prompts], n=n, seed=ctx.seed)
     right = right_by_name(prompts, [[answer.text for answer in own] for own in answers])
     rows = [{"name": name, "right": share} for name, share in right.items()]
-    write_rows(ctx.output / "names.parquet", rows, PROBE_SCHEMA)
-    write_json(ctx.output / "summary.json", {"right": float(np.mean(list(right.values())))})
+    return rows, {"right": float(np.mean(list(right.values())))}
 
 
 def right_by_name(prompts: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -86,7 +86,6 @@ def right_by_name(prompts: Sequence[str], answers: Sequence[Sequence[str]]) -> d
 
 
 def read_right(folder: Path) -> Right:
-    """Read what a stage measured of a policy."""
     return {row["name"]: row["right"] for row in read_rows(folder / "names.parquet")}
 
 
@@ -95,8 +94,9 @@ def teachability(right: float, n: int = 6) -> float:
     return (1.0 - right) * (1.0 - right**n - (1.0 - right) ** n)
 
 
-def choose_stage(ctx: StageContext) -> None:
-    """Choose prompts as the oracle does; writes `selected.parquet` in the order chosen.
+@writes("selected", SELECTED_SCHEMA)
+def choose_stage(ctx: StageContext) -> Result:
+    """Choose prompts as the oracle does, in the order chosen.
 
     A prompt's `informativeness` is the mean teachability of its names.
     """
@@ -120,19 +120,16 @@ def choose_stage(ctx: StageContext) -> None:
         }
         for draw, at in enumerate(chosen)
     ]
-    write_rows(ctx.output / "selected.parquet", rows, SELECTED_SCHEMA)
-    summary = {
+    return rows, {
         "prompts": len(prompts),
         "selected": count,
         "teachability": float(np.mean([row["informativeness"] for row in rows])),
         "teachability_of_all": float(np.mean([mean_taught(own, taught) for own in names])),
         "names": len({name for at in chosen for name in names[at]}),
     }
-    write_json(ctx.output / "summary.json", summary)
 
 
 def taught_by_name(right: Right) -> dict[str, float]:
-    """Return the teachability of each name."""
     return {name: teachability(x) for name, x in right.items()}
 
 

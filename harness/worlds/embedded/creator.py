@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -37,12 +37,8 @@ KNOWN_EACH = 15
 """Names of each operation in the creator's vocabulary."""
 
 
-def _vocabulary() -> frozenset[str]:
-    rng = random.Random("micro-3/creator")
-    return frozenset(name for o in lang.OPERATIONS for name in rng.sample(o.names, KNOWN_EACH))
-
-
-VOCABULARY = _vocabulary()
+_known = random.Random("micro-3/creator")
+VOCABULARY = frozenset(name for o in lang.OPERATIONS for name in _known.sample(o.names, KNOWN_EACH))
 """Names that the creator adds."""
 
 GROWN = 2
@@ -71,18 +67,12 @@ class Names:
 
 
 def within(task: Task, reach: Reach, topic: int) -> Names:
-    if reach == "parent":
-        return _alike(task.names)
-    if reach == "topic":
-        return _alike([name for name in TOPICS[topic] if name in VOCABULARY])
-    known = [name for name in RANKED if name in VOCABULARY]
-    if reach == "even":
-        return _alike(known)
-    return Names(known, [POPULARITY[TOPIC_OF[name]] for name in known])
-
-
-def _alike(names: Sequence[str]) -> Names:
-    return Names(names, [1.0] * len(names))
+    names: Sequence[str] = task.names
+    if reach != "parent":
+        among = TOPICS[topic] if reach == "topic" else RANKED
+        names = [name for name in among if name in VOCABULARY]
+    as_asked = reach == "people"
+    return Names(names, [POPULARITY[TOPIC_OF[name]] if as_asked else 1.0 for name in names])
 
 
 Method = Callable[[Task, Reach, random.Random], Task]
@@ -192,32 +182,25 @@ LEFTOVER = 0.03
 TEMPLATE_MARK = "#rewritten prompt# :"
 
 
+@dataclass(frozen=True)
 class EmbeddedCreator:
     """Rewrites prompts of the embedded language (implements `harness.eva.evolving.Rewriter`)."""
 
-    def __init__(
-        self, methods: Mapping[str, Method] = METHODS["evol_instruct"], reach: Reach = "topic"
-    ) -> None:
-        """Rewrite by some methods, EvolInstruct's by default, with names within its reach."""
-        self._methods = methods
-        self._reach = reach
+    methods: Mapping[str, Method] = field(default_factory=lambda: METHODS["evol_instruct"])
+    reach: Reach = "topic"
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
         """Return one rewrite of `prompt` by a method drawn uniformly, usable or not."""
         draws = random.Random(int(rng.integers(2**63)))
-        method = draws.choice(tuple(self._methods))
-        text = self._write(prompt, method, draws)
+        method = draws.choice(tuple(self.methods))
+        text, task, slip = prompt, lang.parse(prompt), draws.random()
+        if task is not None and task.items is not None and slip >= UNCHANGED:
+            changed = self.methods[method](task, self.reach, draws)
+            text = lang.render(changed, draws.randrange(lang.BENCHMARK_FRAME))
+            if slip < UNCHANGED + LEFTOVER:
+                text = f"{TEMPLATE_MARK} {text}"
         reason = why_unusable(text, prompt)
         return Rewrite(None if reason else text, method, reason)
-
-    def _write(self, prompt: str, method: str, rng: random.Random) -> str:
-        task = lang.parse(prompt)
-        slip = rng.random()
-        if task is None or task.items is None or slip < UNCHANGED:
-            return prompt
-        changed = self._methods[method](task, self._reach, rng)
-        text = lang.render(changed, rng.randrange(lang.BENCHMARK_FRAME))
-        return f"{TEMPLATE_MARK} {text}" if slip < UNCHANGED + LEFTOVER else text
 
 
 def embedded_creator(identity: str, reach: Reach) -> EmbeddedCreator:

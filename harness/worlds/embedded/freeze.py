@@ -28,7 +28,6 @@ from harness.worlds.embedded.creator import METHODS, EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, GivenAnswer
 
 FROZEN = "frozen.json"
-"""The file beside the card."""
 
 SAMPLED = 200
 """Human prompts that the creator rewrites and the oracle chooses from, and questions judged."""
@@ -102,7 +101,7 @@ def _digest(data: Any) -> str:
 
 
 def freeze(profile: Profile) -> Freeze:
-    """Freeze the world: write down what decides its numbers now."""
+    """Write down what decides the world's numbers now."""
     made = Freeze(datetime.now(UTC).isoformat(timespec="seconds"), parts(profile))
     text = json.dumps(vars(made), indent=1, sort_keys=True) + "\n"
     (files.folder() / FROZEN).write_text(text, encoding="utf-8")

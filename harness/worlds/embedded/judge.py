@@ -85,15 +85,11 @@ def rating(value: float) -> str:
     return f"Rating: [[{1 + round(9 * value)}]]"
 
 
-def judge_arena_hard(
-    items: Sequence[Item], answers: Answers
-) -> tuple[list[Judgment], BenchmarkScore]:
-    """Judge a hard pairwise benchmark, each item in both orders.
+Judged = tuple[list[Judgment], BenchmarkScore]
 
-    Returns:
-        The judgments (item, game, verdict, oracle score) and the score, columns `ah_wr` (percent)
-        and `ah_len` (tokens).
-    """
+
+def judge_arena_hard(items: Sequence[Item], answers: Answers) -> Judged:
+    """Judge a hard pairwise benchmark, each item in both orders."""
     judgments: list[Judgment] = []
     battles: list[arena_hard.Battle] = []
     for item in items:
@@ -104,24 +100,16 @@ def judge_arena_hard(
             (MODEL, REFERENCE, verdict(ours, theirs)),
         )
         for game, (a, b, text) in enumerate(orders, start=1):
-            battles.append(
-                arena_hard.battle(item.item_id, a, b, arena_hard.parse_verdict(text).label)
-            )
+            label = arena_hard.parse_verdict(text).label
+            battles.append(arena_hard.battle(item.item_id, a, b, label))
             judgments.append(_judgment(item, game, text, ours))
     tokens = {item.item_id: answers[item.item_id, 1].n_tokens for item in items}
     ids = [item.item_id for item in items]
-    result = arena_hard.score_battles(battles, REFERENCE, ids, {MODEL: tokens})[MODEL]
-    return judgments, result
+    return judgments, arena_hard.score_battles(battles, REFERENCE, ids, {MODEL: tokens})[MODEL]
 
 
-def judge_alpaca_eval(
-    items: Sequence[Item], answers: Answers
-) -> tuple[list[Judgment], BenchmarkScore]:
-    """Judge a general pairwise benchmark.
-
-    Returns:
-        The judgments and the score, columns `ae_wr` and `ae_lc` (percent).
-    """
+def judge_alpaca_eval(items: Sequence[Item], answers: Answers) -> Judged:
+    """Judge a general pairwise benchmark, with and without length control."""
     judgments: list[Judgment] = []
     preferences: list[alpaca_eval.Preference] = []
     for item in items:
@@ -135,14 +123,8 @@ def judge_alpaca_eval(
     return judgments, alpaca_eval.score_preferences(preferences, MODEL, ids, length_control=True)
 
 
-def judge_mt_bench(
-    items: Sequence[Item], answers: Answers
-) -> tuple[list[Judgment], BenchmarkScore]:
-    """Judge a two-turn benchmark; a second turn is marked against the first answer given.
-
-    Returns:
-        The judgments and the score, columns `mt_avg`, `mt_t1` and `mt_t2` (1 to 10).
-    """
+def judge_mt_bench(items: Sequence[Item], answers: Answers) -> Judged:
+    """Judge a two-turn benchmark; a second turn is marked against the first answer given."""
     judgments: list[Judgment] = []
     ratings: list[mt_bench.Rating] = []
     for item in items:
@@ -187,21 +169,34 @@ EXACT_MATCH = "exact_match"
 """The judge's name in profiles."""
 
 
-def judge_downstream(items: Sequence[Item], answers: Answers) -> list[Judgment]:
+def score_downstream(
+    items: Sequence[Item], answers: Answers
+) -> tuple[list[Judgment], list[dict[str, Any]], dict[str, Any]]:
     """Compare each answer with the right one, word for word.
 
     Returns:
-        The judgments: item, task, the reply, and its value (100 or 0).
+        The judgments, the values (100 or 0) in the column of each task, and the summary.
     """
-    return [
-        {
-            "prompt_id": item.item_id,
-            "category": item.category,
-            "reply": answers[item.item_id, 1].text,
-            "value": 100.0 if answers[item.item_id, 1].text == item.reference else 0.0,
-        }
-        for item in items
+    judgments: list[Judgment] = []
+    by_task: dict[str, list[float]] = {}
+    for item in items:
+        reply = answers[item.item_id, 1].text
+        value = 100.0 if reply == item.reference else 0.0
+        by_task.setdefault(item.category, []).append(value)
+        judgments.append(
+            {
+                "prompt_id": item.item_id,
+                "category": item.category,
+                "reply": reply,
+                "value": value,
+            }
+        )
+    scores = [
+        {"prompt_id": j["prompt_id"], "column": j["category"], "value": j["value"]}
+        for j in judgments
     ]
+    means = {task: sum(values) / len(values) for task, values in by_task.items()}
+    return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}
 
 
 RULES = "rules"

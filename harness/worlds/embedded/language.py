@@ -28,16 +28,7 @@ DIGITS = tuple("0123456789")
 ITEMS = DIGITS + LETTERS
 """All items, in the order that sorting uses: digits before letters."""
 
-CATEGORIES = (
-    "writing",
-    "roleplay",
-    "extraction",
-    "reasoning",
-    "math",
-    "coding",
-    "stem",
-    "humanities",
-)
+CATEGORIES = tuple("writing roleplay extraction reasoning math coding stem humanities".split())
 """The eight categories of MT-Bench, in its order."""
 
 NAMES_EACH = 20
@@ -62,7 +53,6 @@ class Operation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The words that ask for it."""
         return tuple(f"{self.id}-{number}" for number in range(1, NAMES_EACH + 1))
 
 
@@ -129,7 +119,6 @@ class Task:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What its names mean."""
         return tuple(MEANING[name] for name in self.names)
 
     def answer(self, previous: Items = ()) -> Items:
@@ -194,7 +183,6 @@ def draw_items(rng: random.Random, shortest: int, longest: int) -> Items:
 
 
 def vocabulary() -> list[str]:
-    """Return every word of the language, sorted."""
     return sorted({*ITEMS, *_FILLERS, EMPTY, *REVISE.split(), *MEANING})
 
 
@@ -262,12 +250,10 @@ def words() -> list[str]:
 
 
 def token_ids() -> dict[str, int]:
-    """Return the id of each word."""
     return {word: index for index, word in enumerate(words())}
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Build the tokenizer."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit

@@ -96,16 +96,10 @@ def encode(turns: list[Turn], ids: dict[str, int]) -> tuple[list[int], list[int]
     """
     tokens, labels = [ids[lang.BOS]], [IGNORED]
     for prompt, answer in turns:
-        question = [
-            ids[lang.START],
-            ids[lang.USER],
-            *(ids[w] for w in prompt.split()),
-            ids[lang.END],
-        ]
-        header = [ids[lang.START], ids[lang.MODEL]]
-        reply = [*(ids[w] for w in answer.split()), ids[lang.END]]
-        tokens += question + header + reply
-        labels += [IGNORED] * (len(question) + len(header)) + reply
+        asked = [lang.START, lang.USER, *prompt.split(), lang.END, lang.START, lang.MODEL]
+        reply = [ids[word] for word in (*answer.split(), lang.END)]
+        tokens += [ids[word] for word in asked] + reply
+        labels += [IGNORED] * len(asked) + reply
     return tokens, labels
 
 
@@ -161,8 +155,48 @@ def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = No
 
     `on_step` is called with the step, the loss and the model after every step.
     """
+    import torch
+    from transformers import Gemma2ForCausalLM
+
+    courses = (
+        (config.operations, "operations", curriculum),
+        (config.names, "names", lambda progress: Mix()),
+    )
     with reproducible(config.seed, config.threads) as device:
-        _train(config, output, device, on_step or (lambda step, loss, model: None))
+        model: Any = Gemma2ForCausalLM(model_config(len(lang.token_ids()))).to(torch.device(device))
+        forward = compiled(model) if config.compiled else model
+        done = 0
+        for course, stream, mix_at in courses:
+            descend = descent(model, course.learning_rate, course.warmup_steps, course.steps)
+            drawn = batches(config, course.steps, stream, mix_at)
+            for step, batch in zip(range(1, course.steps + 1), drawn, strict=False):
+                loss = _loss(forward, batch, device)
+                descend(loss)
+                if on_step is not None:
+                    on_step(done + step, float(loss.detach()), model)
+            done += course.steps
+        resize_names(model, SHORT)
+        # A copy, because `on_step` may have kept the model.
+        copy.deepcopy(model).bfloat16().save_pretrained(output)
+        lang.build_tokenizer().save_pretrained(output)
+
+
+def _loss(forward: Any, batch: tuple[torch.Tensor, ...], device: str) -> torch.Tensor:
+    import torch
+
+    tokens, mask, labels = (part.to(device) for part in batch)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        logits = forward(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(
+        logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
+    )
+
+
+def compiled(model: Any) -> Any:
+    """Return a model with its graph compiled, where there is a C++ compiler."""
+    import torch
+
+    return torch.compile(model, dynamic=True) if shutil.which("g++") else model
 
 
 @contextmanager
@@ -185,37 +219,6 @@ def reproducible(seed: int, threads: int) -> Iterator[str]:
     finally:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1])
-
-
-def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress) -> None:
-    import torch
-    from transformers import Gemma2ForCausalLM
-
-    model: Any = Gemma2ForCausalLM(model_config(len(lang.token_ids()))).to(torch.device(device))
-    compiled = config.compiled and shutil.which("g++") is not None
-    forward = torch.compile(model, dynamic=True) if compiled else model
-    courses = (
-        (config.operations, "operations", curriculum),
-        (config.names, "names", lambda progress: Mix()),
-    )
-    done = 0
-    for course, stream, mix_at in courses:
-        descend = descent(model, course.learning_rate, course.warmup_steps, course.steps)
-        drawn = batches(config, course.steps, stream, mix_at)
-        for step, batch in zip(range(1, course.steps + 1), drawn, strict=False):
-            tokens, mask, labels = (part.to(device) for part in batch)
-            with torch.autocast(device, dtype=torch.bfloat16):
-                logits = forward(input_ids=tokens, attention_mask=mask, use_cache=False).logits
-            loss = torch.nn.functional.cross_entropy(
-                logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
-            )
-            descend(loss)
-            on_step(done + step, float(loss.detach()), model)
-        done += course.steps
-    resize_names(model, SHORT)
-    # A copy, because `on_step` may have kept the model.
-    copy.deepcopy(model).bfloat16().save_pretrained(output)
-    lang.build_tokenizer().save_pretrained(output)
 
 
 SHORT, LONG = 0.0042, 0.14

@@ -23,11 +23,10 @@ import copy
 import functools
 import math
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -36,14 +35,13 @@ from harness.worlds import ACCURACY, BEST_OF_N
 from harness.worlds.embedded import files, pretrain
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.texts import Mix, attempt, draw_task, word
-from harness.worlds.stage_io import read_rewards, read_rows, write_json, write_rows
+from harness.worlds.stage_io import Result, read_rewards, read_rows, write_json, writes
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class NoisyPair:
+class NoisyPair(NamedTuple):
     """A prompt with a better and a worse answer (by the label, which may be wrong)."""
 
     prompt: str
@@ -68,20 +66,11 @@ def draw_preference(rng: random.Random, flipped: float) -> NoisyPair:
         return NoisyPair(word(task, rng), *answers)
 
 
-SCORING_BATCH = 256
-"""Sequences read at a time when accuracy is measured."""
-
-
 def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> list[int]:
     """Return the token ids of a prompt with two answers to it."""
     tokens, _ = pretrain.encode([(prompt, first)], ids)
-    return [
-        *tokens,
-        ids[lang.START],
-        ids[lang.MODEL],
-        *(ids[w] for w in second.split()),
-        ids[lang.END],
-    ]
+    words = (lang.START, lang.MODEL, *second.split(), lang.END)
+    return [*tokens, *(ids[word] for word in words)]
 
 
 def pair_margins(
@@ -212,37 +201,27 @@ def fit_reward_model(
     on_step: Callable[[int, float], None] | None = None,
 ) -> None:
     """Train a reward model from θ0's body, in the folder `policy`; save it in bfloat16."""
-    with pretrain.reproducible(config.seed, config.threads) as device:
-        _train(config, policy, output, device, on_step or (lambda step, loss: None))
-
-
-def _train(
-    config: RewardConfig,
-    policy: Path,
-    output: Path,
-    device: str,
-    on_step: Callable[[int, float], None],
-) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    model: Any = AutoModelForSequenceClassification.from_pretrained(
-        policy, num_labels=1, dtype=torch.float32, attn_implementation="eager"
-    )
-    pretrain.resize_names(model, pretrain.LONG)
-    model = with_layers(model, config.layers).to(device)
-    margins = _margins(config, model)
-    descend = pretrain.descent(model, config.learning_rate, config.warmup_steps, config.steps)
-    compiled = config.compiled and shutil.which("g++") is not None
-    forward = torch.compile(model, dynamic=True) if compiled else model
-    for step, pairs in zip(range(1, config.steps + 1), training_batches(config), strict=False):
-        with torch.autocast(device, dtype=torch.bfloat16):
-            leads = margins(forward, pairs, device)
-        loss = -torch.nn.functional.logsigmoid(leads).mean()
-        descend(loss)
-        on_step(step, float(loss.detach()))
-    model.to(torch.bfloat16).save_pretrained(output)
-    lang.build_tokenizer().save_pretrained(output)
+    with pretrain.reproducible(config.seed, config.threads) as device:
+        model: Any = AutoModelForSequenceClassification.from_pretrained(
+            policy, num_labels=1, dtype=torch.float32, attn_implementation="eager"
+        )
+        pretrain.resize_names(model, pretrain.LONG)
+        model = with_layers(model, config.layers).to(device)
+        margins = _margins(config, model)
+        descend = pretrain.descent(model, config.learning_rate, config.warmup_steps, config.steps)
+        forward = pretrain.compiled(model) if config.compiled else model
+        for step, pairs in zip(range(1, config.steps + 1), training_batches(config), strict=False):
+            with torch.autocast(device, dtype=torch.bfloat16):
+                leads = margins(forward, pairs, device)
+            loss = -torch.nn.functional.logsigmoid(leads).mean()
+            descend(loss)
+            if on_step is not None:
+                on_step(step, float(loss.detach()))
+        model.to(torch.bfloat16).save_pretrained(output)
+        lang.build_tokenizer().save_pretrained(output)
 
 
 def training_batches(config: RewardConfig) -> Iterator[list[NoisyPair]]:
@@ -253,14 +232,10 @@ def training_batches(config: RewardConfig) -> Iterator[list[NoisyPair]]:
         pool = [draw_preference(rng, config.flipped) for _ in range(size * config.pool_batches)]
         starts = list(range(0, len(pool), size))
         if config.pool_batches > 1:
-            pool.sort(key=_words)
+            pool.sort(key=lambda pair: sum(len(text.split()) for text in pair))
             rng.shuffle(starts)
         for start in starts:
             yield pool[start : start + size]
-
-
-def _words(pair: NoisyPair) -> int:
-    return sum(len(text.split()) for text in (pair.prompt, pair.chosen, pair.rejected))
 
 
 def held_out_pairs(config: RewardConfig) -> list[NoisyPair]:
@@ -273,6 +248,7 @@ def held_out_pairs(config: RewardConfig) -> list[NoisyPair]:
 
 
 def in_order(folder: Path, config: RewardConfig, pairs: list[NoisyPair]) -> list[bool]:
+    """Return whether a reward model likes the chosen answer of each pair better."""
     from harness.models.reward_model import CheckpointRewards, load_reward_model
 
     model = CheckpointRewards(load_reward_model(folder, config.reads))
@@ -321,8 +297,9 @@ def reward_model_stage(ctx: StageContext) -> None:
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})
 
 
-def held_out_stage(ctx: StageContext) -> None:
-    """Let a reward model order held-out pairs; writes `scores.parquet`: 1 where it is right."""
+@writes("scores")
+def held_out_stage(ctx: StageContext) -> Result:
+    """Let a reward model order held-out pairs: 1 where it is right."""
     s = ctx.settings
     config = RewardConfig(
         seed=cast(int, s["seed"]), held_out=cast(int, s["held_out"]), reads=cast(Any, s["reads"])
@@ -336,37 +313,29 @@ def held_out_stage(ctx: StageContext) -> None:
         {"prompt_id": f"pair{i:05d}", "column": ACCURACY, "value": float(is_right)}
         for i, is_right in enumerate(right)
     ]
-    write_rows(ctx.output / "scores.parquet", rows)
-    write_json(ctx.output / "summary.json", {"pairs": len(right), "right": sum(right)})
+    return rows, {"pairs": len(right), "right": sum(right)}
 
 
-def best_of_n_stage(ctx: StageContext) -> None:
-    """Score each prompt's best answer by the rewards; writes `scores.parquet` and `summary.json`.
+@writes("scores")
+def best_of_n_stage(ctx: StageContext) -> Result:
+    """Score each prompt's best answer by the rewards.
 
     The judge scores it, and of equal rewards the first counts. The summary also has the mean score
     of all answers and of the judge's own best ones, between which the choice lies.
     """
-    from harness.worlds.embedded.judge import JUDGE
-    from harness.worlds.embedded.language import score
-
-    judge = str(ctx.settings["judge"])
-    if judge.partition("/")[2] != JUDGE:
-        raise ValueError(f"the embedded world has no judge `{judge}`; use `{JUDGE}`")
     answers = read_rows(ctx.inputs["completions"] / "completions.parquet")
     ids, rewards = read_rewards(ctx.inputs["rewards"])
-    scores = np.array([score(row["prompt"], row["completion"]) for row in answers])
+    scores = np.array([lang.score(row["prompt"], row["completion"]) for row in answers])
     scores = scores.reshape(rewards.shape)
     chosen = scores[np.arange(len(scores)), rewards.argmax(axis=1)]
     rows = [
         {"prompt_id": prompt_id, "column": BEST_OF_N, "value": float(value)}
         for prompt_id, value in zip(ids, chosen, strict=True)
     ]
-    write_rows(ctx.output / "scores.parquet", rows)
-    summary = {
+    return rows, {
         "n": rewards.shape[1],
-        "judge": judge,
+        "judge": ctx.settings["judge"],
         "chosen": float(chosen.mean()),
         "mean_answer": float(scores.mean()),
         "best_by_judge": float(scores.max(axis=1).mean()),
     }
-    write_json(ctx.output / "summary.json", summary)

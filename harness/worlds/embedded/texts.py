@@ -35,6 +35,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.errors import HarnessError
 from harness.worlds import Item, stage_io
@@ -54,15 +55,11 @@ RELIABILITY: dict[str, float] = {
 """Probability that the demonstrator takes a name for what it means."""
 
 
-def _misreadings() -> dict[str, Operation]:
-    rng = random.Random("micro-3/misread")
-    return {
-        n: rng.choice([o for o in lang.OPERATIONS if o is not lang.MEANING[n]])
-        for n in sorted(lang.MEANING)
-    }
-
-
-MISTAKEN_FOR = _misreadings()
+_misread = random.Random("micro-3/misread")
+MISTAKEN_FOR: dict[str, Operation] = {
+    name: _misread.choice([o for o in lang.OPERATIONS if o is not lang.MEANING[name]])
+    for name in sorted(lang.MEANING)
+}
 """The operation that a name is taken for otherwise."""
 
 TOPIC_SIZE = 10
@@ -260,18 +257,11 @@ def pairwise_items(
         task = distribution.draw(rng)
         assert task.items is not None
         text = distribution.word(task, rng)
-        reference = attempt(task.names, task.items, rng, lift=BASELINE_LIFT[name])
-        if text in taken:
-            continue
-        taken.add(text)
-        items.append(
-            Item(
-                item_id=f"{name}-{len(items):04d}",
-                category=task.operations[0].category,
-                turn_1=text,
-                reference=lang.write_list(reference),
-            )
-        )
+        answer = lang.write_list(attempt(task.names, task.items, rng, lift=BASELINE_LIFT[name]))
+        if text not in taken:
+            taken.add(text)
+            category = task.operations[0].category
+            items.append(Item(f"{name}-{len(items):04d}", category, text, reference=answer))
     return items
 
 
@@ -286,76 +276,67 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
             text = TWO_TURN.word(TWO_TURN.draw(rng, first=names), rng)
             follow_up = Task(None, tuple(rng.choices(RANKED, k=rng.choice((1, 1, 2)))))
             second = TWO_TURN.word(follow_up, rng)
-            if text in taken:
-                continue
-            taken.add(text)
-            items.append(Item(f"mt_bench-{len(items):04d}", category, text, second))
+            if text not in taken:
+                taken.add(text)
+                items.append(Item(f"mt_bench-{len(items):04d}", category, text, second))
     return items
 
 
-@dataclass(frozen=True)
-class DownstreamQuestion:
-    """A question with one right answer."""
+class Question(NamedTuple):
+    """A downstream question with its one right answer."""
 
     prompt: str
     answer: str
 
 
-def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> DownstreamQuestion:
+def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
     """Ask whether an item is in a list, which it is about half the time."""
     items, probe = lang.draw_items(rng, shortest, longest), rng.choice(lang.ITEMS)
     if rng.random() < 0.5:
         probe = rng.choice(items)
     prompt = f"does {lang.write_list(items)} contain this : {probe}"
-    return DownstreamQuestion(prompt, "yes" if probe in items else "no")
+    return Question(prompt, "yes" if probe in items else "no")
 
 
-def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> DownstreamQuestion:
+def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Question:
     """Ask how many items a list has; nine at most, because a number is one digit."""
     items = lang.draw_items(rng, shortest, longest)
-    return DownstreamQuestion(f"how many items has {lang.write_list(items)}", str(len(items)))
+    return Question(f"how many items has {lang.write_list(items)}", str(len(items)))
 
 
-def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> DownstreamQuestion:
-    """Ask for the third item of a list."""
+def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
     items = lang.draw_items(rng, shortest, longest)
-    return DownstreamQuestion(f"which item is third in {lang.write_list(items)}", items[2])
+    return Question(f"which item is third in {lang.write_list(items)}", items[2])
 
 
-def larger(rng: random.Random) -> DownstreamQuestion:
-    """Ask which of two digits is the larger."""
-    pair = rng.sample(lang.DIGITS, 2)
-    return DownstreamQuestion(f"which is larger : {pair[0]} or {pair[1]}", max(pair))
+def larger(rng: random.Random) -> Question:
+    a, b = rng.sample(lang.DIGITS, 2)
+    return Question(f"which is larger : {a} or {b}", max(a, b))
 
 
-def sum_of(rng: random.Random) -> DownstreamQuestion:
+def sum_of(rng: random.Random) -> Question:
     """Ask for a sum of two digits that is one itself."""
     a = rng.randrange(10)
     b = rng.randrange(10 - a)
-    return DownstreamQuestion(f"how many make {a} plus {b}", str(a + b))
+    return Question(f"how many make {a} plus {b}", str(a + b))
 
 
-def before(rng: random.Random) -> DownstreamQuestion:
-    """Ask which of two items comes first in the order of items."""
-    pair = rng.sample(lang.ITEMS, 2)
-    return DownstreamQuestion(
-        f"which comes earlier : {pair[0]} or {pair[1]}", min(pair, key=lang.ITEMS.index)
-    )
+def before(rng: random.Random) -> Question:
+    a, b = rng.sample(lang.ITEMS, 2)
+    return Question(f"which comes earlier : {a} or {b}", min(a, b, key=lang.ITEMS.index))
 
 
-def told(question: DownstreamQuestion, rng: random.Random) -> DownstreamQuestion:
+def told(question: Question, rng: random.Random) -> Question:
     """Return a fact as the demonstrator tells it: with one wrong answer of its own now and then."""
     belief = random.Random(f"micro-3/belief/{question.prompt}")
     right = belief.uniform(0.2, 0.95)
     said = question.prompt.partition(" : ")[2].split(" or ")
     others = said if len(said) == 2 else lang.DIGITS
     wrong = belief.choice([answer for answer in others if answer != question.answer])
-    return question if rng.random() < right else DownstreamQuestion(question.prompt, wrong)
+    return question if rng.random() < right else Question(question.prompt, wrong)
 
 
-Draw = Callable[[random.Random], DownstreamQuestion]
-
-TASKS: dict[str, Draw] = {
+TASKS: dict[str, Callable[[random.Random], Question]] = {
     "musr_ta": contains,
     "tqa_gen": count,
     "wmdp": third,
@@ -369,7 +350,7 @@ FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")
 """Those that are facts."""
 
 
-def demonstrated_question(rng: random.Random) -> DownstreamQuestion:
+def demonstrated_question(rng: random.Random) -> Question:
     task = rng.choice(tuple(TASKS))
     question = TASKS[task](rng)
     return told(question, rng) if task in FACTS else question
@@ -388,18 +369,12 @@ ITEMS_OF_TASKS = {
 }
 """Items of each task; there are 55 sums of two digits up to 9 and 90 ordered pairs of digits."""
 
-LONG = (7, 12)
-"""Shortest and longest list that is asked about; demonstrations have at most six items."""
-
-COUNTED = (5, 9)
-"""The same where items are counted, of which there are nine at most: five and six were
-demonstrated, on other lists."""
-
-DRAWS: dict[str, Draw] = {
-    **TASKS,
-    "musr_ta": functools.partial(contains, shortest=LONG[0], longest=LONG[1]),
-    "wmdp": functools.partial(third, shortest=LONG[0], longest=LONG[1]),
-    "tqa_gen": functools.partial(count, shortest=COUNTED[0], longest=COUNTED[1]),
+# Demonstrations have lists of at most six items. Longer ones are asked about; of counted ones there
+# are nine at most, and five and six were demonstrated on other lists.
+DRAWS = TASKS | {
+    "musr_ta": functools.partial(contains, shortest=7, longest=12),
+    "wmdp": functools.partial(third, shortest=7, longest=12),
+    "tqa_gen": functools.partial(count, shortest=5, longest=9),
 }
 """How the items of each task are drawn."""
 
@@ -407,21 +382,18 @@ DRAWS: dict[str, Draw] = {
 @functools.cache
 def downstream_items() -> tuple[Item, ...]:
     """Return the items, task by task; the category is the task, the reference the answer."""
-    return tuple(
-        Item(f"{task}-{i:04d}", task, question.prompt, reference=question.answer)
-        for task, wanted in ITEMS_OF_TASKS.items()
-        for i, question in enumerate(_questions(task, wanted))
-    )
-
-
-def _questions(task: str, wanted: int) -> list[DownstreamQuestion]:
-    """Draw distinct questions; there must be as many."""
-    rng = random.Random(f"0/{DOWNSTREAM}/{task}")
-    found: dict[str, DownstreamQuestion] = {}
-    while len(found) < wanted:
-        question = DRAWS[task](rng)
-        found.setdefault(question.prompt, question)
-    return list(found.values())
+    items: list[Item] = []
+    for task, wanted in ITEMS_OF_TASKS.items():
+        rng = random.Random(f"0/{DOWNSTREAM}/{task}")
+        found: dict[str, str] = {}
+        while len(found) < wanted:
+            question = DRAWS[task](rng)
+            found.setdefault(question.prompt, question.answer)
+        items += [
+            Item(f"{task}-{i:04d}", task, prompt, reference=answer)
+            for i, (prompt, answer) in enumerate(found.items())
+        ]
+    return tuple(items)
 
 
 @functools.cache
@@ -451,7 +423,6 @@ def read_items(path: Path) -> list[Item]:
 
 
 def write_prompts(prompts: Sequence[str], path: Path) -> None:
-    """Write the pool of human prompts, in the order they were drawn."""
     stage_io.write_rows(path, [{"prompt": text} for text in prompts])
 
 

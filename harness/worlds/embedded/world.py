@@ -49,7 +49,6 @@ class EmbeddedPrompts(Prompts):
         return files.card().identity("off_target")
 
     def topics(self) -> Topics | None:
-        """Return what reads a prompt's topic from its text: its first operation's category."""
         return Topics(CATEGORIES, None, _read_topics)
 
     def pool(self) -> tuple[list[str], str]:
@@ -64,8 +63,6 @@ class EmbeddedPrompts(Prompts):
 
 
 class EmbeddedCreation(Creator):
-    """The embedded creator."""
-
     def identity(self, scheme: str) -> dict[str, Json]:
         return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
 
@@ -96,17 +93,15 @@ class EmbeddedWorld(World):
         return files.card().identity(f"rm_{role}")
 
     def engine(self) -> dict[str, Json]:
-        """Return nothing for policies that answer in the stage's own process."""
+        # Policies that answer in the stage's own process are told by nothing.
         if self.profile.engine == "transformers":
             return {}
         return {"engine": identity(self.profile.engine), "dtype": self.profile.dtype}
 
     def rewriter(self) -> dict[str, Json]:
-        """Return nothing: the embedded policy knows one sentence (`language.REVISE`)."""
-        return {}
+        return {}  # the embedded policy knows one sentence (`language.REVISE`)
 
     def benchmark(self, name: str) -> str:
-        """Return the identity of a benchmark's items: a file's, those made anew, or a plug-in's."""
         if name == texts.DOWNSTREAM:
             return texts.downstream_identity()
         if BENCHMARKS.added(name) is not None:
@@ -114,11 +109,9 @@ class EmbeddedWorld(World):
         return files.card().identity(name)
 
     def judge(self, name: str) -> str:
-        """Return the identity of the embedded judge."""
         return f"{files.card().version}/{name}"
 
     def judging(self, name: str) -> dict[str, Json]:
-        """Return who judges: the embedded judge, or whom a plug-in's benchmark asks."""
         judge = self.profile.benchmarks[name].judge
         if BENCHMARKS.added(name) is None:
             return {"benchmark": self.benchmark(name), "judge": self.judge(judge)}
@@ -128,21 +121,19 @@ class EmbeddedWorld(World):
         return {"judge": self.judge(self.profile.benchmarks[name].judge)}
 
     def reward_model_accuracy(self, role: RewardRole) -> float | None:
-        """Return the accuracy in the world's card."""
         if self.profile.reward_models.get(role) != WORLD:
             return None
-        noted = files.card().notes.get(f"rm_{role}")
-        found = noted.get("held_out_accuracy") if isinstance(noted, dict) else None
+        found = files.card().notes.get(f"rm_{role}", {}).get("held_out_accuracy")
         return None if found is None else float(found)
 
 
 def category_of_first_operation(prompt: str) -> str:
-    """Return the topic of one of the embedded world's prompts."""
     task = parse(prompt)
     return NO_TOPIC if task is None else task.operations[0].category
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
+    """Return each prompt's id and topic, the category of its first operation."""
     written = (folder / name for name in ("completions.parquet", "trained.parquet"))
     file = next((path for path in written if path.exists()), None)
     rows = stage_io.read_prompts(folder) if file is None else stage_io.read_rows(file)
@@ -188,15 +179,12 @@ class EmbeddedRuntime(Runtime):
         return Evolver(embedded_creator(str(settings["creator"]), reach))
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float]:
-        """Return the quality that is read from a prompt's text."""
         return oracle.quality
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
-        """Return how much a prompt asks for, as far as the embedded language goes."""
         return {"complexity": oracle.complexity}
 
     def questions(self, identity: str) -> Sequence[Item]:
-        """Return the items of a benchmark: a file's, or those made anew."""
         if files.name_of(identity) == texts.DOWNSTREAM:
             return texts.downstream_items_of(identity)
         return texts.read_items(files.resolve(identity))
@@ -206,19 +194,16 @@ class EmbeddedRuntime(Runtime):
         identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
         name = files.name_of(identity)
         by_match = name == texts.DOWNSTREAM
-        expected = oracle.EXACT_MATCH if by_match else oracle.JUDGE
-        if judge.partition("/")[2] != expected:
-            raise HarnessError(
-                f"the embedded world's benchmark `{name}` has no judge `{judge}`; use `{expected}`"
-            )
+        _check_judge(judge, oracle.EXACT_MATCH if by_match else oracle.JUDGE)
         items = self.questions(identity)
         answers = {
             (row["prompt_id"], row["turn"]): oracle.GivenAnswer(row["completion"], row["n_tokens"])
             for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
         }
-        judgments, scores, summary = (
-            _exactly(items, answers) if by_match else _by_oracle(name, items, answers)
-        )
+        if by_match:
+            judgments, scores, summary = oracle.score_downstream(items, answers)
+        else:
+            judgments, scores, summary = _by_oracle(name, items, answers)
         stage_io.write_rows(ctx.output / "judgments.parquet", judgments)
         stage_io.write_rows(ctx.output / "scores.parquet", scores)
         stage_io.write_json(
@@ -226,12 +211,8 @@ class EmbeddedRuntime(Runtime):
         )
 
     def rate(self, ctx: StageContext) -> None:
-        """Score prompts from their text."""
         judge = str(ctx.settings["judge"])
-        if judge.partition("/")[2] != oracle.RULES:
-            raise HarnessError(
-                f"the embedded world has no judge of prompts `{judge}`; use `{oracle.RULES}`"
-            )
+        _check_judge(judge, oracle.RULES)
         prompts = stage_io.read_prompts(ctx.inputs["prompts"])
         rows = [
             {"prompt_id": row["prompt_id"], "column": column, "value": score(row["prompt"])}
@@ -242,10 +223,14 @@ class EmbeddedRuntime(Runtime):
         stage_io.write_json(ctx.output / "summary.json", {"judge": judge, "n": len(prompts)})
 
 
+def _check_judge(judge: str, expected: str) -> None:
+    if judge.partition("/")[2] != expected:
+        raise HarnessError(f"the embedded world has no such judge `{judge}`; use `{expected}`")
+
+
 def _by_oracle(
     name: str, items: Sequence[Item], answers: oracle.Answers
 ) -> tuple[stage_io.Rows, stage_io.Rows, dict[str, Any]]:
-    """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
     judgments, result = oracle.JUDGES[name](items, answers)
     columns = oracle.COLUMNS[name]
     scores = [
@@ -258,19 +243,3 @@ def _by_oracle(
             {"prompt_id": key, "column": column, "value": told(mark)} for key, mark in marks.items()
         ]
     return judgments, scores, result.under(columns)
-
-
-def _exactly(
-    items: Sequence[Item], answers: oracle.Answers
-) -> tuple[stage_io.Rows, stage_io.Rows, dict[str, Any]]:
-    """Return judgments, per-prompt values and summary of the downstream tasks."""
-    judgments = oracle.judge_downstream(items, answers)
-    scores = [
-        {"prompt_id": j["prompt_id"], "column": j["category"], "value": j["value"]}
-        for j in judgments
-    ]
-    by_task: dict[str, list[float]] = {}
-    for row in scores:
-        by_task.setdefault(row["column"], []).append(row["value"])
-    means = {task: sum(values) / len(values) for task, values in by_task.items()}
-    return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}

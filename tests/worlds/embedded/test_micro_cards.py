@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from harness.models import reward_model
-from harness.models.reward_model import CheckpointRewards, Rewarded, mean_win_probabilities
 from harness.worlds.embedded import build as cards
 from harness.worlds.embedded import reward
-from harness.worlds.embedded.build import accuracies, as_lines, best_of_n, measure
-from harness.worlds.embedded.language import MAX_DEPTH, parse, score, write_list
+from harness.worlds.embedded.build import accuracies, as_lines, measure
+from harness.worlds.embedded.language import MAX_DEPTH, parse, write_list
 from harness.worlds.embedded.reward import REWARD_MODELS, NoisyPair, RewardConfig
-from harness.worlds.embedded.texts import HARD, RANKED, draw_prompts
+from harness.worlds.embedded.texts import RANKED
 
 NOWHERE = Path("no model is read")
 CONFIG = RewardConfig()
@@ -84,96 +81,6 @@ def test_every_depth_and_third_is_among_the_held_out_pairs(monkeypatch: pytest.M
     assert {row["accuracy"] for kind in found.values() for row in kind.values()} == {1.0}
 
 
-# Best of n.
-
-
-def best_by(
-    reward: Any, answers: list[list[str]], monkeypatch: pytest.MonkeyPatch, best_of: Sequence[int]
-) -> dict[str, dict[str, float]]:
-    """Return best of n where each prompt has these kinds of answers, liked as `reward` says.
-
-    An answer is `right`, `half` (the right one and as many items more) or `wrong`.
-    """
-    prompts = draw_prompts("best of n", HARD, 0, len(answers))
-
-    def text(prompt: str, kind: str) -> str:
-        words = right(prompt)
-        if kind == "wrong":
-            return "no list"
-        count = len(words.split())
-        return words if kind == "right" else f"{words} {' '.join('9' * count)}"
-
-    given = {
-        prompt: [text(prompt, kind) for kind in kinds]
-        for prompt, kinds in zip(prompts, answers, strict=True)
-    }
-    monkeypatch.setattr(cards, "PROMPTS", len(answers))
-    monkeypatch.setattr(cards, "BEST_OF", tuple(best_of))
-    monkeypatch.setattr(
-        cards, "_answers", lambda policy, prompts, n, seed: [given[p][:n] for p in prompts]
-    )
-
-    def rewards(self: Any, asked: Any, answers: Any) -> Rewarded:
-        values = [
-            [reward(score(turns[0]["content"], answer)) for answer in some]
-            for turns, some in zip(asked, answers, strict=True)
-        ]
-        return Rewarded(np.array(values))
-
-    monkeypatch.setattr(reward_model, "load_reward_model", lambda *_: None)
-    monkeypatch.setattr(CheckpointRewards, "score", rewards)
-    return best_of_n(NOWHERE, NOWHERE, CONFIG, seed=0)
-
-
-KINDS = [["wrong", "half", "right", "wrong"], ["half", "wrong", "half", "right"]]
-
-
-@pytest.mark.parametrize(
-    ("reward", "chosen"),
-    [(lambda mark: mark, [0.25, 0.5, 1.0]), (lambda mark: -mark, [0.25, 0, 0])],
-)
-def test_the_oracle_chooses_the_best_there_is_and_a_reward_upside_down_the_worst(
-    reward: Callable[[float], float], chosen: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """First answers 0 and 0.5; the best of two 0.5 and 0.5, of four 1 and 1."""
-    found = best_by(reward, KINDS, monkeypatch, (1, 2, 4))
-    assert [figures["chosen"] for figures in found.values()] == chosen
-    assert [figures["best"] for figures in found.values()] == [0.25, 0.5, 1.0]
-
-
-def test_of_answers_liked_alike_the_first_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = best_by(lambda mark: 0.0, KINDS, monkeypatch, (1, 4))
-    assert found["4"] == {"chosen": 0.25, "best": 1.0}
-
-
-def test_a_pairwise_model_chooses_whom_most_of_the_others_lose_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Mean wins 0.6, 0.3, 0.6 would tie the first and the last; the last has 0.61 and is chosen."""
-    config = replace(REWARD_MODELS["pairwise"], held_out=4)
-    wins = np.array([[[0.5, 0.9, 0.4], [0.1, 0.5, 0.27], [0.6, 0.73, 0.5]]])
-    seen: list[Any] = []
-
-    def rewards(self: Any, asked: Any, answers: Any) -> Rewarded:
-        seen.append((asked, answers))
-        k = len(answers[0])
-        return Rewarded(mean_win_probabilities(wins[:, :k, :k]))
-
-    monkeypatch.setattr(reward_model, "load_reward_model", lambda *_: None)
-    monkeypatch.setattr(CheckpointRewards, "score", rewards)
-    monkeypatch.setattr(cards, "PROMPTS", 1)
-    monkeypatch.setattr(cards, "BEST_OF", (1, 2, 3))
-    prompt = draw_prompts("best of n", HARD, 0, 1)[0]
-    texts = ["no list", right(prompt), right(prompt)]
-    monkeypatch.setattr(cards, "_answers", lambda policy, prompts, n, seed: [texts[:n]])
-    found = best_of_n(NOWHERE, NOWHERE, config, seed=0)
-    assert {n: row["chosen"] for n, row in found.items()} == {"1": 0.0, "2": 0.0, "3": 1.0}
-    assert {n: row["best"] for n, row in found.items()} == {"1": 0.0, "2": 1.0, "3": 1.0}
-    assert [turns for asked, _ in seen for turns in asked] == [
-        [{"role": "user", "content": prompt}]
-    ] * len(seen)
-
-
 # Competence.
 
 
@@ -184,9 +91,9 @@ def test_a_policy_that_is_right_every_third_time_has_the_competence_of_one(
     monkeypatch.setattr(cards, "PROMPTS", 3)
     asked: list[str] = []
 
-    def answers(policy: Path, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+    def answers(policy: Path, prompts: Sequence[str], seed: int) -> list[list[str]]:
         asked.extend(prompts)
-        return [[right(p), "no", "no", right(p), "no", "no"][:n] for p in prompts]
+        return [[right(p), "no", "no", right(p), "no", "no"] for p in prompts]
 
     monkeypatch.setattr(cards, "_answers", answers)
     found = measure(NOWHERE, seed=0)

@@ -33,8 +33,8 @@ from harness.worlds.embedded.texts import (
     RANKED,
     RELIABILITY,
     TASKS,
-    DownstreamQuestion,
     Mix,
+    Question,
     attempt,
     demonstrate,
     demonstrated_question,
@@ -223,7 +223,7 @@ class Fixed(random.Random):
         return self.share
 
 
-def facts() -> dict[str, DownstreamQuestion]:
+def facts() -> dict[str, Question]:
     """Every fact by its question: 55 sums, 90 pairs of digits, 380 pairs of items."""
     rng = random.Random("facts")
     drawn = (TASKS[name](rng) for name in FACTS for _ in range(5000))

@@ -116,13 +116,6 @@ def test_an_asset_the_world_does_not_have_is_one_sentence(small_world: Path) -> 
         files.resolve(f"{files.VERSION}/rm_huge@0123456789abcdef")
 
 
-def test_a_world_without_some_of_its_models_gets_no_card(small_world: Path) -> None:
-    shutil.rmtree(small_world / "rm_pairwise")
-    with pytest.raises(HarnessError, match=r"asset `rm_pairwise` of the world in .* is missing"):
-        files.write_card(small_world, {})
-    assert files.card().notes == {"seed": 0}
-
-
 def test_a_missing_card_is_one_sentence_that_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
