@@ -97,13 +97,6 @@ def test_rows_of_the_papers_tables_are_the_papers_runs(whole: TableRuns, micro: 
         assert of(whole, row).targets == of(table4, row).targets
 
 
-def test_shuffling_changes_one_setting_of_the_selection(whole: TableRuns) -> None:
-    plain, shuffled = (select_of(of(whole, row)) for row in ("eva-a_min", "eva-shuffled"))
-    assert "shuffled" not in plain.settings
-    assert shuffled.settings == {**plain.settings, "shuffled": True}
-    assert shuffled.inputs == plain.inputs
-
-
 def test_the_same_prompts_again_need_one_new_training_and_nothing_else(whole: TableRuns) -> None:
     """Answers, rewards and pairs are those that eva's mix takes its unevolved part from."""
     run, eva = of(whole, "same"), of(whole, "eva-a_min")
@@ -112,23 +105,6 @@ def test_the_same_prompts_again_need_one_new_training_and_nothing_else(whole: Ta
     assert second.prompts == first.prompts
     assert second.pairs == eva.iterations[1].pairs.inputs["base"]
     assert second.policy.inputs == {"pairs": second.pairs, "policy": first.policy}
-
-
-def test_a_random_quarter_is_as_many_prompts_as_the_informative_one(whole: TableRuns) -> None:
-    """So both take the same number of steps; only the metric differs."""
-    informative, random = (of(whole, row) for row in ("select-sample", "select-uniform"))
-    settings = select_of(random).settings
-    assert settings == {**select_of(informative).settings, "metric": "uniform"}
-    assert random.training[1].settings == informative.training[1].settings
-
-
-def test_matching_the_steps_adds_one_stage_before_the_training(whole: TableRuns) -> None:
-    plain, matched = (of(whole, row).iterations[1] for row in ("select-sample", "select-matched"))
-    assert matched.prompts == plain.prompts
-    assert matched.pairs.kind == "repeat"
-    assert matched.pairs.inputs == {"pairs": plain.pairs}
-    assert matched.pairs.settings == {"size": 400, "seed": 0}
-    assert matched.policy.settings == plain.policy.settings
 
 
 def shuffled_selection(folder: Path, seed: int, rewards: np.ndarray) -> Rows:
@@ -183,14 +159,6 @@ def test_a_small_run_shuffles_the_values_of_the_row_it_controls(
     rows = read_rows(store.open(select.fingerprint) / "selected.parquet")
     assert len(rows) == X // 4
     assert Counter(row["informativeness"] for row in rows) <= gaps
-
-
-def test_every_row_but_the_quarters_trains_on_as_many_pairs(small: TableRuns, store: Store) -> None:
-    counts = {
-        row.id: len(pairs(store, of(small, row.id).iterations[-1].pairs)) for row in small.rows
-    }
-    quarters = ("select-sample", "select-uniform")
-    assert counts == {row.id: X // 4 if row.id in quarters else X for row in small.rows}
 
 
 def test_matched_steps_go_over_the_quarter_four_times(small: TableRuns, store: Store) -> None:

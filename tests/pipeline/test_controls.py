@@ -122,13 +122,6 @@ def test_online_the_same_prompts_again_begin_with_the_run_that_sees_them_once(
     assert [stage.settings.get("pass") for stage in again.training] == [None, 1, 2, 3, 4, 5]
 
 
-def test_another_1x_differs_in_where_its_prompts_begin_alone(whole: TableRuns) -> None:
-    for training in ("dpo", "rloo"):
-        one, other = (of(whole, f"{training}-{row}") for row in ("1x", "other"))
-        assert prompts_of(other).settings == {**prompts_of(one).settings, "first": 400}
-        assert other.training[0].settings == one.training[0].settings
-
-
 def test_the_flat_prompts_are_selected_on_the_base_policy_from_6x(whole: TableRuns) -> None:
     flat, many = of(whole, "dpo-flat"), of(whole, "dpo-6x")
     (iteration,) = flat.iterations
@@ -212,20 +205,6 @@ def test_off_target_prompts_begin_as_the_human_row_does_and_go_on_with_three_top
         best_known_topics(3)
     )
     assert set(drawn("dpo-off-target", seed=1)[micro.x :]) != set(others)
-
-
-def test_small_runs_end_in_policies(small: TableRuns, store: Store) -> None:
-    sizes = {
-        row.id: len(texts(store, prompts_of(of(small, row.id)))) / X
-        for row in small.rows
-        if row.id.startswith("dpo")
-    }
-    assert sizes == {
-        "dpo-1x": 1, "dpo-2x": 2, "dpo-3x": 3, "dpo-6x": 6,
-        "dpo-1x-again": 1, "dpo-matched": 1, "dpo-flat": 6, "dpo-other": 1, "dpo-off-target": 3,
-    }  # fmt: skip
-    one, other = (set(texts(store, prompts_of(of(small, f"dpo-{r}")))) for r in ("1x", "other"))
-    assert not one & other
 
 
 def test_a_small_run_selects_the_prompts_of_the_smallest_gaps(

@@ -85,11 +85,6 @@ def test_elsewhere_a_stage_tells_the_topics_that_a_figure_shows(
     assert not any(stage.kind == "topics" for stage in plan)
 
 
-def test_only_the_embedded_world_has_cards() -> None:
-    paper = load_profiles()["paper"]
-    assert world_of(paper).reward_model_accuracy("pointwise") is None
-
-
 def test_accuracy_is_what_the_card_says(micro: Profile) -> None:
     noted = files.card().notes["rm_pointwise"]["held_out_accuracy"]
     assert world_of(micro).reward_model_accuracy("pointwise") == noted

@@ -120,17 +120,6 @@ def test_a_row_ends_with_the_step_that_uses_its_budget_up(
         assert before < amount <= spent
 
 
-def test_uniform_takes_what_the_budget_says(trained: dict[str, Any]) -> None:
-    """A step is 24 rollouts: two steps to each of two marks, four in all."""
-    store, run = trained["store"], trained["runs"]["uniform"]
-    said = [read(store, run, part, "summary.json") for part in (0, 1)]
-    assert [one["gradient_steps"] for one in said] == [2, 4]
-    assert [one["rollouts"] for one in said] == [48, 96]
-    steps = read(store, trained["runs"]["steps"], 0, "summary.json")
-    assert steps["gradient_steps"] == 4
-    assert steps["rollouts"] > 96
-
-
 def test_what_a_row_cost_is_read_off_its_stages(trained: dict[str, Any]) -> None:
     """Four steps of four prompts in two parts; e to the entropy of their categories."""
     store, run = trained["store"], trained["runs"]["mopps"]

@@ -8,15 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from harness.models.reward_model import score
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import TRAINING, reward_models_named
 from harness.pipeline.runs import plan_table
-from harness.pipeline.steps import annotate_stage, assistant, user
 from harness.pipeline.studies import plan_study
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
@@ -35,7 +32,7 @@ from harness.worlds.embedded.reward import (
 )
 from harness.worlds.embedded.world import EmbeddedWorld
 from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import read_rewards, read_rows, write_rows
+from harness.worlds.stage_io import read_rows, write_rows
 
 GRADED = (
     "pointwise_brief_1",
@@ -79,31 +76,6 @@ def test_a_graded_reward_model_is_an_input_of_what_it_annotates(planner: Planner
     # The same prompts, answered by the same policy.
     assert annotate.inputs["completions"] == plain.pairs.inputs["completions"]
     assert plain.pairs.inputs["rewards"].inputs.keys() == {"completions"}
-
-
-def test_one_reward_model_serves_all_seeds_and_iterations(planner: Planner) -> None:
-    """Two seeds of two iterations: it annotates each iteration's answers and the selection's."""
-    recipe = dpo("pointwise_noisy_1", "human", "eva")
-    runs = [planner.run("graded", recipe, seed) for seed in (0, 1)]
-    stages = Plan([stage for run in runs for stage in run.targets])
-    kinds = Counter(stage.kind for stage in stages)
-    assert kinds["reward_model"] == 1
-    assert all("reward_model" in s.inputs for s in stages if s.kind == "annotate")
-
-
-def test_the_rewriter_takes_a_graded_reward_model_too(planner: Planner) -> None:
-    recipe = Recipe.model_validate(
-        {
-            "algorithm": "dpo",
-            "chain": ["human", "eva"],
-            "rewriter": True,
-            "reward_model": "pointwise_brief_1",
-        }
-    )
-    rewrite = planner.run("rewriter", recipe, 0).iterations[1].pairs
-    assert rewrite.kind == "rewrite"
-    assert "reward_model" not in rewrite.settings
-    assert rewrite.inputs["reward_model"].kind == "reward_model"
 
 
 def test_online_training_reads_reward_models_from_files(micro: Profile) -> None:
@@ -264,37 +236,11 @@ def test_accuracy_is_the_mean_of_what_is_written_for_each_pair(
     assert summary == {"pairs": 70, "right": sum(right)}
 
 
-def test_a_shipped_reward_model_is_right_more_often_than_not(tmp_path: Path) -> None:
-    """Its card says 0.887 on 2000 pairs, of which these are the first 128: 0.887 - 4 se > 0.75."""
-    given: dict[str, Json] = {
-        "reads": "one answer",
-        "held_out": 128,
-        "seed": 0,
-        "reward_model": files.card().identity("rm_pointwise"),
-    }
-    out = run_stage(held_out_stage, tmp_path / "shipped", given, {})
-    assert np.mean([row["value"] for row in read_rows(out / "scores.parquet")]) > 0.75
-
-
 COMPLETIONS: list[dict[str, Any]] = [
     {"prompt_id": f"p{p}", "prompt": "reverse-5 : a b c", "sample": i, "completion": text}
     for p, texts in enumerate((["c b a", "a b c"], ["b", "c b a"]))
     for i, text in enumerate(texts)
 ]
-
-
-def test_annotating_reads_the_model_that_the_stage_before_trained(
-    trained: Path, tmp_path: Path
-) -> None:
-    given = tmp_path / "in"
-    given.mkdir()
-    write_rows(given / "completions.parquet", COMPLETIONS)
-    inputs = {"completions": given, "reward_model": trained}
-    out = run_stage(annotate_stage, tmp_path / "out", {}, inputs)
-    _, rewards = read_rewards(out)
-    asked = [[*user(row["prompt"]), assistant(row["completion"])] for row in COMPLETIONS]
-    expected = score(trained / "model", asked, batch_size=8)
-    np.testing.assert_allclose(rewards.reshape(-1), expected)
 
 
 def test_the_best_of_n_is_the_answer_of_highest_reward(

@@ -177,24 +177,11 @@ def test_model_sampling_scheme_and_words_are_each_part_of_the_fingerprint(
     assert again.fingerprint == stages[3].fingerprint
 
 
-def test_self_instruct_rewrites_do_not_build_on_one_another(profile: Profile) -> None:
-    settings = stage_of(planned(profile, method="self_instruct"), "evolve").settings
-    assert settings["shape"] == "independent"
-
-
 def test_words_that_cannot_be_used_stop_the_planning(profile: Profile, tmp_path: Path) -> None:
     words = tmp_path / "words.yaml"
     words.write_text("version: 1\nschemes:\n  evol_instruct: {frames: {}, methods: {}}\n")
     with pytest.raises(RegistryError, match=r"words.yaml:3: `evol_instruct` has no method"):
         planned(with_creator(profile, templates=str(words)))
-
-
-def test_the_embedded_world_is_planned_as_before() -> None:
-    micro = find_profile(load_profiles(), "micro")
-    evolve, prompts = (stage_of(planned(micro), kind) for kind in ("evolve", "prompts"))
-    assert evolve.settings["creator"] == f"{files.card().version}/evol_instruct"
-    assert "rewriting" not in evolve.settings
-    assert set(prompts.settings) == {"source", "seed", "first", "count"}
 
 
 @dataclass(frozen=True)
@@ -283,12 +270,6 @@ def test_a_stage_that_broke_off_asked_only_for_what_was_missing(finished: Finish
     calls = said["calls"]
     cost = said["cost"]
     assert (cost["prompt_tokens"], cost["completion_tokens"]) == (100 * calls, 10 * calls)
-
-
-def test_evolved_prompts_are_answered_and_mixed_in(finished: Finished) -> None:
-    """Of a mix of 16 pairs 80%, rounded to 13, are evolved."""
-    mixed = rows(finished.store, stage_of(finished.run, "mix"), "pairs")
-    assert Counter(row["source"] for row in mixed) == {"evolved": 13, "human": 3}
 
 
 def test_online_a_tree_grows_through_endpoints(

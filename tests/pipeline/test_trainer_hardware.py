@@ -9,12 +9,12 @@ import pytest
 
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Planner
-from harness.pipeline.factory import KINDS, hardware_of, needs_of
+from harness.pipeline.factory import KINDS, needs_of
 from harness.pipeline.steps import train_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware, StageNeed, configuration_file
-from harness.runtime import Need, Plan, StageContext
+from harness.runtime import Need, StageContext
 from harness.training.placement import Placement
 from harness.worlds.embedded.world import EmbeddedWorld
 
@@ -38,13 +38,6 @@ def on(micro: Profile, dtype: str = "float32", **changes: Any) -> Profile:
 
 def training(profile: Profile, recipe: Recipe = DPO) -> Any:
     return Planner(EmbeddedWorld(profile)).run("run", recipe, 0).training[-1]
-
-
-def test_the_embedded_profile_trains_as_it_did(micro: Profile) -> None:
-    assert micro.hardware is None
-    assert hardware_of(micro) == {}
-    assert "numerics" not in training(micro).settings
-    assert not {"numerics", "dtype"} & training(micro, RLOO).settings.keys()
 
 
 def test_large_models_compute_otherwise_and_only_their_training_is_another_stage(
@@ -130,19 +123,6 @@ def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
         assert passes * micro_batch == share
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"attention": "fast"}, "attention"),
-        ({"micro_batch": 0}, "micro_batch"),
-        ({"lora": {"rank": 8}}, "alpha"),
-    ],
-)
-def test_a_wrong_declaration_is_named(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Hardware.model_validate(DECLARED | changes)
-
-
 def test_a_stage_for_hardware_outside_a_run_is_one_sentence(
     micro: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,11 +133,6 @@ def test_a_stage_for_hardware_outside_a_run_is_one_sentence(
     ctx = StageContext(training(on(micro)).settings, {"pairs": tmp_path}, tmp_path, 1)
     with pytest.raises(HarnessError, match="nothing says on what hardware"):
         train_stage(ctx)
-
-
-def test_a_plan_on_hardware_has_the_stages_it_had(micro: Profile) -> None:
-    plain = Plan([training(micro)])
-    assert [stage.kind for stage in Plan([training(on(micro))])] == [s.kind for s in plain]
 
 
 def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(

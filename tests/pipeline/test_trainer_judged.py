@@ -63,14 +63,6 @@ def test_a_run_is_judged_on_the_benchmarks_of_its_tables_columns(
     assert kinds(list(Plan(asked["table12"].targets)))["answer"] == 1
 
 
-def test_runs_of_columns_of_their_own_are_judged_on_those_columns(
-    tables: dict[str, Table], micro: Profile
-) -> None:
-    """Table 8 has one run for each column, and all its columns read one score."""
-    runs = plan_table(tables["table8"], micro.model_copy(update={"x": 1000}), (0,))
-    assert {run.asked for run in runs.runs.values()} == {("arena_hard",)}
-
-
 def test_what_is_asked_changes_no_stage(tables: dict[str, Table], micro: Profile) -> None:
     planner = Planner(world_of(micro))
     whole = planner.run("h", Recipe(algorithm="dpo", chain=("human",)), 0)
@@ -242,14 +234,3 @@ def test_another_judge_or_other_items_are_refused(tmp_path: Path) -> None:
         runtime_of("micro-4/downstream@0123456789abcdef").questions(
             "micro-4/downstream@0123456789abcdef"
         )
-
-
-def test_the_items_are_in_the_fingerprints(
-    tables: dict[str, Table], micro: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = ["dpo-1"]
-    before = distinct(plan_table(tables["table9"], micro, (0,), row))
-    monkeypatch.setattr(texts, "downstream_identity", lambda: "micro-4/downstream@other")
-    after = distinct(plan_table(tables["table9"], micro, (0,), row))
-    new = [after[name] for name in after.keys() - before.keys()]
-    assert kinds(new) == {"answer": 2, "judge": 2}  # of the row and of its baseline, the base model

@@ -154,14 +154,3 @@ def test_costs_count_training_prompts_and_rewrites(micro: Profile, tmp_path: Pat
     points = [p for stage in run.training for p in store.progress(stage.fingerprint)]
     assert [point.step for point in points] == list(range(1, 9))
     assert all(0 <= point.metrics["buffer/size"] <= 8 for point in points)
-
-
-def test_a_human_run_goes_through_its_prompts_in_order(micro: Profile, tmp_path: Path) -> None:
-    run = planned(small(micro, segments=2), prompts="human", size=2)
-    store = compute(tmp_path, *run.training)
-    cut = [
-        row["prompt_id"]
-        for i in (0, 2)
-        for row in read_rows(store.open(run.iterations[i].prompts.fingerprint) / "prompts.parquet")
-    ]
-    assert [row["prompt_id"] for row in trained(store, run)] == cut

@@ -162,27 +162,6 @@ def test_one_dpo_training_is_the_beginning_of_all_eva_rows_of_a_seed(planned: Ta
             assert len(run.training) == 2
 
 
-def test_the_first_policys_answers_to_its_own_prompts_are_shared_by_all_eva_rows(
-    planned: TableRuns,
-) -> None:
-    for seed in SEEDS:
-        [first] = planned.runs["dpo-h1", seed].iterations
-        answers = {
-            run.iterations[1].pairs.inputs["base"].inputs["completions"]
-            for (run_id, of), run in planned.runs.items()
-            if of == seed and run_id != "dpo-h1"
-        }
-        [shared] = answers
-        assert shared.inputs == {"prompts": first.prompts, "policy": first.policy}
-        selections = {
-            planned.runs[f"dpo-{row}", seed].iterations[1].pairs.inputs["evolved"]
-            .inputs["completions"].inputs["prompts"].inputs["selected"]
-            for row in EVA_ROWS
-        }  # fmt: skip
-        assert {s.inputs["rewards"].inputs["completions"] for s in selections} == {shared}
-        assert len(selections) == 8
-
-
 def test_rows_differ_in_their_metric_and_in_nothing_else_upstream(planned: TableRuns) -> None:
     """The 8 selections of a seed, over all rows, differ in one setting."""
     selections = [s for s in distinct(planned).values() if s.kind == "select"]
@@ -213,14 +192,6 @@ def test_a_row_alone_has_the_same_stages_as_in_the_whole_table(
         alone = plan_table(table4, micro, (1,), [row])
         assert set(alone.runs) == {("dpo-h1", 1), (f"dpo-{row}", 1)}
         assert set(distinct(alone)) <= set(everything)
-
-
-def test_a_seed_alone_has_the_same_stages_as_among_others(
-    planned: TableRuns, table4: Table, micro: Profile
-) -> None:
-    alone = plan_table(table4, micro, (2,))
-    assert len(distinct(alone)) == 118
-    assert set(distinct(alone)) <= set(distinct(planned))
 
 
 def test_asking_for_a_row_adds_its_baseline(table4: Table, micro: Profile) -> None:
@@ -270,25 +241,6 @@ def test_new_human_prompts_are_new_in_each_iteration(
     assert len(texts) == len(set(texts)) == 60
 
 
-def test_another_seed_cuts_the_pool_in_another_order(planner: Planner, tmp_path: Path) -> None:
-    cuts = []
-    for seed in (0, 1):
-        stage = chain(planner, "human", seed=seed).iterations[0].prompts
-        output = tmp_path / str(seed)
-        output.mkdir()
-        prompts_stage(StageContext(stage.settings, {}, output, stage.seed))
-        cuts.append([row["prompt_id"] for row in read_rows(output / "prompts.parquet")])
-    assert set(cuts[0]) != set(cuts[1])
-
-
-def test_a_larger_size_takes_more_prompts_and_starts_the_next_cut_behind_them(
-    planner: Planner,
-) -> None:
-    run = planner.run("2x", Recipe(algorithm="dpo", chain=("human", "human"), size=2), 0)
-    cuts = [iteration.prompts.settings for iteration in run.iterations]
-    assert [(s["first"], s["count"]) for s in cuts] == [(0, 40), (40, 40)]
-
-
 def test_a_human_iteration_starts_from_the_policy_before_it(planner: Planner) -> None:
     first, second = chain(planner, "human", "human").iterations
     answers = second.pairs.inputs["completions"]
@@ -311,22 +263,6 @@ def test_a_second_evolution_starts_from_the_mix_of_the_first(planner: Planner) -
     assert third.pairs.inputs["base"].inputs["completions"] == answers
     assert third.policy.inputs == {"pairs": third.pairs, "policy": second.policy}
     assert evolved.settings["iteration"] == 3
-
-
-def test_a_chain_shares_what_it_has_in_common_with_a_shorter_one(planner: Planner) -> None:
-    short, long = chain(planner, "human", "eva"), chain(planner, "human", "eva", "eva")
-    assert long.iterations[:2] == short.iterations
-    human = chain(planner, "human", "human")
-    assert human.iterations[0] == short.iterations[0]
-
-
-def test_a_select_iteration_trains_on_the_selected_prompts_as_they_are(planner: Planner) -> None:
-    first, second = chain(planner, "human", "select").iterations
-    assert second.prompts.kind == "select"
-    assert second.pairs.inputs["only"] == second.prompts
-    assert second.pairs.inputs["completions"].inputs["prompts"] == first.prompts
-    kinds = Counter(stage.kind for stage in Plan([second.policy]))
-    assert kinds["evolve"] == kinds["mix"] == 0
 
 
 def evolving(planner: Planner, seed: int = 0, size: int = 1, **creator: object) -> Run:
@@ -357,19 +293,6 @@ def test_the_oracle_chooses_parents_by_what_the_policy_before_them_can_do(
     assert probe.settings == planner.profile.generation.model_dump()
     assert evolve_of(run).settings == evolve_of(uniform).settings
     assert first == uniform.iterations[0]
-
-
-def test_all_choices_of_the_oracle_share_what_it_measured(planner: Planner) -> None:
-    runs = [
-        evolving(planner, oracle="best"),
-        evolving(planner, oracle="worst"),
-        evolving(planner, oracle="best", shuffled=True),
-        evolving(planner, oracle="best", parents=6),
-    ]
-    choices = [evolve_of(run).inputs["selected"] for run in runs]
-    assert len(set(choices)) == 4
-    assert len({choice.inputs["probe"] for choice in choices}) == 1
-    assert [choice.settings.get("shuffled") for choice in choices] == [None, None, True, None]
 
 
 def test_the_oracle_chooses_human_prompts_on_the_base_policy(planner: Planner) -> None:
@@ -403,13 +326,6 @@ def test_of_a_larger_pool_as_many_parents_are_chosen(planner: Planner, size: int
     assert large.iterations[1].pairs.inputs["base"] == small.iterations[1].pairs.inputs["base"]
 
 
-def test_the_creators_reach_is_a_setting_of_evolving_where_it_is_said(planner: Planner) -> None:
-    plain, far = evolve_of(evolving(planner)), evolve_of(evolving(planner, reach="even"))
-    assert "reach" not in plain.settings
-    assert far.settings == {**plain.settings, "reach": "even"}
-    assert far.inputs == plain.inputs
-
-
 def test_off_target_prompts_come_after_the_x_that_the_human_row_has(planner: Planner) -> None:
     recipe = Recipe(algorithm="dpo", chain=("off_target",), size=3)
     found = planner.run("off", recipe, 0).iterations[0].prompts.settings
@@ -440,14 +356,6 @@ def test_the_base_model_is_answered_and_judged_and_never_trained(planner: Planne
     assert Counter(s.kind for s in Plan(run.targets)) == {"answer": 4, "judge": 4}
 
 
-def test_the_mix_has_the_size_and_share_of_the_recipe(planner: Planner) -> None:
-    recipe = Recipe(
-        algorithm="dpo", chain=("human", "eva"), creator=Creator(evolved_share=0.5, metric="var")
-    )
-    mix = planner.run("half", recipe, 7).iterations[1].pairs
-    assert mix.settings == {"size": 20, "evolved_share": 0.5, "seed": 7}
-
-
 def test_labels_say_what_a_stage_is_and_are_not_identity(planner: Planner) -> None:
     one, other = chain(planner, "human"), planner.run(
         "another name", Recipe(algorithm="dpo", chain=("human",)), 0
@@ -472,18 +380,6 @@ def test_a_hyperparameter_makes_new_what_is_downstream_of_it_and_nothing_else(
         "annotate": 1,
         "pair": 1,
     }
-
-
-def test_a_judge_of_its_own_leaves_the_answers_alone(table4: Table, micro: Profile) -> None:
-    benchmarks = {
-        **micro.benchmarks,
-        "mt_bench": micro.benchmarks["mt_bench"].model_copy(update={"judge": "another"}),
-    }
-    other = micro.model_copy(update={"benchmarks": benchmarks})
-    before = distinct(plan_table(table4, micro, (0,)))
-    after = distinct(plan_table(table4, other, (0,)))
-    new = Counter(after[f].kind for f in after.keys() - before.keys())
-    assert new == {"judge": 9}
 
 
 def test_identities_name_bytes_and_no_places(planned: TableRuns, small_world: Path) -> None:

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
-from harness.models.loading import from_folder, load_model, load_tokenizer
+from harness.models.loading import from_folder, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score
 from harness.pipeline.algorithm import Iteration, Planner, Run
@@ -49,7 +49,7 @@ from harness.worlds.embedded.creator import METHODS
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.pretrain import Course, PretrainConfig
 from harness.worlds.embedded.reward import REWARD_MODELS, RewardConfig
-from harness.worlds.embedded.texts import GENERAL, HARD, read_items, read_prompts
+from harness.worlds.embedded.texts import GENERAL, HARD, read_items
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
 
@@ -237,31 +237,7 @@ def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card
         assert (folder / name / "model.safetensors").stat().st_size < 2 * 1.4e6
 
 
-def test_a_little_training_brings_the_loss_below_a_guess(built: tuple[Path, list[str]]) -> None:
-    """A guess over the vocabulary of 308 words costs log 308 = 5.73 nats.
-
-    The card has the mean over the last hundred steps, which are all of these fifty.
-    """
-    assert 1.0 < files.card().notes["theta0"]["loss"] < 5.5
-
-
 # What stages hand to one another.
-
-
-def test_all_stages_are_computed_once(finished: Finished) -> None:
-    """Trainings: dpo-1; eva on it; two more eva of the other share; select. Five in all."""
-    plan = Plan(finished.targets)
-    assert len(finished.outcome.finished) == len(plan)
-    kinds = Counter(stage.kind for stage in plan)
-    assert kinds["train"] == 5
-    assert kinds["judge"] == kinds["answer"] == 6
-    assert all(state == "done" for state in plan.states(finished.store).values())
-
-
-def test_an_unchanged_rerun_does_nothing(finished: Finished) -> None:
-    events: list[Event] = []
-    assert run(finished.work, finished.targets, events.append) == RunOutcome((), {}, {})
-    assert events == []
 
 
 def test_each_kind_writes_its_own_files(finished: Finished) -> None:
@@ -283,23 +259,6 @@ def test_each_kind_writes_its_own_files(finished: Finished) -> None:
             assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in files)
         else:
             assert files == expected[stage.kind]
-
-
-def test_human_prompts_are_a_cut_of_the_pool(
-    finished: Finished, built: tuple[Path, list[str]]
-) -> None:
-    """An id is the place in the pool."""
-    pool = read_prompts(built[0] / "prompts.parquet")
-    rows = finished.rows(finished.human.prompts, "prompts")
-    assert len(rows) == len({row["prompt_id"] for row in rows}) == X
-    for row in rows:
-        assert row["prompt"] == pool[int(row["prompt_id"][1:])]
-        assert (row["source"], row["parent_id"], row["generation"], row["method"]) == (
-            "human",
-            None,
-            0,
-            None,
-        )
 
 
 def test_every_prompt_is_answered_n_times_in_order(finished: Finished) -> None:
@@ -539,15 +498,6 @@ def test_a_second_evolution_mixes_pairs_of_the_first_mixs_prompts(finished: Fini
     assert max(row["generation"] for row in rows) > 1
 
 
-def test_a_select_iteration_trains_on_the_selected_prompts_alone(finished: Finished) -> None:
-    iteration = finished.selected.iterations[1]
-    chosen = {row["prompt_id"] for row in finished.rows(iteration.prompts, "selected")}
-    rows = finished.rows(iteration.pairs, "pairs")
-    assert {row["prompt_id"] for row in rows} == chosen
-    assert len(rows) == 6
-    assert {row["source"] for row in rows} == {"human"}
-
-
 def test_every_training_starts_at_log_2_from_the_policy_before_it(finished: Finished) -> None:
     """24 pairs in batches of 8 are 3 updates; the 6 selected ones are 1."""
     for stage in stages(finished, "train"):
@@ -560,17 +510,6 @@ def test_every_training_starts_at_log_2_from_the_policy_before_it(finished: Fini
         assert [point["step"] for point in log["history"]] == list(range(1, steps + 1))
         curve = finished.store.progress(stage.fingerprint)
         assert [{"step": p.step, **p.metrics} for p in curve] == log["history"]
-
-
-def test_training_changes_the_policy_and_keeps_the_tokenizer(
-    finished: Finished, built: tuple[Path, list[str]]
-) -> None:
-    start = load_model(built[0] / "theta0").state_dict()
-    folder = finished.store.open(finished.human.policy.fingerprint) / "model"
-    trained = load_model(folder).state_dict()
-    assert start.keys() == trained.keys()
-    assert any(not torch.equal(start[name], trained[name]) for name in start)
-    assert load_tokenizer(folder).get_vocab() == load_tokenizer(built[0] / "theta0").get_vocab()
 
 
 def test_benchmarks_are_answered_turn_by_turn(
@@ -610,19 +549,6 @@ def test_every_score_is_the_plain_mean_of_its_per_prompt_values(finished: Finish
             assert math.fsum(values[column]) / len(values[column]) == pytest.approx(expected)
             found.add(column)
     assert found >= {"ah_wr", "ah_len", "ae_wr", "mt_avg", "mt_t1", "mt_t2"}
-
-
-def test_summaries_say_what_was_judged_and_by_whom(finished: Finished) -> None:
-    judged = finished.runs.runs["dpo-h1", 0].judged
-    assert set(judged) == {"arena_hard", "alpaca_eval", "mt_bench"}
-    for name, stage in judged.items():
-        summary = finished.json(stage, "summary")
-        assert summary["benchmark"] == files.card().identity(name)
-        assert summary["judge"] == f"{files.VERSION}/oracle"
-        assert summary["n_missing"] == 0
-        judgments = finished.rows(stage, "judgments")
-        assert all(0 <= row["oracle"] <= 1 for row in judgments)
-        assert len({row["prompt_id"] for row in judgments}) == summary["n"]
 
 
 # Repeating.

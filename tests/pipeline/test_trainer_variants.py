@@ -14,7 +14,7 @@ from harness.pipeline import steps
 from harness.pipeline.algorithm import Planner, Run
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
-from harness.runtime import Plan, Stage, StageContext, Store
+from harness.runtime import Stage, StageContext, Store
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows
 
@@ -62,17 +62,6 @@ def evolve_stage(run: Run) -> Stage:
     return mixed.inputs["evolved"].inputs["completions"].inputs["prompts"]
 
 
-def test_scratch_starts_from_the_base_policy_and_evolves_what_incremental_evolves(
-    runs: dict[str, Run],
-) -> None:
-    scratch, plain = runs["scratch"], runs["plain"]
-    last = scratch.training[-1]
-    assert "policy" not in last.inputs
-    assert last.settings["policy"] == scratch.training[0].settings["policy"]
-    assert evolve_stage(scratch) == evolve_stage(plain)
-    assert scratch.iterations[0] == plain.iterations[0]
-
-
 def test_scratch_trains_on_all_original_and_all_evolved_pairs(
     runs: dict[str, Run], store: Store
 ) -> None:
@@ -112,26 +101,6 @@ def test_self_instruct_children_are_all_of_the_sampled_prompt(
     assert {child["generation"] for child in children} == {1}
     assert {child["method"] for child in children} == {"new"}
     assert stage.settings["shape"] == "independent"
-
-
-def test_a_chain_says_nothing_of_its_shape(runs: dict[str, Run]) -> None:
-    """So that what was computed before there were other shapes is still found."""
-    assert "shape" not in evolve_stage(runs["plain"]).settings
-
-
-@pytest.mark.parametrize(
-    "kind", ["prompts", "generate", "annotate", "pair", "mix", "join", "rewrite"]
-)
-def test_a_stage_called_here_writes_what_a_worker_wrote(
-    runs: dict[str, Run], store: Store, tmp_path: Path, kind: str
-) -> None:
-    plan = Plan([stage for run in runs.values() for stage in run.training])
-    stage = next(stage for stage in plan if stage.kind == kind)
-    inputs = {name: store.open(before.fingerprint) for name, before in stage.inputs.items()}
-    getattr(steps, f"{kind}_stage")(StageContext(stage.settings, inputs, tmp_path, stage.seed))
-    written = store.open(stage.fingerprint)
-    for file in tmp_path.iterdir():
-        assert file.read_bytes() == (written / file.name).read_bytes(), file.name
 
 
 def test_prompts_of_a_benchmark_are_its_first_turns(small: Profile, tmp_path: Path) -> None:

@@ -79,11 +79,6 @@ def test_a_profiles_names_become_the_trainers() -> None:
     assert (orpo.odds_weight, orpo.micro_batch_size) == (0.25, 2)
 
 
-def test_a_whole_batch_goes_through_at_once_unless_told() -> None:
-    settings = {**STATED, "beta": 0.5}
-    assert algorithm_of("dpo", settings).micro_batch_size == STATED["batch_size"]
-
-
 def test_an_algorithm_that_does_not_train_on_pairs_is_the_users_error() -> None:
     with pytest.raises(UserError, match="dpo, sppo, simpo, orpo"):
         algorithm_of("rloo", STATED)

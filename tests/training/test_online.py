@@ -234,13 +234,6 @@ def test_the_learning_rate_belongs_to_the_runs_step(
     assert [m["learning_rate"] for _, m in logs] == pytest.approx([1e-3, 1e-3 * 5 / 6])
 
 
-def test_another_seed_rolls_out_otherwise(start: Path, tmp_path: Path) -> None:
-    one, _ = train(RLOO, start, start, tmp_path / "one", last=2)
-    again, _ = train(RLOO, start, start, tmp_path / "again", last=2)
-    assert one.seen == again.seen
-    assert one.seen[0] != one.seen[1]
-
-
 def test_tokens_are_counted_up_to_the_end_of_the_turn(start: Path, tmp_path: Path) -> None:
     for algorithm, rollouts in ((RLOO, 3), (OAIF, 2)):
         source, _ = train(algorithm, start, start, tmp_path / algorithm.__name__, last=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -44,10 +43,6 @@ def test_the_digests_of_files_are_those_of_the_card_and_of_the_files() -> None:
         assert files.digest(files.SHIPPED / path) == digests[name]
 
 
-def test_its_time_is_told_in_utc() -> None:
-    assert datetime.fromisoformat(frozen().at).utcoffset() == timedelta(0)
-
-
 def test_another_hyperparameter_is_a_changed_part(micro: Profile) -> None:
     dpo = micro.training.dpo
     assert dpo is not None
@@ -56,10 +51,6 @@ def test_another_hyperparameter_is_a_changed_part(micro: Profile) -> None:
     )
     assert frozen().changed(micro.model_copy(update={"training": training})) == ["profile training"]
     assert frozen().changed(micro.model_copy(update={"x": 300})) == ["profile x"]
-
-
-def test_what_decides_no_number_of_the_world_is_no_part(micro: Profile) -> None:
-    assert frozen().changed(micro.model_copy(update={"benchmarks": {}})) == []
 
 
 def test_another_rule_of_rewriting_is_a_changed_part_of_each_scheme_that_has_it(

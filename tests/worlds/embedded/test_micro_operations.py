@@ -120,11 +120,6 @@ def test_operations_are_applied_first_to_last() -> None:
     assert done("reverse drop_first", items("1 2 3")) == items("2 1")
 
 
-def test_an_unknown_name_is_an_error() -> None:
-    with pytest.raises(KeyError, match="shuffle-1"):
-        Task(items("1 2"), ("shuffle-1",)).answer()
-
-
 def test_each_operation_has_twenty_names_of_its_own() -> None:
     """240 in all: its id and a number, one word each, none of them an item or the word for none."""
     assert len(MEANING) == 240 == 12 * NAMES_EACH

@@ -201,10 +201,6 @@ def test_a_shallower_model_is_the_first_layers(body: Any) -> None:
     assert torch.equal(shallow.model(tokens).last_hidden_state, body.model.norm(after_two))
 
 
-def test_a_model_of_the_right_depth_is_left_alone(body: Any) -> None:
-    assert with_layers(body, 4) is body
-
-
 # The models.
 
 
@@ -251,17 +247,6 @@ def test_held_out_pairs_are_true_and_the_same_for_every_model_of_a_seed() -> Non
         assert held_out_pairs(replace(config, seed=1)) != held_out
         learnt = {pair for batch in islice(training_batches(config), 32) for pair in batch}
         assert len(learnt & set(held_out)) < 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("role", ROLES)
-def test_a_compiled_training_repeats_to_the_last_bit(
-    theta0: Path, tmp_path: Path, role: str
-) -> None:
-    config = replace(REWARD_MODELS[role], steps=60, held_out=64)
-    for name in "ab":
-        fit_reward_model(config, theta0, tmp_path / name)
-    assert files.digest(tmp_path / "a") == files.digest(tmp_path / "b")
 
 
 def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: Path) -> None:

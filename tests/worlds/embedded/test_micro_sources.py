@@ -121,13 +121,6 @@ def test_no_text_is_in_two_sets_of_another_seed_and_of_small_sizes() -> None:
     assert taken == {*pool, *other, *(item.turn_1 for item in items)}
 
 
-def test_writing_the_texts_again_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
-    build.write_texts(tmp_path, build.SEED)
-    for name in TEXTS:
-        file = f"{name}.parquet"
-        assert (tmp_path / file).read_bytes() == (written / file).read_bytes()
-
-
 def test_the_shipped_texts_are_what_the_seed_gives(written: Path) -> None:
     """Contents rather than bytes: a Parquet file names the library version that wrote it."""
     if not (files.SHIPPED / "card.json").exists():
@@ -276,22 +269,6 @@ def test_half_of_the_hard_benchmark_is_out_of_the_creators_reach() -> None:
     assert strange == pytest.approx(0.25, abs=0.05)
 
 
-def test_the_hard_benchmark_is_one_to_three_deep() -> None:
-    depths = Counter(
-        len(read(item.turn_1).names) for item in pairwise_items("arena_hard", HARD, 0, 500, set())
-    )
-    assert set(depths) == {1, 2, 3}
-    for depth, share in ((1, 0.4), (2, 0.4), (3, 0.2)):
-        assert_share(depths, range(depth, depth + 1), share)
-
-
-def test_sources_grow_harder_from_human_to_general_to_hard() -> None:
-    def mean_depth(distribution: Distribution) -> float:
-        return sum(depth * share for depth, share in enumerate(distribution.depths, start=1))
-
-    assert mean_depth(HUMAN) < mean_depth(GENERAL) < mean_depth(HARD)
-
-
 def test_references_are_lists_that_are_good_but_not_perfect() -> None:
     items = pairwise_items("alpaca_eval", GENERAL, 0, 300, set())
     marks = [score(item.turn_1, item.reference or "") for item in items]
@@ -299,13 +276,6 @@ def test_references_are_lists_that_are_good_but_not_perfect() -> None:
     assert marks.count(1.0) > 150
     harder = pairwise_items("arena_hard", HARD, 0, 300, set())
     assert sum(score(i.turn_1, i.reference or "") for i in harder) < sum(marks)
-
-
-def test_a_pairwise_items_category_is_that_of_its_first_operation() -> None:
-    for item in pairwise_items("validation", HARD, 1, 60, set()):
-        task = read(item.turn_1)
-        assert item.category == task.operations[0].category
-        assert item.turn_2 is None
 
 
 def test_the_two_turn_benchmark_has_as_many_items_in_each_category() -> None:
@@ -316,13 +286,6 @@ def test_the_two_turn_benchmark_has_as_many_items_in_each_category() -> None:
         assert first.operations[0].category == item.category
         assert second.items is None
         assert item.reference is None
-
-
-def test_item_ids_are_unique_and_name_their_benchmark() -> None:
-    items = [*pairwise_items("arena_hard", HARD, 0, 30, set()), *two_turn_items(0, 2, set())]
-    assert len({item.item_id for item in items}) == 30 + 16
-    assert items[0].item_id == "arena_hard-0000"
-    assert items[-1].item_id == "mt_bench-0015"
 
 
 def test_items_and_prompts_survive_being_written_and_read(tmp_path: Path) -> None:

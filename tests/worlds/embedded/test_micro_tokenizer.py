@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -74,14 +73,6 @@ def as_messages(turns: list[Turn]) -> list[dict[str, str]]:
             {"role": "assistant", "content": answer},
         )
     ]
-
-
-def test_one_turn_is_encoded_as_by_hand() -> None:
-    """The template's tokens around prompt and answer; the loss on the answer and its end."""
-    tokens, labels = encode([("now reverse-7", "2 1")], IDS)
-    written = "<bos> <start_of_turn> user now reverse-7 <end_of_turn> <start_of_turn> model"
-    assert tokens == [IDS[word] for word in [*written.split(), "2", "1", END]]
-    assert labels == [IGNORED] * 8 + [IDS["2"], IDS["1"], IDS[END]]
 
 
 def test_two_turns_are_encoded_as_by_hand() -> None:
@@ -155,12 +146,6 @@ def test_ids_are_distinct_and_special_tokens_are_where_the_model_expects_them(
     assert tokenizer.convert_ids_to_tokens(list(range(len(IDS)))) == words()
 
 
-def test_decoding_gives_the_words_back(tokenizer: PreTrainedTokenizerBase) -> None:
-    ids = [IDS[word] for word in ("b", "3", "a", END)]
-    text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    assert str(text).strip() == "b 3 a"
-
-
 STAGES = [(0.0, 1), (0.199, 1), (0.2, 2), (0.4, 3), (0.599, 3), (0.6, 4), (0.99, 4), (1.0, 4)]
 """One operation in the first fifth, two in the second, three in the third, then four."""
 
@@ -227,8 +212,3 @@ def test_batches_repeat_with_the_seed_and_differ_by_stream() -> None:
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
     assert not torch.equal(drawn[0], drawn[3])
-
-
-def test_the_tokenizer_on_disk_is_ordinary_files(tmp_path: Path) -> None:
-    build_tokenizer().save_pretrained(tmp_path)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".jinja"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -46,17 +45,6 @@ def test_an_identity_is_version_asset_and_the_start_of_its_digest(small_world: P
         assert str(small_world) not in card.identity(name)
 
 
-def test_an_identity_resolves_to_the_files_it_means(small_world: Path) -> None:
-    card = files.card()
-    for name, path in files.ASSETS.items():
-        assert files.resolve(card.identity(name)) == small_world / path
-
-
-def test_the_card_is_written_as_it_is_read(small_world: Path) -> None:
-    data = json.loads((small_world / "card.json").read_text(encoding="utf-8"))
-    assert data == {"version": files.VERSION, "assets": files.card().assets, "notes": {"seed": 0}}
-
-
 def test_identities_do_not_depend_on_where_the_world_lies(
     small_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,11 +83,6 @@ def test_a_folders_digest_covers_names_weights_and_settings_but_not_the_card_for
     assert with_template != before
     (model / "chat_template.jinja").rename(model / "template.jinja")
     assert files.digest(model) not in {before, with_template}
-
-
-def test_an_identity_of_other_bytes_does_not_resolve(small_world: Path) -> None:
-    with pytest.raises(HarnessError, match="digest"):
-        files.resolve(f"{files.VERSION}/prompts@{'0' * 16}")
 
 
 def test_a_missing_file_is_one_sentence_that_names_it(small_world: Path) -> None:
@@ -155,7 +138,3 @@ def test_the_shipped_files_are_those_their_card_names(monkeypatch: pytest.Monkey
 def test_the_shipped_weights_stay_under_20_megabytes() -> None:
     weights = files.SHIPPED.rglob("*.safetensors")
     assert sum(file.stat().st_size for file in weights) < 20e6
-
-
-def test_the_shipped_world_has_every_asset() -> None:
-    assert set(files.card().assets) == set(files.ASSETS)
