@@ -31,11 +31,8 @@ from harness.worlds.embedded.language import Task
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
 from harness.worlds.embedded.reward import RewardConfig
 
-PROMPTS = 100
-"""Prompts of each group that is measured."""
-
-ANSWERS = 6
-"""Answers sampled to each prompt, at temperature 1."""
+PROMPTS, ANSWERS = 100, 6
+"""Prompts of each group that is measured, and answers sampled to each, at temperature 1."""
 
 EIGHTHS = 8
 """Groups of names by rank."""

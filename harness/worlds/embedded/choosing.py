@@ -140,7 +140,6 @@ def names_of(prompt: str) -> tuple[str, ...]:
 
 
 def mean_taught(names: Sequence[str], taught: Mapping[str, float]) -> float:
-    """Return the mean teachability of a prompt's names."""
     return sum(taught[name] for name in names) / max(1, len(names))
 
 

@@ -76,7 +76,7 @@ def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> li
 def pair_margins(
     model: torch.nn.Module, pairs: list[NoisyPair], device: str, rng: random.Random
 ) -> torch.Tensor:
-    """Return by how much the model puts each chosen answer first, in logits, shape (pairs,).
+    """Return by how much a pairwise model puts each chosen answer first, in logits, (pairs,).
 
     `rng` draws the order in which each pair's answers are shown.
     """
@@ -88,29 +88,35 @@ def pair_margins(
         encode_pair(p.prompt, *((p.chosen, p.rejected) if first else (p.rejected, p.chosen)), ids)
         for p, first in zip(pairs, chosen_first, strict=True)
     ]
-    tokens, mask = (part.to(device) for part in pretrain.padded(rows, ids[lang.PAD]))
-    logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
     sign = torch.tensor([1.0 if first else -1.0 for first in chosen_first], device=device)
-    return logits[:, 0].float() * sign
+    return _read(model, rows, device) * sign
+
+
+def reward_margins(model: torch.nn.Module, pairs: list[NoisyPair], device: str) -> torch.Tensor:
+    """Return each chosen answer's reward minus the rejected one's, shape (pairs,)."""
+    ids = lang.token_ids()
+    turns = [(p.prompt, p.chosen) for p in pairs] + [(p.prompt, p.rejected) for p in pairs]
+    rows = [pretrain.encode([turn], ids)[0] for turn in turns]
+    chosen, rejected = _read(model, rows, device).chunk(2)
+    return chosen - rejected
+
+
+def _read(model: torch.nn.Module, rows: list[list[int]], device: str) -> torch.Tensor:
+    tokens, mask = (part.to(device) for part in pretrain.padded(rows, lang.token_ids()[lang.PAD]))
+    logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
+    return logits[:, 0].float()
 
 
 SILENCED = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")
 """Parameters of a copied layer that start at -1."""
 
-LAYERS = "model.layers."
-
 
 def layer_sources(have: int, want: int) -> list[tuple[int, bool]]:
     """Return, for each layer of the model wanted, the layer it comes from and if it is an extra."""
-    if want <= have:
-        return [(layer, False) for layer in range(want)]
-    extra = want - have
+    extra = max(0, want - have)
     copied = [math.ceil(k * have / extra) - 1 for k in range(1, extra + 1)]
-    return [
-        (layer, is_copy)
-        for layer in range(have)
-        for is_copy in (False, *(True for source in copied if source == layer))
-    ]
+    both = [(layer, False) for layer in range(min(have, want))] + [(at, True) for at in copied]
+    return sorted(both)
 
 
 def with_layers(model: Any, layers: int) -> Any:
@@ -131,22 +137,15 @@ def with_layers(model: Any, layers: int) -> Any:
     config.num_hidden_layers = layers
     config.layer_types = [model.config.layer_types[source] for source, _ in sources]
     weights = model.state_dict()
-    kept = {name: value for name, value in weights.items() if not name.startswith(LAYERS)}
+    kept = {name: value for name, value in weights.items() if ".layers." not in name}
     for position, (source, is_copy) in enumerate(sources):
-        prefix = f"{LAYERS}{source}."
-        for name, value in weights.items():
-            if name.startswith(prefix):
-                part = name.removeprefix(prefix)
-                silent = is_copy and part in SILENCED
-                started = torch.full_like(value, -1.0) if silent else value
-                kept[f"{LAYERS}{position}.{part}"] = started
+        for part, value in model.model.layers[source].state_dict().items():
+            silent = is_copy and part in SILENCED
+            started = torch.full_like(value, -1.0) if silent else value
+            kept[f"model.layers.{position}.{part}"] = started
     resized = type(model)(config)
     resized.load_state_dict(kept)
     return resized.to(model.dtype)
-
-
-Margins = Callable[[Any, list[NoisyPair], str], "torch.Tensor"]
-"""By how much a model prefers the chosen answer of each pair: (model, pairs, device) -> (pairs,)"""
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,14 @@ def fit_reward_model(
         )
         pretrain.resize_names(model, pretrain.LONG)
         model = with_layers(model, config.layers).to(device)
-        margins = _margins(config, model)
+        margins: Callable[..., torch.Tensor] = reward_margins
+        if config.reads == "two answers":
+            from harness.models.loading import FIRST_IS_BETTER
+
+            model.config.id2label = {0: FIRST_IS_BETTER}
+            model.config.label2id = {FIRST_IS_BETTER: 0}
+            order = random.Random(f"{config.seed}/{config.pairs}/order")
+            margins = functools.partial(pair_margins, rng=order)
         descend = pretrain.descent(model, config.learning_rate, config.warmup_steps, config.steps)
         forward = pretrain.compiled(model) if config.compiled else model
         for step, pairs in zip(range(1, config.steps + 1), training_batches(config), strict=False):
@@ -255,28 +261,6 @@ def in_order(folder: Path, config: RewardConfig, pairs: list[NoisyPair]) -> list
     asked = [[{"role": "user", "content": p.prompt}] for p in pairs]
     rewards = model.score(asked, [[p.chosen, p.rejected] for p in pairs]).values
     return [bool(right) for right in rewards[:, 0] > rewards[:, 1]]
-
-
-def _margins(config: RewardConfig, model: Any) -> Margins:
-    """Return what the model is trained by, and name its output if it is a pairwise one."""
-    if config.reads == "one answer":
-        return reward_margins
-    from harness.models.loading import FIRST_IS_BETTER
-
-    model.config.id2label = {0: FIRST_IS_BETTER}
-    model.config.label2id = {FIRST_IS_BETTER: 0}
-    return functools.partial(pair_margins, rng=random.Random(f"{config.seed}/{config.pairs}/order"))
-
-
-def reward_margins(model: torch.nn.Module, pairs: list[NoisyPair], device: str) -> torch.Tensor:
-    """Return each chosen answer's reward minus the rejected one's, shape (pairs,)."""
-    ids = lang.token_ids()
-    rows = [pretrain.encode([(p.prompt, p.chosen)], ids)[0] for p in pairs]
-    rows += [pretrain.encode([(p.prompt, p.rejected)], ids)[0] for p in pairs]
-    tokens, mask = (part.to(device) for part in pretrain.padded(rows, ids[lang.PAD]))
-    logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
-    chosen, rejected = logits[:, 0].float().chunk(2)
-    return chosen - rejected
 
 
 def reward_model_stage(ctx: StageContext) -> None:
