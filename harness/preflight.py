@@ -23,7 +23,7 @@ from harness.runtime.stage import Stage
 from harness.serving.engines import SERVED, installed
 from harness.strict import Output, Strict
 from harness.words import counted
-from harness.worlds.needs import Demand, Requirement, package, two_parts
+from harness.worlds.needs import Demand, Requirement, package
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
 KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
@@ -278,7 +278,7 @@ def _packages(demand: Demand) -> Iterator[Requirement]:
     try:
         found = configuration(hardware)
     except HarnessError as error:
-        yield Requirement(what, "missing", *two_parts(str(error)))
+        yield Requirement.wrong(what, str(error))
     else:
         yield Requirement(what, "met", f"{found.kind}: {found.path}")
 

@@ -261,7 +261,7 @@ def calibrate(
 
     `harness doctor --profile NAME` says which judges of a profile are calibrated.
     """
-    from harness.worlds.real.calibrating import calibrate as measured
+    from harness.worlds.real.evaluating import calibrate as measured
 
     found = measured(judge, published, limit, partial(_progress(), "verdicts"))
     emit(found, as_json, lambda found: [unbroken(f"{found.judge}: {found.text}")])

@@ -115,7 +115,7 @@ def download(
     os.environ["HF_HUB_OFFLINE"] = "0"
     from harness.preflight import demand_of
     from harness.registry.declared import named_profile
-    from harness.worlds.downloading import download as fetch
+    from harness.worlds.needs import download as fetch
 
     left = None if table is None else _left(table, profile)
     say = common.saying(console(stderr=as_json))

@@ -1,21 +1,27 @@
-"""What is needed from outside the embedded world, by a profile or by stages, and what to type.
+"""What is needed from outside the embedded world, by a profile or by stages; and downloads of it.
 
-Nothing here reads weights, shows a key or asks anybody: whether the hub hands out a model and an
-endpoint has one, `harness download` and the first request say.
+Looking reads no weights, shows no key and asks nobody: whether the hub hands out a model and an
+endpoint has one, `harness download` and the first request say. Models come from the hub at the
+commit that the profile pins, as a loader reads them: no pickled weights, no code. Benchmarks come
+from their public homes, with the digests that are known.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Literal, cast
 
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import read_prices
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
+from harness.evaluation.benchmark import benchmark_class
+from harness.evaluation.files import fetch
 from harness.extensions import BENCHMARKS, benchmark_place
+from harness.foreign import error_in_a_line
+from harness.project import benchmarks_dir
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, benchmark_named
 from harness.registry.serving import Role as ServedRole
 from harness.registry.serving import Served
@@ -47,6 +53,12 @@ class Requirement:
         """What is there and what to do, in one line."""
         return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
 
+    @classmethod
+    def wrong(cls, what: str, sentence: str, *, state: State = "missing") -> Requirement:
+        """Return what a sentence says is wrong, with what it says to do."""
+        found, _, do = sentence.partition("; ")
+        return cls(what, state, found, do)
+
 
 def package(name: str, why: str, extra: str | None = None) -> Requirement:
     """Return the requirement of a package, with the extra of this project that brings it."""
@@ -54,10 +66,8 @@ def package(name: str, why: str, extra: str | None = None) -> Requirement:
         return Requirement(f"package {name}", "met", metadata.version(name))
     except metadata.PackageNotFoundError:
         brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
-        return Requirement(
-            f"package {name}", "missing", f"not installed, and needed {why}",
-            f"type `python -m pip install {brings}`",
-        )  # fmt: skip
+        do = f"type `python -m pip install {brings}`"
+        return Requirement(f"package {name}", "missing", f"not installed, and needed {why}", do)
 
 
 MODELS = ("policy", "reward_model", "ranker")
@@ -66,7 +76,7 @@ MODELS = ("policy", "reward_model", "ranker")
 Settings = Mapping[str, Json]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Demand:
     """What stages take from outside the paper's algorithm, or a profile could have them take.
 
@@ -83,99 +93,84 @@ class Demand:
     """
 
     profile: Profile
-    stages: Mapping[str, int] | None
-    embedded: bool
-    models: tuple[str, ...]
-    pools: tuple[Settings, ...]
-    benchmarks: tuple[str, ...]
-    endpoints: tuple[tuple[Role, str, bool], ...]
-    servers: tuple[Served, ...]
-    served: bool
+    stages: Mapping[str, int] | None = None
+    embedded: bool = False
+    models: dict[str, None] = field(default_factory=dict)
+    pools: list[Settings] = field(default_factory=list)
+    benchmarks: dict[str, None] = field(default_factory=dict)
+    endpoints: list[tuple[Role, str, bool]] = field(default_factory=list)
+    servers: list[Served] = field(default_factory=list)
+    served: bool = False
 
     @classmethod
     def of_profile(cls, profile: Profile) -> Demand:
         """Return all that a profile could need."""
-        by_reward = [
-            declared.judge.removeprefix(REWARD_JUDGE)
-            for declared in profile.benchmarks.values()
-            if declared.judge.startswith(REWARD_JUDGE)
-        ]
+        found, is_embedded = cls(profile, served=True), profile.policy == WORLD
+        source, creator = profile.prompts.source, profile.creator
+        judges = {name: declared.judge for name, declared in profile.benchmarks.items()}
+        by_reward = [judge for judge in judges.values() if judge.startswith(REWARD_JUDGE)]
         named = [
-            profile.policy,
-            *(m for name in profile.reward_models.values() for m in models_behind(name)),
-            *(m for name in by_reward for m in models_behind(name)),
+            *profile.reward_models.values(),
+            *(j.removeprefix(REWARD_JUDGE) for j in by_reward),
         ]
-        source, creator = profile.prompts.source, profile.creator.source
-        own = [n for n in profile.benchmarks if profile.policy != WORLD or BENCHMARKS.added(n)]
+        behind = [profile.policy, *(model for name in named for model in models_behind(name))]
+        found.models = dict.fromkeys(model for model in behind if model != WORLD)
+        if source != WORLD:
+            count = profile.x * profile.prompts.available
+            found.pools.append({"seed": 0, "first": 0, "count": count})
+        own = [name for name in judges if not is_embedded or BENCHMARKS.added(name)]
+        found.benchmarks = dict.fromkeys(own)
         asked: dict[tuple[Role, str], bool] = {}
-        if creator != WORLD:
-            asked["CREATOR", creator] = True
+        if creator.source != WORLD:
+            asked["CREATOR", creator.source] = True
         for name in own:
-            declared = profile.benchmarks[name]
-            if name != DOWNSTREAM and not declared.judge.startswith(REWARD_JUDGE):
-                asked["SCORER" if declared.of_prompts else "JUDGE", declared.judge] = True
-        if profile.engine == "endpoint" and profile.policy != WORLD:
+            if name != DOWNSTREAM and judges[name] not in by_reward:
+                of_prompts = profile.benchmarks[name].of_prompts
+                asked["SCORER" if of_prompts else "JUDGE", judges[name]] = True
+        if profile.engine == "endpoint" and not is_embedded:
             asked["SOLVER", profile.policy.partition("@")[0]] = True
-        if profile.creator.scorer is not None:
+        if creator.scorer is not None:
             # It sorts prompts by topic for figures, and reads the candidates of best-of-n trees.
-            asked.setdefault(("SCORER", profile.creator.scorer), False)
-        here = [it for role, model in asked if (it := served_here(profile, role, model))]
-        named += [str(it.model) for it in here]
-        count: Settings = {"seed": 0, "first": 0, "count": profile.x * profile.prompts.available}
-        return cls(
-            profile=profile,
-            stages=None,
-            embedded=WORLD in (source, creator, *named),
-            models=tuple(dict.fromkeys(model for model in named if model != WORLD)),
-            pools=() if source == WORLD else (count,),
-            benchmarks=tuple(own),
-            endpoints=tuple(
-                (role, model, must)
-                for (role, model), must in asked.items()
-                if served_here(profile, role, model) is None
-            ),
-            servers=tuple(here),
-            served=True,
-        )
+            asked.setdefault(("SCORER", creator.scorer), False)
+        found.embedded = WORLD in (source, creator.source, *behind)
+        return found._asking(asked)
 
     @classmethod
     def of_stages(cls, profile: Profile, stages: Iterable[Stage], *, serves: bool = True) -> Demand:
         """Return what stages need that are still to be computed; `serves` what a profile may."""
         names = {_place(profile, name): name for name in profile.benchmarks}
-        kinds: dict[str, int] = {}
-        models_, benchmarks_ = dict[str, None](), dict[str, None]()
-        pools, asked = dict[str, Settings](), dict[tuple[Role, str], None]()
-        embedded = served = False
+        kinds, pools = dict[str, int](), dict[str, Settings]()
+        found, asked = cls(profile, kinds), dict[tuple[Role, str], bool]()
         for stage in stages:
-            s = stage.settings
+            s, judge = stage.settings, str(stage.settings.get("judge", ""))
             kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
-            embedded = embedded or any(isinstance(v, str) and files.has(v) for v in s.values())
-            found = [s.get(setting) for setting in MODELS]
-            judge = str(s.get("judge", ""))
+            found.embedded |= any(isinstance(v, str) and files.has(v) for v in s.values())
+            named = [s.get(setting) for setting in MODELS]
             if judge.startswith(REWARD_JUDGE):
-                found.append(judge.removeprefix(REWARD_JUDGE))
-            named = (m for m in found if isinstance(m, str) and not files.has(m))
-            models_ |= dict.fromkeys(model for name in named for model in models_behind(name))
+                named.append(judge.removeprefix(REWARD_JUDGE))
+            for name in named:
+                if isinstance(name, str) and not files.has(name):
+                    found.models |= dict.fromkeys(models_behind(name))
             if "pool" in s:
                 pools[f"{s['source']} {s['first']} {s['count']}"] = s
-            name = names.get(str(s.get("benchmark", "")).partition("@")[0])
-            benchmarks_ |= {} if name is None else {name: None}
-            asked |= dict.fromkeys(asked_by(stage))
-            served = served or ("engine" in s and name != DOWNSTREAM)
-        here = {it: served_here(profile, *it) for it in asked} if serves else {}
-        servers = tuple(it for it in here.values() if it is not None)
-        models_ |= dict.fromkeys(str(it.model) for it in servers)
-        return cls(
-            profile=profile,
-            stages=kinds,
-            embedded=embedded,
-            models=tuple(models_),
-            pools=tuple(pools.values()),
-            benchmarks=tuple(benchmarks_),
-            endpoints=tuple((*it, True) for it in asked if here.get(it) is None),
-            servers=servers,
-            served=served,
-        )
+            benchmark = names.get(str(s.get("benchmark", "")).partition("@")[0])
+            if benchmark is not None:
+                found.benchmarks[benchmark] = None
+            asked |= dict.fromkeys(asked_by(stage), True)
+            found.served |= "engine" in s and benchmark != DOWNSTREAM
+        found.pools = list(pools.values())
+        return found._asking(asked, serves=serves)
+
+    def _asking(self, asked: Mapping[tuple[Role, str], bool], *, serves: bool = True) -> Demand:
+        """Add who is asked, at an endpoint or a server of the harness's own."""
+        for (role, model), required in asked.items():
+            here = served_here(self.profile, role, model) if serves else None
+            if here is None:
+                self.endpoints.append((role, model, required))
+            else:
+                self.servers.append(here)
+                self.models[str(here.model)] = None
+        return self
 
     @property
     def lacking_models(self) -> list[str]:
@@ -190,9 +185,19 @@ class Demand:
         yield from (_pool(self.profile, settings) for settings in self.pools)
         for name in self.benchmarks:
             yield from _benchmark(self.profile, name)
+        retired = read_prices().retirements
         for role, model, required in self.endpoints:
             yield _endpoint(role, model, required=required)
-        yield from self._retirements()
+            if model in retired:
+                # An endpoint that is named may serve it still.
+                gone = required and not os.environ.get(f"HARNESS_{role}_URL")
+                yield Requirement(
+                    f"retirement of the {role.lower()} {model}",
+                    "missing" if gone else "advised",
+                    retired[model].sentence,
+                    f"name an endpoint that still serves it in HARNESS_{role}_URL, or let another "
+                    "stand in: `--set` makes a profile of its own, so that its scores stand apart",
+                )
 
     def calibrations(self) -> Iterator[Requirement]:
         """Yield which judges were held against published judgments; scores say so themselves."""
@@ -204,37 +209,9 @@ class Demand:
             if name in self.benchmarks and done is not None:
                 yield Requirement(what, "met", done.text)
             elif name in self.benchmarks:
-                judge = self.profile.benchmarks[name].judge
-                yield Requirement(
-                    what, "advised", "not done, so that scores are reported as not calibrated",
-                    f"type `harness calibrate {judge}`",
-                )  # fmt: skip
-
-    def _retirements(self) -> Iterator[Requirement]:
-        """Yield what is retired by its seller.
-
-        A retired model is missing, unless an endpoint is named that may serve it.
-        """
-        known = read_prices().retirements
-        for role, model, required in self.endpoints:
-            if model not in known:
-                continue
-            variable = f"HARNESS_{role}_URL"
-            gone = not os.environ.get(variable)
-            yield Requirement(
-                f"retirement of the {role.lower()} {model}",
-                "missing" if gone and required else "advised",
-                known[model].sentence,
-                _way_out(variable, self._named_by(role, model), known[model].successor),
-            )
-
-    def _named_by(self, role: Role, model: str) -> list[str]:
-        """Return the keys of a profile by which a model has a role."""
-        judges = {name: self.profile.benchmarks[name].judge for name in self.benchmarks}
-        keys = [f"benchmarks.{name}.judge" for name, judge in judges.items() if judge == model]
-        creator = self.profile.creator
-        keys += ["creator.source"] * (role == "CREATOR")
-        return keys + ["creator.scorer"] * (role == "SCORER" and creator.scorer == model)
+                do = f"type `harness calibrate {self.profile.benchmarks[name].judge}`"
+                not_done = "not done, so that scores are reported as not calibrated"
+                yield Requirement(what, "advised", not_done, do)
 
 
 def _place(profile: Profile, name: str) -> str:
@@ -307,37 +284,38 @@ def _pool(profile: Profile, settings: Settings) -> Requirement:
     try:
         if "pool" not in settings:  # of a profile as a whole
             settings = {**Prompts(profile).identity(), **settings}
-        named = str(settings["source"])
         size = prompts.size_of(settings)
         if size is None:
             do = f"type `harness download --profile {profile.asked_as}`, which fetches them"
-            return Requirement(what, "missing", f"{named} is not on this machine", do)
+            found = f"{settings['source']} is not on this machine"
+            return Requirement(what, "missing", found, do)
         prompts.cut(settings, size)
     except HarnessError as error:
-        return Requirement(what, "missing", *two_parts(str(error)))
-    return Requirement(what, "met", f"{size} of {named}")
+        return Requirement.wrong(what, str(error))
+    return Requirement(what, "met", f"{size} of {settings['source']}")
 
 
 def _benchmark(profile: Profile, name: str) -> Iterator[Requirement]:
     """Yield a benchmark's files, and which of its scores there will not be."""
-    declared, known = profile.benchmarks[name], benchmark_named(name)
-    if known is not None:
-        folder = benchmarks.folder_of(_place(profile, name))
-        what = f"benchmark {name}"
+    declared, what = profile.benchmarks[name], f"benchmark {name}"
+    if benchmark_named(name) is not None:
+        place = _place(profile, name)
+        folder = benchmarks.folder_of(place)
         if not folder.is_dir():
-            do = f"type {benchmarks.fetch_line(_place(profile, name))}"
+            do = f"type {benchmarks.fetch_line(place)}"
             yield Requirement(what, "missing", f"no files at {folder}", do)
             return
         try:
             benchmarks.benchmark_identity(name, declared)
         except HarnessError as error:
-            yield Requirement(what, "missing", *two_parts(str(error)))
+            yield Requirement.wrong(what, str(error))
             return
         yield Requirement(what, "met", str(folder))
     elif name != DOWNSTREAM:
         return
     for gap in benchmarks.gaps(name, declared):
-        yield Requirement(f"scores of {name}", "advised", *two_parts(gap, ": "))
+        found, _, do = gap.partition(": ")
+        yield Requirement(f"scores of {name}", "advised", found, do)
 
 
 def _endpoint(role: Role, model: str, *, required: bool) -> Requirement:
@@ -346,7 +324,7 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Requirement:
     try:
         access = models.access_to(role, model)
     except HarnessError as error:
-        return Requirement(what, "missing" if required else "advised", *two_parts(str(error)))
+        return Requirement.wrong(what, str(error), state="missing" if required else "advised")
     server = access.server
     if not isinstance(server, Endpoint):
         return Requirement(what, "met", server.address)
@@ -358,19 +336,52 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Requirement:
     return Requirement(what, "met", found)
 
 
-def _way_out(variable: str, keys: Sequence[str], successor: str | None) -> str:
-    """Return what can be done where a role's model is retired."""
-    served = f"name an endpoint that still serves it in {variable}"
-    if successor is None or not keys:
-        return served
-    asked = " ".join(f"--set profile.{key}={successor}" for key in keys)
-    return (
-        f"{served}, or let its successor stand in: `harness run` with `{asked}` makes a profile of "
-        "its own, so that its scores stand apart"
-    )
+def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
+    """Fetch the models, prompts and benchmarks that are not here; return their names.
+
+    What is here is left alone.
+
+    Raises:
+        HarnessError: The hub or a benchmark's home cannot be reached, or does not have it.
+    """
+    fetched = [_fetch_model(model, say) for model in demand.lacking_models]
+    if demand.pools:
+        settings = Prompts(demand.profile).identity()
+        if prompts.size_of(settings) is None:
+            say(f"{settings['source']}: {len(prompts.read_pool(settings))} prompts")
+            fetched.append(str(settings["source"]))
+    for name in demand.benchmarks:
+        known, place = benchmark_named(name), _place(demand.profile, name)
+        if known in BENCHMARKS.shipped and place == benchmark_place(str(known)):
+            folder = benchmarks_dir() / place
+            if not folder.is_dir():
+                homes = benchmark_class(str(known)).homes
+                fetch(homes, folder, lambda file, _: say(file.name))
+                fetched.append(place)
+    if not fetched:
+        say("Everything that could be downloaded is here.")
+    return fetched
 
 
-def two_parts(sentence: str, between: str = "; ") -> tuple[str, str]:
-    """Return what is wrong, and what to do, of a sentence that says both."""
-    what, _, do = sentence.partition(between)
-    return what, do
+def _fetch_model(identity: str, say: Callable[[str], None]) -> str:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    name, _, revision = models.without_arguments(identity)[0].partition("@")
+    pinned = None if revision in ("", models.NOT_DOWNLOADED) else revision
+    say(f"{name}{'' if pinned is None else f' at {pinned}'} ...")
+    try:
+        snapshot_download(name, revision=pinned, **models.FILES)
+    except GatedRepoError as error:
+        raise UserError(
+            f"the licence of {name} is not accepted by this account: accept it at "
+            f"https://huggingface.co/{name}, and type `hf auth login`"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise UserError(f"the hub has no {identity}; correct the profile") from error
+    except Exception as error:  # of whichever library the hub's own sends requests with
+        raise HarnessError(
+            f"{name} cannot be downloaded ({error_in_a_line(error)}); connect this machine and run "
+            "the same command again, or bring the hub's cache of a machine that has it"
+        ) from error
+    return name

@@ -83,7 +83,7 @@ def download(tmp_path: Path, hub: str) -> subprocess.CompletedProcess[str]:
         "import os; os.environ['HF_HUB_OFFLINE'] = '0'\n"
         "from types import SimpleNamespace\n"
         "from harness.errors import HarnessError\n"
-        "from harness.worlds.downloading import download\n"
+        "from harness.worlds.needs import download\n"
         "one = SimpleNamespace(pools=(), benchmarks=())\n"
         f"one.lacking_models = ['owner/policy@{COMMIT}']\n"
         "try:\n    download(one, print)\nexcept HarnessError as error:\n    exit(str(error))\n"

@@ -309,22 +309,6 @@ def test_nothing_is_written_where_nothing_is_tracked(
     assert json.loads(kept.read_text())["source"]["kind"] == "published"
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_a_retired_judge_is_refused_at_its_seller_s_before_anything_is_sent(
-    call: Callable[..., Any], data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*arguments: Any) -> None:
-        raise AssertionError("something was sent")
-
-    monkeypatch.setattr("harness.endpoint.connection.Endpoint.send", never)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    result = call(*arguments(data))
-    assert result.exit_code == 2
-    assert "warning: gpt-4 was retired by its seller on 2026-10-23" in result.stderr
-    assert "name another with `--judge gpt-6-sol`" in result.stderr
-    assert "in HARNESS_JUDGE_URL an endpoint that still serves it" in result.stderr
-
-
 def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
     call: Callable[..., Any], data: Path, stand_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

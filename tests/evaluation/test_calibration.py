@@ -18,7 +18,7 @@ from harness.evaluation.calibration import (
     read_comparisons,
     record_path,
 )
-from harness.worlds.real.calibrating import read
+from harness.worlds.real.evaluating import verdict_of
 
 PAIRS = [
     Comparison("a", "x", "xx", 0.9),  # the second, longer
@@ -74,7 +74,7 @@ def test_a_record_is_found_by_its_judge(tmp_path: Path) -> None:
     [("[[A]] or rather [[B]]", 1.0), ("[[A]]", 0.0), ("[[C]]", 0.5), ("A", None)],
 )
 def test_the_last_label_of_a_reply_counts(reply: str, share: float | None) -> None:
-    assert read(reply) == share
+    assert verdict_of(reply) == share
 
 
 def test_ties_and_broken_preferences_are_left_out(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ Source: lm-eval 0.4.13, `evaluator.evaluate` (what a sample holds).
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import HarnessError, UserError
 from harness.evaluation import benchmark as packages
 from harness.evaluation.benchmark import Benchmark, benchmark_class
-from harness.evaluation.scores import cost_of
+from harness.evaluation.files import Answer, Answers
+from harness.evaluation.scores import NOT_AVAILABLE, cost_of
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import BASE, REWARD_JUDGE, Profile, benchmark_named
@@ -42,8 +42,6 @@ from harness.worlds.stage_io import Rows
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmarks.lm_eval import Task
-    from harness.evaluation.files import Answers
-    from harness.evaluation.scores import Evaluation
 
 MODEL = "policy"
 """What the judged model is called in requests and judgments; no judge is told."""
@@ -104,21 +102,13 @@ def benchmark_identity(name: str, declared: Declared) -> str:
             f"{folder_of(place)} has {there} questions and the profile says {said}; give the "
             f"whole benchmark, or correct `{setting}.items`"
         )
-    by_reward = declared.judge.startswith(REWARD_JUDGE)
-    if by_reward and declared.against is None:
+    compares = kind.against is not None or declared.judge.startswith(REWARD_JUDGE)
+    allowed = [it for it in (kind.against, BASE) if it is not None] if compares else [None]
+    others = declared.files is not None and declared.against not in (None, BASE)
+    if declared.against not in allowed and not others:
         raise UserError(
-            f"a reward model compares answers, and `{setting}.against` names none to compare "
-            f"with; write `against: {BASE}`, the untrained policy's"
-        )
-    if declared.against == BASE:
-        if kind.against is None and not by_reward:
-            raise UserError(
-                f"{known} has a judge rate answers alone; leave out `{setting}.against`, or let a "
-                f"reward model judge (`{REWARD_JUDGE}owner/name`)"
-            )
-    elif declared.files is None and declared.against != kind.against:
-        raise UserError(
-            f"{known} compares with {kind.against or 'nobody'} and the profile says "
+            f"{known} judged by {declared.judge} compares with "
+            f"{' or '.join(it or 'nobody' for it in allowed)} and the profile says "
             f"{declared.against or 'nobody'}; correct `{setting}.against`"
         )
     return f"{place}@{digest}"
@@ -252,13 +242,13 @@ def judge_answers(ctx: StageContext) -> None:
         HarnessError: The judge does not answer, the budget is used up, or a plug-in is not here; or
             the values of a task's documents do not give the package's score.
     """
-    if are_tasks(str(ctx.settings["benchmark"])):
-        _score_tasks(ctx)
-        return
     identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
+    said = {"benchmark": identity, "judge": model}
+    if are_tasks(identity):
+        _score_tasks(ctx, said)
+        return
     benchmark = benchmark_of_identity(identity)
     columns = benchmark.columns
-    said: dict[str, Any] = {"benchmark": identity, "judge": model}
     unscored = None if model.startswith(REWARD_JUDGE) else benchmark.why_unscored(ctx.settings)
     if unscored is not None:
         _write_nothing(ctx.output, said, dict.fromkeys(columns.values(), unscored))
@@ -267,10 +257,9 @@ def judge_answers(ctx: StageContext) -> None:
     answers = _answers(ctx, benchmark)
     if "anchor" in ctx.inputs:
         benchmark.compare_with(_answers(ctx, benchmark, "anchor"))
-    dtype = str(ctx.settings.get("dtype", "float32"))
-    judge = judge_of(model, dtype)
+    judge = judge_of(model, str(ctx.settings.get("dtype", "float32")))
     judged = benchmark.judge(answers, judge, stage_io.progress_callback(ctx, "judged"))
-    categories = {q.prompt_id: q.category for q in benchmark.questions}
+    found, categories = judged.evaluation, {q.prompt_id: q.category for q in benchmark.questions}
     judgments: Rows = [
         {
             "prompt_id": prompt,
@@ -281,17 +270,24 @@ def judge_answers(ctx: StageContext) -> None:
         }
         for prompt, number, reply, verdict in benchmark.judgments(judged.records)
     ]
-    stage_io.write_rows(ctx.output / "judgments.parquet", judgments, JUDGMENT_SCHEMA)
-    scores = _scores(benchmark, judged.evaluation)
-    stage_io.write_rows(ctx.output / "scores.parquet", scores, stage_io.SCORE_SCHEMA)
-    said |= _summary(judged.evaluation, columns)
-    stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of(judge.clients)})
+    # AlpacaEval's annotations number nothing; they are in the order of the questions.
+    ids = dict(zip(found.score.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
+    scores = [
+        {"prompt_id": ids[prompt], "column": columns[score], "value": float(value)}
+        for prompt, score, value in found.score.rows()
+    ]
+    summary = {"filed_under": found.judge, **found.score.under(columns)}
+    summary["not_available"] = {
+        column: note.removeprefix(f"{NOT_AVAILABLE}: ")
+        for column, note in summary["notes"].items()
+        if note.startswith(NOT_AVAILABLE)
+    }
+    summary["cost"] = cost_of(judge.clients)
+    _write(ctx.output, judgments, scores, {**said, **summary})
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> Answers:
     """Return the answers of the stage before, turns in order."""
-    from harness.evaluation.files import Answer, Answers
-
     turns: dict[str, dict[int, str]] = {}
     for row in stage_io.read_rows(ctx.inputs[of] / "answers.parquet"):
         turns.setdefault(row["prompt_id"], {})[row["turn"]] = row["completion"]
@@ -302,26 +298,17 @@ def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> An
     return answers
 
 
-def _scores(benchmark: Benchmark, found: Evaluation) -> Rows:
-    """Return per-prompt values under the registry's columns and the questions' own ids."""
-    # AlpacaEval's annotations number nothing; they are in the order of the questions.
-    ids = dict(zip(found.score.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
-    return [
-        {"prompt_id": ids[prompt], "column": benchmark.columns[score], "value": float(value)}
-        for prompt, score, value in found.score.rows()
-    ]
+def _write(output: Path, judgments: Rows, scores: Rows, summary: Mapping[str, Any]) -> None:
+    schema = None if judgments and "column" in judgments[0] else JUDGMENT_SCHEMA
+    stage_io.write_rows(output / "judgments.parquet", judgments, schema)
+    stage_io.write_rows(output / "scores.parquet", scores, stage_io.SCORE_SCHEMA)
+    stage_io.write_json(output / "summary.json", summary)
 
 
-def _summary(found: Evaluation, columns: Mapping[str, str]) -> dict[str, Any]:
-    from harness.evaluation.scores import NOT_AVAILABLE
-
-    said = found.score.under(columns)
-    lacking = {c: note for c, note in said["notes"].items() if note.startswith(NOT_AVAILABLE)}
-    return {
-        "filed_under": found.judge,
-        **said,
-        "not_available": {c: n.removeprefix(f"{NOT_AVAILABLE}: ") for c, n in lacking.items()},
-    }
+def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+    """Write the files of a judge that could give no score, with the reason for each column."""
+    none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
+    _write(output, [], [], {**said, **none, "not_available": dict(reasons)})
 
 
 def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
@@ -348,48 +335,6 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     stage_io.write_rows(ctx.output / "answers.parquet", rows, TASK_ANSWER_SCHEMA)
 
 
-def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    """Write the files of a judge that could give no score, with the reason for each column."""
-    stage_io.write_rows(output / "judgments.parquet", [], JUDGMENT_SCHEMA)
-    stage_io.write_rows(output / "scores.parquet", [], stage_io.SCORE_SCHEMA)
-    none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
-    stage_io.write_json(output / "summary.json", {**said, **none, "not_available": dict(reasons)})
-
-
-def _score_tasks(ctx: StageContext) -> None:
-    from harness.evaluation.benchmarks.lm_eval import RESULTS, TASKS, evaluate_results, read_results
-
-    said = {name: str(ctx.settings[name]) for name in ("benchmark", "judge")}
-    file = ctx.inputs["answers"] / RESULTS
-    if not file.exists():
-        absent = "the package lm-eval (extra `lm-eval`), which has the tasks, was not installed"
-        _write_nothing(ctx.output, said, {task.column: absent for task in TASKS})
-        return
-    found = evaluate_results(read_results(file), "policy")
-    rows = stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
-    scores: Rows = [
-        {"prompt_id": row["prompt_id"], "column": row["column"], "value": 100.0 * row["value"]}
-        for row in rows
-    ]
-    for column, score in found.score.scores.items():
-        _check(column, score, [row["value"] for row in scores if row["column"] == column])
-    stage_io.write_rows(
-        ctx.output / "judgments.parquet",
-        [{name: row[name] for name in ("prompt_id", "column", "value")} for row in rows],
-    )
-    stage_io.write_rows(ctx.output / "scores.parquet", scores, stage_io.SCORE_SCHEMA)
-    notes = dict(found.score.notes)
-    summary = {
-        "scores": dict(found.score.scores),
-        "n": found.score.n,
-        "n_missing": found.score.n_missing,
-        "notes": notes,
-        "not_available": {c: notes[c] for c, score in found.score.scores.items() if score is None},
-        "tasks": {column: dict(facts) for column, facts in found.tasks.items()},
-    }
-    stage_io.write_json(ctx.output / "summary.json", {**said, **summary})
-
-
 def _documents(results: Mapping[str, Any], task: Task) -> Iterator[dict[str, Any]]:
     """Yield a row for each document of a task, or of the tasks of a group."""
     groups, samples = results.get("group_subtasks") or {}, results.get("samples") or {}
@@ -397,11 +342,6 @@ def _documents(results: Mapping[str, Any], task: Task) -> Iterator[dict[str, Any
         for sample in samples.get(name, ()):
             if sample.get("filter", task.filter) != task.filter:
                 continue
-            if task.metric not in sample:
-                raise HarnessError(
-                    f"lm-eval kept no {task.metric} of the documents of {name}; use the version "
-                    "that this project names"
-                )
             message = {"role": "user", "content": _first_text(sample.get("arguments"))}
             yield {
                 "prompt_id": f"{name}/{sample['doc_id']}",
@@ -414,22 +354,42 @@ def _documents(results: Mapping[str, Any], task: Task) -> Iterator[dict[str, Any
             }
 
 
-def _check(column: str, score: float | None, values: list[float]) -> None:
-    mean = math.fsum(values) / len(values) if values else None
-    agree = mean is None if score is None else mean is not None and math.isclose(
-        mean, score, abs_tol=1e-6
-    )  # fmt: skip
-    if not agree:
-        raise HarnessError(
-            f"lm-eval's score of `{column}` is {score} and the mean over its documents {mean}; its "
-            "results and samples are not of one run"
-        )
-
-
 def _first_text(value: Any) -> str:
     """Return the first text in nested lists; a number, as of multiple choice, as it is written."""
-    if isinstance(value, str):
-        return value
     if isinstance(value, list | tuple) and value:
         return _first_text(value[0])
     return "" if value is None else str(value)
+
+
+def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
+    from harness.evaluation.benchmarks.lm_eval import RESULTS, TASKS, evaluate_results, read_results
+
+    file = ctx.inputs["answers"] / RESULTS
+    if not file.exists():
+        absent = "the package lm-eval (extra `lm-eval`), which has the tasks, was not installed"
+        _write_nothing(ctx.output, said, {task.column: absent for task in TASKS})
+        return
+    found = evaluate_results(read_results(file), "policy")
+    means, notes = found.score.scores, dict(found.score.notes)
+    judgments = [
+        {name: row[name] for name in ("prompt_id", "column", "value")}
+        for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
+    ]
+    scores: Rows = [{**row, "value": 100.0 * row["value"]} for row in judgments]
+    for column, mean in means.items():
+        values = [row["value"] for row in scores if row["column"] == column]
+        ours = sum(values) / len(values) if values else None
+        if (mean is None) != (ours is None) or abs((mean or 0.0) - (ours or 0.0)) > 1e-6:
+            raise HarnessError(
+                f"lm-eval's score of `{column}` is {mean} and the mean over its documents {ours}; "
+                "its results and samples are not of one run"
+            )
+    summary = {
+        "scores": dict(means),
+        "n": found.score.n,
+        "n_missing": found.score.n_missing,
+        "notes": notes,
+        "not_available": {column: notes[column] for column, mean in means.items() if mean is None},
+        "tasks": {column: dict(facts) for column, facts in found.tasks.items()},
+    }
+    _write(ctx.output, judgments, scores, {**said, **summary})

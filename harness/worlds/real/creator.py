@@ -18,14 +18,14 @@ of the first four.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from harness.endpoint.client import PATIENCE, Client, work_through
 from harness.endpoint.connection import UnansweredError
@@ -33,50 +33,27 @@ from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry import documents
-from harness.registry.documents import Document, Loc, Problem
+from harness.registry.documents import Document, Problem
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
-from harness.worlds.real.unusable import why_unusable
+from harness.worlds.real.prompts import Words, runs
 
 if TYPE_CHECKING:
     import numpy as np
 
-_IN_DEPTH = {
-    "constraints": "add a requirement",
-    "deepening": "ask further and wider",
-    "concretizing": "replace general notions by particular ones",
-    "reasoning": "ask for several steps of reasoning",
-}
+_IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
 
-METHODS: Mapping[str, Mapping[str, str]] = {
-    "evol_instruct": {
-        **_IN_DEPTH,
-        "breadth": "another prompt of the same field, rarer than this one",
-    },
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "evol_instruct": (*_IN_DEPTH, "breadth"),
     "evol_complexity": _IN_DEPTH,
-    "evol_quality": {
-        "helpfulness": "say what the answer is for, so that it can be of more use",
-        "relevance": "leave out what does not matter and say what does",
-        "deepening": "ask for the reasons and the fine points",
-        "creativity": "ask for something that is not the obvious",
-        "details": "give and ask for particulars",
-    },
-    "self_instruct": {"new": "a new task of another kind"},
-    "appendix_f": {
-        "persona": "as another kind of person would ask it",
-        "shift-in": "the same idea in another part of the same field",
-        "shift-out": "the same idea about something else altogether",
-        "mix": "the idea joined with something of another field",
-        "abstract": "the principle behind the particular case",
-        "constraints": "add a requirement that changes the answer",
-        "deepening": "ask further and wider",
-        "concretizing": "replace general notions by particular ones",
-        "reasoning": "ask for several steps, and for why each holds",
-        "expansion": "add viewpoints, cases or fields to be compared",
-    },
+    "evol_quality": ("helpfulness", "relevance", "deepening", "creativity", "details"),
+    "self_instruct": ("new",),
+    "appendix_f": (
+        *("persona", "shift-in", "shift-out", "mix", "abstract"),
+        *(*_IN_DEPTH, "expansion"),
+    ),
 }
-"""The methods of each scheme by name, and what each does to a prompt."""
-
+"""The methods of each scheme; what each does to a prompt, `templates.yaml` says."""
 
 OWN_TEMPLATES = Path(__file__).resolve().parent / "templates.yaml"
 """This project's own templates."""
@@ -89,19 +66,15 @@ _PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
 class ReplyFormat(Strict):
     """Where in a reply the rewrite stands; with neither, it is the whole reply."""
 
-    tag: str | None = None
-    """Name of the tags around it."""
-    after: str | None = None
+    tag: str | None = Field(default=None, pattern=r"^[A-Za-z][\w-]*$")
+    """Name of the tags around it, in letters as in `new_prompt`."""
+    after: str | None = Field(default=None, pattern=r"\S")
     """A mark that it follows, the last one where there are several."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ReplyFormat:
         if self.tag is not None and self.after is not None:
             raise ValueError("a reply is read by `tag` or by `after`, not by both")
-        if self.tag is not None and not re.fullmatch(r"[A-Za-z][\w-]*", self.tag):
-            raise ValueError(f"`{self.tag}` is no name of a tag; give letters, as in `new_prompt`")
-        if self.after is not None and not self.after.strip():
-            raise ValueError("the mark that a rewrite follows is empty")
         return self
 
     def read(self, text: str) -> str | None:
@@ -198,46 +171,38 @@ def read_templates(path: Path) -> dict[str, Scheme]:
 
 def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Problem]:
     """Yield what is wrong in a scheme that has the right form."""
-    here: Loc = ("schemes", name)
+
+    def wrong(text: str, *place: str) -> Problem:
+        return document.problem(("schemes", name, *place), text)
+
+    def unknown(what: str, text: str, known: tuple[str, ...], *place: str) -> Iterator[Problem]:
+        for found in sorted(set(_PLACEHOLDER.findall(text)) - set(known)):
+            yield wrong(f"{what} has the placeholder {found}, which nothing fills in", *place)
+
     if name not in METHODS:
-        text = f"there is no evolving scheme `{name}`{documents.nearest(name, METHODS)}"
-        yield document.problem(here, text)
+        yield wrong(f"there is no evolving scheme `{name}`{documents.nearest(name, METHODS)}")
         return
     if not scheme.methods:
-        yield document.problem((*here, "methods"), f"`{name}` has no method; give one at least")
-    yield from _unknown(document, (*here, "system"), "the system message", scheme.system or "", ())
+        yield wrong(f"`{name}` has no method; give one at least", "methods")
+    yield from unknown("the system message", scheme.system or "", (), "system")
     for frame, text in scheme.frames.items():
-        place = (*here, "frames", frame)
-        known = (PROMPT, INSTRUCTION)
-        yield from _unknown(document, place, f"the frame `{frame}`", text, known)
+        what, place = f"the frame `{frame}`", ("frames", frame)
+        yield from unknown(what, text, (PROMPT, INSTRUCTION), *place)
         if INSTRUCTION not in text:
-            message = f"the frame `{frame}` lacks {INSTRUCTION}, where a method's words go"
-            yield document.problem(place, message)
+            yield wrong(f"{what} lacks {INSTRUCTION}, where a method's words go", *place)
     for method, given in scheme.methods.items():
-        place = (*here, "methods", method)
+        place = ("methods", method)
         if method not in METHODS[name]:
-            message = f"`{name}` has no method `{method}`{documents.nearest(method, METHODS[name])}"
-            yield document.problem(place, message)
-        told, where = given.instruction, (*place, "instruction")
-        yield from _unknown(document, where, f"the instruction of `{method}`", told, (PROMPT,))
+            near = documents.nearest(method, METHODS[name])
+            yield wrong(f"`{name}` has no method `{method}`{near}", *place)
+        what = f"the instruction of `{method}`"
+        yield from unknown(what, given.instruction, (PROMPT,), *place, "instruction")
         framed = scheme.frames.get(given.frame)
         if framed is None:
-            message = (
-                f"there is no frame `{given.frame}`{documents.nearest(given.frame, scheme.frames)}"
-            )
-            yield document.problem((*place, "frame"), message)
+            near = documents.nearest(given.frame, scheme.frames)
+            yield wrong(f"there is no frame `{given.frame}`{near}", *place, "frame")
         elif PROMPT not in framed + given.instruction:
-            message = f"neither `{method}` nor its frame has {PROMPT}, where the prompt goes"
-            yield document.problem(place, message)
-
-
-def _unknown(
-    document: Document, place: Loc, what: str, text: str, known: tuple[str, ...]
-) -> Iterator[Problem]:
-    """Yield the placeholders in a text that nothing would fill in."""
-    for found in sorted(set(_PLACEHOLDER.findall(text)) - set(known)):
-        filled = f"only {' and '.join(known)} can stand there" if known else "none can stand there"
-        yield document.problem(place, f"{what} has the placeholder {found}; {filled}")
+            yield wrong(f"neither `{method}` nor its frame has {PROMPT}", *place)
 
 
 @dataclass(frozen=True)
@@ -260,9 +225,7 @@ class EndpointGenerator:
     """Its name there."""
     settings: Mapping[str, Json]
     """Sampling: temperature, top_p, max_tokens."""
-    _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _refused: int = 0
-    _given_up: str | None = None
+    refused: int = 0
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
         """Return what the model writes; another sample draws another text.
@@ -273,37 +236,26 @@ class EndpointGenerator:
             HarnessError: The endpoint refuses everything, did not answer in all attempts, or the
                 budget is used up.
         """
-        if self._given_up:  # by another thread: nothing more is asked
-            raise HarnessError(self._given_up)
         request = ChatRequest(label, self.model, tuple(messages), self.settings, sample)
         try:
             reply = self.client.ask(request)
         except UnansweredError as error:
-            if not error.refused:
+            self.refused += 1
+            # One prompt may be refused; all of them are a mistake in the model or its settings.
+            refuses_all = self.refused >= PATIENCE and not self.client.has_answered
+            if refuses_all or not error.refused:
                 raise
-            self._note_refusal(error)
             return Written("", refused=True)
         finish, message = reply.choice.get("finish_reason"), reply.choice.get("message") or {}
         refused = finish == "content_filter" or bool(message.get("refusal"))
         return Written(reply.text, cut=finish == "length", refused=refused)
-
-    def _note_refusal(self, error: UnansweredError) -> None:
-        """Tell a prompt that is refused from an endpoint that refuses everything."""
-        with self._guard:
-            self._refused += 1
-            if not self.client.has_answered and self._refused >= PATIENCE:
-                self._given_up = (
-                    f"The first {self._refused} requests were refused, the last because: {error}; "
-                    "correct the model or its settings and run the same command again."
-                )
-                raise HarnessError(self._given_up) from error
 
 
 SAMPLES = 2**31
 """Sample numbers there are; two retries of one prompt hardly ever share one."""
 
 CUT, REFUSED, UNMARKED = "cut off", "refusal", "unmarked"
-"""Reasons that the reply itself gives, beside those of `unusable.REASONS`: it ended at the longest
+"""Reasons that the reply itself gives, beside `REASONS`: it ended at the longest
 length, the endpoint says that it was refused, or the rewrite is not where the scheme wants it."""
 
 _QUOTES = {'"': '"', "“": "”", "'": "'", "`": "`"}
@@ -374,8 +326,89 @@ def at_once(client: Client, concurrency: int, done: Callable[[int], None] | None
         outcomes = work_through(prompts, grow, client, concurrency, told)
         grown = [outcome.result for outcome in outcomes]
         if None in grown:
-            # A creator reports refusals as unusable rewrites; this would be a fault of ours.
             raise HarnessError(f"evolving a prompt gave no result: {outcomes[grown.index(None)]}")
         return [one for one in grown if one is not None]
 
     return over
+
+
+RULES_VERSION = 2
+"""Number of the rules by which rewrites are unusable; a person raises it when one changes."""
+
+REASONS = ("empty", "leftover", "unchanged", "too long", "nothing new")
+"""Why a rewrite is no prompt, in the order that is looked for:
+
+- `empty`: no letter and no digit;
+- `leftover`: a tag, heading or placeholder of a template, or `ECHO` words in a row of what the
+  model was told;
+- `unchanged`: the parent, but for case, punctuation and white space;
+- `too long`: more than `TIMES` times the parent's characters and `MORE`;
+- `nothing new`: no word that the parent has not.
+
+No language is read, so that a refusal or an answer in the place of a prompt passes where it has the
+form that was asked for; where a scheme has the rewrite stand between tags, mostly it has not. What
+the parent has as well counts for nothing.
+"""
+
+TIMES, MORE = 3.0, 1200
+"""Ours: templates ask for 10 to 20 words more, or about the same length; four rewrites in a chain
+may each take that, and short parents may grow."""
+
+ECHO = 8
+"""Words in a row of the instructions that make a leftover."""
+
+_MARKS = re.compile(
+    r"</?(?:new_)?(?:prompt|instruction)>"
+    r"|\{(?:prompt|instruction|given_prompt|method)\}"
+    r"|#+ ?[\w -]{0,24}\b(?:prompt|instruction) ?#+",
+    re.IGNORECASE,
+)
+"""Tags, placeholders that nobody filled in, and headings such as `#Rewritten Prompt#`."""
+
+
+def why_unusable(text: str, parent: str, told: Iterable[str] = ()) -> str | None:
+    """Return why a rewrite cannot be used, one of `REASONS`, or None if nothing speaks against it.
+
+    `told` are the messages the model was given, without the prompt in them.
+    """
+    said, before = normalised(text), normalised(parent)
+    if not said:
+        return "empty"
+    if _has_leftover(text, parent, told):
+        return "leftover"
+    if said == before:
+        return "unchanged"
+    if len(text) > TIMES * len(parent) + MORE:
+        return "too long"
+    return "nothing new" if set(said.split()) <= set(before.split()) else None
+
+
+def normalised(text: str) -> str:
+    """Return what a text says: letters, digits and symbols in lower case, one space between words.
+
+    Compatible forms (full-width letters, ligatures) become one, and accents stay.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join("".join(map(_telling, folded)).split())
+
+
+@lru_cache(maxsize=4096)
+def _telling(character: str) -> str:
+    """Return a character that tells prompts apart, or a space."""
+    # Operators are what sets formulas and code apart; quotes, commas and stops are not.
+    kept = character.isalnum() or character in "*/%&@\\"
+    kept = kept or unicodedata.category(character) in ("Mn", "Mc", "Sm", "Sc", "So")
+    return character if kept else " "
+
+
+def _has_leftover(text: str, parent: str, told: Iterable[str]) -> bool:
+    there = {mark.casefold() for mark in _MARKS.findall(parent)}
+    if any(mark.casefold() not in there for mark in _MARKS.findall(text)):
+        return True
+    mine = _echoes(text) - _echoes(parent)
+    return any(not mine.isdisjoint(_echoes(message)) for message in told)
+
+
+@lru_cache(maxsize=64)
+def _echoes(text: str) -> set[Words]:
+    return runs(tuple(normalised(text).split()), ECHO)

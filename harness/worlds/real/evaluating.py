@@ -1,10 +1,13 @@
-"""Has a judge rate a model's answers to a benchmark: the price first, then answers and scores.
+"""Judges at work on this machine: a benchmark's answers are rated, or a judge is calibrated.
 
-Everything that costs money goes through a client whose replies are kept; so the same evaluation
-goes on where it was interrupted, and done again it costs nothing and writes the same. A
-checkpoint's own answers are kept likewise. Each benchmark has its own sampling, and a second turn
-is asked with the first and its answer before it. Where models are served the environment says
-(`harness.worlds.real.models`).
+*Evaluating.* The price first, then answers and scores. Everything that costs money goes through a
+client whose replies are kept; so the same evaluation goes on where it was interrupted, and done
+again it costs nothing and writes the same. A checkpoint's own answers are kept likewise. Each
+benchmark has its own sampling, and a second turn is asked with the first and its answer before it.
+
+*Calibrating.* A judge compares answers that others judged. A reward model reads answers one by one,
+so that no order can matter. Others are asked about each pair in both orders, in one wording of this
+project's own for all benchmarks: what comes out is the judge's and not a benchmark's.
 
 Source: FastChat `gen_model_answer.py`; Arena-Hard-Auto `gen_answer.py`; the paper's appendix A.
 """
@@ -13,25 +16,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.endpoint.budget import Ledger, Spending
 from harness.endpoint.client import Client, Estimate, estimate, work_through
-from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price, Retirement, read_prices
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.evaluation import scores
 from harness.evaluation.benchmark import Benchmark, Judge, RewardJudge, benchmark_class
+from harness.evaluation.calibration import (
+    Calibration,
+    Comparison,
+    measure,
+    published_file,
+    read_comparisons,
+    record_path,
+)
 from harness.evaluation.files import Answer, Answers, Question, conversation, writing
 from harness.evaluation.options import EvaluateOptions
-from harness.extensions import benchmark_place
-from harness.project import evaluations_dir, work_dir
+from harness.extensions import JUDGES, benchmark_place
+from harness.project import calibrations_dir, evaluations_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
 from harness.runtime.files import hold, sha256_of
 from harness.serving.engines import identity as engine_identity
@@ -51,8 +64,7 @@ Progress = Callable[[str, int, int], None]
 """Told what is done (`answers`, `judgments`), how many are there, and how many there will be."""
 
 
-def _ignore(*_: object) -> None:
-    """Ignore progress messages."""
+def _ignore(*_: object) -> None: ...
 
 
 def judge_of(
@@ -91,14 +103,9 @@ class ServedModel:
         ]
 
     def answer(self, benchmark: Benchmark, progress: Progress) -> Answers:
-        questions = benchmark.questions
-        outcomes = work_through(
-            questions,
-            partial(self._answer, benchmark),
-            self.client,
-            self.concurrency,
-            partial(progress, "answers"),
-        )
+        questions, done = benchmark.questions, partial(progress, "answers")
+        work = partial(self._answer, benchmark)
+        outcomes = work_through(questions, work, self.client, self.concurrency, done)
         refused = [o.failure for o in outcomes if o.result is None]
         if refused:
             raise HarnessError(
@@ -352,57 +359,29 @@ def evaluate(
     asked = Evaluating.of(name, options)
     for retirement in asked.retirements:
         say(f"warning: {retirement.sentence}")
-    # What is kept is first looked at when nobody else asks for the same any more.
-    with _alone(asked, say):
+    with ExitStack() as stack:
+        # Two commands at once would pay for everything twice: the second finds the first's replies.
+        lock = Path(f"{asked.folder(work_dir() / 'locks')}.lock")
+        with writing(lock):
+            if not stack.enter_context(hold(lock, wait=False)):
+                say(
+                    f"another command evaluates {asked.source.model} on {name} with "
+                    f"{asked.judge.model}: waiting for it to end, so that nothing is paid twice"
+                )
+                stack.enter_context(hold(lock))
         planned = asked.estimates()
         for line in planned:
             say(plan_line(line))
         say(read_prices().origin)
-        _check_open(asked, planned)
+        if any(line.requests > line.from_cache for line in planned):
+            for client in asked.clients:
+                client.endpoint.check_key()
         try:
             root = evaluations_dir()
             return scores.Evaluated([asked.run(root, progress)], asked.folder(root))
         finally:
             for client in asked.clients[:1]:  # they share a ledger
                 say(spending_line(client.ledger.spending))
-
-
-@contextmanager
-def _alone(asked: Evaluating, say: Say) -> Iterator[None]:
-    """Evaluate while no other command of this machine evaluates the same.
-
-    Two commands at once would pay for everything twice. The second one says so and waits for the
-    first to end, however that ends, and then finds its replies.
-    """
-    path = Path(f"{asked.folder(work_dir() / 'locks')}.lock")
-    with ExitStack() as stack:
-        with writing(path):
-            if not stack.enter_context(hold(path, wait=False)):
-                say(
-                    f"another command evaluates {asked.source.model} on {asked.benchmark.name} "
-                    f"with {asked.judge.model}: waiting for it to end, so that nothing is paid "
-                    "twice"
-                )
-                stack.enter_context(hold(path))
-        yield
-
-
-def _check_open(asked: Evaluating, planned: Sequence[Estimate]) -> None:
-    """Refuse to ask a retired judge at its seller's, or without a key, before anything is paid."""
-    if all(line.requests == line.from_cache for line in planned):
-        return
-    model = asked.judge.model
-    gone = next((one for one in asked.retirements if one.model == model), None)
-    for client in asked.judge.clients:
-        at_sellers = isinstance(client.endpoint, Endpoint) and client.endpoint.is_sellers
-        if gone is not None and at_sellers:
-            raise UserError(
-                f"{model} was retired on {gone.retired} and answers nobody at its seller's; name "
-                f"another with `--judge {gone.successor or 'MODEL'}`, whose scores stand in "
-                "columns of their own, or in HARNESS_JUDGE_URL an endpoint that still serves it"
-            )
-    for client in asked.clients:
-        client.endpoint.check_key()
 
 
 def plan_line(line: Estimate) -> str:
@@ -425,3 +404,93 @@ def spending_line(spending: Spending) -> str:
 
 def dollars(usd: float | None) -> str:
     return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
+Verdicts = list[tuple[float | None, float | None]]
+
+WORDING = """Two assistants answered the same prompt. Decide which answer serves better: correct,
+helpful, to the point. Neither the order of the answers nor their length counts.
+
+<prompt>
+{prompt}
+</prompt>
+
+<answer A>
+{first}
+</answer A>
+
+<answer B>
+{second}
+</answer B>
+
+End your reply with [[A]], [[B]], or [[C]] if neither is better."""
+
+CALIBRATING = {"temperature": 0.0, "max_tokens": 1024}
+
+_SHARES = {"A": 0.0, "B": 1.0, "C": 0.5}
+
+
+def calibrate(
+    judge: str,
+    published: Path | None,
+    limit: int | None = None,
+    done: Callable[[int, int], None] = _ignore,
+) -> Calibration:
+    """Have a judge compare published answers, and keep how far it agrees with who judged them.
+
+    Raises:
+        UserError: There are no published judgments, or the judge is not here.
+        HarnessError: It does not answer, or the budget is used up.
+    """
+    path = published_file(published)
+    by_whom, comparisons = read_comparisons(path)
+    comparisons = comparisons[:limit]
+    identity, verdicts = (
+        _by_reward(judge.removeprefix(REWARD_JUDGE), comparisons)
+        if judge.startswith(REWARD_JUDGE)
+        else _asked(judge, comparisons, done)
+    )
+    found = measure(judge, identity, comparisons, verdicts, (by_whom, path))
+    scores.write_json(record_path(calibrations_dir(), judge), found.model_dump(mode="json"))
+    return found
+
+
+def _by_reward(named: str, comparisons: list[Comparison]) -> tuple[str, Verdicts]:
+    identity = rewards.identity_of(named)
+    model = rewards.load(identity, "one answer")
+    found = model.score(
+        [[{"role": "user", "content": one.prompt}] for one in comparisons],
+        [[one.first, one.second] for one in comparisons],
+    )
+    gaps = found.values[:, 1] - found.values[:, 0]
+    shares = [None if np.isnan(gap) else 0.5 + 0.5 * float(np.sign(gap)) for gap in gaps]
+    return identity, [(share, share) for share in shares]
+
+
+def _asked(
+    judge: str, comparisons: list[Comparison], done: Callable[[int, int], None]
+) -> tuple[str, Verdicts]:
+    access = access_to("JUDGE", judge)
+    client = access.client()
+
+    def verdict(item: tuple[Comparison, bool]) -> float | None:
+        one, swapped = item
+        first, second = (one.second, one.first) if swapped else (one.first, one.second)
+        fields = {"prompt": one.prompt, "first": first, "second": second}
+        text = re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], WORDING)
+        request = ChatRequest("a comparison", judge, (Message("user", text),), CALIBRATING)
+        share = verdict_of(client.ask(request).text)
+        return 1.0 - share if swapped and share is not None else share
+
+    items = [(one, swapped) for one in comparisons for swapped in (False, True)]
+    outcomes = work_through(items, verdict, client, access.concurrency, done)
+    shares = [outcome.result for outcome in outcomes]
+    plugin = JUDGES.identity(judge).get("plugin")
+    identity = judge if plugin is None else f"{judge}@{plugin['name']}-{plugin['version']}"
+    return identity, list(zip(shares[::2], shares[1::2], strict=True))
+
+
+def verdict_of(reply: str) -> float | None:
+    """Return the share for the second answer in a reply's last label, None where it has none."""
+    found = re.findall(r"\[\[([ABC])\]\]", reply)
+    return _SHARES[found[-1]] if found else None

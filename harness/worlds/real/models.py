@@ -36,7 +36,7 @@ from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import SELLERS, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.extensions import JUDGES
 from harness.foreign import READ_BY_LOADERS
 from harness.project import models_dir, work_dir
@@ -99,13 +99,6 @@ def policy_name(identity: str | None, trained: str) -> str:
     return f"policy-{trained[:12]}" if identity is None else identity.partition("@")[0]
 
 
-def is_missing(identity: str) -> bool:
-    name, _, revision = without_arguments(identity)[0].partition("@")
-    if _COMMIT.fullmatch(revision):
-        return _snapshot(name, revision) is None
-    return revision == NOT_DOWNLOADED
-
-
 def place_of(model: str) -> Path | None:
     """Return where a model lies on this machine, None where it does not; no file is read.
 
@@ -164,36 +157,18 @@ def digest_of_folder(folder: Path) -> str:
     be written, by size and time of change.
     """
     name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:DIGITS]
-    kept = work_dir() / "digests" / f"{name}.json"
-    known, found = _kept_digests(kept), dict[str, Any]()
+    kept, known, found = work_dir() / "digests" / f"{name}.json", dict[str, Any](), dict[str, Any]()
+    with suppress(OSError, ValueError):  # what is not known is digested anew
+        known = json.loads(kept.read_text(encoding="utf-8"))
     for path in sorted(p for p in folder.iterdir() if p.suffix in READ_BY_LOADERS and p.is_file()):
         stamp = [path.stat().st_size, path.stat().st_mtime_ns]
-        entry = known.get(path.name)
-        fresh = isinstance(entry, list) and len(entry) == 3 and entry[:2] == stamp
-        found[path.name] = entry if fresh else [*stamp, _sha256(path)]
+        entry = known.get(path.name, [])
+        found[path.name] = entry if entry[:2] == stamp else [*stamp, sha256_of(path)]
     if found != known:
         with suppress(OSError):  # where nothing can be kept, what reads still reads
             write_whole(kept, json.dumps(found))
     lines = "".join(f"{name}\0{sha256}\n" for name, (_, _, sha256) in found.items())
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _kept_digests(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError:
-        # Cut short by a full disk, perhaps; what is not known is digested anew.
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return sha256_of(path)
-    except OSError as error:
-        raise HarnessError(
-            f"Cannot read {path}: {error.strerror or error}; download the model again"
-        ) from error
 
 
 def _parted(model: str) -> tuple[str, str | None]:
@@ -229,7 +204,7 @@ def _complete(folder: Path) -> bool:
         return any(path.suffix in (".safetensors", ".bin", ".pt") for path in folder.iterdir())
     try:
         listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError):
         return False
     return all((folder / str(name)).is_file() for name in listed)
 
@@ -242,19 +217,19 @@ MOST_CONCURRENCY = 256
 
 @dataclass(frozen=True)
 class Access:
-    """How a model is reached."""
+    """How a model is reached: its endpoint or a plug-in's function, and at what price.
+
+    `price` and `budget_usd` are None where they are not known, or without a limit; the settings
+    that a model takes (`parameters`) follow from its name alone, so that they are part of a run.
+    """
 
     server: Endpoint | FunctionEndpoint
-    """What answers: an endpoint, or a plug-in's function."""
     concurrency: int
     """Most requests at once."""
     price: Price | None
-    """What it costs; None where that is not known."""
     budget_usd: float | None
-    """What may be spent; None for no limit."""
     role: Role
     parameters: ChatParameters
-    """The settings it takes; they follow from its name alone, so that they are part of a run."""
 
     def client(self, ledger: Ledger | None = None) -> Client:
         """Return a client that keeps its replies in the work folder.
@@ -297,27 +272,23 @@ def access_to(
     if role == "JUDGE" and model in JUDGES:
         return Access(FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), None, role, PLAIN)
     url, key_variable = _place(role, model)
-    price = price_of(role, model)
-    budget = budget_of(role)
+    price, budget = price_of(role, model), budget_of(role)
     if budget is not None and price is None:
         raise UserError(
             f"HARNESS_{role}_BUDGET_USD needs the price of {model}, which is not known; give it in "
             f"HARNESS_{role}_PRICE"
         )
-    concurrency = _number(f"HARNESS_{role}_CONCURRENCY")
-    if concurrency is None:
-        concurrency = CONCURRENCY
-    if concurrency != int(concurrency) or not 1 <= concurrency <= MOST_CONCURRENCY:
+    at_once = _number(f"HARNESS_{role}_CONCURRENCY") or CONCURRENCY
+    if at_once != int(at_once) or at_once > MOST_CONCURRENCY:
         raise UserError(
-            f"HARNESS_{role}_CONCURRENCY is {concurrency:g}; give a whole number from 1 to "
+            f"HARNESS_{role}_CONCURRENCY is {at_once:g}; give a whole number from 1 to "
             f"{MOST_CONCURRENCY}"
         )
     timeout_s = _number(f"HARNESS_{role}_TIMEOUT") or timeout_s
     server = Endpoint(url, key_variable, timeout_s, os.environ.get(f"HARNESS_{role}_KEPT_AS"))
     if not keyless:
         server.check_key()
-    parameters = chat_parameters_of(model)
-    return Access(server, int(concurrency), price, budget, role, parameters)
+    return Access(server, int(at_once), price, budget, role, chat_parameters_of(model))
 
 
 def _place(role: Role, model: str) -> tuple[str, str]:

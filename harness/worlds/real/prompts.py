@@ -20,7 +20,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from harness.errors import HarnessError, UserError
-from harness.foreign import ForeignTextError, read_json
+from harness.evaluation.files import read_records
+from harness.foreign import error_in_a_line
 from harness.models import checkable
 from harness.project import work_dir
 from harness.runtime.files import write_whole
@@ -37,7 +38,6 @@ from harness.runtime.stage import Json, canonical_json, digest
 
 if TYPE_CHECKING:
     from harness.registry.profile import PromptSettings
-
 
 CHECKABLE = "checkable"
 """The source of the prompts that are made by rule, which the reward `math` can check."""
@@ -51,33 +51,27 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
     """Return the settings that identify a pool; a file's texts are copied to the work folder."""
-    if prompts.source == CHECKABLE:
-        name = _keep(checkable.prompts())
-        return {"source": f"{CHECKABLE}@{name[:DIGITS]}", "pool": {"digest": name}}
-    path = Path(prompts.source)
+    source, path = prompts.source, Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():
         path = work_dir() / path
+    if source == CHECKABLE:
+        name = _keep(checkable.prompts())
+        return {"source": f"{CHECKABLE}@{name[:DIGITS]}", "pool": {"digest": name}}
     if path.suffix in (".jsonl", ".parquet") or path.is_dir():
         name = _keep(read_local(path, prompts.splits))
         return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}
-    if not _HUB_NAME.fullmatch(prompts.source):
+    if not _HUB_NAME.fullmatch(source):
         raise UserError(
-            f"`{prompts.source}` is no source of prompts; give a .jsonl or .parquet file, the "
-            "folder of a data set, or a data set of the hub as owner/name"
+            f"`{source}` is no source of prompts; give a .jsonl or .parquet file, the folder of a "
+            "data set, or a data set of the hub as owner/name"
         )
     if prompts.revision is None or not prompts.splits:
         raise UserError(
-            f"the data set {prompts.source} can change; pin it by its commit in `prompts.revision` "
-            "and name its `prompts.splits`"
+            f"the data set {source} can change; pin it by its commit in `prompts.revision` and "
+            "name its `prompts.splits`"
         )
-    return {
-        "source": f"{prompts.source}@{prompts.revision[:DIGITS]}",
-        "pool": {
-            "hub": prompts.source,
-            "revision": prompts.revision,
-            "splits": list(prompts.splits),
-        },
-    }
+    pool: Json = {"hub": source, "revision": prompts.revision, "splits": list(prompts.splits)}
+    return {"source": f"{source}@{prompts.revision[:DIGITS]}", "pool": pool}
 
 
 def read_pool(settings: Mapping[str, Json]) -> list[str]:
@@ -109,22 +103,15 @@ def size_of(settings: Mapping[str, Json]) -> int | None:
     pool = cast(dict[str, Any], settings["pool"])
     if "hub" not in pool:
         return len(read_pool(settings))
-    for info in _cached(pool["hub"], pool["revision"]):
-        try:
-            splits = json.loads(info.read_text(encoding="utf-8"))["splits"]
-            return sum(int(splits[name]["num_examples"]) for name in pool["splits"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # prepared in part, or for another selection of splits
-    return None
-
-
-def _cached(source: str, revision: str) -> Iterator[Path]:
-    """Yield what describes a data set of the hub in the cache of prepared data sets."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
     cache = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
     # <cache>/<owner>___<name, spelled its own way>/<configuration>/<version>/<commit>
-    owner = source.partition("/")[0]
-    return cache.glob(f"{glob.escape(owner)}___*/*/*/{revision}/dataset_info.json")
+    owner = glob.escape(pool["hub"].partition("/")[0])
+    for info in cache.glob(f"{owner}___*/*/*/{pool['revision']}/dataset_info.json"):
+        with suppress(ValueError, KeyError):  # it was prepared for another selection of splits
+            splits = json.loads(info.read_text(encoding="utf-8"))["splits"]
+            return sum(int(splits[name]["num_examples"]) for name in pool["splits"])
+    return None
 
 
 def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
@@ -135,12 +122,9 @@ def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
         raise UserError(f"{path} is a single file and has no splits; leave `prompts.splits` out")
     if not path.is_file():
         raise UserError(f"there are no prompts at {path}; correct `prompts.source`")
-    texts = _read_jsonl(path) if path.suffix == ".jsonl" else _read_parquet(path)
-    return _checked(texts, str(path))
-
-
-def digest_of(texts: Sequence[str]) -> str:
-    return digest(canonical_json(list(texts), "prompts"))
+    if path.suffix == ".jsonl":
+        return _checked((row.get(COLUMN) for row in read_records(path)), str(path))
+    return _checked(_read_parquet(path), str(path))
 
 
 def _kept(name: str) -> list[str] | None:
@@ -152,7 +136,7 @@ def _kept(name: str) -> list[str] | None:
         texts = _read_parquet(path)
     except UserError:
         return None
-    return texts if digest_of(texts) == name else None
+    return texts if _digest_of(texts) == name else None
 
 
 def _keep(texts: Sequence[str]) -> str:
@@ -163,37 +147,21 @@ def _keep(texts: Sequence[str]) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = digest_of(texts)
-    path = _copy_of(name)
+    name = _digest_of(texts)
     if _kept(name) is None:
         whole = pa.BufferOutputStream()
         pq.write_table(pa.table({COLUMN: list(texts)}), whole)
         with suppress(OSError):
-            write_whole(path, whole.getvalue().to_pybytes())
+            write_whole(_copy_of(name), whole.getvalue().to_pybytes())
     return name
+
+
+def _digest_of(texts: Sequence[str]) -> str:
+    return digest(canonical_json(list(texts), "prompts"))
 
 
 def _copy_of(name: str) -> Path:
     return work_dir() / "prompts" / f"{name}.parquet"
-
-
-def _read_jsonl(path: Path) -> list[Any]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: {error.reason}; save it as such") from error
-    texts = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = read_json(line)
-        except ForeignTextError:
-            row = None
-        if not isinstance(row, dict) or COLUMN not in row:
-            raise UserError(f"{path}:{number}: this line is no object with a `{COLUMN}`; repair it")
-        texts.append(row[COLUMN])
-    return texts
 
 
 def _read_parquet(path: Path) -> list[Any]:
@@ -203,7 +171,7 @@ def _read_parquet(path: Path) -> list[Any]:
     try:
         return list(pq.read_table(path, columns=[COLUMN]).column(COLUMN).to_pylist())
     except (pa.ArrowException, KeyError, OSError, UnicodeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = error_in_a_line(error)
         raise UserError(f"{path} is no Parquet file with a column `{COLUMN}`: {reason}") from error
 
 
@@ -218,9 +186,9 @@ def _load(source: str, splits: Sequence[str], revision: str | None = None) -> li
     try:
         parts = load_dataset(source, revision=revision, split=list(splits))
     except (DatasetsError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         fetch = "; fetch it once by running with HF_HUB_OFFLINE=0, or name a local file in "
         do = "" if revision is None else f"{fetch}`prompts.source`"
+        reason = error_in_a_line(error)
         raise UserError(f"cannot read the prompts of {source}: {reason}{do}") from error
     for split, part in zip(splits, parts, strict=True):
         if COLUMN not in part.column_names:
@@ -308,19 +276,21 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Duplicates:
-    """How many prompts repeat an earlier one."""
+    """How many prompts repeat an earlier one: its text, or (those among them) its words."""
 
     prompts: int
-    """Prompts in all."""
     same_text: int
-    """Prompts whose text an earlier one has."""
     same_words: int
-    """Prompts whose words an earlier one has; those of `same_text` among them."""
 
 
 def words(text: str) -> Words:
     """Return the words by which texts are compared: letters and digits in lower case."""
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def runs(said: Words, length: int) -> set[Words]:
+    """Return the runs of so many words in a row."""
+    return {said[i : i + length] for i in range(len(said) - length + 1)}
 
 
 def duplicates(prompts: Sequence[str]) -> Duplicates:

@@ -30,6 +30,7 @@ from harness.runtime.stage import Json, StageContext, canonical_json, digest
 from harness.serving.engines import identity as engine_identity
 from harness.worlds import NO_TOPIC, Evolver, HumanPrompts, Item, Topics
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
+from harness.worlds.real.creator import RULES_VERSION, why_unusable
 from harness.worlds.real.models import (
     DIGITS,
     access_to,
@@ -38,7 +39,6 @@ from harness.worlds.real.models import (
     with_arguments,
     without_arguments,
 )
-from harness.worlds.real.unusable import RULES_VERSION, why_unusable
 from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:

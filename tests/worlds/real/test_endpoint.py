@@ -140,10 +140,10 @@ def test_an_endpoint_that_refuses_everything_ends_the_stage(tmp_path: Path) -> N
     refused: Any = (400, {"error": {"message": "unknown field top_p"}}, {})
     with (
         StandIn(lambda body: refused) as server,
-        pytest.raises(HarnessError, match=r"first 5 requests were refused.*unknown field top_p"),
+        pytest.raises(HarnessError, match=r"5 requests in a row had no answer.*unknown field"),
     ):
         run(generator_of(server, tmp_path), concurrency=1)
-    assert server.requests == 5
+    assert server.requests <= 4 + 5 + 1
 
 
 def test_a_creator_that_is_always_overloaded_ends_the_stage(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_sellers_key_goes_to_the_seller_alone(
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("CONCURRENCY", "0", "is 0; give a whole number from 1 to 256"),
+        ("CONCURRENCY", "300", "is 300; give a whole number from 1 to 256"),
         ("CONCURRENCY", "2.5", "is 2.5; give a whole number"),
         ("CONCURRENCY", "many", "is `many`; give a number"),
         ("BUDGET_USD", "-1", "is `-1`; give a number, 0 or more"),

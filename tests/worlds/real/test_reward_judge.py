@@ -153,8 +153,8 @@ def test_who_trains_may_not_judge(paper: Profile) -> None:
 
 def test_a_comparison_needs_somebody_to_compare_with(paper: Profile) -> None:
     alone = by_reward(paper, against=None).benchmarks["mt_bench"]
-    with pytest.raises(UserError, match="names none to compare with; write `against: base`"):
+    with pytest.raises(UserError, match="compares with base and the profile says nobody"):
         benchmark_identity("mt_bench", alone)
     rated = by_reward(paper, judge="gpt-4").benchmarks["mt_bench"]
-    with pytest.raises(UserError, match="rate answers alone; leave out"):
+    with pytest.raises(UserError, match="compares with nobody and the profile says base"):
         benchmark_identity("mt_bench", rated)

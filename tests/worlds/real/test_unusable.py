@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.real.creator import OWN_TEMPLATES, PROMPT, read_templates
-from harness.worlds.real.unusable import MORE, REASONS, TIMES, normalised, why_unusable
+from harness.worlds.real.creator import (
+    MORE,
+    OWN_TEMPLATES,
+    PROMPT,
+    REASONS,
+    TIMES,
+    normalised,
+    read_templates,
+    why_unusable,
+)
 
 PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that cannot carry more than 80 kg?"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.evaluation.files import read_records
-from harness.worlds.real.creator import OWN_TEMPLATES, PROMPT, read_templates
-from harness.worlds.real.unusable import why_unusable
+from harness.worlds.real.creator import OWN_TEMPLATES, PROMPT, read_templates, why_unusable
 
 TOLD = [
     message.replace(PROMPT, "\n")
