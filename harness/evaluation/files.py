@@ -250,14 +250,14 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         text = read_plain(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read {path}: {error}; give a file of judgments.") from error
+        raise UserError(f"Cannot read {path}: {error}; give JSON lines, or a JSON list.") from error
     if text.lstrip().startswith("["):
         records = _load(text, f"{path}")
     else:
         lines = enumerate(text.split("\n"), start=1)
         records = [_load(line, f"line {i} of {path}") for i, line in lines if line.strip()]
     if not records or not all(isinstance(record, dict) for record in records):
-        raise UserError(f"{path} does not hold JSON objects; give a file of judgments.")
+        raise UserError(f"{path} does not hold JSON objects; give one a line, or a list.")
     return list(records)
 
 
