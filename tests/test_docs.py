@@ -16,8 +16,8 @@ import yaml
 
 from harness.project import results_dir
 from harness.registry.declared import load_tables
-from harness.report.publish import read_published
-from harness.report.scores import gain_priors, numbers, pairs_of
+from harness.report.publication import read_published
+from harness.report.scores import TableScores
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -167,12 +167,10 @@ def test_the_answer_in_the_readme_is_that_of_the_findings() -> None:
 def test_the_report_in_the_readme_is_that_of_three_of_the_published_seeds() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     table = load_tables()["table4"]
-    measured = read_published(results_dir() / "micro" / "table4").measured
-    column = table.column("ah_wr")
-    priors = gain_priors(measured, pairs_of(table.rows, column), (0, 1, 2), "ah_wr")
+    _, measured = read_published(results_dir() / "micro" / "table4")
+    scores = TableScores.of_table(table, table.rows, (0, 1, 2), measured)
     for row in table.rows:
-        assert row.run is not None
-        found: Any = numbers(measured, row.run, "dpo-h1", (0, 1, 2), "ah_wr", priors)
+        found: Any = scores.numbers(row.id, "ah_wr")
         said = f"{found.mean:.1f} ±{found.ci_high - found.mean:.1f}"
         if row.baseline is not None:
             said += f" {found.gain:+.1f} ±{found.gain_ci_high - found.gain:.1f}"

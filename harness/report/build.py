@@ -15,7 +15,7 @@ thus in the open, in every report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -45,16 +45,13 @@ from harness.report.model import (
 from harness.report.origin import origin_of
 from harness.report.reward_study import study_of
 from harness.report.rows import Reader, creations, online_costs, prompt_distances, row_costs
-from harness.report.scores import ALPHA, Measured, gain_priors, pairs_of, read_scores, scores_of
+from harness.report.scores import ALPHA, Measured, TableScores, read_scores
 from harness.report.verdicts import Evidence, judge, judge_without
 from harness.report.view import plain, state_words
-from harness.statistics import Scores, rank_agreement, sign_agreement
+from harness.statistics import rank_agreement, sign_agreement
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
-
-ScoresBehind = Callable[[Cell], Scores | None]
-"""Returns the scores behind a cell, None where it has no numbers."""
 
 
 class StoredTable:
@@ -73,13 +70,19 @@ class StoredTable:
         self.reader, self.store = reader, reader.store
 
     @cached_property
+    def scores(self) -> TableScores:
+        runs = self.runs
+        measured = read_scores(runs, self.store)
+        return TableScores.of_table(runs.table, runs.rows, runs.seeds, measured)
+
+    @property
     def measured(self) -> Measured:
-        return read_scores(self.runs, self.store)
+        return self.scores.measured
 
     @cached_property
     def cells(self) -> list[Cell]:
         known = self.reader.controls(self.runs.profile)
-        return cells_of(self.runs, self.store, self.measured, known)
+        return cells_of(self.runs, self.store, self.scores, known)
 
     @cached_property
     def _controls(self) -> Controls | None:
@@ -92,10 +95,10 @@ class StoredTable:
     @property
     def evidence(self) -> Evidence:
         table, profile = self.runs.table, self.runs.profile
-        reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
-        known = {column: reason for column, reason in reasons.items() if reason is not None}
+        certain = {column.id: profile.by_construction(column.reads) for column in table.columns}
         barred = inadmissible_claims(table, self._controls)
-        return Evidence(table, self.cells, self.measured, self.lacking, known, barred, self.level)
+        cells, scores, lacking = self.cells, self.scores, self.lacking
+        return Evidence(table, cells, scores, lacking, certain, barred, self.level)
 
     @cached_property
     def report(self) -> Report:
@@ -107,13 +110,13 @@ class StoredTable:
         report = Report(
             **_declared(table, profile, runs.seeds, runs.rows),
             cells=tuple(self.cells),
-            summary=tuple(summarise(self.cells, self._behind)),
+            summary=tuple(summarise(self.cells, self.scores)),
             distances=tuple(prompt_distances(runs, self.reader)),
             creation=tuple(creations(runs, store)),
             online=tuple(online_costs(runs, store)),
             study=study_of(runs, store, self.measured),
-            leagues=leagues_of(runs, self.reader, self.measured),
-            **sensitivity(table, runs.seeds, self.cells, self.measured, self._controls),
+            leagues=leagues_of(runs, self.reader, self.scores),
+            **sensitivity(table, self.cells, self.scores, self._controls),
             failures=tuple(_failures(self.cells)),
             origin=origin_of(runs, store, dict.fromkeys(name for name in read if name)),
             assumptions=tuple(assumptions_of(runs)),
@@ -132,33 +135,18 @@ class StoredTable:
         """The same with what its rows cost, which takes a look at every stage."""
         return self.report.model_copy(update={"costs": tuple(row_costs(self.runs, self.reader))})
 
-    def _behind(self, cell: Cell) -> Scores | None:
-        column = self.runs.table.column(cell.column)
-        run = self.runs.table.row(cell.row).run_id(column)
-        return scores_of(self.measured, run, cell.seeds, column.reads)
-
 
 def sensitivity(
-    table: Table,
-    seeds: Sequence[int],
-    cells: Sequence[Cell],
-    measured: Measured,
-    controls: Controls | None,
+    table: Table, cells: Sequence[Cell], scores: TableScores, controls: Controls | None
 ) -> dict[str, Any]:
-    rows = {cell.row for cell in cells}
+    """Return what a report says of what its table could have shown: controls, priors, power."""
     pooled: list[Pooled] = []
-    power: list[Power] = []
-    main = table.main_column
     for column in table.columns:
-        own = [row for row in table.rows if row.id in rows]
-        priors = gain_priors(measured, pairs_of(own, column), seeds, column.reads)
-        by_run = {row.run_id(column): row.id for row in reversed(own)}
+        by_run = {own[column.id]: row for row, own in reversed(list(scores.runs.items()))}
         pooled += [
             Pooled(column=column.id, baseline=by_run[run], df=prior.df)
-            for run, prior in priors.items()
+            for run, prior in scores.priors(column.id).items()
         ]
-        if column == main and len(seeds) > 1:
-            power += _power(table, seeds, [c for c in cells if c.column == column.id], controls)
     why = inadmissible(table, controls)
     of_choosing: list[str | None] = []
     if controls is not None and any(map(table.is_about_choosing, table.claims)):
@@ -170,33 +158,31 @@ def sensitivity(
         "inadmissible_choosing": "; ".join(dict.fromkeys(filter(None, of_choosing))) or None,
         "controls": tuple(control for control in checked if control.training in rests),
         "pooled": tuple(pooled),
-        "power": tuple(power),
+        "power": tuple(_power(table, cells, scores.seeds, controls)),
     }
 
 
 def _power(
-    table: Table, seeds: Sequence[int], cells: Iterable[Cell], controls: Controls | None
+    table: Table, cells: Iterable[Cell], seeds: Sequence[int], controls: Controls | None
 ) -> Iterator[Power]:
-    found: dict[TrainingKind, list[Cell]] = {}
+    """Yield the gain that would be found in the main column, for each kind of training."""
+    main = table.main_column
+    found: dict[TrainingKind, list[float]] = {}
     for cell in cells:
         row = table.row(cell.row)
-        trainings = table.training_of(row)
-        if cell.gain is not None and row.kind == "policy" and len(trainings) == 1:
-            found.setdefault(trainings[0], []).append(cell)
-    for training, own in found.items():
-        column = table.column(own[0].column)
-        least = [cell.gain_detectable for cell in own if cell.gain_detectable is not None]
-        if least:
-            dose = None
-            if controls is not None:
-                dose = dose_gain(controls, training, column.reads, seeds)
-            yield Power(
-                column=column.id,
-                training=training,
-                seeds=len(seeds),
-                detectable=median(least),
-                dose=dose,
-            )
+        trainings, least = table.training_of(row), cell.gain_detectable
+        of_policy = row.kind == "policy" and len(trainings) == 1
+        if of_policy and cell.column == main.id and least is not None:
+            found.setdefault(trainings[0], []).append(least)
+    for training, every in found.items():
+        dose = None if controls is None else dose_gain(controls, training, main.reads, seeds)
+        yield Power(
+            column=main.id,
+            training=training,
+            seeds=len(seeds),
+            detectable=median(every),
+            dose=dose,
+        )
 
 
 def without_runs(
@@ -292,7 +278,7 @@ def _failures(cells: Iterable[Cell]) -> list[str]:
     ]
 
 
-def summarise(cells: Sequence[Cell], scores: ScoresBehind) -> list[Summary]:
+def summarise(cells: Sequence[Cell], scores: TableScores) -> list[Summary]:
     found = []
     for summary, own in zip(compared_signs(cells), _columns(cells), strict=True):
         if summary.signs is None:
@@ -303,7 +289,7 @@ def summarise(cells: Sequence[Cell], scores: ScoresBehind) -> list[Summary]:
             (behind, cell.paper)
             for cell in own
             if cell.row not in baselines and cell.paper is not None
-            if (behind := scores(cell)) is not None
+            if (behind := scores.of(cell.row, cell.column)) is not None
         ]
         rank = rank_agreement([ours for ours, _ in ranked], [paper for _, paper in ranked])
         more: dict[str, Any] = {"ranked": len(ranked)}

@@ -24,15 +24,7 @@ from harness.registry.schema import Column, Row, Table
 from harness.report.controls import Controls, KnownControls, paper_worth, worth_of
 from harness.report.model import Cell, State
 from harness.report.origin import makers_of, stage_summary
-from harness.report.scores import (
-    Measured,
-    Numbers,
-    Priors,
-    gain_priors,
-    numbers,
-    pairs_of,
-    scores_of,
-)
+from harness.report.scores import Measured, Numbers, TableScores
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
@@ -41,55 +33,45 @@ if TYPE_CHECKING:
 
 
 def cells_of(
-    table_runs: TableRuns, store: Store, measured: Measured, known: KnownControls
+    table_runs: TableRuns, store: Store, scores: TableScores, known: KnownControls
 ) -> list[Cell]:
     """Return the cells of a table, row by row, columns in printed order."""
     failures = Failures(store)
     makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
-    pairs = {column.id: pairs_of(table_runs.rows, column) for column in table_runs.table.columns}
-    priors = {
-        column.id: gain_priors(measured, pairs[column.id], table_runs.seeds, column.reads)
-        for column in table_runs.table.columns
-    }
     cells = [
-        _cell(table_runs, row, column, measured, priors[column.id], failures, makers)
+        _cell(table_runs, row, column, scores, failures, makers)
         for row in table_runs.rows
         for column in table_runs.table.columns
     ]
     controls = known.beside(judged_runs(cells))
-    return cells if controls is None else with_worth(table_runs.table, cells, measured, controls)
+    if controls is None:
+        return cells
+    return [with_worth(table_runs.table, cell, scores, controls) for cell in cells]
 
 
 def judged_runs(cells: Iterable[Cell]) -> list[tuple[str, str]]:
     return [(run, cell.column) for cell in cells for run in cell.runs]
 
 
-def with_worth(
-    table: Table, cells: Iterable[Cell], measured: Measured, controls: Controls
-) -> list[Cell]:
-    """Return cells that say what their means, and the paper's values, are worth in human prompts.
+def with_worth(table: Table, cell: Cell, scores: TableScores, controls: Controls) -> Cell:
+    """Return a cell that says what its mean, and the paper's value, are worth in human prompts.
 
     A baseline row has no gain, and a row of prompts no policy; a row that is itself a point of the
     dose-response has a dose, which need not be estimated.
     """
-    found = []
-    for cell in cells:
-        row, column = table.row(cell.row), table.column(cell.column)
-        trainings = table.training_of(row)
-        if row.baseline is None or row.kind != "policy" or len(trainings) != 1:
-            found.append(cell)
-            continue
-        if controls.is_dose(trainings[0], row.run_id(column)):
-            found.append(cell)
-            continue
-        more: dict[str, Any] = {}
-        own = scores_of(measured, row.run_id(column), cell.seeds, column.reads)
-        if cell.mean is not None and own is not None:
-            more["worth"] = worth_of(own, controls, trainings[0], column.reads, cell.seeds)
-        if cell.paper is not None:
-            more["paper_worth"] = paper_worth(cell.paper, controls, trainings[0], column.id)
-        found.append(cell.model_copy(update=more))
-    return found
+    row, column = table.row(cell.row), table.column(cell.column)
+    trainings = table.training_of(row)
+    if row.baseline is None or row.kind != "policy" or len(trainings) != 1:
+        return cell
+    (training,) = trainings
+    if controls.is_dose(training, row.run_id(column)):
+        return cell
+    more: dict[str, Any] = {}
+    if (own := scores.of(row.id, column.id)) is not None:
+        more["worth"] = worth_of(own, controls, training, column.reads, cell.seeds)
+    if cell.paper is not None:
+        more["paper_worth"] = paper_worth(cell.paper, controls, training, column.id)
+    return cell.model_copy(update=more)
 
 
 class Failures:
@@ -158,17 +140,14 @@ def _cell(
     table_runs: TableRuns,
     row: Row,
     column: Column,
-    measured: Measured,
-    priors: Priors,
+    scores: TableScores,
     failures: Failures,
     makers: Callable[[str], dict[str, tuple[str, ...]]],
 ) -> Cell:
-    table, profile, seeds = table_runs.table, table_runs.profile, table_runs.seeds
-    run_id, score = row.run_id(column), column.reads
-    baseline = None if row.baseline is None else table.row(row.baseline).run_id(column)
-    benchmark, behind = benchmark_of(profile, score), table_runs.behind(row, column)
+    score, measured = column.reads, scores.measured
+    benchmark, behind = benchmark_of(table_runs.profile, score), table_runs.behind(row, column)
     state: State = "not_available"
-    reason, judge, judged, found = None, None, [], Numbers()
+    reason, judge, judged = None, None, []
     if benchmark is not None:
         state, reason = state_of(behind, benchmark, score, measured, failures)
         judge = ", ".join(dict.fromkeys(str(r.judged[benchmark].settings["judge"]) for r in behind))
@@ -177,21 +156,12 @@ def _cell(
             for run in behind
             if (run.run_id, run.seed, score) in measured
         ]
-    if state == "ok":
-        found = numbers(measured, run_id, baseline, seeds, score, priors)
+    found = scores.numbers(row.id, column.id) if state == "ok" else Numbers()
+    ours = {**vars(found), **makers(row.run_id(column)), "state": state, "reason": reason}
     return declared_cell(
-        table,
-        profile,
-        seeds,
-        row,
-        column,
-        **vars(found),
-        **makers(run_id),
-        state=state,
-        runs=tuple(judged),
-        judge=judge,
-        reason=reason,
-    )
+        table_runs.table, table_runs.profile, table_runs.seeds, row, column,
+        **ours, runs=tuple(judged), judge=judge,
+    )  # fmt: skip
 
 
 def declared_cell(

@@ -21,7 +21,7 @@ them a policy is worth (`harness.statistics.dose`), ours and, on the curve it pr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -33,9 +33,9 @@ from harness.registry import declared
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.asked import ever_asked, most_complete, recall
-from harness.report.model import CheckedControl, Report
-from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json
-from harness.report.scores import Measured, read_score_file, read_scores, scores_of
+from harness.report.model import CheckedControl
+from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_published
+from harness.report.scores import Measured, TableScores, read_scores, scores_of
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, Scores, mean_interval
 from harness.statistics.dose import Side, Worth, on_curve, worth
@@ -47,27 +47,19 @@ FEWEST_OF_WORTH = 5
 """Seeds that a worth in human prompts needs. It borrows no variance from other rows, and with fewer
 its interval goes from below the smallest dose to above the largest."""
 
-RowScores = Callable[[str, str], Scores | None]
-"""Returns the scores of a row in a column, None where they are not whole."""
-
-
-def declared_controls() -> Table | None:
-    return next((table for table in declared.all_tables().values() if table.controls), None)
-
 
 @dataclass(frozen=True)
 class Controls:
     """The controls of a profile.
 
     Attributes:
-        measured: The per-prompt scores of their rows.
+        scores: The scores of their rows.
         checked: What came out, in the order they are declared.
         runs: The fingerprint of each judged run, by run, profile and seed, and by column.
     """
 
     table: Table
-    seeds: tuple[int, ...]
-    measured: Measured
+    scores: TableScores
     checked: tuple[CheckedControl, ...]
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
@@ -96,24 +88,26 @@ class Controls:
             why = f"the control{'s' * several} {named} {'are' if several else 'is'} not declared"
         return None if why is None else f"whether choosing can be seen is not shown: {why}"
 
-    def scores(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
-        found: dict[int, Scores] = {}
+    def curve(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
+        """Return the scores of human prompts alone by dose; without doses that lack seeds."""
+        column = next((c.id for c in self.table.columns if c.reads == score), "")
+        found = {}
         for dose, row in self._doses.get(training, {}).items():
-            run = self._run(row, score)
-            own = None if run is None else scores_of(self.measured, run, seeds, score)
+            run = self.scores.run(row, column)
+            own = None if run is None else scores_of(self.scores.measured, run, seeds, score)
             if own is not None:
                 found[dose] = own
         return found
 
     def paper(self, training: TrainingKind, column: str) -> dict[int, float]:
-        printed: dict[str, float] = {}
+        """Return what the paper prints of the same runs, in any of its tables, by dose."""
+        printed: dict[str | None, float] = {}
         for table in declared.all_tables().values():
             for row in table.rows:
                 if row.run is not None and column in row.values:
                     printed.setdefault(row.run, row.values[column].value)
-        runs = {
-            dose: self.table.row(row).run for dose, row in self._doses.get(training, {}).items()
-        }
+        doses = self._doses.get(training, {})
+        runs = {dose: self.table.row(row).run for dose, row in doses.items()}
         return {dose: printed[run] for dose, run in runs.items() if run in printed}
 
     def is_dose(self, training: TrainingKind, run: str) -> bool:
@@ -127,10 +121,6 @@ class Controls:
             for control in self.table.controls
             if control.doses
         }
-
-    def _run(self, row: str, score: str) -> str | None:
-        columns = [column for column in self.table.columns if column.reads == score]
-        return self.table.row(row).run_id(columns[0]) if columns else None
 
 
 CHOOSING = "choose-"
@@ -186,22 +176,21 @@ def inadmissible_claims(table: Table, controls: Controls | None) -> dict[str, st
     return found
 
 
-def _checked(
-    control: Control, scores: RowScores, lacking: Mapping[str, str], seeds: Sequence[int]
-) -> CheckedControl:
+def _checked(control: Control, scores: TableScores, lacking: Mapping[str, str]) -> CheckedControl:
     said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
     needs = (control.column, *control.rows)
     unable = next((lacking[part] for part in needs if part in lacking), None)
     if unable is not None:
         return CheckedControl(**said, state="not_available", reason=unable)
-    found = [scores(row, control.column) for row in control.rows]
-    if any(own is None for own in found):
-        row = control.rows[found.index(None)]
-        return CheckedControl(**said, state="not_run", reason=f"`{row}` lacks seeds")
-    if len(seeds) < FEWEST_SEEDS:
-        reason = f"it needs {FEWEST_SEEDS} seeds and has {len(seeds)}"
+    known = {row: scores.of(row, control.column) for row in control.rows}
+    whole = [own for own in known.values() if own is not None]
+    reason = None
+    if len(whole) < len(known):
+        reason = f"`{next(row for row, own in known.items() if own is None)}` lacks seeds"
+    elif len(scores.seeds) < FEWEST_SEEDS:
+        reason = f"it needs {FEWEST_SEEDS} seeds and has {len(scores.seeds)}"
+    if reason is not None:
         return CheckedControl(**said, state="not_run", reason=reason)
-    whole = [own for own in found if own is not None]
     compared = whole[-1].minus(whole[0])
     if control.share is not None:
         compared = compared.scaled(control.share).minus(whole[1].minus(whole[0]))
@@ -211,10 +200,9 @@ def _checked(
     falls = control.kind == "rising" and any(after <= own for own, after in pairwise(means))
     if control.kind == "alike":
         passed = abs(distance) < control.standard_errors
-    elif control.kind == "less":
-        passed = distance > 0.0 and distance >= control.standard_errors
     else:
-        passed = not falls and distance >= control.standard_errors
+        least = control.standard_errors
+        passed = not falls and distance >= least and (control.kind == "rising" or distance > 0.0)
     return CheckedControl(
         **said,
         state="passed" if passed else "failed",
@@ -240,7 +228,8 @@ class KnownControls:
 
     def __init__(self, profile: Profile, store: Store | None, results_dir: Path) -> None:
         self.profile, self._store, self._results_dir = profile, store, results_dir
-        self._table = declared_controls()
+        tables = declared.all_tables().values()
+        self._table = next((table for table in tables if table.controls), None)
 
     def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:
         """Return the controls that count for a table, None where there are none.
@@ -289,24 +278,19 @@ class KnownControls:
     @cached_property
     def published(self) -> Controls | None:
         table, profile = self._table, self.profile
-        if table is None:
-            return None
-        folder = self._results_dir / profile.name / table.id
-        if not (folder / REPORT).is_file():
+        folder = self._results_dir / profile.name / (table.id if table else "")
+        if table is None or not (folder / REPORT).is_file():
             return None
         check_files(folder, (PAGE, REPORT, SCORES), "table")
         try:
-            report = Report.model_validate(read_json(folder / REPORT))
+            report, measured = read_published(folder)
             report = report.beside(table, profile)
-        except (ValueError, HarnessError):
+        except HarnessError:
             # Published in another form, or of other rows: verifying says so, it controls nothing.
             return None
-        runs = {
-            (run.partition("@")[0], cell.column): run.partition("@")[2]
-            for cell in report.cells
-            for run in cell.runs
-        }
-        measured, lacking = read_score_file(folder / SCORES), lacking_rows(table, profile)
+        named = [(run.partition("@"), cell.column) for cell in report.cells for run in cell.runs]
+        runs = {(run, column): fingerprint for (run, _, fingerprint), column in named}
+        lacking = lacking_rows(table, profile)
         return checked_runs(table, profile, report.seeds, measured, lacking, runs)
 
 
@@ -322,29 +306,22 @@ def checked_runs(
 
     `lacking` says why rows cannot run.
     """
-
-    def scores(row: str, column: str) -> Scores | None:
-        declared_column = table.column(column)
-        run = table.row(row).run_id(declared_column)
-        return scores_of(measured, run, seeds, declared_column.reads)
-
     unmeasured = {
         column.id: f"`{profile.name}` has no score `{column.reads}`"
         for column in table.columns
         if benchmark_of(profile, column.reads) is None
     }
-    unable = {**lacking, **unmeasured}
-    checked = tuple(_checked(control, scores, unable, seeds) for control in table.controls)
-    return Controls(table, tuple(seeds), measured, checked, runs or {})
+    scores = TableScores.of_table(table, table.rows, seeds, measured)
+    checked = tuple(_checked(it, scores, {**lacking, **unmeasured}) for it in table.controls)
+    return Controls(table, scores, checked, runs or {})
 
 
 def dose_gain(
     controls: Controls, training: TrainingKind, score: str, seeds: Sequence[int]
 ) -> float | None:
     """Return the gain of three times as many human prompts over 1x, None where it is not known."""
-    curve = controls.scores(training, score, seeds) or controls.scores(
-        training, score, controls.seeds
-    )
+    own, every = (controls.curve(training, score, s) for s in (seeds, controls.scores.seeds))
+    curve = own or every
     return curve[3].mean - curve[1].mean if {1, 3} <= curve.keys() else None
 
 
@@ -356,7 +333,7 @@ def worth_of(
     None with too few seeds, where the controls lack them, or where their scores do not rise with
     the dose.
     """
-    found = controls.scores(training, score, seeds)
+    found = controls.curve(training, score, seeds)
     curve = {float(dose): own for dose, own in found.items() if isinstance(own, ScoreMatrix)}
     few = len(seeds) < FEWEST_OF_WORTH
     if few or len(curve) < 2 or not isinstance(scores, ScoreMatrix):

@@ -34,7 +34,7 @@ from harness.report.model import (
 from harness.report.origin import stage_summary
 from harness.report.plots import INK, MUTED, OURS, Picture, Target, canvas, plain_frame
 from harness.report.rows import Reader
-from harness.report.scores import ALPHA, Measured, read_rows, scores_of
+from harness.report.scores import ALPHA, TableScores, read_rows
 from harness.report.view import APPLIES_NOT, Block, probability, signed
 from harness.statistics import (
     Interval,
@@ -60,26 +60,21 @@ Facts = Mapping[str, tuple[tuple[LeagueMark, ...], LeagueCosts | None]]
 """What the stages of each row say of themselves."""
 
 
-def leagues_of(runs: TableRuns, reader: Reader, measured: Measured) -> tuple[FoundLeague, ...]:
+def leagues_of(runs: TableRuns, reader: Reader, scores: TableScores) -> tuple[FoundLeague, ...]:
     table, asked = runs.table, set(runs.row_ids)
-    facts = {
-        row.id: _facts(runs, row.id, reader, measured)
-        for row in runs.rows
-        if any(row.id in _rows(table, league) for league in table.leagues)
-    }
+    leagues = {it.id: _rows(table, it) for it in table.leagues if it.uniform in asked}
+    wanted = {row for rows in leagues.values() for row in rows} & asked
+    facts = {row: _facts(runs, row, reader, scores) for row in wanted}
     return tuple(
-        _found(table, league, runs.seeds, [r for r in _rows(table, league) if r in asked],
-               measured, facts)
-        for league in table.leagues
-        if league.uniform in asked
-    )  # fmt: skip
+        _found(table.league(name), [row for row in rows if row in asked], scores, facts)
+        for name, rows in leagues.items()
+    )
 
 
-def found_again(report: Report, measured: Measured) -> list[FoundLeague]:
+def found_again(report: Report, scores: TableScores) -> list[FoundLeague]:
     """Return the leagues of a report that was read back, made anew of its scores."""
     return [
-        _found(report.table, report.table.league(it.id), report.seeds,
-               [own.row for own in it.members], measured,
+        _found(report.table.league(it.id), [own.row for own in it.members], scores,
                {own.row: (own.curve, own.costs) for own in it.members})
         for it in report.leagues
     ]  # fmt: skip
@@ -89,12 +84,10 @@ def _rows(table: Table, league: LeagueRows) -> list[str]:
     return [league.uniform, *(row.id for row in table.rows if row.baseline == league.uniform)]
 
 
-def _scores(table: Table, row: str, seeds: Sequence[int], measured: Measured) -> list[Scores]:
+def _marks(row: str, scores: TableScores) -> list[Scores]:
     """Return a row's scores at each mark; none where a seed is missing."""
-    own = table.row(row)
-    found = [scores_of(measured, own.run_id(c), seeds, c.reads) for c in table.columns]
-    whole = [scores for scores in found if scores is not None]
-    return whole if len(whole) == len(found) else []
+    whole = [own for column in scores.reads if (own := scores.of(row, column)) is not None]
+    return whole if len(whole) == len(scores.reads) else []
 
 
 def area(start: Scores, marks: Sequence[Scores]) -> Scores:
@@ -105,15 +98,11 @@ def area(start: Scores, marks: Sequence[Scores]) -> Scores:
 
 
 def _found(
-    table: Table,
-    league: LeagueRows,
-    seeds: Sequence[int],
-    rows: Sequence[str],
-    measured: Measured,
-    facts: Facts,
+    league: LeagueRows, rows: Sequence[str], scores: TableScores, facts: Facts
 ) -> FoundLeague:
-    marks = {row: _scores(table, row, seeds, measured) for row in rows}
-    start = _scores(table, league.start, seeds, measured)
+    seeds = scores.seeds
+    marks = {row: _marks(row, scores) for row in rows}
+    start = _marks(league.start, scores)
     areas = {row: area(start[0], own) for row, own in marks.items() if own and start}
     base = areas.get(league.uniform)
     gains: dict[str, Interval] = {}
@@ -236,17 +225,17 @@ def _named(rows: Sequence[str]) -> str:
 
 
 def _facts(
-    runs: TableRuns, row: str, reader: Reader, measured: Measured
+    runs: TableRuns, row: str, reader: Reader, scores: TableScores
 ) -> tuple[tuple[LeagueMark, ...], LeagueCosts | None]:
     table = runs.table
-    scores = _scores(table, row, runs.seeds, measured)
+    heights = _marks(row, scores)
     own = [runs.of(table.row(row).run_id(column)) for column in table.columns]
     stages = {s.fingerprint: s for of_mark in own for run in of_mark for s in run.training}
-    if not scores or any(reader.store.status(name) != "done" for name in stages):
+    if not heights or any(reader.store.status(name) != "done" for name in stages):
         return (), None
     curve = tuple(
         LeagueMark(score=height.mean, **_mean([_at_mark(run, reader) for run in of_mark]))  # type: ignore[arg-type]
-        for height, of_mark in zip(scores, own, strict=True)
+        for height, of_mark in zip(heights, own, strict=True)
     )
     costs = _mean([_at_the_end(run, reader, runs.profile) for run in own[-1]])
     return curve, LeagueCosts(**costs)  # type: ignore[arg-type]

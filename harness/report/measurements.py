@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.report.plots import Picture, Target, canvas, plain_frame
-from harness.report.publication import Extent, Kind
+from harness.report.publication import Entry, Kind
 from harness.report.render import template
 from harness.strict import Strict
 
@@ -70,9 +70,9 @@ class Pushed(Strict):
         )
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> Entry:
         """How much there is; its rows are the sizes after which was measured."""
-        return Extent(
+        return Entry(
             rows=tuple(f"{point.size}x" for point in self.points),
             seeds=(self.setting.seed,),
             counts={"prompts": self.setting.prompts, "answers to each": self.setting.n},
@@ -100,7 +100,6 @@ class Pushed(Strict):
 
 OVER_OPTIMISATION = Kind(
     PUSHED_FOLDER,
-    "setting",
     Pushed,
     lambda found: found.extent,
     page=lambda found: found.markdown,

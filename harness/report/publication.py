@@ -20,18 +20,20 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from harness import foreign
 from harness.errors import HarnessError
+from harness.report.model import Report
 from harness.report.plots import Picture
+from harness.report.scores import Measured, read_score_file
 from harness.runtime.files import dumps, explained, sha256_of, write_whole
+from harness.strict import Strict
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -45,64 +47,50 @@ _SHOWN = 3
 """How many of the places without a number an error names."""
 
 
-@pydantic_dataclass(frozen=True)
-class Extent:
-    """How much a publication has, and what it should have and has not, in words.
+class Entry(Strict):
+    """What the index says of one publication: how much it has, and lacks, in words.
 
     Its rows are what it has numbers for: a table's rows, a figure's series, a sweep's scores. Its
     counts are how many it has of whatever else counts, by name: numbers, trials.
     """
 
+    kind: str = ""
     rows: tuple[str, ...]
     seeds: tuple[int, ...]
-    counts: Mapping[str, int]
+    counts: dict[str, int]
     lacking: tuple[str, ...] = ()
+    digests: str = ""
+    """The sha256 of its `digests.json`, which has those of its files."""
 
     @property
     def numbers(self) -> int:
         """How many numbers follow from values of single prompts; of a sweep that is its rows."""
         return self.counts.get("numbers", len(self.rows))
 
-    def less_than(self, before: Extent) -> list[str]:
+    def less_than(self, before: Entry) -> list[str]:
         rows = [f"`{row}`" for row in before.rows if row not in self.rows]
         seeds = [str(seed) for seed in before.seeds if seed not in self.seeds]
         found = [f"row{'s' * (len(rows) > 1)} {_some(rows)}"] if rows else []
-        if seeds:
-            found.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}")
-        for name, number in before.counts.items():
-            now = self.counts.get(name, 0)
-            if now < number:
-                found.append(f"{number - now} of {number} {name}")
-        return found
-
-
-@pydantic_dataclass(frozen=True)
-class Entry:
-    """What the index says of one publication.
-
-    `digests` is the sha256 of its `digests.json`, which has those of its files.
-    """
-
-    kind: str
-    extent: Extent
-    digests: str
-
-    def as_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, **asdict(self.extent), "digests": self.digests}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Entry:
-        """Return the entry that `as_json` wrote; in another form it is an error of any kind."""
-        kind, digests, extent = data.pop("kind"), data.pop("digests"), data
-        return cls(kind, Extent(**extent), digests)
+        found += [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] if seeds else []
+        return found + [
+            f"{number - self.counts.get(name, 0)} of {number} {name}"
+            for name, number in before.counts.items()
+            if self.counts.get(name, 0) < number
+        ]
 
 
 Index = dict[str, Entry]
 """All that is published, by its place below the folder of results: `micro/table4`."""
 
+_INDEX = TypeAdapter(Index)
+
 
 class Refused(HarnessError):
     """A publication that is not whole, or has less than what stands there."""
+
+
+def _nothing(folder: Path) -> None:
+    """Write no further file."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +98,7 @@ class Kind(Generic[Model]):
     """A kind of publication: what is written of its report, and how that is checked.
 
     Attributes:
-        mark: A key that the `report.json` of this kind has and that of no other.
+        extent: Returns how much a report has.
         page: Returns its page, and `pictures` the pictures beside it.
         values: Returns the file with the values of single prompts that its numbers follow from.
             Where there is none, the page follows from the report alone.
@@ -119,9 +107,8 @@ class Kind(Generic[Model]):
     """
 
     name: str
-    mark: str
     model: type[Model]
-    extent: Callable[[Model], Extent]
+    extent: Callable[[Model], Entry]
     page: Callable[[Model], str]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
     values: Callable[[Model], str | None] = lambda report: None
@@ -132,16 +119,15 @@ class Kind(Generic[Model]):
         report: Model,
         place: str,
         results_dir: Path,
+        write: Callable[[Path], None] = _nothing,
         *,
-        values: Callable[[Path], None] | None = None,
         stages: Mapping[str, Mapping[str, str]] | None = None,
-        beside: Callable[[Path], None] = lambda folder: None,
         allow_fewer: bool = False,
     ) -> Path:
         """Write `results/<place>/`, in place of what was there, and name it in the index.
 
-        `values` writes the file of values, and `beside` further files into the folder; `stages` are
-        the fingerprints of the stages behind the report, by run.
+        `write` writes the file of values, and any other, into the folder; `stages` are the
+        fingerprints of the stages behind the report, by run.
 
         Raises:
             Refused: It is not whole, or has less than what stands there, and `allow_fewer` is off.
@@ -151,39 +137,26 @@ class Kind(Generic[Model]):
         """
         target = results_dir / place
         with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with _aside(target) as draft:
-                index = _known(results_dir)
+            with _replacing(target) as draft:
+                index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
                 for picture in self.pictures(report):
                     (draft / picture.file).write_bytes(picture.svg())
                 (draft / PAGE).write_text(self.page(report), encoding="utf-8")
                 text = dumps(report.model_dump(mode="json"))
                 (draft / REPORT).write_text(text, encoding="utf-8")
-                file = self.values(report)
-                if values is not None and file is not None:
-                    values(draft / file)
-                beside(draft)
-                digests: dict[str, Any] = {"files": digests_of(draft)}
-                if stages is not None:
-                    digests["stages"] = stages
+                write(draft)
+                files = {p.relative_to(draft).as_posix(): sha256_of(p) for p in files_below(draft)}
+                digests = {"files": files} | ({} if stages is None else {"stages": stages})
                 (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
                 entry = self.entry(report, draft)
                 if not allow_fewer:
-                    _refuse_less(place, entry, self._standing(place, results_dir, index))
-                _replace(target, draft)
-                write_index(results_dir, index | {place: entry})
+                    _refuse_less(place, entry, index.get(place))
+            write_index(results_dir, index | {place: entry})
         return target
 
     def entry(self, report: Model, folder: Path) -> Entry:
-        return Entry(self.name, self.extent(report), sha256_of(folder / DIGESTS))
-
-    def _standing(self, place: str, results_dir: Path, index: Index) -> Extent | None:
-        """Return how much stands at a place: what the index says, else the report there."""
-        if place in index:
-            return index[place].extent
-        with suppress(HarnessError, OSError):  # nothing that can be read
-            return self.extent(self.read(results_dir / place))
-        return None
+        digests = sha256_of(folder / DIGESTS)
+        return self.extent(report).model_copy(update={"kind": self.name, "digests": digests})
 
     def read(self, folder: Path) -> Model:
         """Return a published report.
@@ -191,61 +164,65 @@ class Kind(Generic[Model]):
         Raises:
             HarnessError: It is missing, is not JSON, or was published in another form.
         """
-        data = read_json(folder / REPORT, self.name)
-        try:
-            return self.model.model_validate(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = "/".join(map(str, first["loc"]))
-            raise HarnessError(
-                f"{folder} was published in another form ({where}: {first['msg']}); publish the "
-                f"{self.name} again"
-            ) from error
+        return _read(self.model, folder, self.name)
 
-    def check(self, folder: Path) -> int:
-        """Check a publication: its files against the digests, its numbers against the values.
-
-        Returns how many numbers follow from them.
+    def check(self, folder: Path) -> Model:
+        """Return a published report, its files checked and its numbers computed again.
 
         Raises:
             HarnessError: A file is missing or changed, or a number does not follow; a file that was
                 changed is named with the first number it changes.
         """
-        try:
-            return self._check(folder)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise changed_file(folder / REPORT, self.name) from error
-
-    def _check(self, folder: Path) -> int:
+        fault: HarnessError | None = None
         try:
             known = check_files(folder, (PAGE, REPORT), self.name)
-            report = self.read(folder)
-            file = self.values(report)
-            for name in (file, *(picture.file for picture in self.pictures(report))):
-                if name is not None and name not in known:
-                    raise changed_file(folder / name, self.name)
         except HarnessError as error:
-            number = self._changed(folder)
-            if number is None:
-                raise
-            raise HarnessError(f"{error}; the first number that changes is the {number}") from error
-        again, number = f"publish the {self.name} again", self.difference(report, folder)
+            known, fault = {}, error
+        try:
+            report = self.read(folder)
+            file, number = self.values(report), self.difference(report, folder)
+            pictures = [picture.file for picture in self.pictures(report)]
+        except HarnessError as error:
+            raise fault or error from error
+        except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise fault or changed_file(folder / REPORT, self.name) from error
+        if fault is not None and number is not None:
+            raise HarnessError(f"{fault}; the first number that changes is the {number}")
+        if fault is not None:
+            raise fault
+        for name in (*pictures, *([file] if file else [])):
+            if name not in known:
+                raise changed_file(folder / name, self.name)
+        again = f"publish the {self.name} again"
         if file is None and self.page(report) != (folder / PAGE).read_text(encoding="utf-8"):
             raise HarnessError(f"{folder / PAGE} does not follow from {REPORT}; {again}")
         if number is not None:
             said = f"the {number} does not follow from {file}"
             raise HarnessError(f"{folder / REPORT}: {said}; {again}")
-        return self.extent(report).numbers
+        return report
 
-    def _changed(self, folder: Path) -> str | None:
-        """Return the first published number that does not follow from the values as they are now.
 
-        None where every number does, or where the files cannot be read.
-        """
-        try:
-            return self.difference(self.read(folder), folder)
-        except (HarnessError, OSError, LookupError, ValueError, TypeError, StopIteration):
-            return None  # the files' own fault is reported by whoever found it
+def read_published(folder: Path) -> tuple[Report, Measured]:
+    """Read a published table and its per-prompt scores, the digests verified.
+
+    Raises:
+        HarnessError: A file is missing, is not what was published, or was written in another form.
+    """
+    check_files(folder, (PAGE, REPORT, SCORES), "table")
+    return _read(Report, folder, "table"), read_score_file(folder / SCORES)
+
+
+def _read(model: type[Model], folder: Path, what: str) -> Model:
+    data = read_json(folder / REPORT, what)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "/".join(map(str, first["loc"]))
+        raise HarnessError(
+            f"{folder} was published in another form ({where}: {first['msg']}); publish the "
+            f"{what} again"
+        ) from error
 
 
 def read_index(results_dir: Path) -> Index:
@@ -254,26 +231,38 @@ def read_index(results_dir: Path) -> Index:
     refuse_what_is_no_file(results_dir)
     try:
         text = path.read_text(encoding="utf-8")
-        said = foreign.read_json(text)
-        found = {str(place): Entry.from_json(data) for place, data in said.items()}
+        found = _INDEX.validate_python(foreign.read_json(text))
     except FileNotFoundError as error:
         raise HarnessError(
             f"{path} is missing, so nothing says what must be published; restore it from version "
             "control, or publish something"
         ) from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise _broken(path) from error
     if text != _index_text(found):
         raise _broken(path)
     return found
 
 
-def _known(results_dir: Path) -> Index:
-    return read_index(results_dir) if (results_dir / INDEX).exists() else {}
+def _broken(path: Path) -> HarnessError:
+    return HarnessError(
+        f"{path} is not as publishing writes it; restore it from version control, or take it away "
+        "and publish everything again"
+    )
+
+
+def _index_text(index: Index) -> str:
+    return dumps({place: index[place].model_dump(mode="json") for place in sorted(index)})
 
 
 def write_index(results_dir: Path, index: Index) -> None:
     write_whole(results_dir / INDEX, _index_text(index))
+
+
+def published_folders(results_dir: Path, kind: str = "table") -> list[Path]:
+    """Return the folders of what is published of a kind, in order of their places."""
+    index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+    return [results_dir / place for place, entry in index.items() if entry.kind == kind]
 
 
 def same(a: object, b: object) -> bool:
@@ -340,10 +329,9 @@ def changed_file(path: Path, what: str) -> HarnessError:
 
 
 def refuse_what_is_no_file(folder: Path) -> None:
-    """Refuse a folder with anything in it that is neither a file nor a folder."""
-    # A link leads elsewhere, and reading a pipe or a device may never end.
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+    """Refuse a folder with a link, a pipe or a device in it: reading one may never end."""
+    for path in files_below(folder):
+        if path.is_symlink() or not path.is_file():
             raise HarnessError(
                 f"{path} is no file but a link, a pipe or a device; restore it from version "
                 "control, or take it away"
@@ -354,16 +342,10 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
 
 
-def digests_of(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files_below(folder)}
-
-
-def _refuse_less(place: str, entry: Entry, standing: Extent | None) -> None:
-    lacking = entry.extent.lacking
-    said = [f"it lacks {_some(lacking)}"] if lacking else []
-    less = [] if standing is None else entry.extent.less_than(standing)
-    if less:
-        said.append(f"the published result has more: {', '.join(less)}")
+def _refuse_less(place: str, entry: Entry, standing: Entry | None) -> None:
+    said = [f"it lacks {_some(entry.lacking)}"] if entry.lacking else []
+    less = [] if standing is None else entry.less_than(standing)
+    said += [f"the published result has more: {', '.join(less)}"] if less else []
     if said:
         name = place.rpartition("/")[2]
         raise Refused(
@@ -385,51 +367,29 @@ def _alone(results_dir: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _aside(target: Path) -> Iterator[Path]:
-    """Yield an empty folder beside a target, and remove it at the end.
+def _replacing(target: Path) -> Iterator[Path]:
+    """Yield an empty folder that takes a target's place once the block has ended well.
 
-    A process killed while it publishes leaves its folder. If it was killed between the two renames
-    of `_replace`, what was published before lies there, and is put back.
+    Where it has not, or the process was killed between the two renames, what stood there before is
+    put back, by the next publication at the latest.
     """
-    scratch = _old(target).parent
-    if _old(target).exists() and not target.exists():
-        _old(target).rename(target)
-    shutil.rmtree(scratch, ignore_errors=True)
-    draft = scratch / "new"
-    draft.mkdir(parents=True)
+    scratch = target.with_name(f".{target.name}.part")
+    new, old = scratch / "new", scratch / "old"
+    _put_back(old, target)
+    new.mkdir(parents=True)
     try:
-        yield draft
+        yield new
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _put_back(old, target)
 
 
-def _replace(target: Path, draft: Path) -> None:
-    """Put a folder in another's place; what was there comes back where that fails."""
-    there = target.exists()
-    if there:
-        target.rename(_old(target))
-    try:
-        draft.rename(target)
-    except OSError:
-        if there:
-            _old(target).rename(target)
-        raise
-
-
-def _old(target: Path) -> Path:
-    """Return where what stood at a target lies while another takes its place."""
-    return target.with_name(f".{target.name}.part") / "old"
-
-
-def _index_text(index: Index) -> str:
-    return dumps({place: index[place].as_json() for place in sorted(index)})
-
-
-def _broken(path: Path) -> HarnessError:
-    return HarnessError(
-        f"{path} is not as publishing writes it; restore it from version control, or take it away "
-        "and publish everything again"
-    )
+def _put_back(old: Path, target: Path) -> None:
+    if old.exists() and not target.exists():
+        old.rename(target)
+    shutil.rmtree(old.parent, ignore_errors=True)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
-from harness.registry.schema import PROMPT_SCORES, Column, Row
+from harness.registry.schema import PROMPT_SCORES, Row, Table
+from harness.report.model import Report
 from harness.runtime import Store
 from harness.statistics import (
     NestedScores,
@@ -80,7 +81,11 @@ POWER = 0.8
 
 def read_scores(table_runs: TableRuns, store: Store) -> Measured:
     """Read the scores behind a table's columns from every judge's stage that is done."""
-    return read_wanted(table_runs.runs, _wanted(table_runs), table_runs.profile, store)
+    columns, rows = table_runs.table.columns, table_runs.rows
+    wanted = itertools.product({(r.run_id(c), c.reads) for r in rows for c in columns},
+                               table_runs.seeds)  # fmt: skip
+    keys = [(run, seed, score) for (run, score), seed in wanted]
+    return read_wanted(table_runs.runs, keys, table_runs.profile, store)
 
 
 def read_wanted(
@@ -108,15 +113,6 @@ def read_wanted(
             found = {score: own for (score,), own in _parts(path, ("column",), use_threads=False)}
             measured |= {key: _by_prompt(key, *found[key[2]]) for key in keys if key[2] in found}
     return measured
-
-
-def _wanted(table_runs: TableRuns) -> set[Key]:
-    return {
-        (row.run_id(column), seed, column.reads)
-        for row in table_runs.rows
-        for column in table_runs.table.columns
-        for seed in table_runs.seeds
-    }
 
 
 def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
@@ -180,17 +176,6 @@ Priors = Mapping[str, Prior]
 """What the gains over a run say of the variance between seeds, by that run."""
 
 
-def pairs_of(rows: Iterable[Row], column: Column) -> list[tuple[str, str]]:
-    """Return the run and the baseline run of each row that has a gain in a column."""
-    rows = list(rows)
-    runs = {row.id: row.run_id(column) for row in rows}
-    return [
-        (runs[row.id], runs[row.baseline])
-        for row in rows
-        if row.baseline is not None and row.baseline in runs
-    ]
-
-
 def gain_priors(
     measured: Measured, pairs: Iterable[tuple[str, str]], seeds: Sequence[int], score: str
 ) -> Priors:
@@ -241,6 +226,70 @@ def numbers(
     gain = paired_difference(own, base, prior=(priors or {}).get(baseline or ""))
     least = None if len(seeds) == 1 else gain.detectable(ALPHA, POWER)
     return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high, least)
+
+
+@dataclass(frozen=True)
+class TableScores:
+    """The scores of some rows of a table in its columns.
+
+    Attributes:
+        runs: The run behind each row, by column.
+        baselines: The row that each row's gains are over.
+        reads: The score that each column reads.
+        measured: The scores of all runs.
+    """
+
+    runs: Mapping[str, Mapping[str, str]]
+    baselines: Mapping[str, str | None]
+    reads: Mapping[str, str]
+    seeds: tuple[int, ...]
+    measured: Measured
+    _priors: dict[str, Priors] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of_table(
+        cls, table: Table, rows: Iterable[Row], seeds: Sequence[int], measured: Measured
+    ) -> TableScores:
+        rows, reads = list(rows), {column.id: column.reads for column in table.columns}
+        runs = {row.id: {c.id: row.run_id(c) for c in table.columns} for row in rows}
+        return cls(runs, {row.id: row.baseline for row in rows}, reads, tuple(seeds), measured)
+
+    @classmethod
+    def of_report(cls, report: Report, measured: Measured) -> TableScores:
+        """Return those of a published table, whose declaration may have changed since."""
+        reads = {column.id: column.score for column in report.columns}
+        runs = {row.id: row.runs for row in report.rows}
+        bases = {row.id: row.baseline for row in report.rows}
+        return cls(runs, bases, reads, report.seeds, measured)
+
+    def run(self, row: str | None, column: str) -> str | None:
+        return None if row is None else self.runs.get(row, {}).get(column)
+
+    def of(self, row: str, column: str) -> Scores | None:
+        """Return the scores behind a cell, None where a seed is missing."""
+        run = self.run(row, column)
+        if run is None:
+            return None
+        return scores_of(self.measured, run, self.seeds, self.reads[column])
+
+    def priors(self, column: str) -> Priors:
+        if column not in self._priors:
+            pairs = [
+                (own[column], base)
+                for row, own in self.runs.items()
+                if (base := self.run(self.baselines[row], column)) is not None
+            ]
+            found = gain_priors(self.measured, pairs, self.seeds, self.reads[column])
+            self._priors[column] = found
+        return self._priors[column]
+
+    def numbers(self, row: str, column: str) -> Numbers:
+        """Return the numbers of a cell, the gain over its row's baseline included."""
+        run = self.run(row, column)
+        if run is None:
+            return Numbers()
+        base, score = self.run(self.baselines[row], column), self.reads[column]
+        return numbers(self.measured, run, base, self.seeds, score, self.priors(column))
 
 
 def scores_of(measured: Measured, run_id: str, seeds: Sequence[int], score: str) -> Scores | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import Field
 
 from harness.report.plots import Picture
-from harness.report.publication import SCORES, Extent, Kind, differing
+from harness.report.publication import SCORES, Entry, Kind, differing
 from harness.report.render import template
 from harness.report.scores import Measured, numbers, read_score_file, write_scores
 from harness.report.view import Block
@@ -140,13 +140,14 @@ class SweepReport(Strict):
         return list({tuple(t.params.items()): t for t in reversed(ranked)}.values())[::-1]
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> Entry:
         left = self.target - self.counted
         lacking = [f"{left} of {self.target} trials"] if left > 0 else []
         lacking += [] if self.benchmarks else ["the winner on the benchmarks"]
         lacking += [f"{it.score} of the winner" for it in self.benchmarks if it.mean is None]
         scores = tuple(found.score for found in self.benchmarks)
-        return Extent(scores, self.result_seeds, {"trials": self.counted}, tuple(lacking))
+        counts = {"trials": self.counted}
+        return Entry(rows=scores, seeds=self.result_seeds, counts=counts, lacking=tuple(lacking))
 
 
 def winner_run(sweep: str) -> str:
@@ -315,7 +316,7 @@ def publish_sweep(
         report,
         f"{report.profile}/sweeps/{report.name}",
         results_dir,
-        values=lambda path: write_scores(report.measured, path),
+        lambda folder: write_scores(report.measured, folder / SCORES),
         allow_fewer=allow_fewer,
     )
 
@@ -331,7 +332,6 @@ def difference(report: SweepReport, folder: Path) -> str | None:
 
 SWEEP = Kind(
     "sweep",
-    "trials",
     SweepReport,
     lambda report: report.extent,
     page=as_markdown,

@@ -49,9 +49,9 @@ fewer rows makes nothing easier to show.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from harness.registry.claims import (
@@ -69,15 +69,7 @@ from harness.registry.claims import (
 )
 from harness.registry.schema import Table
 from harness.report.model import Cell, Scale, Verdict, VerdictWord
-from harness.report.scores import (
-    ALPHA,
-    POWER,
-    Measured,
-    Priors,
-    gain_priors,
-    pairs_of,
-    scores_of,
-)
+from harness.report.scores import ALPHA, POWER, TableScores
 from harness.statistics import (
     Prior,
     Scores,
@@ -104,7 +96,7 @@ class Evidence:
     """What there is of a table to judge its claims by.
 
     Attributes:
-        cells: Its cells, one at least; all have the same seeds.
+        cells: Its cells, one at least; all have the seeds of the scores.
         lacking: Why rows that have no cells have none, by row.
         by_construction: Why columns come out as the paper says whatever is run, by column.
         inadmissible: Why verdicts on claims are inadmissible, by claim.
@@ -113,15 +105,15 @@ class Evidence:
 
     table: Table
     cells: Sequence[Cell]
-    measured: Measured
+    scores: TableScores
     lacking: Mapping[str, str] = field(default_factory=dict)
-    by_construction: Mapping[str, str] = field(default_factory=dict)
+    by_construction: Mapping[str, str | None] = field(default_factory=dict)
     inadmissible: Mapping[str, str] = field(default_factory=dict)
     level: float = ALPHA
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return self.cells[0].seeds
+        return self.scores.seeds
 
     @cached_property
     def by_place(self) -> Mapping[Place, Cell]:
@@ -133,40 +125,35 @@ class Evidence:
         if cell is None:
             return self.lacking.get(row, f"`{row}` was not asked for")
         where = f"`{row}` in `{column}`"
-        if cell.state == "failed":
-            return f"{where} failed: {cell.reason}" if cell.reason else f"{where} failed"
-        if cell.state == "partial":
-            return f"{where} has {len(cell.runs)} of {len(cell.seeds)} seeds"
-        if cell.state == "not_available" and cell.reason:
-            return f"{where} is not available: {cell.reason}"
-        if cell.state == "not_available":
+        if cell.state == "not_available" and not cell.reason:
             return f"the profile has no benchmark that yields `{column}`"
-        return None if cell.state == "ok" else f"{where} has not run"
+        why = f": {cell.reason}" if cell.reason else ""
+        said = {
+            "failed": f"{where} failed{why}",
+            "partial": f"{where} has {len(cell.runs)} of {len(cell.seeds)} seeds",
+            "not_available": f"{where} is not available{why}",
+            "not_run": f"{where} has not run",
+        }
+        return said.get(cell.state)
 
-    def scores(self, place: Place) -> Scores:
+    def score(self, place: Place) -> Scores:
         """Return the scores behind a cell that has numbers.
 
         Raises:
             KeyError: It has none.
         """
-        column = self.table.column(place[1])
-        run = self.table.row(place[0]).run_id(column)
-        found = scores_of(self.measured, run, self.seeds, column.reads)
+        found = self.scores.of(*place)
         if found is None:
             raise KeyError(place)
         return found
 
-    def priors(self, column: str) -> Priors:
-        where = self.table.column(column)
-        rows = [row for row in self.table.rows if (row.id, column) in self.by_place]
-        pairs = pairs_of(rows, where)
-        return gain_priors(self.measured, pairs, self.seeds, where.reads)
+    def sum(self, terms: Iterable[tuple[float, Place]]) -> Scores:
+        return weighted_sum([(weight, self.score(place)) for weight, place in terms])
 
     def policy(self, place: Place) -> object:
         """Return what is the same for two cells exactly if they are one policy, judged alike."""
-        cell = self.by_place[place]
-        judged = tuple(run.partition("@")[2] for run in cell.runs)
-        return judged or self.table.row(place[0]).run_id(self.table.column(place[1]))
+        judged = tuple(run.partition("@")[2] for run in self.by_place[place].runs)
+        return judged or self.scores.run(*place)
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
@@ -183,17 +170,16 @@ def judge_with_tests(evidence: Evidence) -> list[tuple[Verdict, Tested | None]]:
     claims = evidence.table.claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     of_family = evidence.level / max(len(family), 1)
-    priors = cache(evidence.priors)
     drafts = {
-        claim.id: _draft(claim, evidence, priors, evidence.level if claim.primary else of_family)
+        claim.id: _draft(claim, evidence, evidence.level if claim.primary else of_family)
         for claim in claims
     }
     p_values = [drafts[claim.id][0].p for claim in family]
     corrected = holm([1.0 if p is None else p for p in p_values])
     adjusted = dict(zip((claim.id for claim in family), corrected, strict=True))
     return [
-        (_decided(*draft, adjusted.get(name), evidence.level), draft[1])
-        for name, draft in drafts.items()
+        (_decided(verdict, tested, adjusted.get(name), evidence), tested)
+        for name, (verdict, tested) in drafts.items()
     ]
 
 
@@ -236,59 +222,50 @@ class Tested:
     Attributes:
         statements: The scores whose means were tested, each with what its variance borrowed.
         sought: The margin that should be found, None where there is none.
+        why: Why that one, or none; None where the claim has no margin.
         level: Level of the test, before any correction for what else is shown.
         power: Probability with which it should be found.
         favoured: Whether the claim is what was shown, if anything was, and not its opposite.
-        rests_on: What a decision rests on.
-        inadmissible: Why none is admissible.
     """
 
     statements: tuple[tuple[Scores, Prior | None], ...]
     sought: float | None
+    why: str | None
     level: float
     power: float
     favoured: bool
-    rests_on: str | None
-    inadmissible: str | None
 
 
-def _draft(
-    claim: Claim, evidence: Evidence, priors: Callable[[str], Priors], alpha: float
-) -> tuple[Verdict, Tested | None]:
+def _draft(claim: Claim, evidence: Evidence, alpha: float) -> tuple[Verdict, Tested | None]:
     """Return a verdict before the correction for many tests, and what it was tested by."""
     table, scale, test = evidence.table.id, evidence.cells[0].scale, claim.test
     if isinstance(test, Qualitative):
         return _untestable(claim, test, table, scale), None
-    reasons = filter(None, map(evidence.missing, places(test)))
-    missing = next(reasons, None)
+    missing = next(filter(None, map(evidence.missing, places(test))), None)
     if missing is not None:
         return bare(claim, table, scale, "not_run", missing), None
-    shown = [weighted_sum([(w, evidence.scores(p)) for w, p in s.terms]) for s in test.shown]
+    shown = [evidence.sum(part.terms) for part in test.shown]
     alike = _alike(test, evidence, shown)
     if alike is not None:
         return bare(claim, table, scale, "not_testable", alike), None
-    margin = _margin(test, evidence)
-    borrowed = [_prior(sums, evidence, priors) for sums in test.shown]
+    known = evidence.by_construction.get(test.column)
+    if len(evidence.seeds) == 1:
+        ours, why = mean_interval(shown[0]), evidence.inadmissible.get(claim.id)
+        word: VerdictWord = "underpowered" if why is None else "inadmissible"
+        reason = "; ".join(filter(None, (why, "one seed: how much seeds differ is unknown")))
+        numbers = {"margin": ours.mean, "ci_low": ours.low, "ci_high": ours.high}
+        return bare(claim, table, scale, word, reason, **numbers, by_construction=known), None
+    margin, within = _margin(test, evidence), _is_within(test)
     # Both statements of an equivalence are about one margin.
-    borrowed *= 2 if _is_within(test) else 1
+    borrowed = [_prior(part, evidence) for part in test.shown] * (2 if within else 1)
     if margin is not None and isinstance(test, Compare) and test.margin and test.margin.of:
         borrowed = [None] * len(borrowed)  # more than a gain is in the sum
     tested = tuple(zip(_statements(test, shown, margin), borrowed, strict=True))
     statements = [mean_interval(statement, prior=prior) for statement, prior in tested]
-    why = evidence.inadmissible.get(claim.id)
-    known = evidence.by_construction.get(test.column)
-    if len(evidence.seeds) == 1:
-        ours = mean_interval(shown[0])
-        reason = "one seed: how much seeds differ is unknown"
-        numbers = {"margin": ours.mean, "ci_low": ours.low, "ci_high": ours.high}
-        word: VerdictWord = "underpowered" if why is None else "inadmissible"
-        reason = reason if why is None else f"{why}; {reason}"
-        return bare(claim, table, scale, word, reason, **numbers, by_construction=known), None
     result = conjunction(statements)
-    # Both tests of an equivalence are about the one margin that is shown.
     at = result.weakest if len(shown) > 1 else 0
     ours = mean_interval(shown[at], prior=borrowed[at])
-    power = (1.0 + POWER) / 2.0 if _is_within(test) else POWER
+    power = (1.0 + POWER) / 2.0 if within else POWER
     verdict = bare(
         claim,
         table,
@@ -303,17 +280,29 @@ def _draft(
         detectable=max(statement.detectable(alpha, power) for statement in statements),
     )
     sought, said = _sought(claim, test, evidence, margin)
-    by = Tested(tested, sought, alpha, power, result.favoured, verdict.reason, why)
-    return _weighed(verdict, sought, said), by
+    return verdict, Tested(tested, sought, said, alpha, power, result.favoured)
 
 
-def _weighed(verdict: Verdict, sought: float | None, said: str | None) -> Verdict:
-    assert verdict.detectable is not None
-    if said is None or (sought is not None and verdict.detectable <= sought):
+def _decided(
+    verdict: Verdict, tested: Tested | None, adjusted: float | None, evidence: Evidence
+) -> Verdict:
+    if tested is None or verdict.p is None or verdict.detectable is None:
         return verdict
-    why = f"detectable from {verdict.detectable:.3g}; {said}"
-    reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
-    return verdict.model_copy(update={"verdict": "underpowered", "reason": reason})
+    p = verdict.p if adjusted is None else adjusted
+    word, reasons = verdict.verdict, [verdict.reason]
+    barred = evidence.inadmissible.get(verdict.id)
+    if barred is not None:
+        word, reasons = "inadmissible", [barred]
+    elif p < evidence.level:
+        word = "supported" if tested.favoured else "contradicted"
+    else:
+        if tested.why and (tested.sought is None or verdict.detectable > tested.sought):
+            word = "underpowered"
+            reasons.append(f"detectable from {verdict.detectable:.3g}; {tested.why}")
+        which = "" if adjusted is None else "adjusted "
+        reasons.append(f"not significant ({which}p = {p:.2g}; level {evidence.level:.2g})")
+    reason = "; ".join(filter(None, reasons)) or None
+    return verdict.model_copy(update={"p_adjusted": p, "verdict": word, "reason": reason})
 
 
 def _sought(
@@ -339,7 +328,7 @@ def _sought(
     missing = evidence.missing((row, column)) or evidence.missing((base, column))
     if missing is not None:
         return None, f"the paper's margin is a share of {gain}: {missing}"
-    ours = evidence.scores((row, column)).mean - evidence.scores((base, column)).mean
+    ours = evidence.score((row, column)).mean - evidence.score((base, column)).mean
     share = f"the paper's margin is {points / theirs:.2g} of {gain}"
     if ours <= 0.0:
         return None, f"{share}, which is not above zero here ({ours:+.3g})"
@@ -397,15 +386,14 @@ def _points(printed: str) -> float:
     return round(abs(float(left) - float(right or 0)), 10)
 
 
-def _prior(shown: Sum, evidence: Evidence, priors: Callable[[str], Priors]) -> Prior | None:
+def _prior(shown: Sum, evidence: Evidence) -> Prior | None:
     """Return what is known of the variance of a margin, where it is a row's gain."""
     if len(shown.terms) != 2 or len({column for _, (_, column) in shown.terms}) != 1:
         return None
-    (_, (left, name)), (_, (right, _)) = shown.terms
-    table, column = evidence.table, evidence.table.column(name)
+    (_, (left, column)), (_, (right, _)) = shown.terms
     for row, base in ((left, right), (right, left)):
-        if table.row(row).baseline == base:
-            return priors(name).get(table.row(base).run_id(column))
+        if evidence.table.row(row).baseline == base:
+            return evidence.scores.priors(column).get(evidence.scores.run(base, column) or "")
     return None
 
 
@@ -423,12 +411,11 @@ def _alike(test: Measurable, evidence: Evidence, margins: Sequence[Scores]) -> s
             rows = ", ".join(f"`{row}`" for row in dict.fromkeys(r for _, (r, _) in shown.terms))
             return f"the rows compared, {rows}, are one and the same policy here"
     compared = list(dict.fromkeys(place for shown in test.shown for _, place in shown.terms))
-    levels = {evidence.scores(place).level for place in compared}
+    levels = {evidence.score(place).level for place in compared}
     if len(levels) == 1 and None not in levels:
         return f"{ALL_ALIKE}: it is {levels.pop():g} for every prompt and seed"
     ends = {
-        _end(evidence.scores(place).mean, evidence.table.column(place[1]).unit)
-        for place in compared
+        _end(evidence.score(place).mean, evidence.table.column(place[1]).unit) for place in compared
     }
     if len(ends) == 1 and None not in ends:
         return f"the rows compared all stand at the {ends.pop()} of the scale"
@@ -462,10 +449,8 @@ def _margin(test: Measurable, evidence: Evidence) -> Scores | None:
     if not isinstance(test, Compare) or test.margin is None:
         return None
     if test.margin.of is None:
-        return evidence.scores((test.left, test.column)).constant(test.margin.points or 0.0)
-    gain = weighted_sum(
-        [(w, evidence.scores(p)) for w, p in difference(*test.margin.of, test.column).terms]
-    )
+        return evidence.score((test.left, test.column)).constant(test.margin.points or 0.0)
+    gain = evidence.sum(difference(*test.margin.of, test.column).terms)
     # Where what the margin is a share of is no gain here, nothing may be lost.
     share = test.margin.share or 0.0
     return weighted_sum([(share if gain.mean > 0 else 0.0, gain)])
@@ -494,23 +479,3 @@ def _about(test: Measurable, at: int, margin: Scores | None) -> str | None:
         (_, (left, _)), (_, (right, _)) = test.shown[at].terms
         return f"the weakest of {len(test.shown)}: `{left}` over `{right}`"
     return None
-
-
-def _decided(
-    verdict: Verdict, tested: Tested | None, adjusted: float | None, level: float
-) -> Verdict:
-    if tested is None or verdict.p is None:
-        return verdict
-    p = verdict.p if adjusted is None else adjusted
-    if tested.inadmissible is not None:
-        update = {"p_adjusted": p, "verdict": "inadmissible", "reason": tested.inadmissible}
-        return verdict.model_copy(update=update)
-    if p < level:
-        word: VerdictWord = "supported" if tested.favoured else "contradicted"
-        said = {"p_adjusted": p, "verdict": word, "reason": tested.rests_on}
-        return verdict.model_copy(update=said)
-    why = (
-        f"not significant ({'' if adjusted is None else 'adjusted '}p = {p:.2g}; level {level:.2g})"
-    )
-    reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
-    return verdict.model_copy(update={"p_adjusted": p, "reason": reason})

@@ -8,17 +8,26 @@ holds the stages the values came from, and the digest of each of their files can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import HarnessError
 from harness.registry.declared import all_profiles
-from harness.report import publication
 from harness.report.figures.drawing import FIGURE
 from harness.report.measurements import OVER_OPTIMISATION
 from harness.report.model import Count
-from harness.report.publication import DIGESTS, INDEX, REPORT, Entry, Index, Kind
+from harness.report.publication import (
+    DIGESTS,
+    INDEX,
+    REPORT,
+    Entry,
+    Index,
+    Kind,
+    files_below,
+    read_index,
+    read_json,
+)
 from harness.report.publish import TABLE
 from harness.report.sweep import SWEEP
 from harness.runtime import Store
@@ -73,87 +82,72 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
             message names the first difference.
         StoreError: Something in the store is not what was written; the message names all of it.
     """
-    index = publication.read_index(results_dir)
+    index = read_index(results_dir)
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
-    numbers = {place: _verify_entry(results_dir, place, index[place]) for place in index}
+    reports = {place: _verified(results_dir, place, entry) for place, entry in index.items()}
     not_covered = _not_covered(results_dir, index)
 
-    def of(*kinds: str) -> tuple[str, ...]:
-        return tuple(place for place, entry in index.items() if entry.kind in kinds)
+    def of(*kinds: Kind[Any]) -> tuple[str, ...]:
+        names = {kind.name for kind in kinds}
+        return tuple(place for place, entry in index.items() if entry.kind in names)
 
-    _verify_freeze(results_dir, of(TABLE.name, FIGURE.name))
+    def numbers(*kinds: Kind[Any]) -> int:
+        return sum(index[place].numbers for place in of(*kinds))
 
+    _verify_freeze({place: reports[place].origin for place in of(TABLE, FIGURE)})
     stages, absent = None, None
     if store is not None:
         held = store.check()
-        runs = [
-            run
-            for place in of(TABLE.name, FIGURE.name)
-            for run in publication.read_json(results_dir / place / DIGESTS)["stages"].values()
-        ]
-        behind = {fingerprint for run in runs for fingerprint in run.values()}
+        known = (read_json(results_dir / place / DIGESTS) for place in of(TABLE, FIGURE))
+        behind = {name for own in known for run in own["stages"].values() for name in run.values()}
         stages, absent = len(held), len(behind - set(held))
     return Verified(
-        tables=of(TABLE.name),
-        sweeps=of(SWEEP.name),
-        cells=sum(numbers[place] for place in of(TABLE.name, SWEEP.name)),
-        figures=of(FIGURE.name),
-        points=sum(numbers[place] for place in of(FIGURE.name)),
-        pages=of(OVER_OPTIMISATION.name),
+        tables=of(TABLE),
+        sweeps=of(SWEEP),
+        cells=numbers(TABLE, SWEEP),
+        figures=of(FIGURE),
+        points=numbers(FIGURE),
+        pages=of(OVER_OPTIMISATION),
         not_covered=not_covered,
         stages=stages,
         absent=absent,
     )
 
 
-def _verify_freeze(results_dir: Path, places: Sequence[str]) -> None:
+def _verify_freeze(origins: Mapping[str, Any]) -> None:
     """Check that the embedded world was frozen before a metric of eva chose any prompts in it.
+
+    `origins` say where the numbers of each published table and figure come from.
 
     Raises:
         HarnessError: It is another world now, or a published table or figure is older.
     """
     from harness.worlds.embedded.freeze import frozen
 
-    own = {
-        name: (profile, [place for place in places if place.partition("/")[0] == name])
-        for name, profile in all_profiles().items()
-        if profile.in_embedded_world
-    }
-    freeze = frozen() if any(found for _, found in own.values()) else None
+    embedded = {name: it for name, it in all_profiles().items() if it.in_embedded_world}
+    own = {place: it for place, it in origins.items() if place.partition("/")[0] in embedded}
+    freeze = frozen() if own else None
     if freeze is None:
         return
     again = "freeze it again (`harness micro freeze`) and compute every row of eva anew"
-    for profile, found in own.values():
-        if found and (changed := freeze.changed(profile)):
+    for name in dict.fromkeys(place.partition("/")[0] for place in own):
+        if changed := freeze.changed(embedded[name]):
             raise HarnessError(
                 f"the embedded world was frozen at {freeze.at}, and is another now "
                 f"({', '.join(changed)}); restore it, or {again}"
             )
-        for folder in (results_dir / place for place in found):
-            since = kind_of(folder).read(folder).origin.by_metric_since
-            if since is not None and since < freeze.at:
-                raise HarnessError(
-                    f"{folder} has prompts that a metric chose at {since}, before the embedded "
-                    f"world was frozen at {freeze.at}; {again}"
-                )
+    for place, origin in own.items():
+        since = origin.by_metric_since
+        if since is not None and since < freeze.at:
+            raise HarnessError(
+                f"{place} has prompts that a metric chose at {since}, before the embedded world "
+                f"was frozen at {freeze.at}; {again}"
+            )
 
 
-def kind_of(folder: Path) -> Kind[Any]:
-    """Return what a folder was published as.
-
-    Raises:
-        HarnessError: It holds no report of the harness.
-    """
-    report = publication.read_json(folder / REPORT, "report")
-    for kind in KINDS.values():
-        if kind.mark in report:
-            return kind
-    raise HarnessError(f"{folder / REPORT} is no report of the harness; take it away")
-
-
-def _verify_entry(results_dir: Path, place: str, entry: Entry) -> int:
-    """Check one place of the index; return how many numbers were computed again.
+def _verified(results_dir: Path, place: str, entry: Entry) -> Any:
+    """Return the report at one place of the index, checked.
 
     Raises:
         HarnessError: A file is missing or changed, the publication is not as it says itself, or
@@ -162,33 +156,29 @@ def _verify_entry(results_dir: Path, place: str, entry: Entry) -> int:
     folder, kind = results_dir / place, KINDS.get(entry.kind)
     if kind is None:
         raise HarnessError(f"{results_dir / INDEX}: nothing of the kind of `{place}` is published")
-    for path in (folder, folder / DIGESTS):
-        if not (path.is_dir() if path is folder else path.is_file()):
-            raise HarnessError(
-                f"{path} is missing, and {INDEX} says that it was published; restore it from "
-                "version control, or publish it again"
-            )
-    said, number = [], 0
+    if not (folder / DIGESTS).is_file():
+        raise HarnessError(
+            f"{folder / DIGESTS if folder.is_dir() else folder} is missing, and {INDEX} says that "
+            "it was published; restore it from version control, or publish it again"
+        )
+    said, restore = [], "restore both from version control or publish it again"
     if sha256_of(folder / DIGESTS) != entry.digests:
         said.append(
             f"{folder / DIGESTS} is not what was published (its digest differs from that in "
-            f"{INDEX}); restore both from version control or publish it again"
+            f"{INDEX}); {restore}"
         )
     try:
-        number = kind.check(folder)
-        found = kind.extent(kind.read(folder))
+        report = kind.check(folder)
     except HarnessError as error:
         raise HarnessError("; ".join([*said, str(error)])) from error
-    if found != entry.extent:
-        lost = found.less_than(entry.extent)
+    found = kind.entry(report, folder).model_copy(update={"digests": entry.digests})
+    if found != entry:
+        lost = found.less_than(entry)
         other = f"has lost {', '.join(lost)}" if lost else "has other rows, seeds or counts"
-        said.append(
-            f"{folder} {other}, as {INDEX} has it; restore both from version control or publish "
-            "it again"
-        )
+        said.append(f"{folder} {other}, as {INDEX} has it; {restore}")
     if said:
         raise HarnessError("; ".join(said))
-    return number
+    return report
 
 
 def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
@@ -197,19 +187,17 @@ def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
     Raises:
         HarnessError: There is a whole publication among them, which readers would take for one.
     """
-    # Folders that publishing has not finished hold none.
-    folders = (path.parent.relative_to(results_dir) for path in results_dir.rglob(REPORT))
-    whole = (it for it in folders if not any(part.startswith(".") for part in it.parts))
-    for place in sorted(folder.as_posix() for folder in whole):
-        if place not in index:
+    known = {INDEX}
+    for place in index:
+        names: Iterable[str] = read_json(results_dir / place / DIGESTS)["files"]
+        known |= {f"{place}/{name}" for name in (DIGESTS, *names)}
+    files = [path.relative_to(results_dir) for path in files_below(results_dir)]
+    for path in files:
+        place = path.parent.as_posix()
+        # Folders that publishing has not finished hold no publication.
+        unfinished = any(part.startswith(".") for part in path.parts)
+        if path.name == REPORT and place not in index and not unfinished:
             raise HarnessError(
                 f"{results_dir / place} is not in {INDEX}; publish it again, or take it away"
             )
-    known = {INDEX}
-    for place in index:
-        names = publication.read_json(results_dir / place / DIGESTS)["files"]
-        known |= {f"{place}/{name}" for name in (DIGESTS, *names)}
-    files = (
-        path.relative_to(results_dir).as_posix() for path in publication.files_below(results_dir)
-    )
-    return tuple(name for name in files if name not in known)
+    return tuple(name for path in files if (name := path.as_posix()) not in known)

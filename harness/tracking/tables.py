@@ -19,15 +19,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.errors import HarnessError
+from harness.registry.declared import all_profiles, all_tables
 from harness.report.answer import finding
 from harness.report.controls import KnownControls
 from harness.report.page.examples import FILE as EXAMPLES
 from harness.report.page.examples import Examples, read_examples
-from harness.report.publish import Published, judge_published, published_folders, read_published
+from harness.report.publication import published_folders
+from harness.report.publish import published_report
 from harness.report.view import plain
 from harness.runtime import Store
 from harness.tracking.record import (
@@ -341,36 +344,35 @@ def published_records(results_dir: Path) -> list[Record]:
     Raises:
         HarnessError: A published file is missing, was changed, or fits no declaration.
     """
-    records: dict[str, Record] = {}
-    controls: dict[str, KnownControls] = {}
-    for published in map(read_published, published_folders(results_dir)):
-        profile = published.report.profile
-        of_profile = controls.setdefault(profile.name, KnownControls(profile, None, results_dir))
-        for record in _published_table(published, of_profile):
-            records[record.identity] = record
+    controls = cache(lambda name: KnownControls(all_profiles()[name], None, results_dir))
+    records = {
+        record.identity: record
+        for folder in published_folders(results_dir)
+        for record in _published_table(folder, controls(folder.parent.name))
+    }
     return [*records.values(), *published_trials(results_dir, SUFFIX)]
 
 
-def _published_table(found: Published, controls: KnownControls) -> list[Record]:
-    table, profile = found.report.table, found.report.profile
-    examples = read_examples(found.folder / EXAMPLES)
+def _published_table(folder: Path, controls: KnownControls) -> list[Record]:
+    report = published_report(all_tables()[folder.name], folder, controls)
+    examples = read_examples(folder / EXAMPLES)
     return table_records(
-        found.report.beside(table, profile, judge=lambda: judge_published(table, found, controls)),
-        {row.id: [_behind(found, row, examples)] for row in found.report.rows},
-        f"results/{profile.name}/{table.id}",
-        lambda: {path.name: path.read_bytes() for path in sorted(found.folder.iterdir())},
+        report,
+        {row.id: [_behind(report, row, examples)] for row in report.rows},
+        f"results/{report.profile.name}/{report.table.id}",
+        lambda: {path.name: path.read_bytes() for path in sorted(folder.iterdir())},
         SUFFIX,
     )
 
 
-def _behind(found: Published, row: ReportRow, examples: Examples | None) -> Record:
+def _behind(report: Report, row: ReportRow, examples: Examples | None) -> Record:
     """Return what a published table says of the runs behind one of its rows."""
-    report, origin = found.report, found.report.origin
+    origin = report.origin
     if origin.finished is None:
         raise HarnessError("a published table names no finished stage; publish it again")
     end = milliseconds(origin.finished)
     seeds: dict[str, dict[int, float]] = {}
-    for (run, seed, score), values in found.measured.items():
+    for (run, seed, score), values in report.measured.items():
         if run in row.runs.values():
             mean = sum(values.values()) / len(values)
             seeds.setdefault(f"seeds/{metric_name(score)}", {})[seed] = mean

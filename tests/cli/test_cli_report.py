@@ -14,7 +14,7 @@ import pytest
 
 from harness.project import results_dir
 from harness.registry.declared import all_tables
-from harness.report.publish import read_published
+from harness.report.publication import read_published
 
 TABLE = r'<section class="table" id="([^"]+)" aria-labelledby="\1-title">\n<h3'
 """The beginning of a table's section on a page."""
@@ -72,7 +72,7 @@ def test_nothing_is_published_in_place_of_what_is_there(
 
 def test_what_is_published_is_printed_without_a_store(call: Callable[..., Any]) -> None:
     """Table 4 as published, and all tables with the answer that stands in their findings."""
-    cells = read_published(results_dir() / "micro" / "table4").report.cells
+    cells = read_published(results_dir() / "micro" / "table4")[0].cells
     lines = call("report", "table4", "--published", "--format", "csv").stdout.splitlines()
     assert len(lines) == 1 + len(cells)
     printed = " ".join(call("report", "--all", "--published").stdout.split())

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
 from harness.report.model import TESTED, Cell, Verdict
-from harness.report.scores import Measured
+from harness.report.scores import Measured, TableScores
 from harness.report.verdicts import Evidence, ends_of, judge
 
 EFFECTS: Mapping[str, float] = {"prompt": 1.0, "seed": 0.1, "row prompt": 0.1, "row seed": 0.1}
@@ -113,6 +114,13 @@ def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator
     return measured
 
 
+def evidence_of(table: Table, cells: Sequence[Cell], measured: Measured, **more: Any) -> Evidence:
+    asked = {cell.row for cell in cells}
+    rows = [row for row in table.rows if row.id in asked]
+    scores = TableScores.of_table(table, rows, cells[0].seeds, measured)
+    return Evidence(table, cells, scores, **more)
+
+
 def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
     # Of a cell only the state matters: its scores are there.
     cells = [
@@ -123,7 +131,7 @@ def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
         for row in table.rows
         for column in table.columns
     ]  # fmt: skip
-    return Evidence(table, cells, measured)
+    return evidence_of(table, cells, measured)
 
 
 def _two_names(scores: Sequence[str]) -> Table:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from null_tables import counted, null_scores, one_recipe_twice, simulated_nulls
+from null_tables import counted, evidence_of, null_scores, one_recipe_twice, simulated_nulls
 from scipy import stats
 from toy_tables import DECLARATION, stored, toy_runs, write_scores
 
@@ -19,9 +19,9 @@ from harness.registry.claims import FigureClaims, Qualitative
 from harness.registry.schema import Table
 from harness.report.claims import counts, judge_figures, share_tested
 from harness.report.model import TESTED, Cell, Verdict
-from harness.report.publish import read_published
+from harness.report.publication import read_published
 from harness.report.scores import Measured
-from harness.report.verdicts import Evidence, judge, judge_without
+from harness.report.verdicts import judge, judge_without
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, paired_difference, seed_prior
 
@@ -79,7 +79,7 @@ def verdicts_of(
     """Judge claims; `cells` are fields of all cells."""
     table = table_of(*claims)
     whole = [cell_of(table, row, tuple(range(seeds)), **cells) for row in ROWS]
-    return {verdict.id: verdict for verdict in judge(Evidence(table, whole, measured))}
+    return {verdict.id: verdict for verdict in judge(evidence_of(table, whole, measured))}
 
 
 def verdict_of(test: Mapping[str, Any], measured: Measured, seeds: int = 3) -> Verdict:
@@ -244,7 +244,7 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
     measured = scores_of({"a": 10.0, "b": 25.0}, seeds=3, scatter=1.0)
     table = table_of(*claims)
     cells = [cell_of(table, row, (0, 1, 2)) for row in "ab"]
-    found = {v.id: v for v in judge(Evidence(table, cells, measured))}
+    found = {v.id: v for v in judge(evidence_of(table, cells, measured))}
     p = found["first"].p
     assert p is not None
     assert found["first"].p_adjusted == p
@@ -300,11 +300,11 @@ def test_what_no_score_decides_says_why_or_where_it_is_measured() -> None:
 
 def test_a_row_that_was_not_asked_for_has_no_scores() -> None:
     table = table_of(claim("it", compare("a", ">", "b"), primary=True))
-    evidence = Evidence(table, [cell_of(table, "a", (0,))], {})
+    evidence = evidence_of(table, [cell_of(table, "a", (0,))], {})
     (verdict,) = judge(evidence)
     assert (verdict.verdict, verdict.reason) == ("not_run", "`b` was not asked for")
     with pytest.raises(KeyError):
-        evidence.scores(("a", "ah_wr"))
+        evidence.score(("a", "ah_wr"))
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_the_end_of_a_scale_is_a_hundredth_of_it(unit: str, mean: float, end: st
         for seed in range(2)
     }
     cells = [cell_of(table, row, (0, 1)) for row in "ab"]
-    (verdict,) = judge(Evidence(table, cells, measured))
+    (verdict,) = judge(evidence_of(table, cells, measured))
     said = f"the rows compared all stand at the {end} of the scale"
     assert (verdict.verdict == "not_testable") == (end is not None)
     assert (verdict.reason == said) == (end is not None)
@@ -502,7 +502,7 @@ def test_where_nothing_varies_nothing_is_tested(op: str, seeds: int, nested: boo
         for seed in range(seeds)
     }
     cells = [cell_of(table, row, tuple(range(seeds))) for row in "ab"]
-    (verdict,) = judge(Evidence(table, cells, measured))
+    (verdict,) = judge(evidence_of(table, cells, measured))
     assert (verdict.verdict, verdict.margin, verdict.p) == ("not_testable", None, None)
     assert verdict.reason == (
         "the margin is the same for every prompt and seed, so that chance was not measured: it is "
@@ -551,7 +551,7 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
         for seed in range(seeds)
     }
     cells = [cell_of(table, row, tuple(range(seeds))) for row in ROWS]
-    (verdict,) = judge(Evidence(table, cells, measured))
+    (verdict,) = judge(evidence_of(table, cells, measured))
     assert (verdict.verdict, verdict.text) == ("not_testable", "not testable")
     assert (verdict.margin, verdict.p, verdict.p_adjusted) == (None, None, None)
     assert verdict.reason is not None
@@ -563,10 +563,10 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
     away = 50.0 if end < 50.0 else -50.0
     for row in sorted({*ROWS} - compared):
         measured[f"run-{row}", 0, score]["p3"] += away
-    assert judge(Evidence(table, cells, measured)) == [verdict]
+    assert judge(evidence_of(table, cells, measured)) == [verdict]
     row = data.draw(st.sampled_from(sorted(compared)))
     measured[f"run-{row}", data.draw(st.integers(0, seeds - 1)), score]["p3"] += away
-    (verdict,) = judge(Evidence(table, cells, measured))
+    (verdict,) = judge(evidence_of(table, cells, measured))
     if all(row in {name for _, (name, _) in shown.terms} for shown in declared.shown):
         assert verdict.verdict in TESTED
     else:
@@ -611,7 +611,7 @@ def judged_in_units(
         scores |= {
             ("run-c", s, "ah_wr"): {f"p{p}": c + p / 1000 for p in range(8)} for s in range(3)
         }
-    (found,) = judge(Evidence(table, cells, scores, inadmissible=more.get("inadmissible", {})))
+    (found,) = judge(evidence_of(table, cells, scores, inadmissible=more.get("inadmissible", {})))
     return found
 
 
@@ -674,7 +674,7 @@ def test_without_the_baseline_s_score_there_is_no_unit_and_the_reason_is_said() 
     table = measured_by(PAPER)
     cells = [cell_of(table, row, (0, 1, 2)) for row in "ab"]
     cells.append(cell_of(table, "c", (0, 1, 2), state="not_run"))
-    (verdict,) = judge(Evidence(table, cells, around(44.0, 44.0, 1.0)))
+    (verdict,) = judge(evidence_of(table, cells, around(44.0, 44.0, 1.0)))
     assert verdict.verdict == "underpowered"
     assert "a share of the gain of `a` over `c`: " in (verdict.reason or "")
 
@@ -690,7 +690,7 @@ def test_one_seed_of_a_claim_that_is_inadmissible_is_inadmissible() -> None:
     table = table_of(claim("it", compare("a", ">", "b"), primary=True))
     cells = [cell_of(table, row, (0,)) for row in ROWS]
     scores = scores_of({"a": 10.0, "b": 9.0}, seeds=1)
-    (verdict,) = judge(Evidence(table, cells, scores, inadmissible={"it": "no controls"}))
+    (verdict,) = judge(evidence_of(table, cells, scores, inadmissible={"it": "no controls"}))
     assert verdict.verdict == "inadmissible"
     assert verdict.reason == "no controls; one seed: how much seeds differ is unknown"
 
@@ -729,7 +729,7 @@ def test_a_gain_borrows_what_the_table_s_other_gains_say_of_the_seeds(
         for seed, values in enumerate(matrix.values)
     }
     cells = [cell_of(table, row, (0, 1, 2)) for row in asked]
-    (verdict,) = judge(Evidence(table, cells, scores))
+    (verdict,) = judge(evidence_of(table, cells, scores))
     left, right = matrices[test["left"]], matrices[test["right"]]
     prior = seed_prior([matrices[row] for row in "abe"], matrices["c"])
     borrowed = paired_difference(left, right, prior=prior)
@@ -780,7 +780,7 @@ def test_a_claim_about_a_gain_is_measured_by_another_gain(of_d: dict[str, str]) 
             for row in "cd"
             for s in range(3)
         }
-        (verdict,) = judge(Evidence(own, cells, measured))
+        (verdict,) = judge(evidence_of(own, cells, measured))
         assert "is 1.3 of the gain of `b` over `c`" in (verdict.reason or "")
 
 
@@ -796,7 +796,7 @@ def test_two_gains_are_measured_by_the_one_said_to_be_larger() -> None:
         measured = around(44.0, 44.0, 20.0) | {
             ("run-c", s, "ah_wr"): {f"p{p}": 40.0 for p in range(8)} for s in range(3)
         }
-        (verdict,) = judge(Evidence(own, cells, measured))
+        (verdict,) = judge(evidence_of(own, cells, measured))
         assert "margin is 0.21 of the gain of `a` over `c`" in (verdict.reason or "")
 
 
@@ -812,7 +812,7 @@ def test_of_several_printed_margins_the_smallest_has_to_be_found() -> None:
         for s in range(3)
     }
     cells = [cell_of(own, row, (0, 1, 2)) for row in ROWS]
-    (verdict,) = judge(Evidence(own, cells, measured))
+    (verdict,) = judge(evidence_of(own, cells, measured))
     assert "margin is 0.25 of the gain of `a` over `c`" in (verdict.reason or "")
 
 
@@ -839,8 +839,8 @@ def test_one_recipe_under_two_names_is_rarely_told_apart(each: int) -> None:
 
     54 primary claims of which 5% are decided come to 7 or more in 2% of cases.
     """
-    published = read_published(results_dir() / "micro" / "table4")
-    found = one_recipe_twice(published.measured, published.report.seeds, each, deals=6)
+    report, measured = read_published(results_dir() / "micro" / "table4")
+    found = one_recipe_twice(measured, report.seeds, each, deals=6)
     (judged, decided), (_, of_primary) = counted(found).values()
     assert judged == 9 * 5 * 6
     assert decided <= 0.05 * judged

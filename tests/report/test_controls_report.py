@@ -25,7 +25,6 @@ from harness.report.controls import (
     KnownControls,
     checked_runs,
     choosing,
-    declared_controls,
     inadmissible,
     inadmissible_claims,
     paper_worth,
@@ -49,9 +48,7 @@ LEVELS = {
 
 
 def table() -> Table:
-    found = declared_controls()
-    assert found is not None
-    return found
+    return all_tables()["controls"]
 
 
 def measured(
@@ -321,7 +318,7 @@ def test_a_row_that_is_itself_a_dose_has_no_worth() -> None:
         .model_copy(update={"mean": 43.0, "paper": 53.2})
         for row in rows
     ]  # fmt: skip
-    found = {cell.row: cell for cell in with_worth(table(), cells, scores, known)}
+    found = {cell.row: with_worth(table(), cell, known.scores, known) for cell in cells}
     assert found["dpo-2x"].worth is found["dpo-2x"].paper_worth is None
     assert found["rloo-3x"].worth is found["rloo-3x"].paper_worth is None
     assert found["dpo-other"].worth is not None
@@ -332,10 +329,7 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = controls()
-    known = Controls(
-        published.table, SEEDS, published.measured, published.checked,
-        {("dpo-h1/micro/seed0", "ah_wr"): "a" * 12},
-    )  # fmt: skip
+    known = replace(published, runs={("dpo-h1/micro/seed0", "ah_wr"): "a" * 12})
     monkeypatch.setattr(KnownControls, "published", known)
     found = KnownControls(MICRO, None, tmp_path)
     same, other = (f"dpo-h1/micro/seed0@{name * 12}" for name in "ab")
@@ -492,7 +486,7 @@ def test_below_five_seeds_nothing_is_worth_a_number() -> None:
     """Its interval would go from below 1x to above 6x."""
     known = controls(noise=0.5)
     own = scores_of(measured(LEVELS | {"other": 43.0}, 0.5, seed=1), "dpo-h1-other", SEEDS, "ah_wr")
-    four = scores_of(known.measured, "dpo-h1-other", SEEDS[:4], "ah_wr")
+    four = scores_of(known.scores.measured, "dpo-h1-other", SEEDS[:4], "ah_wr")
     assert own is not None
     assert four is not None
     assert worth_of(own, known, "offline", "ah_wr", SEEDS) is not None

@@ -11,6 +11,7 @@ from harness.registry.declared import load_tables
 from harness.registry.schema import Table
 from harness.report.league import _found, area
 from harness.report.model import FoundLeague
+from harness.report.scores import TableScores
 from harness.statistics import ScoreMatrix
 
 SEEDS = (0, 1, 2, 3)
@@ -57,7 +58,8 @@ def league(
 ) -> FoundLeague:
     heights = {**HEIGHTS, **changed}
     measured = measured_of(table, heights)
-    return _found(table, table.leagues[0], seeds, list(heights), measured, {})
+    scores = TableScores.of_table(table, table.rows, seeds, measured)
+    return _found(table.leagues[0], list(heights), scores, {})
 
 
 def test_an_area_is_the_mean_height_over_the_start() -> None:
@@ -113,10 +115,8 @@ def test_two_seeds_rank_nothing_and_one_has_no_gain(table: Table) -> None:
 
 
 def test_what_has_not_run_is_missing_and_not_zero(table: Table) -> None:
-    heights = {**HEIGHTS}
-    measured = measured_of(table, heights)
-    rows = [*heights, "pool-pcl"]
-    found = _found(table, table.leagues[0], SEEDS, rows, measured, {})
+    scores = TableScores.of_table(table, table.rows, SEEDS, measured_of(table, HEIGHTS))
+    found = _found(table.leagues[0], [*HEIGHTS, "pool-pcl"], scores, {})
     (pcl,) = [own for own in found.members if own.row == "pool-pcl"]
     assert (pcl.verdict, pcl.area, pcl.final) == ("missing", None, None)
     assert "1 have not run" in found.said

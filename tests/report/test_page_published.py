@@ -16,7 +16,7 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.page.contents import from_results
 from harness.report.page.page import as_html
-from harness.report.publish import published_folders, read_published
+from harness.report.publication import published_folders, read_published
 from harness.report.view import our_decimals
 
 MOST_BYTES = 8_000_000
@@ -49,7 +49,7 @@ def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
         for name in folders
     }
     for name, cell in random.Random(17).sample(places, 50):
-        report = read_published(folders[name]).report
+        report, _ = read_published(folders[name])
         column = report.table.column(cell["column"])
         decimals = our_decimals(report, column)
         mean = f"{cell['mean']:.{decimals}f} ±{cell['ci_high'] - cell['mean']:.{decimals}f}"

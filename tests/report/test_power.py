@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from null_tables import evidence_of
 from test_claims import PAPER, ROWS, around, cell_of, measured_by
 
 from harness.cli.plan import power_line
@@ -21,7 +22,7 @@ def evidence(a: float, b: float, c: float, noise: float) -> Evidence:
         for row in "cd"
         for s in range(3)
     }
-    return Evidence(table, [cell_of(table, row, (0, 1, 2)) for row in ROWS], measured)
+    return evidence_of(table, [cell_of(table, row, (0, 1, 2)) for row in ROWS], measured)
 
 
 def test_a_claim_needs_the_seeds_that_find_its_share_of_our_gain() -> None:

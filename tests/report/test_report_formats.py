@@ -32,7 +32,8 @@ from harness.registry.schema import Table
 from harness.report.model import Cell, Report
 from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
-from harness.report.publish import publish, read_published
+from harness.report.publication import read_published
+from harness.report.publish import publish
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
 from harness.report.render import latex_escape as escape
 from harness.report.rows import Reader
@@ -173,7 +174,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
         lines = csv.DictReader(io.StringIO(as_csv([report])))
         texts = [dict(facts(report)), facts_of_markdown(as_markdown(report))]
         folder = results / "micro" / runs.table.id
-        published = read_published(folder).report.cells
+        published = read_published(folder)[0].cells
         for cell, line, said, kept in zip(cells, lines, json.loads(as_json(cells)), published,
                                           strict=True):  # fmt: skip
             expected = MADE_BY[cell.row]
@@ -243,7 +244,7 @@ def test_what_is_published_is_the_same_report_again(
     report: Report, runs: TableRuns, store: Store, tmp_path: Path
 ) -> None:
     folder = publish(stored(runs, store), tmp_path / "results")
-    again = read_published(folder).report.beside(runs.table, runs.profile)
+    again = read_published(folder)[0].beside(runs.table, runs.profile)
     assert figures(again) == figures(report)
     assert facts(again) == facts(report)
     assert summary_blocks(again)[0] == summary_blocks(report)[0]

@@ -21,7 +21,7 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.controls import KnownControls
 from harness.report.model import Report, Verdict
-from harness.report.publish import judge_published, publish, read_published
+from harness.report.publish import publish, published_report
 from harness.report.rows import Reader, prompt_distances
 from harness.report.verify import verify
 from harness.report.view import column_blocks, facts
@@ -139,9 +139,8 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
     """Complexity rises by 1 with each step and seed, quality falls by 1."""
     runs = prompt_runs((0, 1, 2))
     verdicts = by_id(stored(runs, store).verdicts)
-    found = read_published(results / "micro" / "table7")
-    published = judge_published(TABLE, found, KnownControls(MICRO, None, results))
-    assert verdicts == by_id(published)
+    folder, known = results / "micro" / "table7", KnownControls(MICRO, None, results)
+    assert verdicts == by_id(list(published_report(TABLE, folder, known).verdicts))
     complexity, quality = verdicts["t7-complexity"], verdicts["t7-quality"]
     assert complexity.text == "supported (toy, by construction)"
     assert "counts operations" in (complexity.by_construction or "")

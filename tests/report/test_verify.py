@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,12 @@ from harness.errors import HarnessError
 from harness.project import PACKAGE, results_dir
 from harness.report.build import summarise
 from harness.report.model import Cell
-from harness.report.publication import Entry, Extent, read_index, write_index
+from harness.report.publication import Entry, read_index, write_index
 from harness.report.publish import publish
+from harness.report.scores import TableScores
 from harness.report.verify import KINDS, verify
 from harness.runtime import Store
 from harness.runtime.files import sha256_of
-from harness.statistics import ScoreMatrix
 
 
 @pytest.fixture
@@ -111,19 +110,19 @@ def test_a_publication_that_the_index_does_not_name_is_an_error(results: Path) -
     index.write_text("{}\n", encoding="utf-8")
     with pytest.raises(HarnessError, match="nothing is published"):
         verify(results)
-    known = {"micro/elsewhere": Entry("table", Extent((), (), {}), "0")}
+    known = {"micro/elsewhere": Entry(kind="table", rows=(), seeds=(), counts={}, digests="0")}
     write_index(results, known)
     with pytest.raises(HarnessError, match="micro/elsewhere is missing"):
         verify(results)
     copy_published("micro/over-optimisation", results)
-    write_index(results, {place: e for place, e in read_index(results).items() if e.extent.rows})
+    write_index(results, {place: e for place, e in read_index(results).items() if e.rows})
     with pytest.raises(HarnessError, match=r"table90 is not in index\.json"):
         verify(results)
 
 
 def test_what_is_of_no_known_kind_is_named(results: Path) -> None:
     known = read_index(results)["micro/table90"]
-    write_index(results, {"micro/table90": replace(known, kind="pie")})
+    write_index(results, {"micro/table90": known.model_copy(update={"kind": "pie"})})
     with pytest.raises(HarnessError, match="nothing of the kind of `micro/table90` is published"):
         verify(results)
 
@@ -146,7 +145,7 @@ def lose_a_row(report: dict[str, Any]) -> None:
     report["summary"] = [
         # Too few rows are left for their order to be in it.
         summary.as_json()
-        for summary in summarise(cells, lambda _: ScoreMatrix.of([[1.0, 2.0]]))
+        for summary in summarise(cells, TableScores({}, {}, {}, (0, 1), {}))
     ]
 
 

@@ -35,7 +35,7 @@ def contents_of(
     traces: Traces = {}
     trace(report, stages_behind(runs, store), traces)
     judged = (
-        judge(Evidence(runs.table, found.cells, found.measured)) if verdicts is None else verdicts
+        judge(Evidence(runs.table, found.cells, found.scores)) if verdicts is None else verdicts
     )
     report = report.beside(runs.table, runs.profile, judge=lambda: judged)
     return Contents(

@@ -24,7 +24,7 @@ from harness.report.figures.prompts import HISTOGRAM, NAMES, RHO, PromptData, va
 from harness.report.figures.report import FILE, FigureReport, as_markdown, points_of
 from harness.report.figures.scores import Point
 from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES, Picture, Target
-from harness.report.publication import Extent, Kind, differing, without_numbers
+from harness.report.publication import Entry, Kind, differing, without_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -297,16 +297,16 @@ def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool
         report,
         f"{report.profile}/{report.figure.id}",
         results_dir,
-        values=report.data.write,
+        lambda folder: report.data.write(folder / report.data.file),
         stages=report.data.stages,
         allow_fewer=allow_fewer,
     )
 
 
-def figure_extent(report: FigureReport) -> Extent:
+def figure_extent(report: FigureReport) -> Entry:
     """Return how much a published figure has; its rows are the series of its panels."""
     points = report.points
-    return Extent(
+    return Entry(
         rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
         seeds=report.seeds,
         counts={"numbers": sum(point.value is not None for point in points)},
@@ -330,7 +330,6 @@ def difference(report: FigureReport, folder: Path) -> str | None:
 
 
 FIGURE = Kind(
-    "figure",
     "figure",
     FigureReport,
     figure_extent,

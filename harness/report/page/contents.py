@@ -26,25 +26,23 @@ from harness.report.model import Report, Verdict
 from harness.report.page import examples as samples
 from harness.report.page.examples import Examples
 from harness.report.plots import Picture
-from harness.report.publication import DIGESTS, REPORT, read_json
+from harness.report.publication import DIGESTS, read_index, read_json
 from harness.report.publish import (
+    NOT_PUBLISHED,
     OF_STUDY,
     TABLE,
-    judge_published,
-    read_published,
+    published_report,
     stages_behind,
 )
 from harness.report.render import pictures
 from harness.report.rows import Reader
-from harness.report.verify import kind_of
+from harness.report.verify import KINDS
 from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
 Example = TypeVar("Example")
-
-NOT_PUBLISHED = "not published at this profile"
 
 SHORT = 12
 """Digits of a fingerprint that are shown; they are enough to find the folder."""
@@ -203,25 +201,19 @@ def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
     return next((tuple(examples) for examples in found if examples), ())
 
 
-def published_report(table: Table, folder: Path, known: KnownControls) -> Report:
-    found = read_published(folder)
-    shown = {row.id for row in found.report.rows}
-    return found.report.beside(
-        table,
-        known.profile,
-        absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
-        judge=lambda: judge_published(table, found, known),
-        scores=lambda: found.measured,
-    )
-
-
 def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Picture]:
     """Yield the pictures published of a profile that belong to no table, by their folders.
 
     Those of a figure need the tables that its rows are from; those of sweeps and of what is said of
     the profile belong to a page of all that is published.
     """
-    folders = {path.parent: kind_of(path.parent) for path in profile_results.glob(f"*/{REPORT}")}
+    places = read_index(profile_results.parent)
+    folders = {
+        profile_results / name: KINDS[entry.kind]
+        for place, entry in places.items()
+        for profile, _, name in [place.partition("/")]
+        if profile == profile_results.name and "/" not in name
+    }
     published = {folder.name for folder, kind in folders.items() if kind is TABLE}
     figures = all_figures()
     for folder in sorted(folders, key=lambda path: natural(path.name)):
