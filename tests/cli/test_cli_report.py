@@ -14,7 +14,7 @@ import pytest
 
 from harness.project import results_dir
 from harness.registry.declared import all_tables
-from harness.report.publication import read_published
+from harness.report.publication import read_index, read_published, write_index
 
 TABLE = r'<section class="table" id="([^"]+)" aria-labelledby="\1-title">\n<h3'
 """The beginning of a table's section on a page."""
@@ -58,6 +58,7 @@ def test_nothing_is_published_in_place_of_what_is_there(
     """The work folder is empty; only what is named may lose what it has."""
     results = tmp_path / "results"
     shutil.copytree(results_dir() / "micro" / "table5", results / "micro" / "table5")
+    write_index(results, {"micro/table5": read_index(results_dir())["micro/table5"]})
     before = (results / "micro" / "table5" / "scores.parquet").read_bytes()
     monkeypatch.setattr("harness.project.results_dir", lambda: results)
     asked = ("report", "table5", "--publish")

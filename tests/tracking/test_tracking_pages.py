@@ -19,6 +19,7 @@ from toy_table import LABELS, filled, toy_runs, toy_state, toy_tracker
 
 from harness.project import results_dir
 from harness.registry.declared import load_tables
+from harness.report.publication import read_index, write_index
 from harness.tracking import Mlflow, ui_command
 from harness.tracking.tables import published_records
 
@@ -87,6 +88,8 @@ def test_a_published_table_opens_on_our_gain_and_the_papers(
     """Of a clone in which nothing was run: the whole table is in the first view, in its order."""
     table = "table6"
     shutil.copytree(results_dir() / "micro" / table, tmp_path / "results" / "micro" / table)
+    place = f"micro/{table}"
+    write_index(tmp_path / "results", {place: read_index(results_dir())[place]})
     work = new_work_dir("a")
     assert Mlflow(work).write(published_records(tmp_path / "results"))["created"] > 0
     rows = [row.label for row in load_tables()[table].rows]

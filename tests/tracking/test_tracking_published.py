@@ -11,6 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from harness.project import results_dir
+from harness.report.publication import read_index, write_index
 from harness.tracking import Mlflow
 from harness.tracking.connection import default_uri
 from harness.tracking.record import Record
@@ -26,6 +27,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
     folder = tmp_path_factory.mktemp("results") / "micro"
     for place in (TABLE, f"sweeps/{SWEEP}"):
         shutil.copytree(results_dir() / "micro" / place, folder / place)
+    write_index(folder.parent, {f"micro/{TABLE}": read_index(results_dir())[f"micro/{TABLE}"]})
     return {f"{r.experiment}/{r.name}": r for r in published_records(folder.parent)}
 
 
