@@ -184,7 +184,7 @@ def test_nothing_does_not_replace_what_stands_there(folder: Path, tmp_path: Path
         publish(stored(runs, empty), results)
     assert "it lacks base/ah_wr (not run), base/mt_avg (not run), " in str(refused.value)
     assert "the published result has more: 8 of 8 numbers" in str(refused.value)
-    assert "`--allow-fewer table90`" in str(refused.value)
+    assert "`--allow-fewer`" in str(refused.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert verify(results).cells == 8
     publish(stored(runs, empty), results, allow_fewer=True)
