@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from harness.evaluation.calibration import Calibration
     from harness.registry.profile import Profile
     from harness.registry.schema import Column, Table
-    from harness.report.scores import Measured
 
 Scale = Literal["toy", "reduced", "paper"]
 State = Literal["ok", "partial", "not_run", "failed", "not_available"]
@@ -501,6 +500,10 @@ class Verdict(Part):
         return f"{word} ({', '.join(marks)})" if marks else word
 
 
+PerPrompt = dict[tuple[str, int, str], dict[str, float]]
+"""The value of each prompt, by run, seed and score."""
+
+
 @dataclass(frozen=True)
 class Beside:
     """What belongs to a report and is no part of its JSON form.
@@ -515,7 +518,7 @@ class Beside:
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     judge: Callable[[], Sequence[Verdict]] = tuple
-    scores: Callable[[], Measured] = dict
+    scores: Callable[[], PerPrompt] = dict
 
     @cached_property
     def verdicts(self) -> Sequence[Verdict]:
@@ -604,7 +607,7 @@ class Report(Part):
         return () if self._beside is None else self._beside.verdicts
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> PerPrompt:
         """The per-prompt scores; none where it was read back alone."""
         return {} if self._beside is None else self._beside.scores()
 
