@@ -15,7 +15,7 @@ from harness.registry.documents import Problem, RegistryError, display_path, rea
 from harness.registry.figures import AnyFigure, figure_unsupported, load_figures
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile, table_unsupported
-from harness.registry.schema import PaperSource, RowKind, Table
+from harness.registry.schema import Table
 from harness.strict import Output, Strict
 
 _Read = TypeVar("_Read")
@@ -86,47 +86,14 @@ def list_declared() -> Listed:
     )
 
 
-class ShownColumn(Strict):
-    id: str
-    benchmark: str
-    metric: str
-    printed: str
-    """Heading in the paper."""
-    unit: str
-    direction: Literal["higher", "lower", "none"]
-    score: str
-    """The per-prompt score the column reads."""
-
-
-class ShownRun(Strict):
-    run: str
-    recipe: dict[str, Any]
-    """The canonical recipe."""
-
-
-class ShownRow(Strict):
-    id: str
-    label: str
-    kind: RowKind
-    baseline: str | None
-    runs: list[ShownRun]
-    values: dict[str, str]
-    """The paper's numbers as printed, by column."""
-    gains: dict[str, float]
-    """The paper's value less the baseline row's, by column."""
-
-
 class ShownTable(Output):
-    """One table: what it asks, its rows with their recipes, and what the paper prints."""
+    """One table as it is declared: what it asks, and what the paper prints."""
 
-    id: str
-    kind: Literal["experiment", "ablation"]
-    title: str
-    question: str
-    source: PaperSource | Literal["ours"]
-    columns: list[ShownColumn]
-    rows: list[ShownRow]
-    notes: list[str]
+    table: Table
+    recipes: dict[str, dict[str, dict[str, Any]]]
+    """The canonical recipe of each run behind each row."""
+    gains: dict[str, dict[str, float]]
+    """Of each row, the paper's values less the baseline row's, by column."""
 
 
 class ShownFigure(Output):
@@ -134,35 +101,13 @@ class ShownFigure(Output):
 
 
 def show_table(table: Table) -> ShownTable:
-    """Return what a table asks, with the recipe of every run behind it."""
-    named, rows = ShownColumn.model_fields.keys() - {"score"}, []
+    """Return a table with the recipe of every run behind it."""
+    recipes, gains = {}, {}
     for row in table.rows:
-        gains = {column.id: table.paper_gain(row, column) for column in table.columns}
-        runs = table.recipes(row).items()
-        rows.append(
-            ShownRow(
-                id=row.id,
-                label=row.label,
-                kind=row.kind,
-                baseline=row.baseline,
-                runs=[ShownRun(run=run, recipe=recipe.canonical()) for run, recipe in runs],
-                values={column: value.printed for column, value in row.values.items()},
-                gains={column: gain for column, gain in gains.items() if gain is not None},
-            )
-        )
-    return ShownTable(
-        id=table.id,
-        kind=table.kind,
-        title=table.title,
-        question=table.question,
-        source=table.source or "ours",
-        columns=[
-            ShownColumn(score=column.reads, **column.model_dump(include=named))
-            for column in table.columns
-        ],
-        rows=rows,
-        notes=list(table.notes),
-    )
+        recipes[row.id] = {run: it.canonical() for run, it in table.recipes(row).items()}
+        of_row = {column.id: table.paper_gain(row, column) for column in table.columns}
+        gains[row.id] = {column: gain for column, gain in of_row.items() if gain is not None}
+    return ShownTable(table=table, recipes=recipes, gains=gains)
 
 
 class Ours(Strict):

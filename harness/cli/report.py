@@ -176,13 +176,9 @@ def _in_a_line(report: Report) -> tuple[str, ...]:
 
 
 def _page_place(chosen: Selection, *, published: bool) -> Path:
-    """Return the file of a page: named after what it reports, so that no other one replaces it."""
-    text = "" if chosen.seeds is None else seeds_text(chosen.seeds)
-    if len(text) > 40 and chosen.seeds is not None:  # a file name has some 250 characters
-        text = f"{chosen.seeds[0]}-to-{chosen.seeds[-1]}-{len(chosen.seeds)}"
-    seeds = [f"seeds-{text}"] if text else []
-    words = ["report", chosen.id, chosen.profile.name, *seeds, *(["published"] * published)]
-    return project.work_dir() / f"{'-'.join(words)}.html"
+    """Return the file of a page: named after what it reports, whichever seeds."""
+    what = f"{chosen.id}-{chosen.profile.name}{'-published' if published else ''}"
+    return project.work_dir() / f"report-{what}.html"
 
 
 ClaimsArgument = Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,19 +38,13 @@ def list_tables(as_json: common.JsonOption = False) -> None:
 
 
 def _list(listed: Listed) -> Iterator[Any]:
-    from harness.registry.declared import all_profiles
-
-    profiles = all_profiles()
     tables = [
-        (item.id, item.title, f"{item.rows} × {item.columns}",
-         profiles_in_short(dict.fromkeys(item.runnable, 1), 1, profiles))
+        (item.id, item.title, f"{item.rows} × {item.columns}", _in_short(item.runnable))
         for item in listed.tables
-    ]  # fmt: skip
+    ]
     figures = [
-        (item.id, item.title, item.drawn,
-         profiles_in_short(item.rows_runnable, item.rows, profiles))
-        for item in listed.figures
-    ]  # fmt: skip
+        (item.id, item.title, item.drawn, _in_short(item.runnable)) for item in listed.figures
+    ]
     yield grid(("table", "title", "rows × columns", "runs on"), tables, right="2")
     yield ""
     yield grid(("figure", "title", "kind", "runs on"), figures)
@@ -59,19 +53,10 @@ def _list(listed: Listed) -> Iterator[Any]:
         yield "\nnot yet: no profile can run it; `harness run TABLE` says what is missing."
 
 
-def profiles_in_short(can: Mapping[str, int], whole: int, profiles: Collection[str]) -> str:
-    """Return in few words which profiles can run something: `all`, `all but NAME`, or their names.
+def _in_short(able: Sequence[str]) -> str:
+    from harness.registry.declared import all_profiles
 
-    `can` has how many of its rows each profile can run, `whole` how many there are.
-    """
-    part = {n: f" ({rows} of {whole} rows)" for n, rows in can.items() if 0 < rows < whole}
-    lacking = [name for name in profiles if can.get(name, 0) < whole]
-    if not lacking:
-        return "all"
-    if len(lacking) == 1 and len(profiles) > 2:
-        return f"all but {lacking[0]}{part.get(lacking[0], '')}"
-    named = (f"{name}{part.get(name, '')}" for name in profiles if can.get(name))
-    return ", ".join(named) or "not yet"
+    return "all" if len(able) == len(all_profiles()) else ", ".join(able) or "not yet"
 
 
 @app.command("show", epilog="Example: harness show table4")
@@ -87,10 +72,7 @@ def show(name: common.TableArgument, as_json: common.JsonOption = False) -> None
         emit(ShownFigure.model_validate({"figure": figure}), as_json, _figure)
         return
     table, _ = named_table(name)
-    if as_json:
-        print_json(show_table(table))
-    else:
-        common.show(_table(table))
+    emit(show_table(table), as_json, lambda shown: _table(shown.table))
 
 
 def _figure(shown: ShownFigure) -> Iterator[Any]:

@@ -1,15 +1,313 @@
-"""`doctor` says what a profile lacks here, and never shows a key."""
+"""`doctor` says what this machine lacks for a profile, asks nobody, and never shows a key."""
 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import harness.cli.main
+from harness import preflight
+from harness.errors import HarnessError
+from harness.evaluation.calibration import Calibration, record_path
+from harness.registry.profile import load_profiles
+
+PAPER = ("doctor", "--profile", "paper")
+KEY = "sk-very-secret-0123456789"
+VARIABLES = [
+    *("OPENAI_API_KEY", "GEMINI_API_KEY", "HARNESS_VLLM_PYTHON", "HARNESS_SGLANG_PYTHON"),
+    *(
+        f"HARNESS_{role}_{what}"
+        for role in ("CREATOR", "JUDGE", "SCORER", "SOLVER")
+        for what in ("URL", "KEY", "PRICE")
+    ),
+]
+MODELS = [
+    "google/gemma-2-9b-it",
+    "RLHFlow/ArmoRM-Llama3-8B-v0.1",
+    "Skywork/Skywork-Reward-Gemma-2-27B",
+    "llm-blender/PairRM-hf",
+    "RLHFlow/pair-preference-model-LLaMA3-8B",
+]
+H100 = preflight.VisibleGpu(name="NVIDIA H100 80GB HBM3", memory_gb=86)
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine with nothing on it but this project."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(preflight, "_gpus", list)
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("somebody was asked over the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def by_what(found: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {need["what"]: need for need in found["needs"]}
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[..., Any]) -> None:
+    found = says("doctor", *PAPER, code=1)
+    assert not found["ready"]
+    needs = by_what(found)
+    typed = {
+        "engine vllm": "HARNESS_VLLM_PYTHON",
+        "model google/gemma-2-9b-it": "hf download google/gemma-2-9b-it",
+        "prompts": "harness download --profile paper",
+        "benchmark arena_hard": "harness evaluate fetch arena_hard",
+        "benchmark alpaca_eval": "harness evaluate fetch alpaca_eval",
+        "benchmark mt_bench": "harness evaluate fetch mt_bench",
+        "creator gemini-1.5-pro": "GEMINI_API_KEY",
+        "judge gpt-4-1106-preview": "OPENAI_API_KEY",
+        "judge gpt-4": "HARNESS_JUDGE_URL",
+        "scorer gemini-1.5-flash": "GEMINI_API_KEY",
+        **{f"model {model}": f"hf download {model}" for model in MODELS},
+    }
+    for what, do in typed.items():
+        assert needs[what]["state"] == "missing", what
+        assert do in needs[what]["do"], what
+    assert needs[RETIRED]["state"] == "missing"
+    assert needs[RETIRED]["found"].startswith("gpt-4 was retired by its seller on 2026-10-23 (")
+    assert "`--set profile.benchmarks.mt_bench.judge=gpt-6-sol`" in needs[RETIRED]["do"]
+    gemma = needs["model google/gemma-2-9b-it"]["do"]
+    assert "https://huggingface.co/google/gemma-2-9b-it" in gemma
+    assert "hf auth login" in gemma
+    assert needs["GPU"]["found"] == "none here, 8 with 80 GB needed"
+    assert needs["calibration of mt_bench"]["state"] == "advised"
+    assert "harness calibrate gpt-4" in needs["calibration of mt_bench"]["do"]
+
+
+def test_a_machine_with_everything_is_ready(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folders: Path
+) -> None:
+    """Files where a run looks for them, an engine, keys, and 8 GPUs; calibrations are advice."""
+    for model in MODELS:
+        folder = tmp_path / "models" / model
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(b"")
+    for name in ("arena-hard", "alpaca-eval", "mt-bench"):
+        (tmp_path / "benchmarks" / name).mkdir(parents=True)
+    read = "harness.worlds.real.benchmarks.benchmark_identity"
+    monkeypatch.setattr(read, lambda name, declared: f"{name}@read")
+    revision = load_profiles()["paper"].prompts.revision
+    data = tmp_path / "datasets" / "snorkelai___snorkel-mistral-pair_rm" / "default" / "0.0.0"
+    (data / str(revision)).mkdir(parents=True)
+    named = load_profiles()["paper"].prompts.splits
+    splits = {split: {"num_examples": 20_000} for split in named}
+    (data / str(revision) / "dataset_info.json").write_text(json.dumps({"splits": splits}))
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 8)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e12}))
+    real = metadata.version
+    ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
+    monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
+    found = says("doctor", *PAPER, code=1)
+    missing = {need["what"] for need in found["needs"] if need["state"] == "missing"}
+    assert missing == {
+        "retirement of the creator gemini-1.5-pro",
+        "retirement of the judge gpt-4-1106-preview",
+        "retirement of the judge gpt-4",
+        "retirement of the scorer gemini-1.5-flash",
+    }
+    for role in ("CREATOR", "SCORER", "JUDGE"):
+        monkeypatch.setenv(f"HARNESS_{role}_URL", "http://127.0.0.1:8000/v1")
+    found = says("doctor", *PAPER)
+    assert found["ready"]
+    states = {need["state"] for need in found["needs"]}
+    assert states == {"met", "advised"}
+    assert KEY not in json.dumps(found)
+    assert "127.0.0.1:8000" in by_what(found)["judge gpt-4"]["found"]
+    # Seven GPUs are not eight, and small ones do not count.
+    monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 7)
+    assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
+    small = preflight.VisibleGpu(name="NVIDIA L40S", memory_gb=48)
+    monkeypatch.setattr(preflight, "_gpus", lambda: [small] * 8)
+    assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
+
+
+OWN = "http://127.0.0.1:8000/v1"
+
+
+RETIRED, CREATOR = "retirement of the judge gpt-4", "creator gemini-1.5-pro"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "what", "state", "words"),
+    [
+        ("HARNESS_JUDGE_URL", OWN, RETIRED, "advised", "its successor here is gpt-6-sol"),
+        ("HARNESS_VLLM_PYTHON", "/no/python", "engine vllm", "missing", "/no/python"),
+        (
+            "HARNESS_CREATOR_URL",
+            OWN,
+            CREATOR,
+            "met",
+            f"{OWN}, without a key in HARNESS_CREATOR_KEY",
+        ),
+        ("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1/v1", CREATOR, "missing", ""),
+    ],
+)
+def test_a_variable_changes_what_is_needed(
+    says: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    what: str,
+    state: str,
+    words: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    found = says("doctor", *PAPER, code=1)
+    need = by_what(found)[what]
+    assert need["state"] == state
+    assert words in need["found"]
+    assert "secret" not in json.dumps(found)
+
+
+def test_a_benchmark_that_a_run_would_refuse_is_missing(
+    says: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Its folder is there, and no questions are in it."""
+    folder = tmp_path / "benchmarks" / "mt-bench"
+    folder.mkdir(parents=True)
+    found = by_what(says("doctor", *PAPER, code=1))["benchmark mt_bench"]
+    assert found["state"] == "missing"
+    assert str(folder) in found["found"] + found["do"]
+
+
+def test_a_policy_behind_an_endpoint_is_looked_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = load_profiles()["paper"]
+    profile = paper.model_copy(update={"engine": "endpoint", "policy": f"a/b@{'0' * 40}"})
+    found = {n.what: n for n in preflight.requirements(profile)}
+    assert found["solver a/b"].state == "missing"
+    assert "HARNESS_SOLVER_URL" in found["solver a/b"].do
+    monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
+    found = {n.what: n for n in preflight.requirements(profile)}
+    assert found["solver a/b"].state == "met"
+
+
+def test_a_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:
+    done = Calibration(
+        judge="gpt-4", identity="m@1", published_judge="people", comparisons=80, missing=0,
+        agreement=67.5, low=60.0, high=75.0, one_side=55.0, consistent=90.0, first=52.0,
+        longer=66.0, longer_published=61.0, finished="2026-01-02T03:04:05.000+00:00", digest="d",
+    )  # fmt: skip
+    path = record_path(folders / "calibrations", "gpt-4")
+    path.parent.mkdir(parents=True)
+    path.write_text(done.model_dump_json())
+    needs = by_what(says("doctor", *PAPER, code=1))
+    assert needs["calibration of mt_bench"]["state"] == "met"
+    assert needs["calibration of arena_hard"]["state"] == "advised"
+
+
+def test_a_broken_world_and_a_full_disk_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the needs of the embedded profile that can fail."""
+
+    def check() -> None:
+        raise HarnessError("theta0 is not what it was")
+
+    monkeypatch.setattr("harness.worlds.embedded.files.check", check)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e8}))
+    needs = preflight.requirements(load_profiles()["micro"])
+    missing = {need.what: need for need in needs if need.state != "met"}
+    assert set(missing) == {"embedded world", "disk"}
+    assert all(need.do for need in missing.values())
+
+
+MISSING_OF_TABLE4 = {
+    *("GPU", "engine vllm", "prompts", "disk"),
+    *("model google/gemma-2-9b-it", "model RLHFlow/ArmoRM-Llama3-8B-v0.1"),
+    *("benchmark arena_hard", "benchmark alpaca_eval", "benchmark mt_bench"),
+    *("creator gemini-1.5-pro", "judge gpt-4-1106-preview", "judge gpt-4"),
+    *(
+        f"retirement of the {who}"
+        for who in ("creator gemini-1.5-pro", "judge gpt-4-1106-preview", "judge gpt-4")
+    ),
+}
+"""Neither topics nor best-of-n trees, so no scorer; the pointwise reward model alone."""
+
+
+@pytest.fixture
+def little_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e9}))
+
+
+@pytest.mark.usefixtures("no_network", "little_disk")
+def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_doctor(
+    says: Callable[..., Any], call: Callable[..., Any], folders: Path
+) -> None:
+    refused = call("run", "table4", "--profile", "paper")
+    assert refused.exit_code == 2
+    first, *lines, last = refused.stderr.strip().splitlines()
+    assert last == ("Models, prompts and benchmarks: harness download table4 --profile paper")
+    assert f"nothing was started, because {len(MISSING_OF_TABLE4)} things" in first
+    assert {line.strip().partition(": ")[0] for line in lines} == MISSING_OF_TABLE4
+    assert not (folders / "store" / "stages").exists()
+    found = says("doctor", "doctor", "table4", "--profile", "paper", code=1)
+    assert (found["table"], found["profile"]) == ("table4", "paper")
+    missing = [need for need in found["needs"] if need["state"] == "missing"]
+    assert [f"  {n['what']}: {n['found']}; {n['do']}".removesuffix("; ") for n in missing] == lines
+
+
+@pytest.mark.parametrize("rung", ["laptop", "consumer-gpu", "single-gpu"])
+def test_a_rung_costs_nothing_and_says_at_once_what_is_missing(
+    says: Callable[..., Any], call: Callable[..., Any], folders: Path, rung: str
+) -> None:
+    """Its creator is no endpoint: the weights are missing, and with a GPU so is the engine."""
+    price = says("plan", "plan", "table4", "--profile", rung, "--seeds", "0")["price"]
+    assert (price["usd"]["known"], price["usd"]["complete"]) == (0, True)
+    assert {each["role"]: each["starts"] for each in price["servers"]}["creator"] == 1
+    refused = call("run", "table4", "--profile", rung, "--seeds", "0")
+    assert refused.exit_code == 2
+    needed = {line.strip().partition(": ")[0] for line in refused.stderr.splitlines()}
+    profile = load_profiles()[rung]
+    assert profile.serving is not None
+    assert profile.serving.creator is not None
+    assert {f"model {profile.serving.creator.name}", "engine vllm", "prompts"} <= needed
+    assert not [what for what in needed if what.startswith(("creator", "judge"))]
+    assert f"model {profile.policy.partition('@')[0]}" in needed
+    assert f"harness download table4 --profile {rung}" in refused.stderr
+    assert not (folders / "store" / "stages").exists()
+
+
+@pytest.mark.usefixtures("little_disk")
+def test_doctor_lists_only_what_a_table_needs(says: Callable[..., Any]) -> None:
+    """Table 9's tasks are scored by their package: no judge, and no file of a benchmark."""
+    needs = by_what(says("doctor", "doctor", "table9", "--profile", "paper", code=1))
+    assert not [what for what in needs if what.startswith(("judge", "scorer", "benchmark"))]
+    assert needs["creator gemini-1.5-pro"]["state"] == "missing"
+    assert needs["scores of downstream"]["state"] == "advised"
+    found = says("doctor", "doctor", "table9", "--profile", "micro")
+    assert {need["what"] for need in found["needs"]} == {
+        *("package torch", "package transformers", "package trl", "embedded world", "disk")
+    }
+
+
+def test_other_machines_packages_gpus_and_disk_are_theirs() -> None:
+    """Stages that Ray or Slurm place elsewhere need models and keys here, and no GPU."""
+    paper = load_profiles()["paper"]
+    here = {n.what for n in preflight.requirements(paper)}
+    elsewhere = {n.what for n in preflight.requirements(paper, here=False)}
+    assert {"GPU", "disk", "package torch", "engine vllm"} <= here - elsewhere
+    assert {"creator gemini-1.5-pro", "model google/gemma-2-9b-it", "prompts"} <= elsewhere
 
 
 def test_doctor_says_what_each_profile_needs(says: Callable[..., Any]) -> None:
@@ -43,42 +341,3 @@ def test_a_damaged_world_is_found_and_exit_code_1(
     monkeypatch.setenv("HARNESS_WORLD", str(folder))
     found = says("doctor", "doctor", code=1)
     assert "theta0" in found["machine"]["world"]["problem"]
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["list", "show", "validate", "plan", "run", "report", "why", "sync", "store", "ui", "doctor",
-     "export", "micro build"],
-)  # fmt: skip
-def test_every_help_has_an_example(call: Callable[..., Any], command: str) -> None:
-    result = call(*command.split(), "--help")
-    assert result.exit_code == 0
-    assert f"harness {command}" in result.stdout.partition("Example: ")[2]
-
-
-def test_all_verbs_are_listed(call: Callable[..., Any]) -> None:
-    text = call("--help").stdout
-    for verb in ("list", "show", "validate", "plan", "run", "report", "why", "sync", "store",
-                 "ui", "doctor", "export", "micro"):  # fmt: skip
-        assert f"\n  {verb} " in text
-    assert harness.cli.main.app.info.name == "harness"
-
-
-def test_a_rebuilt_world_is_compared_with_the_one_in_use(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from world_of_names import write_world
-
-    from harness.worlds.embedded import files
-
-    def build(output: Path, seed: int, on_event: Callable[[str], None]) -> files.Card:
-        on_event("prompts and benchmarks")
-        write_world(output)
-        (output / "prompts.parquet").write_text(f"other prompts {seed}")
-        return files.write_card(output, {})
-
-    monkeypatch.setattr("harness.worlds.embedded.build.build", build)
-    result = call("micro", "build", "--output", str(tmp_path / "new"))
-    assert result.exit_code == 0, result.output
-    assert "prompts and benchmarks\n" in result.stdout
-    assert "prompts differ from the world in use" in result.stdout

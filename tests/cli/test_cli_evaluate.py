@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,15 +172,6 @@ def test_a_local_model_answers_once(
         assert call(*command).exit_code != 0
 
 
-def test_a_folder_without_a_model_is_one_sentence(
-    call: Callable[..., Any], data: Path, stand_in: Any
-) -> None:
-    with stand_in():
-        result = call("evaluate", "mt_bench", "--data", str(data), "--model", str(data))
-    assert result.exit_code == 1
-    assert "a folder with config.json and safetensors weights is needed" in result.stderr
-
-
 def test_a_reward_model_judges_and_compares_with_answers_that_are_named(
     call: Callable[..., Any], says: Callable[..., Any], data: Path, tmp_path: Path
 ) -> None:
@@ -275,16 +265,6 @@ def test_annotations_have_no_length_controlled_win_rate_without_its_data(
     assert json.loads(again.stdout)["items"] == [found]
 
 
-def test_annotations_of_fewer_than_all_instructions_are_an_error_that_says_how_many(
-    call: Callable[..., Any], tmp_path: Path, folders: Path
-) -> None:
-    path = annotated(tmp_path / "annotations.json", 800)
-    result = call("evaluate", "alpaca_eval", "--judgments", str(path))
-    assert result.exit_code == 2
-    assert "m has 800 of AlpacaEval's 805 instructions" in result.stderr
-    assert not folders.exists()
-
-
 def test_scores_that_cannot_be_kept_are_printed_all_the_same(
     call: Callable[..., Any], tmp_path: Path, folders: Path, tracked: list[Path]
 ) -> None:
@@ -339,27 +319,6 @@ def test_the_successor_s_scores_stand_in_columns_of_their_own(
     assert "retired" not in result.stderr
 
 
-def test_a_judge_that_thinks_is_asked_without_a_temperature(
-    call: Callable[..., Any], data: Path, stand_in: Any
-) -> None:
-    with stand_in() as server:
-        call(*arguments(data, "--judge", "gpt-5-mini"))
-        body = server.bodies[0]
-    assert "temperature" not in body
-    assert "max_tokens" not in body
-    assert body["max_completion_tokens"] == 2048 + 8192
-
-
-def test_a_judge_that_refuses_a_setting_is_one_sentence(
-    call: Callable[..., Any], data: Path, stand_in: Any
-) -> None:
-    error = {"message": "Unsupported parameter", "param": "max_tokens", "code": "unsupported"}
-    with stand_in(lambda body: (400, {"error": error}, {})):
-        result = call(*arguments(data, "--judge", "new-model"))
-    assert result.exit_code == 2
-    assert "does not take max_tokens" in result.stderr
-
-
 def test_the_paper_s_rows_come_out_of_the_published_files(
     says: Callable[..., Any], shared_dir: Path
 ) -> None:
@@ -382,48 +341,6 @@ def test_the_paper_s_rows_come_out_of_the_published_files(
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_files_of_other_models_in_the_same_form_come_out_right(
-    says: Callable[..., Any], shared_dir: Path, tmp_path: Path
-) -> None:
-    """Several models in one file, in any order, under other names, and with the sides swapped."""
-    folder, mix = shared_dir / "benchmarks", random.Random(0)
-    ratings = []
-    for number in (0, 1):
-        name = f"judgment_gemma-2-9b-it-sppo-iter-{number}_single.jsonl"
-        for record in lines_of(folder / "mt_bench" / name):
-            ratings.append({**record, "model": f"model {number}"})
-    mix.shuffle(ratings)
-    path = write_lines(tmp_path / "ratings.jsonl", *ratings)
-    found = says("evaluate", "evaluate", "mt_bench", "--judgments", str(path))
-    rows = {row["model"]: row for row in found}
-    assert rows["model 0"]["scores"]["average"] == pytest.approx(8.566, abs=1e-3)
-    assert (rows["model 0"]["n_missing"], rows["model 1"]["n_missing"]) == (1, 0)
-    assert rows["model 1"]["scores"] == {"average": 8.61875, "turn_1": 9.025, "turn_2": 8.2125}
-    other = {"model_a": "model_b", "model_b": "model_a"}
-    battles = [
-        {
-            "question_id": battle["question_id"],
-            "model_a": "other",
-            "model_b": "gpt-4-0314",
-            "winner": other.get(battle["winner"], battle["winner"]),
-        }
-        for battle in lines_of(folder / "arena_hard" / "battles_gpt-4o-mini.jsonl")
-        if battle["model_b"] == "gemma-2-9b-it-sppo-iter-1"
-    ]
-    mix.shuffle(battles)
-    path = write_lines(tmp_path / "battles.jsonl", *battles)
-    (row,) = says("evaluate", "evaluate", "arena_hard", "--judgments", str(path))
-    assert (row["model"], round(row["scores"]["win_rate"], 1)) == ("other", 55.7)
-    annotated = json.loads((folder / "alpaca_eval/gemma-7b-it/annotations.json").read_text())
-    annotated = [{**record, "generator_2": "other"} for record in annotated]
-    mix.shuffle(annotated)
-    (tmp_path / "annotations.json").write_text(json.dumps(annotated))
-    command = ["evaluate", "alpaca_eval", "--judgments", str(tmp_path / "annotations.json")]
-    for data in ([], ["--data", str(folder / "alpaca_eval")]):
-        (row,) = says("evaluate", *command, *data)
-        assert row["scores"]["win_rate"] == pytest.approx(6.937294379677018, abs=1e-9)
 
 
 def test_files_that_were_fetched_are_used_where_none_are_named(

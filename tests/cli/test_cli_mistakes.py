@@ -66,6 +66,7 @@ MISTAKES = {
     f"{PRICED} --max-gpu-hours -1": "is no limit",
     f"{PRICED} --gpu h100-80": "did you mean `h100-80gb`",
     f"{PRICED} --gpus 0": "no number of GPUs",
+    "doctor table99": "there is no table `table99`",
     "calibrate some-judge": "type `harness evaluate fetch alpaca_eval`",
     "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",
     "sweep show nothing": "there is no sweep `nothing`",

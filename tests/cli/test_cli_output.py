@@ -31,13 +31,14 @@ def test_every_schema_is_one_and_has_a_version(verb: str) -> None:
         assert "schema_version" in model["properties"]
 
 
-def test_every_verb_that_ends_prints_json_and_says_its_schema() -> None:
-    """All but those that serve pages."""
+def test_every_verb_has_an_example_and_if_it_ends_json_with_a_schema() -> None:
+    """All but those that serve pages end."""
     served = {"ui", "sweep ui"}
     verbs: dict[str, set[str]] = {}
 
     def look(command: Any, words: tuple[str, ...]) -> None:
         if not hasattr(command, "list_commands"):
+            assert " ".join(("harness", *words)) in command.epilog.partition("Example: ")[2]
             verbs[" ".join(words)] = {name for param in command.params for name in param.opts}
             return
         for name in command.list_commands(None):

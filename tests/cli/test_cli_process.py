@@ -125,12 +125,11 @@ def test_what_was_not_foreseen_keeps_its_traceback() -> None:
     assert "ZeroDivisionError: ours" in done.stderr
 
 
-@pytest.mark.parametrize("command", [("show", "table4", "--json"), ("list",), ("--help",)])
-def test_a_closed_pipe_is_no_traceback(command: tuple[str, ...]) -> None:
+def test_a_closed_pipe_is_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", *command],
+        [sys.executable, "-m", "harness.cli.main", "show", "table4", "--json"],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
