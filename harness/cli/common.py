@@ -11,7 +11,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from harness.cost import pricing
     from harness.report.answer import Answer
     from harness.runtime import EngineOptions
-    from harness.selection.planning import PriceOptions
     from harness.selection.selection import Selection
 
 VERSIONED = "schema_version"
@@ -158,12 +159,11 @@ class Limits:
         ),
     ] = None
 
-    def price(self, gpu: str | None = None, gpus: int | None = None) -> PriceOptions:
-        """Return what is asked about a price: these limits, for some GPUs."""
-        from harness.cost.pricing import Limits
-        from harness.selection.planning import PriceOptions
+    @property
+    def checked(self) -> pricing.Limits:
+        from harness.cost import pricing
 
-        return PriceOptions(gpu, gpus, Limits(self.max_gpu_hours, self.budget_usd))
+        return pricing.Limits(self.max_gpu_hours, self.budget_usd)
 
 
 @dataclass(frozen=True)
@@ -348,14 +348,24 @@ def note(message: str) -> None:
     sys.stderr.write(f"harness: {message}\n")
 
 
+@contextmanager
+def writing(output: Path) -> Iterator[Path]:
+    """Yield where something is to be written; what the system has against it becomes a sentence."""
+    try:
+        path = output.expanduser().absolute()
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"`--output {output}` is a device or a pipe; name a file or a folder")
+        yield path
+    except (OSError, RuntimeError, ValueError) as error:  # no user behind `~`; `/` has no name
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"`--output {output}` cannot be written: {why}; name another") from error
+
+
 def save(text: str, output: Path) -> None:
     """Write a file whole, and say where it is."""
     from harness.runtime.files import explained, write_whole
 
-    path = output.absolute()
-    if path.exists() and not path.is_file():
-        raise UserError(f"`--output {output}` is no file that can be replaced; name another")
-    with explained(f"writing {path.name}", path.parent):
+    with writing(output) as path, explained(f"writing {path.name}", path.parent):
         write_whole(path, text)
     note(f"written to {path}")
 

@@ -196,8 +196,8 @@ def build(
     """
     from harness.worlds.embedded.build import build as build_world
 
-    folder = (work_dir() / "world" if output is None else output).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    with common.writing(work_dir() / "world" if output is None else output) as folder:
+        folder.mkdir(parents=True, exist_ok=True)
     say = common.saying(console(stderr=as_json))
     card = build_world(folder, seed, say)
     differing = _differing(card)

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from harness.report.power import ClaimPower
     from harness.selection.planning import PlanSummary, RunPlan
 
-GpuOption = Annotated[
-    str | None, common.option("--gpu", "NAME", "Price for this GPU.", default="the profile's")
-]
-GpusOption = Annotated[
-    int | None, common.option("--gpus", "N", "... and so many.", default="the profile's")
-]
 PowerOption = Annotated[
     bool,
     common.option(
@@ -36,8 +30,6 @@ app = typer.Typer(rich_markup_mode=None)
 def plan(
     asked: common.Asked,
     limits: common.Limits,
-    gpu: GpuOption = None,
-    gpus: GpusOption = None,
     power: PowerOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -50,7 +42,7 @@ def plan(
     if power:
         _show_power(asked, as_json)
         return
-    planned = asked.selection.plan(jobs=asked.jobs, price=limits.price(gpu, gpus))
+    planned = asked.selection.plan(jobs=asked.jobs, limits=limits.checked)
     show_plan(planned, as_json)
     planned.refuse_over_limits()
 

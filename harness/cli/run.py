@@ -92,7 +92,7 @@ def run(
     where = engine.options
 
     def once(asked: common.Asked, level: float | None = None) -> Reports:
-        planned = asked.selection.plan(jobs=asked.jobs, price=limits.price())
+        planned = asked.selection.plan(jobs=asked.jobs, limits=limits.checked)
         if limits != common.Limits():
             planned.refuse_over_limits()
         if dry_run:

@@ -215,8 +215,8 @@ def export(
         own, tables = named_table(table)
         run = f"{own.id}/{row}"
     policy = exporting.find_policy(run, tables, scale, seed)
-    target = output.absolute()
-    files = exporting.export(policy, Store(store_dir()), target, project.PACKAGE.parent)
+    with common.writing(output) as target:
+        files = exporting.export(policy, Store(store_dir()), target, project.PACKAGE.parent)
     exported = Exported(
         run=policy.run.run_id,
         profile=profile,

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from harness.tracking import Tracker
 
 Observe = Callable[[Event], None]
+
+NO_LIMITS = Limits()
 
 
 class Counts(Strict):
@@ -126,15 +128,6 @@ class PlanSummary(Output):
         return f"{done}: about {duration(self.estimated_s)} with {counted(self.jobs, 'worker')}."
 
 
-@dataclass(frozen=True)
-class PriceOptions:
-    """What is asked about a price: another GPU or number of them, and what may be spent."""
-
-    gpu: str | None = None
-    gpus: int | None = None
-    limits: Limits = field(default_factory=Limits)
-
-
 @dataclass(frozen=True, repr=False)
 class RunPlan:
     """What a run of a selection would compute, and what is done of it.
@@ -144,14 +137,14 @@ class RunPlan:
         store: What has been computed.
         name: What a command takes for the selection.
         jobs: Most stages at once, where that is asked for.
-        options: What is asked about the price.
+        limits: What may be spent, at a profile whose plans have a price.
     """
 
     work: Work
     store: runtime.Store
     name: str
     jobs: int | None = None
-    options: PriceOptions = PriceOptions()
+    limits: Limits = NO_LIMITS
 
     def __repr__(self) -> str:
         return f"<plan: {self.headline}>"
@@ -195,29 +188,26 @@ class RunPlan:
         """The price of what is left; None for a profile that has no prices."""
         profile = self.work.profile
         if not self._is_priced:
-            if self.options != PriceOptions():
+            if self.limits != NO_LIMITS:
                 raise UserError(
-                    f"`{profile.name}` runs on this machine and costs nothing; leave out GPUs and "
+                    f"`{profile.name}` runs on this machine and costs nothing; leave out the "
                     "limits on what it may cost"
                 )
             return None
         from harness.cost.assumptions import hardware_of
         from harness.cost.pricing import price
 
-        hardware = hardware_of(profile, self.options.gpu, self.options.gpus)
-        # What was computed tells the speed of the profile's GPUs, and not of others.
-        timed = self.options.gpu is None
         done = {
-            name: self.store.manifest(name).get("wall_s") if timed else None
+            name: self.store.manifest(name).get("wall_s")
             for name, state in self._states.items()
             if state == "done"
         }
-        return price(self.stages, profile, hardware, done)
+        return price(self.stages, profile, hardware_of(profile), done)
 
     def refuse_over_limits(self) -> None:
         """Refuse a plan whose price passes a limit."""
         price = self.price
-        sentence = None if price is None else over_limits(price, self.options.limits)
+        sentence = None if price is None else over_limits(price, self.limits)
         if sentence is not None:
             raise HarnessError(sentence)
 
@@ -363,8 +353,8 @@ class RunPlan:
             from harness.endpoint.budget import share
 
             share(spending_dir())
-            if self.options.limits.usd is not None:
-                os.environ["HARNESS_BUDGET_USD"] = f"{self.options.limits.usd!r}"
+            if self.limits.usd is not None:
+                os.environ["HARNESS_BUDGET_USD"] = f"{self.limits.usd!r}"
 
     @contextmanager
     def _tracked(

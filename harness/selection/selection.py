@@ -39,12 +39,13 @@ from harness.selection.names import (
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
+    from harness.cost.pricing import Limits
     from harness.pipeline.runs import FigureRuns, Work
     from harness.report.build import StoredTable
     from harness.report.page.contents import Contents
     from harness.report.verdicts import Evidence
     from harness.runtime import Event
-    from harness.selection.planning import PriceOptions, RunPlan
+    from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports
     from harness.selection.why import Explanation
 
@@ -95,7 +96,7 @@ class Selection:
         return again(self.name, self.profile.asked_as)
 
     def plan(
-        self, seeds: Seeds = None, jobs: int | None = None, price: PriceOptions | None = None
+        self, seeds: Seeds = None, jobs: int | None = None, limits: Limits | None = None
     ) -> RunPlan:
         """Return what a run would compute, and what is done of it.
 
@@ -104,16 +105,17 @@ class Selection:
         Args:
             seeds: Root seeds; the selection's, else 0 to 2, by default.
             jobs: Number of workers; one per core by default.
-            price: What is asked about the price, at a profile whose plans have one.
+            limits: What may be spent, at a profile whose plans have a price.
 
         Raises:
             UserError: The profile cannot run it, a row does not exist, or a number is wrong.
         """
-        from harness.selection.planning import PriceOptions, RunPlan
+        from harness.cost.pricing import Limits
+        from harness.selection.planning import RunPlan
 
         work = self.work(self._asked(seeds) or seeds_of(DEFAULT_SEEDS))
         workers_of(jobs)
-        return RunPlan(work, Store(store_dir()), self.name, jobs, price or PriceOptions())
+        return RunPlan(work, Store(store_dir()), self.name, jobs, limits or Limits())
 
     def why(self, row: str, seed: int = 0) -> Explanation:
         """Return which stages of a row of a table are shared, and what makes the others new.
