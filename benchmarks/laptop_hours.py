@@ -36,7 +36,7 @@ from harness.project import profiles_dir  # noqa: E402
 from harness.registry.declared import named_profile  # noqa: E402
 from harness.registry.documents import as_yaml, read_yaml  # noqa: E402
 from harness.serving.engines import Model, here  # noqa: E402
-from harness.serving.server import serving  # noqa: E402
+from harness.serving.servers import serving  # noqa: E402
 
 PROMPTS, REQUESTS = 16, 16
 QUESTIONS = {"arena_hard": 500, "alpaca_eval": 805, "mt_bench": 160}

@@ -2,8 +2,7 @@
 
 Engines are sent token ids and never text: a server that renders or tokenises by itself would put a
 second BOS before the one of the template (as the authors' code does), or use another template than
-the training. The ids are those that the training renders (`Renderer`), so an engine's
-log-probabilities and the trainer's are about the same sequence.
+the training.
 """
 
 from __future__ import annotations
@@ -34,13 +33,11 @@ class Sampling:
         temperature: divides the logits; 0 for greedy decoding.
         top_p: nucleus mass, in (0, 1].
         stops: token ids that end an answer.
-        log_probabilities: whether the log-probability of each token is wanted too.
     """
 
     temperature: float
     top_p: float
     stops: tuple[int, ...]
-    log_probabilities: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,11 @@ class Sample:
         text: it, without special tokens and surrounding blanks.
         n_tokens: tokens before the end of the turn (that token not counted).
         tokens: those tokens, where the engine tells them.
-        log_probabilities: of each of them under the model as it is, before temperature and nucleus;
-            only where asked for.
     """
 
     text: str
     n_tokens: int
     tokens: tuple[int, ...] = ()
-    log_probabilities: tuple[float, ...] = ()
 
 
 Answered = dict[int, list[Sample]]
@@ -104,14 +98,14 @@ class Engine(Protocol):
         ...
 
 
+GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""Ends of the names of architectures that write text."""
+
+
 def seed_of(root: int, position: int, sample: int) -> int:
     """Return the seed of an answer, 31 bits, from its stage's seed, its prompt and its number."""
     digest = hashlib.sha256(f"{root} {position} {sample}".encode()).digest()
     return int.from_bytes(digest[:4], "big") & 0x7FFFFFFF
-
-
-GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-"""Ends of the names of architectures that write text."""
 
 
 class Renderer:
@@ -124,8 +118,12 @@ class Renderer:
     """
 
     def __init__(self, folder: Path, max_length: int | None = None) -> None:
-        """Read a policy's configuration and tokenizer."""
-        check_writes_text(folder)
+        names = [str(name) for name in read_config(folder).get("architectures") or []]
+        if not any(name.endswith(GENERATES) for name in names):
+            raise UserError(
+                f"the checkpoint at {folder} has the architecture {', '.join(names) or 'none'}, "
+                "which writes no text: a policy is a causal language model."
+            )
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
         if not self.tokenizer.chat_template:
             raise UserError(
@@ -171,14 +169,3 @@ class Renderer:
     def count(self, text: str) -> int:
         """Return how many tokens a text is."""
         return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def check_writes_text(folder: Path) -> None:
-    """Check that a checkpoint is a model that writes text."""
-    names = read_config(folder).get("architectures") or []
-    if not any(str(name).endswith(GENERATES) for name in names):
-        found = ", ".join(map(str, names)) or "none"
-        raise UserError(
-            f"the checkpoint at {folder} has the architecture {found}, which writes no text: a "
-            "policy is a causal language model."
-        )

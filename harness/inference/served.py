@@ -23,7 +23,7 @@ from harness.foreign import ForeignTextError, read_json
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.runtime.processes import Program
 from harness.serving.engines import NO_CUT, Installed, Model
-from harness.serving.server import serving
+from harness.serving.servers import serving
 
 if TYPE_CHECKING:
     import openai
@@ -42,17 +42,12 @@ _TO_DIE_S = 5.0
 _Token = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class _LogProbabilities(BaseModel):
-    token_logprobs: list[float] = []
-
-
 class _Choice(BaseModel):
     """An answer as servers send it, in what is read of it."""
 
     text: str | None = None
     token_ids: list[_Token] | None = None
     prompt_token_ids: list[_Token] | None = None
-    logprobs: _LogProbabilities | None = None
 
 
 class CompletionsEngine:
@@ -91,9 +86,7 @@ class CompletionsEngine:
         except openai.OpenAIError as error:
             raise self._failure(error, "the list of its models") from None
         except (ForeignTextError, KeyError, TypeError):
-            raise HarnessError(
-                f"{who} at {self._url} sent no list of its models: see that it speaks OpenAI's API."
-            ) from None
+            names = []
         finally:
             connection.close()
         if self._model not in names:
@@ -141,7 +134,6 @@ class CompletionsEngine:
     def _sample(
         self, connection: Connection, one: Request, sample: int, sampling: Sampling
     ) -> Sample:
-        """Request one answer."""
         import openai
 
         try:
@@ -149,15 +141,15 @@ class CompletionsEngine:
         except openai.OpenAIError as error:
             raise self._failure(error, f"a prompt of {len(one.tokens)} tokens") from None
         try:
-            return self._read(_Choice.model_validate(read_json(text)["choices"][0]), one, sampling)
+            choice = _Choice.model_validate(read_json(text)["choices"][0])
         except (ForeignTextError, ValidationError, KeyError, IndexError, TypeError):
             raise HarnessError(
                 f"the engine at {self._url} sent a reply without an answer that can be read."
             ) from None
+        return self._read(choice, one, sampling)
 
     def _body(self, one: Request, sample: int, sampling: Sampling) -> dict[str, Any]:
-        """Return what is sent for one answer."""
-        body: dict[str, Any] = {
+        return {
             "model": self._model,
             "prompt": list(one.tokens),
             "n": 1,
@@ -169,7 +161,6 @@ class CompletionsEngine:
             "stop_token_ids": list(sampling.stops),
             "return_token_ids": True,
         }
-        return body | ({"logprobs": 0} if sampling.log_probabilities else {})
 
     def _read(self, choice: _Choice, one: Request, sampling: Sampling) -> Sample:
         read, ids = choice.prompt_token_ids, choice.token_ids
@@ -180,22 +171,16 @@ class CompletionsEngine:
                 "ids as they are."
             )
         if ids is None:
-            if sampling.log_probabilities:
-                raise HarnessError(f"the engine at {self._url} does not tell its answers' tokens.")
             text = (choice.text or "").strip()
             return Sample(text, self._renderer.count(text))
-        tokens = until_stop(ids, sampling.stops)
-        scores: tuple[float, ...] = ()
-        if sampling.log_probabilities and choice.logprobs is not None:
-            scores = tuple(choice.logprobs.token_logprobs[: len(tokens)])
-        return Sample(self._renderer.text(tokens), len(tokens), tokens, scores)
+        end = next((i for i, token in enumerate(ids) if token in sampling.stops), len(ids))
+        return Sample(self._renderer.text(ids[:end]), end, tuple(ids[:end]))
 
     def _connect(self) -> Connection:
         retries = 0 if self._server else RETRIES
         return Connection(self._url, self._key_variable, PATIENCE_S, retries)
 
     def _failure(self, error: openai.OpenAIError, what: str) -> HarnessError:
-        """Return the error for a request that failed."""
         import openai
 
         if isinstance(error, openai.APIStatusError):
@@ -223,12 +208,6 @@ class CompletionsEngine:
             f"the engine at {self._url} cannot be reached, or the connection broke off ({cause}): "
             "see that it runs, and run the same command again"
         )
-
-
-def until_stop(tokens: Sequence[int], stops: Collection[int]) -> tuple[int, ...]:
-    """Return the tokens before the first that ends an answer."""
-    end = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
-    return tuple(tokens[:end])
 
 
 @contextmanager

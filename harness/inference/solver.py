@@ -1,14 +1,10 @@
 """The solver of a stage: an engine on its policy, opened when the first answer is missing.
 
-A stage that was killed after its last answer, or between two turns of a benchmark, finds what it
-had and starts an engine only for what it lacks. `opening` turns an engine's identity in a stage's
-settings into what starts it.
-
-*Answers are kept as they come*, in one file for each call, in a folder that outlives the process.
+Answers are kept as they come, in one file for each call, in a folder that outlives the process.
 Its first line says what was asked (a digest of the prompts' tokens, seeds and sampling); each
-further line is a prompt's position with all its answers. Lines are only ever added, and flushed to
-the disk as they are, so of a killed process at most the last one is incomplete, and that one is
-forgotten.
+further line is a prompt's position with all its answers. Lines are only ever added and flushed, so
+of a killed process at most the last one is incomplete, and that one is forgotten. `opening` turns
+an engine's identity in a stage's settings into what starts it.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from harness.errors import HarnessError, UserError
 from harness.inference.request import Answered, Engine, Renderer, Request, Sample, Sampling
 from harness.models.loading import Conversation
 from harness.registry.serving import Served
@@ -53,17 +48,20 @@ class CompletionCache:
         good = self._read(header, {one.position: len(one.seeds) for one in asked})
         with path.open("ab") as file:
             file.truncate(good)
-            if not good:
-                file.write(header)
-            _flush(file)
+        if not good:
+            self._append([header])
 
     def add(self, answered: Answered) -> None:
         """Keep the answers of some prompts."""
         kept = (_Kept(position=at, answers=samples) for at, samples in answered.items())
-        with self._path.open("ab") as file:
-            file.writelines(_line(one.model_dump(exclude_defaults=True)) for one in kept)
-            _flush(file)
+        self._append([_line(one.model_dump(exclude_defaults=True)) for one in kept])
         self.answers.update(answered)
+
+    def _append(self, lines: list[bytes]) -> None:
+        with self._path.open("ab") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
 
     def _read(self, header: bytes, wanted: dict[int, int]) -> int:
         """Take up what the file holds; return how many of its bytes are good."""
@@ -94,11 +92,6 @@ def _digest(asked: Sequence[Request], sampling: Sampling) -> str:
 
 def _line(content: dict[str, Any]) -> bytes:
     return json.dumps(content).encode() + b"\n"
-
-
-def _flush(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 class Solver:
@@ -139,9 +132,7 @@ class Solver:
         part: str = "answers",
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Sample]]:
-        """Return n answers to each conversation, in their order; each ends with a user message.
-
-        There is none to one that is too long for the policy.
+        """Return n answers to each conversation, in their order; none to one that is too long.
 
         `part` names the file that the answers are kept in, whatever becomes of the engine.
         `on_progress` is called with the conversations answered, whenever there are more.
@@ -161,23 +152,10 @@ class Solver:
 
         on_progress(len(kept.answers))
         if len(kept.answers) < len(asked):
-            try:
-                self._running().answer(asked, sampling, deliver, frozenset(kept.answers))
-            except HarnessError as error:
-                message, kept_now = str(error), len(kept.answers)
-                if kept_now:
-                    message = (
-                        f"{message.rstrip('.')}; {kept_now} of {len(asked)} prompts are answered "
-                        "and kept for the next run"
-                    )
-                kind = UserError if isinstance(error, UserError) else HarnessError
-                raise kind(message) from error
+            if self._engine is None:
+                self._engine = self._stack.enter_context(self._opened(self._renderer))
+            self._engine.answer(asked, sampling, deliver, frozenset(kept.answers))
         return [kept.answers.get(position, []) for position in range(len(conversations))]
-
-    def _running(self) -> Engine:
-        if self._engine is None:
-            self._engine = self._stack.enter_context(self._opened(self._renderer))
-        return self._engine
 
 
 @dataclass(frozen=True)
@@ -221,10 +199,6 @@ def opening(
     engine = engine_of(identity)
     if place is not None:
         return partial(_endpoint, place, NO_CUT.get(engine, -1))
-    if engine == "endpoint":
-        raise HarnessError("an engine `endpoint` needs the place where it is")
-    if engine not in DISTRIBUTIONS:
-        raise HarnessError(f"there is no engine `{engine}`: use {', '.join(DISTRIBUTIONS)}")
     found = needed(engine, identity)
 
     def start(renderer: Renderer) -> AbstractContextManager[Engine]:

@@ -60,7 +60,6 @@ class TransformersEngine:
     """
 
     def __init__(self, model: Any, renderer: Renderer, batch_size: int) -> None:
-        """Answer with a model, `batch_size` answers together."""
         self.model = model
         self._renderer = renderer
         self._batch_size = batch_size
@@ -119,7 +118,6 @@ class TransformersEngine:
         uniforms = [
             np.random.default_rng(seed).random(longest) for one in batch for seed in one.seeds
         ]
-        wanted: list[list[float]] | None = [] if sampling.log_probabilities else None
         answers = decode(
             self.model,
             ids,
@@ -130,17 +128,10 @@ class TransformersEngine:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             uniforms=torch.from_numpy(np.stack(uniforms)).to(device),
-            log_probabilities=wanted,
         )
-        scores = wanted or [[] for _ in answers]
-        samples = [
-            self._sample(tokens[: batch[row // n].room], scores[row][: batch[row // n].room])
-            for row, tokens in enumerate(answers)
-        ]
+        cut = [tuple(tokens[: batch[row // n].room]) for row, tokens in enumerate(answers)]
+        samples = [Sample(self._renderer.text(tokens), len(tokens), tokens) for tokens in cut]
         return [samples[row : row + n] for row in range(0, len(samples), n)]
-
-    def _sample(self, tokens: Sequence[int], scores: Sequence[float]) -> Sample:
-        return Sample(self._renderer.text(tokens), len(tokens), tuple(tokens), tuple(scores))
 
 
 def _halves(batch: Sequence[Request]) -> tuple[list[Request], list[Request]]:

@@ -147,7 +147,6 @@ def decode(
     temperature: float,
     top_p: float,
     uniforms: torch.Tensor,
-    log_probabilities: list[list[float]] | None = None,
     ends: dict[int, int] | None = None,
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
@@ -156,9 +155,7 @@ def decode(
     and finished sequences leave the batch: on a CPU a third of the time for six short completions.
 
     Token ids and mask are B x T, padded on the left; `uniforms` are (B * n) x M numbers in [0, 1),
-    one for each token. `log_probabilities` receives B * n lists, the log-probability of each token
-    returned under the model as it is (before temperature and nucleus). `ends` receives, by row, the
-    token that ended the turn.
+    one for each token. `ends` receives, by row, the token that ended the turn.
 
     Returns:
         B * n token lists, the n of the first prompt first, without the stopping token.
@@ -171,8 +168,6 @@ def decode(
     position = positions[:, -1:].repeat_interleave(n, 0)
     rows = torch.arange(len(mask), device=mask.device)
     completions: list[list[int]] = [[] for _ in rows]
-    if log_probabilities is not None:
-        log_probabilities[:] = [[] for _ in rows]
     stop_ids = torch.tensor(sorted(stops), device=mask.device)
     for step in range(max_new_tokens):
         tokens = next_tokens(logits, temperature, top_p, uniforms[rows, step])
@@ -180,10 +175,6 @@ def decode(
         left = going.nonzero()[:, 0]
         if ends is not None:
             ends |= zip(rows[~going].tolist(), tokens[~going].tolist(), strict=True)
-        if log_probabilities is not None:
-            drawn = logits.float().log_softmax(-1).gather(-1, tokens[:, None])[left]
-            for row, (value,) in zip(rows[left].tolist(), drawn.tolist(), strict=True):
-                log_probabilities[row].append(value)
         if len(left) < len(rows):
             rows, tokens, mask, position = rows[left], tokens[left], mask[left], position[left]
             cache.batch_select_indices(left)

@@ -1,10 +1,5 @@
 """Serving: the harness starts, shares and stops the servers that a run needs on its own machine.
 
-    engines    which engines there are, where they are installed, their command lines
-    server     one server: started alone, awaited, and ended with all that it has started
-    servers    the servers of a profile's roles, shared, which take turns on the GPU
-    turns      stages ordered so that a role is loaded as rarely as can be
-
 A run holds `Servers`; `hold` gives the addresses of some roles as long as a block lasts:
 
     with Servers(profile.serving, logs, find) as servers:

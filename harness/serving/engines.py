@@ -74,10 +74,8 @@ _ASK = (
 class Installed:
     """An engine that is installed.
 
-    Attributes:
-        name: the engine.
-        identity: package and version, as in `vllm 0.30.0`.
-        python: the Python of its own environment; None where it is installed beside us.
+    Its identity is package and version, as in `vllm 0.30.0`. `python` is that of its own
+    environment; None where it is installed beside us.
     """
 
     name: str
@@ -179,9 +177,6 @@ def _identity_in(variable: str, python: str, names: tuple[str, ...]) -> str:
     return asked.stdout.strip()
 
 
-# What a server is told.
-
-
 @dataclass(frozen=True)
 class Model:
     """What a server serves, and how; None leaves a choice to the engine.
@@ -214,31 +209,16 @@ class Model:
     @classmethod
     def declared(cls, served: Served, folder: Path, name: str) -> Model:
         """Return a checkpoint served as a profile declares it."""
-        return cls(
-            folder,
-            name,
-            served.dtype,
-            served.max_length,
-            gpu_memory=served.gpu_memory,
-            cache_gb=served.cache_gb,
-            at_once=served.at_once,
-            template=served.template,
-            sampling=served.sampling,
-        )
+        own = ("dtype", "max_length", "gpu_memory", "cache_gb", "at_once", "template", "sampling")
+        return cls(folder, name, **{field: getattr(served, field) for field in own})
 
 
 def command(installed: Installed, model: Model, port: int) -> list[str]:
     """Return the command that serves a model on a port of this machine."""
     told = _VLLM if installed.name == "vllm" else _SGLANG
-    cache = None if model.cache_gb is None else round(model.cache_gb * 1e9)
     values = {
-        "folder": model.folder,
-        "name": model.name,
-        "dtype": model.dtype,
-        "max_length": model.max_length,
-        "gpu_memory": model.gpu_memory,
-        "cache": cache,
-        "at_once": model.at_once,
+        **{name: getattr(model, name) for name in told},
+        "cache_gb": None if model.cache_gb is None else round(model.cache_gb * 1e9),
         "template": json.dumps(model.template) if model.template else None,
         "sampling": json.dumps(model.sampling) if model.sampling else None,
     }
@@ -261,7 +241,7 @@ _VLLM = {
     "dtype": "--dtype",
     "max_length": "--max-model-len",
     "gpu_memory": "--gpu-memory-utilization",
-    "cache": "--kv-cache-memory-bytes",
+    "cache_gb": "--kv-cache-memory-bytes",
     "at_once": "--max-num-seqs",
     "template": "--default-chat-template-kwargs",
     "sampling": "--override-generation-config",
@@ -312,9 +292,6 @@ SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
 def environment() -> dict[str, str]:
-    """Return a server's environment variables: ours, quiet and without secrets.
-
-    SGLang tells the log-probabilities of the model as it is only when a variable says so.
-    """
+    """Return a server's environment variables: ours, quiet and without secrets."""
     ours = {k: v for k, v in os.environ.items() if not k.upper().endswith(SECRETS)}
-    return {**QUIET, **ours, "SGLANG_RETURN_ORIGINAL_LOGPROB": "1"}
+    return {**QUIET, **ours}

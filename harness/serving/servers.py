@@ -8,23 +8,33 @@ who holds its role.
 
 Where a variable names the address of a role (`HARNESS_JUDGE_URL`, `HARNESS_SOLVER_URL` for the
 policy) that is where it is, and nothing is started for it.
+
+Of two vLLM servers that start beside each other each counts the memory that the other is loading.
+Starts are therefore held apart by a lock on each GPU, for all processes of a user on this machine;
+one that does not know its GPUs holds all. vLLM computes in processes that outlive its killed
+server: each runs under a supervisor in a session of its own (`harness.runtime.supervisor`) that
+ends all of them, with the block, and when the harness or the server was killed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import Role, Serving
-from harness.serving.engines import Installed, Model, here
-from harness.serving.server import OnWait, Server, ignore, serving
+from harness.runtime.processes import HOST, Program, free_port, is_healthy, running
+from harness.serving.engines import Installed, Model, command, environment, here
 
 VARIABLES: dict[Role, str] = {
     "policy": "HARNESS_SOLVER_URL",
@@ -33,6 +43,10 @@ VARIABLES: dict[Role, str] = {
     "judge": "HARNESS_JUDGE_URL",
 }
 """What names the address of a role, for the harness and for the processes that it starts."""
+
+OnWait = Callable[[str, float], None]
+"""Called several times a second while a server is awaited: with what is waited for, and with the
+seconds since it was. An error that it raises ends the wait and the server."""
 
 _LOOK_S = 0.2
 _TO_DIE_S = 30.0
@@ -91,7 +105,7 @@ class Servers:
         declared: Serving,
         logs: Path,
         find: Callable[[str], Path],
-        on_wait: OnWait = ignore,
+        on_wait: OnWait = lambda what, seconds: None,
     ) -> None:
         self._declared = declared.roles
         self._logs = logs
@@ -157,7 +171,6 @@ class Servers:
                 self._turn.notify_all()
 
     def _wanted(self, role: Role, policy: Policy | None) -> _Wanted:
-        """Return the server that a role needs."""
         if role not in self._declared:
             raise UserError(
                 f"the profile serves no {role}: declare it under `serving`, or name the address of "
@@ -203,27 +216,24 @@ class Servers:
         """Return a server, started if need be, with room made for it and those beside it."""
         self._unload([each for each in self._loaded if each.dead])
         found = next((each for each in self._loaded if each.wanted == wanted), None)
-        if found is None:
+        if found is not None:
+            self._loaded.remove(found)
+        else:
             for idle in [each for each in self._loaded if not each.users]:
                 loaded = [each.wanted for each in self._loaded]
                 if _share([*loaded, *beside.values()]) <= 1 + _ROUNDING:
                     break
                 if idle.wanted not in beside.values():
                     self._unload([idle])
-            found = self._start(wanted)
-        else:
-            self._loaded.remove(found)
+            self._started += 1
+            log = self._logs / f"{self._started:03}-{wanted.model.name.replace('/', '--')}.log"
+            block = serving(
+                wanted.installed, wanted.model, log, start_s=wanted.start_s, on_wait=self._tell
+            )
+            end = ExitStack()
+            found = _Loaded(wanted, end.enter_context(block), end)
         self._loaded.append(found)
         return found
-
-    def _start(self, wanted: _Wanted) -> _Loaded:
-        self._started += 1
-        log = self._logs / f"{self._started:03}-{wanted.model.name.replace('/', '--')}.log"
-        end = ExitStack()
-        block = serving(
-            wanted.installed, wanted.model, log, start_s=wanted.start_s, on_wait=self._tell
-        )
-        return _Loaded(wanted, end.enter_context(block), end)
 
     def _unload(self, some: list[_Loaded]) -> None:
         """End servers, all of them even if the end of one fails."""
@@ -255,3 +265,84 @@ def _share(some: Iterable[_Wanted]) -> float:
         if each not in different:
             different.append(each)
     return sum(each.model.gpu_memory or 1.0 for each in different)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers."""
+
+    url: str
+    model: str
+    """Name that it serves its model under."""
+    program: Program
+    port: int
+
+    @property
+    def answers(self) -> bool:
+        """Whether it does; not any more from its death on, which takes a while to be complete."""
+        return self.program.exit_code is None and is_healthy(self.port)
+
+
+@contextmanager
+def serving(
+    installed: Installed,
+    model: Model,
+    log: Path,
+    *,
+    start_s: float = 1800.0,
+    on_wait: OnWait = lambda what, seconds: None,
+) -> Iterator[Server]:
+    """Serve a model while the block lasts; the server answers by then, and prints to the log.
+
+    Raises:
+        HarnessError: It died or was not ready in time.
+    """
+    port, name = free_port(), f"{model.name} on {installed.identity}"
+    with ExitStack() as stack:
+        with alone_on_gpus(lambda s: on_wait("another server to start", s)):
+            arguments = command(installed, model, port)
+            program = stack.enter_context(running(name, arguments, log, environment()))
+            program.wait_until_healthy(port, start_s, lambda s: on_wait(name, s))
+        yield Server(f"http://{HOST}:{port}/v1", model.name, program, port)
+
+
+@contextmanager
+def alone_on_gpus(on_wait: Callable[[float], None]) -> Iterator[None]:
+    """Hold the GPUs of this process against all who start a server on one of them.
+
+    Raises:
+        UserError: Somebody else has made the folder for it.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    locks = {"all": fcntl.LOCK_EX} if named is None else {"all": fcntl.LOCK_SH}
+    if named is not None:
+        locks |= dict.fromkeys(sorted(set(re.findall(r"[\w.-]+", named))), fcntl.LOCK_EX)
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        for gpu, kind in locks.items():
+            file = stack.enter_context(_lock_file(gpu).open("a"))
+            while not _locked(file.fileno(), kind):
+                on_wait(time.monotonic() - begun)
+                time.sleep(_LOOK_S)
+        yield
+
+
+def _lock_file(gpu: str) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"harness-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise UserError(
+            f"{folder} is not a folder that you alone can write: somebody else made it; name "
+            "another folder for temporary files in TMPDIR"
+        )
+    return folder / f"gpu-{gpu}.lock"
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -31,7 +31,7 @@ for number in range(int(sys.argv[3])):
 
 WAITER = """
 from harness.errors import UserError
-from harness.serving.server import alone_on_gpus
+from harness.serving.servers import alone_on_gpus
 try:
     with alone_on_gpus(lambda seconds: None):
         raise AssertionError

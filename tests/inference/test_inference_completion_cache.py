@@ -15,7 +15,7 @@ from harness.inference.solver import CompletionCache
 SAMPLING = Sampling(0.7, 0.9, (1, 5))
 ASKED = [Request(i, (2, 4, 8 + i), (10 * i, 10 * i + 1), 12) for i in range(3)]
 FIRST = [Sample("a b", 2, (8, 9)), Sample("", 0)]
-SECOND = [Sample("c", 1, (10,), (-0.25,)), Sample("é\n", 1, (11,), (-1.5,))]
+SECOND = [Sample("c", 1, (10,)), Sample("é\n", 1, (11,))]
 
 
 def kept(

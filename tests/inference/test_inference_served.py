@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import select
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,13 +86,6 @@ def test_the_number_of_requests_at_once_changes_no_answer(
             assert solving.answer(CONVERSATIONS, **SAMPLING) == together
 
 
-def test_added_conversations_change_no_other_answer(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path
-) -> None:
-    few = answers(policy_path, tmp_path / "few", CONVERSATIONS[:3])
-    assert answers(policy_path, tmp_path / "all")[:3] == few
-
-
 def test_an_engine_that_dies_in_the_middle_keeps_what_was_answered(
     policy_path: Path,
     fake_vllm: Requests,
@@ -112,9 +100,8 @@ def test_an_engine_that_dies_in_the_middle_keeps_what_was_answered(
     said = str(caught.value)
     assert "vllm 0.30.0 died in the middle (exit code 3)" in said
     assert "RuntimeError: the engine core is gone" in said
-    kept = int(said.split("; ")[-1].split(" of ")[0])
+    kept = (tmp_path / "keep" / "answers.jsonl").read_bytes().count(b"\n") - 1
     assert 2 <= kept <= 3
-    assert f"{kept} of 8 prompts are answered and kept" in said
     monkeypatch.delenv("FAKE_DIES_AFTER")
     before = len(fake_vllm())
     assert answers(policy_path, tmp_path / "keep") == undisturbed
@@ -127,21 +114,6 @@ def test_nothing_is_started_when_every_answer_is_kept(
     first = answers(policy_path, tmp_path / "keep")
     monkeypatch.setenv("FAKE_DIES_AT_START", "1")
     assert answers(policy_path, tmp_path / "keep") == first
-
-
-def test_a_server_that_dies_at_the_start_is_quoted(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_DIES_AT_START", "1")
-    with pytest.raises(HarnessError, match=r"before it was ready .*head size 16 is not supported"):
-        answers(policy_path, tmp_path / "keep")
-
-
-def test_a_server_is_waited_for_until_it_is_healthy(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_NOT_READY", "2")
-    assert len(answers(policy_path, tmp_path / "keep")) == len(TEXTS)
 
 
 def test_an_engine_that_adds_a_bos_is_refused(
@@ -163,14 +135,6 @@ def test_secrets_are_not_handed_to_the_server(
     assert not {"sk-secret", "hf-secret"} & set(given.values())
 
 
-def test_the_server_and_its_children_end_with_the_block(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_CHILD", str(tmp_path / "child"))
-    answers(policy_path, tmp_path / "keep")
-    assert not lives(int((tmp_path / "child").read_text()))
-
-
 def test_a_server_that_answers_with_an_error_is_quoted(
     policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,39 +142,6 @@ def test_a_server_that_answers_with_an_error_is_quoted(
     monkeypatch.setenv("FAKE_FAILS_AFTER", "4")
     with pytest.raises(HarnessError, match=r"vllm 0.30.0 died in the middle .* the core is lost"):
         answers(policy_path, tmp_path / "keep")
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_the_server_and_its_children_end_when_we_are_killed(
-    number: signal.Signals,
-    policy_path: Path,
-    fake_vllm: Requests,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A process that has a server says so and waits; then it is killed, which is seen."""
-    monkeypatch.setenv("FAKE_CHILD", str(tmp_path / "child"))
-    code = (
-        "import sys, time; from pathlib import Path\n"
-        f"sys.path[:] = {sys.path!r}\n"
-        "from harness.runtime.processes import free_port, running\n"
-        "import os; port = free_port()\n"
-        "command = [sys.executable, '-m', 'vllm.entrypoints.openai.api_server', '--model', 'm',\n"
-        "    '--served-model-name', 'x', '--host', '127.0.0.1', '--port', str(port),\n"
-        "    '--dtype', 'float32', '--max-model-len', '128']\n"
-        f"with running('vllm', command, Path({str(tmp_path / 'log')!r})) as s:\n"
-        "    s.wait_until_healthy(port, 60); print(s._process.pid, flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert victim.stdout is not None
-    supervisor = int(victim.stdout.readline())
-    child = int((tmp_path / "child").read_text())
-    assert lives(child)
-    victim.send_signal(number)
-    victim.wait(30)
-    wait_for_end(supervisor)
-    assert not lives(child)
 
 
 def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
@@ -246,39 +177,18 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
     assert last["top_k"] == -1
 
 
-def lives(process: int) -> bool:
-    """Return whether a process runs (one that only waits to be reaped does not)."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def wait_for_end(process: int) -> None:
-    """Wait until a process that is not our child has ended."""
-    try:
-        descriptor = os.pidfd_open(process)
-    except ProcessLookupError:
-        return
-    assert select.select([descriptor], [], [], 30)[0], "it did not end"
-    os.close(descriptor)
-
-
-@pytest.mark.parametrize("beside", [False, True], ids=["its own Python", "ours"])
 def test_copies_of_a_policy_share_the_requests_and_no_answer_depends_on_it(
     policy_path: Path,
     fake_vllm: Requests,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    beside: bool,
 ) -> None:
     alone = answers(policy_path, tmp_path / "alone")
     told = tmp_path / "arguments"
     monkeypatch.setenv("FAKE_ARGUMENTS", str(told))
-    if beside:
-        monkeypatch.delenv("HARNESS_VLLM_PYTHON")
-        monkeypatch.syspath_prepend(str(Path(__file__).parent / "fake_engines"))
+    # The same engine, but beside us and not in a Python of its own.
+    monkeypatch.delenv("HARNESS_VLLM_PYTHON")
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "fake_engines"))
     keep = tmp_path / "keep"
     keep.mkdir()
     opened = opening(
@@ -347,39 +257,25 @@ class Words:
 @pytest.mark.parametrize(
     "body",
     [
-        "[" * 100_000,
-        '{"choices": []}',
-        '{"choices": ["text"]}',
-        '{"choices": [{"text": 5}]}',
+        "[" * 100_000, '{"choices": []}', '{"choices": [{"text": 5}]}',
         '{"choices": [{"token_ids": [-1]}]}',
-        '{"choices": [{"token_ids": "12"}]}',
-        '{"choices": [{"token_ids": [1e999]}]}',
-        '{"choices": [{"token_ids": [' + "9" * 5000 + "]}]}",
     ],
-)
+)  # fmt: skip
 def test_an_answer_that_cannot_be_read_is_one_sentence(body: str) -> None:
     with StandIn(lambda sent: body) as server, pytest.raises(HarnessError, match="can be read"):
-        asked_at(server.url, log_probabilities=False)
+        asked_at(server.url)
 
 
 def test_half_an_emoji_in_an_answer_can_be_written() -> None:
     with StandIn(lambda sent: {"choices": [{"text": " cut \ud83d"}]}) as server:
-        [[answer]] = asked_at(server.url, log_probabilities=False).values()
+        [[answer]] = asked_at(server.url).values()
     assert answer == Sample("cut \ufffd", 2)
 
 
-def test_log_probabilities_are_read_up_to_the_stop() -> None:
-    choice = {"token_ids": [7, 8, 1, 9], "logprobs": {"token_logprobs": [-0.5, -1.5, -2.0, -3.0]}}
-    with StandIn(lambda sent: {"choices": [choice]}) as server:
-        [[answer]] = asked_at(server.url, log_probabilities=True).values()
-        assert server.bodies[0]["logprobs"] == 0
-    assert answer == Sample("7 8", 2, (7, 8), (-0.5, -1.5))
-
-
-def asked_at(url: str, log_probabilities: bool) -> Answered:
+def asked_at(url: str) -> Answered:
     """Have an endpoint answer one prompt once."""
     engine = CompletionsEngine(url, "m", Words(), concurrency=1, no_cut=0)  # type: ignore[arg-type]
     found: Answered = {}
     asked = [Request(0, (2, 3), (11,), room=4)]
-    engine.answer(asked, Sampling(0.0, 1.0, (1,), log_probabilities), found.update)
+    engine.answer(asked, Sampling(0.0, 1.0, (1,)), found.update)
     return found

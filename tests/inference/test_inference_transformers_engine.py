@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError, UserError
 from harness.inference import transformers_engine
-from harness.inference.request import Answered, Renderer, Sampling
+from harness.inference.request import Renderer
 from harness.inference.solver import Solver, opening
-from harness.inference.transformers_engine import TransformersEngine
 from harness.models.loading import from_folder
 from harness.models.policy import decode
 from harness.serving.engines import identity
@@ -41,12 +39,6 @@ def solver(policy: Path, keep: Path, batch_size: int = 6) -> Solver:
 def answers(policy: Path, keep: Path, batch_size: int = 6, **other: Any) -> Any:
     with solver(policy, keep, batch_size) as solving:
         return solving.answer(CONVERSATIONS, **{**SAMPLING, **other})
-
-
-def engine(policy: Path, batch_size: int) -> tuple[TransformersEngine, Renderer]:
-    renderer = Renderer(policy)
-    model = from_folder(AutoModelForCausalLM, policy).eval()
-    return TransformersEngine(model, renderer, batch_size), renderer
 
 
 def test_batching_changes_no_answer(policy_path: Path, tmp_path: Path) -> None:
@@ -123,23 +115,6 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
     assert calls == [2, 2, 2], "the batch that lacks a prompt is answered whole"
 
 
-def test_log_probabilities_are_those_of_the_model_as_it_is(policy_path: Path) -> None:
-    """Sampled at temperature 2 from a nucleus, yet told under the plain softmax."""
-    solving, renderer = engine(policy_path, 6)
-    asked = renderer.requests(CONVERSATIONS, n=3, seed=1, max_new_tokens=12)
-    answered: Answered = {}
-    solving.answer(asked, Sampling(2.0, 0.9, renderer.stops, True), answered.update)
-    assert sum(len(s.tokens) for own in answered.values() for s in own) > 50
-    for one in asked:
-        for sample in answered[one.position]:
-            assert len(sample.tokens) == len(sample.log_probabilities) == sample.n_tokens
-            with torch.inference_mode():
-                ids = torch.tensor([[*one.tokens, *sample.tokens]])
-                logits = solving.model(ids).logits[0, len(one.tokens) - 1 : -1]
-            expected = logits.log_softmax(-1)[range(len(sample.tokens)), list(sample.tokens)]
-            assert sample.log_probabilities == pytest.approx(expected.tolist(), abs=1e-4)
-
-
 def test_a_prompt_longer_than_the_context_is_left_out_and_counted(
     policy_path: Path, tmp_path: Path
 ) -> None:
@@ -176,17 +151,6 @@ def test_a_checkpoint_of_another_architecture_is_one_sentence(tmp_path: Path) ->
     other = build_tiny_gemma(tmp_path / "rm", outputs=1)
     with pytest.raises(UserError, match="Gemma2ForSequenceClassification, which writes no text"):
         solver(other, tmp_path / "a")
-
-
-def test_a_configuration_without_architecture_is_one_sentence(
-    policy_path: Path, tmp_path: Path
-) -> None:
-    bare = Path(shutil.copytree(policy_path, tmp_path / "bare"))
-    config = json.loads((bare / "config.json").read_text())
-    del config["architectures"]
-    (bare / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="the architecture none"):
-        solver(bare, tmp_path / "a")
 
 
 def limited_memory(monkeypatch: pytest.MonkeyPatch, answers_at_once: int) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from toy_servers import served
 
+from harness.errors import UserError
 from harness.registry.serving import Serving
 from harness.serving.engines import Installed, Model, command
 
@@ -109,3 +110,20 @@ def test_a_share_holds_its_weights_and_its_cache_or_says_what_lacks() -> None:
     assert served(cache_gb=4).lacking_gb(24, 8) == 0
     assert served(cache_gb=4).lacking_gb(24, 16) == pytest.approx(5.6)
     assert served().lacking_gb(24, 16) == pytest.approx(1.6)
+
+
+VLLM = Installed("vllm", "vllm 0.30.0", None)
+
+
+def test_what_depends_on_the_machine_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_VLLM_ARGS", "--tensor-parallel-size 8 --download-dir '/a b'")
+    assert VLLM.arguments == ["--tensor-parallel-size", "8", "--download-dir", "/a b"]
+    monkeypatch.delenv("HARNESS_VLLM_ARGS")
+    assert VLLM.arguments == []
+
+
+@pytest.mark.parametrize("text", ["--dtype half", "--enforce-eager --max_model_len=64", "--port 1"])
+def test_what_changes_answers_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("HARNESS_VLLM_ARGS", text)
+    with pytest.raises(UserError, match=r"HARNESS_VLLM_ARGS holds `--\w+.*leave it out"):
+        _ = VLLM.arguments

@@ -44,7 +44,6 @@ def completion(body: dict) -> dict:
         "finish_reason": "stop",
         "token_ids": tokens,
         "prompt_token_ids": read,
-        "logprobs": {"token_logprobs": [-0.5] * len(tokens)} if "logprobs" in body else None,
     }
     return {"id": "x", "object": "text_completion", "created": 0, "model": "x", "choices": [choice]}
 
