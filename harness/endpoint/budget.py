@@ -7,7 +7,7 @@ set aside; one that does not fit although none is ends the evaluation. A request
 came (a timeout, a cut connection) may have been charged: it counts at the most it can have cost.
 What a killed process had set aside stays set aside.
 
-The sums stand in memory, or in one file that all workers of a run draw on, one at a time: the run
+The sum stands in memory, or in one file that all workers of a run draw on, one at a time: the run
 names it in the environment (`share`), so that each run has its whole budget.
 """
 
@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Reply
 from harness.errors import HarnessError
@@ -31,8 +29,6 @@ from harness.runtime.files import explained, hold, write_whole
 
 VARIABLE = "HARNESS_LEDGER"
 """The environment variable with the file that the workers of a run draw on."""
-
-_SUMS = TypeAdapter(dict[str, float])
 
 
 def share(folder: Path) -> None:
@@ -79,24 +75,15 @@ class Spending:
 class Ledger:
     """Counts tokens and dollars of all endpoints together; may be used from many threads.
 
-    A budget is the most dollars for a role, with the option that raises it; None is no limit.
-    `total_usd` is that of all roles of the file, where the sums stand; without one they stand here.
+    A budget of None is no limit. The sum stands in the file, which all who name it draw on, or
+    here.
     """
 
-    def __init__(
-        self,
-        budget_usd: float | None = None,
-        raised_by: str = "--budget-usd",
-        *,
-        file: Path | None = None,
-        role: str = "EVALUATE",
-        total_usd: float | None = None,
-    ) -> None:
+    def __init__(self, budget_usd: float | None = None, file: Path | None = None) -> None:
         self.spending = Spending()
+        self._budget_usd = budget_usd
         self._file = file
-        self._role = role
-        self._budget_usd, self._raised_by, self._total_usd = budget_usd, raised_by, total_usd
-        self._sums: dict[str, float] = {}
+        self._sum = {"usd": 0.0}
         self._changed = threading.Condition()
         self._under_way = 0
         self._closed: str | None = None
@@ -115,17 +102,21 @@ class Ledger:
             most = price.of(request.most_prompt_tokens, request.most_completion_tokens)
         with self._changed:
             while self._closed is None:
-                with self._sums_now() as sums:
-                    stop = self._passed(sums, most)
-                    if stop is None:
-                        sums[self._role] = sums.get(self._role, 0.0) + most
+                with self._sum_now() as now:
+                    taken = now["usd"]
+                    if self._budget_usd is None or taken + most <= self._budget_usd:
+                        now["usd"] += most
                         self._under_way += 1
                         return most
                 if self._under_way:
                     self._changed.wait()
-                else:
-                    self._closed = stop
-                    self._changed.notify_all()
+                    continue
+                self._closed = (
+                    f"Stopped before the budget of ${self._budget_usd:.2f} is passed: "
+                    f"${taken:.4f} is spent and the next request can cost ${most:.4f}; raise "
+                    "--budget-usd and run the same command again to go on."
+                )
+                self._changed.notify_all()
             raise BudgetReachedError(self._closed)
 
     def settle(self, most: float, request: ChatRequest, reply: Reply, price: Price | None) -> None:
@@ -155,50 +146,35 @@ class Ledger:
         with self._changed:
             self.spending.from_cache += 1
 
-    def _passed(self, sums: dict[str, float], most: float) -> str | None:
-        """Return which budget so many dollars more would pass, in a sentence; None if they fit."""
-        taken, total = sums.get(self._role, 0.0), sum(sums.values())
-        for usd, limit, raised_by in (
-            (taken, self._budget_usd, self._raised_by),
-            (total, self._total_usd, "--budget-usd"),
-        ):
-            if limit is not None and usd + most > limit:
-                return (
-                    f"Stopped before the budget of ${limit:.2f} is passed: ${usd:.4f} is spent "
-                    f"and the next request can cost ${most:.4f}; raise {raised_by} and run the "
-                    "same command again to go on."
-                )
-        return None
-
     def _book(self, usd: float) -> None:
-        with self._sums_now() as sums:
-            sums[self._role] += usd
+        with self._sum_now() as now:
+            now["usd"] += usd
         self._under_way -= 1
         self._changed.notify_all()
 
     @contextmanager
-    def _sums_now(self) -> Iterator[dict[str, float]]:
-        """Yield the dollars of each role; nobody else changes them while the block lasts."""
+    def _sum_now(self) -> Iterator[dict[str, float]]:
+        """Yield the dollars spent and set aside; nobody else changes them while the block lasts."""
         if self._file is None:
-            yield self._sums
+            yield self._sum
             return
         with (
             explained("counting what is spent", self._file.parent),
             hold(self._file.with_suffix(".lock")),
         ):
-            sums = _read(self._file)
-            before = dict(sums)
-            yield sums
-            if sums != before:
-                write_whole(self._file, json.dumps(sums, sort_keys=True))
+            now = _read(self._file)
+            before = dict(now)
+            yield now
+            if now != before:
+                write_whole(self._file, json.dumps(now))
 
 
 def _read(file: Path) -> dict[str, float]:
     try:
-        return _SUMS.validate_json(file.read_bytes())
+        return {"usd": float(json.loads(file.read_bytes())["usd"])}
     except FileNotFoundError:
-        return {}
-    except ValidationError as error:
+        return {"usd": 0.0}
+    except (ValueError, KeyError, TypeError) as error:
         raise HarnessError(
             f"{file}, which says what is spent, is not what was written: look at your provider's "
             "bill, and run the same command again to go on"

@@ -21,7 +21,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.connection import Endpoint
-from harness.errors import UserError
 from harness.registry.profile import WORLD, Profile
 from harness.registry.serving import Served
 from harness.registry.training import Hardware
@@ -182,11 +181,6 @@ def place_of(model: str) -> Place:
     from harness.inference.solver import Place
 
     access = access_to("SOLVER", model)
-    if access.budget_usd is not None:
-        raise UserError(
-            "HARNESS_SOLVER_BUDGET_USD is set, and what the policy's answers cost is not counted: "
-            "unset it, or use an engine on this machine"
-        )
     server = access.server
     assert isinstance(server, Endpoint)
     return Place(server.address, str(server.key_variable), access.concurrency, model)

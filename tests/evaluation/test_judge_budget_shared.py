@@ -33,8 +33,7 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message
 url, folder, rival, budget = sys.argv[1:]
-role = ("JUDGE", "CREATOR")[int(rival) % 2]
-ledger = Ledger(None, file=shared_file(), role=role, total_usd=float(budget))
+ledger = Ledger(float(budget), shared_file())
 client = Client(
     Endpoint(url, "NO_KEY"), ReplyCache(Path(folder) / rival), ledger, Price(10.0, 30.0)
 )
@@ -124,21 +123,7 @@ def test_every_run_has_its_whole_budget(tmp_path: Path, ledger_file: Path) -> No
     assert shared_file() != ledger_file
 
 
-def test_each_role_has_its_own_limit_and_all_have_one(ledger_file: Path) -> None:
-    request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
-    judge = Ledger(
-        usd, "HARNESS_JUDGE_BUDGET_USD", file=ledger_file, role="JUDGE", total_usd=2 * usd
-    )
-    creator = Ledger(None, file=ledger_file, role="CREATOR", total_usd=2 * usd)
-    judge.lose(judge.reserve(request, PRICE))
-    with pytest.raises(BudgetReachedError, match="raise HARNESS_JUDGE_BUDGET_USD"):
-        judge.reserve(request, PRICE)
-    creator.lose(creator.reserve(request, PRICE))
-    with pytest.raises(BudgetReachedError, match="raise --budget-usd"):
-        creator.reserve(request, PRICE)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"JUDGE": "much"}', '{"JUDGE": 1'])
+@pytest.mark.parametrize("text", ["", "[]", '{"usd": "much"}', '{"usd": 1'])
 def test_a_damaged_ledger_stops_what_would_be_paid(ledger_file: Path, text: str) -> None:
     ledger = Ledger(1.0, file=ledger_file)
     ledger.release(ledger.reserve(ask(), PRICE))

@@ -48,7 +48,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("HARNESS_WORK", str(folder / "work"))
         for role in ("CREATOR", "SCORER"):
             patch.setenv(f"HARNESS_{role}_URL", "http://127.0.0.1:9/v1")
-            for name in ("KEY", "PRICE", "BUDGET_USD", "CONCURRENCY"):
+            for name in ("KEY", "PRICE", "CONCURRENCY"):
                 patch.delenv(f"HARNESS_{role}_{name}", raising=False)
         yield folder / "work"
 

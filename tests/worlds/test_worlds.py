@@ -20,7 +20,7 @@ from harness.runtime.stage import StageContext
 from harness.worlds import stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded.judge import complexity, quality
-from harness.worlds.lookup import answering, place_of, resolve, runtime_of, world_of
+from harness.worlds.lookup import answering, resolve, runtime_of, world_of
 from harness.worlds.needs import Demand, Requirement
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
@@ -136,15 +136,6 @@ def test_an_unknown_asset_or_an_unreadable_card_is_named(
 def test_a_folder_without_prompts_is_a_fault_of_ours(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no prompts in"):
         stage_io.read_prompts(tmp_path)
-
-
-def test_the_policy_behind_an_endpoint_has_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
-    assert place_of("a/b").url == "http://127.0.0.1:8000/v1"
-    monkeypatch.setenv("HARNESS_SOLVER_BUDGET_USD", "3")
-    monkeypatch.setenv("HARNESS_SOLVER_PRICE", "1,1")
-    with pytest.raises(UserError, match="HARNESS_SOLVER_BUDGET_USD is set, and what"):
-        place_of("a/b")
 
 
 def test_an_engine_that_is_not_here_is_named(tmp_path: Path) -> None:

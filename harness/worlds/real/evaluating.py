@@ -51,7 +51,7 @@ from harness.serving.engines import identity as engine_identity
 from harness.strict import Output
 from harness.words import counted
 from harness.worlds.real import rewards
-from harness.worlds.real.models import DIGITS, access_to, budget_of, digest_of_folder
+from harness.worlds.real.models import DIGITS, access_to, digest_of_folder
 
 SEED = 0
 BATCH_SIZE = 16
@@ -229,17 +229,14 @@ class Evaluating:
             UserError: A file is absent, or nothing says where a model is served.
         """
         benchmark = benchmark_class(name).load(options.data_folder(name))
-        budget, raised_by = options.budget_usd, "--budget-usd"
-        if budget is None:
-            budget, raised_by = budget_of("JUDGE"), "HARNESS_JUDGE_BUDGET_USD"
-        ledger = Ledger(budget, raised_by)
+        ledger = Ledger(options.budget_usd)
         judge = options.judge or benchmark.own_judge
         if judge.startswith(REWARD_JUDGE):
             judge = f"{REWARD_JUDGE}{rewards.identity_of(judge.removeprefix(REWARD_JUDGE))}"
         found = judge_of(judge, ledger=ledger)
-        if budget is not None and None in [client.price for client in found.clients]:
+        if options.budget_usd is not None and None in [client.price for client in found.clients]:
             raise UserError(
-                f"{raised_by} needs the price of {judge}, which is not known; give it in "
+                f"--budget-usd needs the price of {judge}, which is not known; give it in "
                 "HARNESS_JUDGE_PRICE"
             )
         if options.against is not None:

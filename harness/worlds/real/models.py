@@ -12,7 +12,7 @@ as in `owner/name@REVISION?enable_thinking=false`.
 many requests at once and for how much money is not, and stands in no declaration. For each role
 (`CREATOR` rewrites prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers, `SOLVER` is
 the policy where an endpoint serves it) the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`,
-`_TIMEOUT` (seconds that a reply may take), `_PRICE` and `_BUDGET_USD` are read. Without an address
+`_TIMEOUT` (seconds that a reply may take) and `_PRICE` are read. Without an address
 it is the seller's own, which takes the seller's key, sent nowhere else. A judge that a plug-in adds
 is a function here, and free. For a role that the harness serves itself it sets these variables for
 the processes that ask, and `_KEPT_AS`, under which replies are kept: the address is another with
@@ -219,16 +219,14 @@ MOST_CONCURRENCY = 256
 class Access:
     """How a model is reached: its endpoint or a plug-in's function, and at what price.
 
-    `price` and `budget_usd` are None where they are not known, or without a limit; the settings
-    that a model takes (`parameters`) follow from its name alone, so that they are part of a run.
+    The price is None where it is not known; the settings that a model takes (`parameters`) follow
+    from its name alone, so that they are part of a run.
     """
 
     server: Endpoint | FunctionEndpoint
     concurrency: int
     """Most requests at once."""
     price: Price | None
-    budget_usd: float | None
-    role: Role
     parameters: ChatParameters
 
     def client(self, ledger: Ledger | None = None) -> Client:
@@ -236,13 +234,7 @@ class Access:
 
         Without a ledger that of the run counts what is spent.
         """
-        ledger = ledger or Ledger(
-            self.budget_usd,
-            raised_by=f"HARNESS_{self.role}_BUDGET_USD",
-            file=shared_file(),
-            role=self.role,
-            total_usd=_number("HARNESS_BUDGET_USD"),
-        )
+        ledger = ledger or Ledger(_number("HARNESS_BUDGET_USD"), shared_file())
         cache = ReplyCache(work_dir() / "replies")
         return Client(self.server, cache, ledger, self.price, parameters=self.parameters)
 
@@ -256,11 +248,6 @@ def price_of(role: Role, model: str) -> Price | None:
     return parse_price(variable, text) if text else read_prices().of(model)
 
 
-def budget_of(role: Role) -> float | None:
-    """Return the dollars that may be spent on a role; None for no limit."""
-    return _number(f"HARNESS_{role}_BUDGET_USD")
-
-
 def access_to(
     role: Role, model: str, timeout_s: float = TIMEOUT_S, *, keyless: bool = False
 ) -> Access:
@@ -270,14 +257,9 @@ def access_to(
         UserError: Nothing says where, a key is lacking, or a variable cannot be read.
     """
     if role == "JUDGE" and model in JUDGES:
-        return Access(FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), None, role, PLAIN)
+        return Access(FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), PLAIN)
     url, key_variable = _place(role, model)
-    price, budget = price_of(role, model), budget_of(role)
-    if budget is not None and price is None:
-        raise UserError(
-            f"HARNESS_{role}_BUDGET_USD needs the price of {model}, which is not known; give it in "
-            f"HARNESS_{role}_PRICE"
-        )
+    price = price_of(role, model)
     at_once = _number(f"HARNESS_{role}_CONCURRENCY") or CONCURRENCY
     if at_once != int(at_once) or at_once > MOST_CONCURRENCY:
         raise UserError(
@@ -288,7 +270,7 @@ def access_to(
     server = Endpoint(url, key_variable, timeout_s, os.environ.get(f"HARNESS_{role}_KEPT_AS"))
     if not keyless:
         server.check_key()
-    return Access(server, int(at_once), price, budget, role, chat_parameters_of(model))
+    return Access(server, int(at_once), price, chat_parameters_of(model))
 
 
 def _place(role: Role, model: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import pytest
 def no_access(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no variable of the one who runs the tests reach them."""
     for role in ("CREATOR", "SCORER"):
-        for name in ("URL", "KEY", "CONCURRENCY", "PRICE", "BUDGET_USD"):
+        for name in ("URL", "KEY", "CONCURRENCY", "PRICE"):
             monkeypatch.delenv(f"HARNESS_{role}_{name}", raising=False)
     for name in ("OPENAI_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)

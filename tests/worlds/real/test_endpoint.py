@@ -63,7 +63,7 @@ def rewrite(body: Any) -> Any:
 
 
 def generator_of(server: StandIn, folder: Path, **options: Any) -> EndpointGenerator:
-    ledger = Ledger(options.pop("budget", None), raised_by="HARNESS_CREATOR_BUDGET_USD")
+    ledger = Ledger(options.pop("budget", None))
     client = Client(
         Endpoint(server.url, "CREATOR_TEST_KEY"),
         ReplyCache(folder / "replies"),
@@ -155,14 +155,14 @@ def test_a_creator_that_is_always_overloaded_ends_the_stage(tmp_path: Path) -> N
         run(generator_of(server, tmp_path, attempts=2))
 
 
-def test_the_budget_is_not_passed_and_its_variable_named(tmp_path: Path) -> None:
+def test_the_budget_is_not_passed(tmp_path: Path) -> None:
     """A request can cost 666 tokens at $0.01, $6.66, and its reply of 10 tokens costs $0.10.
 
     After n replies $7.50 - $0.10 n is left, which is enough for another while n is 8 or less.
     """
     with (
         StandIn(rewrite) as server,
-        pytest.raises(BudgetReachedError, match="raise HARNESS_CREATOR_BUDGET_USD"),
+        pytest.raises(BudgetReachedError, match="raise --budget-usd"),
     ):
         run(generator_of(server, tmp_path, budget=7.5, price=Price(0.0, 1e4)), concurrency=1)
     assert sum(server.answered.values()) == 9
@@ -228,12 +228,11 @@ def test_where_a_model_is_reached_comes_from_the_environment(
     assert isinstance(server, Endpoint)
     assert server.address == "http://127.0.0.1:8000/v1"
     assert server.key_variable == "HARNESS_CREATOR_KEY"
-    assert (found.concurrency, found.price, found.budget_usd) == (8, None, None)
+    assert (found.concurrency, found.price) == (8, None)
     monkeypatch.setenv("HARNESS_CREATOR_CONCURRENCY", "32")
     monkeypatch.setenv("HARNESS_CREATOR_PRICE", "2.5,10")
-    monkeypatch.setenv("HARNESS_CREATOR_BUDGET_USD", "20")
     found = access_to("CREATOR", "google/gemma-2-9b-it")
-    assert (found.concurrency, found.price, found.budget_usd) == (32, Price(2.5, 10.0), 20.0)
+    assert (found.concurrency, found.price) == (32, Price(2.5, 10.0))
     with pytest.raises(UserError, match="HARNESS_SCORER_URL"):
         access_to("SCORER", "google/gemma-2-9b-it")
 
@@ -266,8 +265,7 @@ def test_a_sellers_key_goes_to_the_seller_alone(
         ("CONCURRENCY", "300", "is 300; give a whole number from 1 to 256"),
         ("CONCURRENCY", "2.5", "is 2.5; give a whole number"),
         ("CONCURRENCY", "many", "is `many`; give a number"),
-        ("BUDGET_USD", "-1", "is `-1`; give a number, 0 or more"),
-        ("BUDGET_USD", "5", "needs the price of writer"),
+        ("TIMEOUT", "-1", "is `-1`; give a number, 0 or more"),
         ("PRICE", "5", "is not a price"),
     ],
 )
