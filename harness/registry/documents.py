@@ -39,6 +39,7 @@ MOST_PLACES = 100_000
 """Keys and items; with aliases few bytes could stand for any number."""
 
 _CORE = "tag:yaml.org,2002:"
+_TEXT = f"{_CORE}str"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBERS = yaml.constructor.SafeConstructor()
 
@@ -150,7 +151,10 @@ def _mapping(node: Any, loc: Loc, lines: Lines) -> dict[str, Any]:
     lines |= {} if sourced else first
     for key, value in node.value:
         name = str(key.value)
-        data[name] = _plain(value, loc if sourced else (*loc, name), lines)
+        if value.tag == _TEXT:
+            data[name] = value.value
+        else:
+            data[name] = _plain(value, loc if sourced else (*loc, name), lines)
     return data
 
 

@@ -137,8 +137,10 @@ class Reader:
         """Return the bigrams of the prompts a stage makes, draws, pairs, answers or trains on."""
         if stage.fingerprint not in self._bags:
             file, column = _PROMPTS_OF.get(stage.kind, ("pairs.parquet", "prompt"))
-            values = map(itemgetter(0), read_rows(self.store.file(stage.fingerprint, file), column))
-            texts = map(last_asked, values) if column == "conversation" else values
+            rows = read_rows(self.store.file(stage.fingerprint, file), column)
+            texts = list(map(itemgetter(0), rows))
+            if column == "conversation":
+                texts = last_asked(texts)
             self._bags[stage.fingerprint] = bigrams(texts, mask)
         return self._bags[stage.fingerprint]
 
@@ -357,9 +359,13 @@ def _answered(table_runs: TableRuns, benchmark: str, store: Store) -> Stage | No
     return next((it for it in answers if store.status(it.fingerprint) == "done"), None)
 
 
-def last_asked(conversation: str) -> str:
-    """Return what the user asked last in a conversation kept as a JSON list of messages."""
-    for message in reversed(json.loads(conversation)):
-        if message["role"] == "user":
-            return str(message["content"])
-    raise ValueError(f"nobody asks anything in {conversation}")
+def last_asked(conversations: Iterable[str]) -> list[str]:
+    """Return what the user asked last in each conversation, kept as a JSON list of messages."""
+    found = []
+    for conversation in conversations:
+        asked = ""
+        for message in json.loads(conversation):
+            if message["role"] == "user":
+                asked = str(message["content"])
+        found.append(asked)
+    return found

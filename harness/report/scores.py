@@ -298,7 +298,7 @@ def scores_of(measured: Measured, run_id: str, seeds: Sequence[int], score: str)
     Prompts that are scored themselves are each seed's own, and nested in it; a benchmark's prompts
     are the same for every seed, and crossed.
     """
-    if any((run_id, seed, score) not in measured for seed in seeds):
+    if not measured.keys() >= {(run_id, seed, score) for seed in seeds}:
         return None
     known = measured.matrices if isinstance(measured, AsRead) else {}
     key = run_id, tuple(seeds), score

@@ -209,7 +209,7 @@ def recipe_file(recipes: Mapping[str, Json]) -> Files:
 
 def join(values: Iterable[object]) -> str:
     """Return the distinct values as one text in their order; `none` where there is none."""
-    return ", ".join(dict.fromkeys(_text(value) for value in values)) or "none"
+    return ", ".join(dict.fromkeys(map(_text, values))) or "none"
 
 
 def _text(value: object) -> str:
