@@ -111,20 +111,6 @@ def test_a_frame_says_what_its_cells_are() -> None:
     assert (first["benchmark"], first["unit"]) == ("Arena-Hard v0.1", "%")
 
 
-def test_errors_speak_of_no_option() -> None:
-    for call in (
-        lambda: harness.load("figure10", rows=["a"]),
-        lambda: harness.load("all", rows=["a"]),
-        lambda: harness.load("table4", rows=["a", "a"]),
-        lambda: harness.load("table4", seeds=[]),
-        lambda: harness.load("table4", seeds="x"),
-        lambda: harness.load("table4").plan(jobs=0),
-    ):
-        with pytest.raises(harness.UserError) as caught:
-            call()
-        assert "--" not in str(caught.value)
-
-
 def test_mistakes_are_errors_of_the_harness() -> None:
     for call, words in (
         (lambda: harness.load("tabel4"), "did you mean `table4`"),

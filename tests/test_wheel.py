@@ -184,11 +184,6 @@ def test_all_that_is_published_is_there(harness: Harness) -> None:
     assert "is left out" not in page.stderr
 
 
-def test_a_plan_has_the_same_stages(harness: Harness) -> None:
-    asked = ("plan", "table4", "--json")
-    assert json.loads(harness(*asked).stdout) == json.loads(in_checkout(*asked))
-
-
 def test_nothing_is_written_to_the_installation(
     harness: Harness, installed: Path, empty: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +37,7 @@ def shorter(body: Any) -> Any:
 
 
 def test_a_judge_at_an_endpoint_is_asked_in_both_orders_and_kept(
-    says: Callable[..., Any],
-    call: Callable[..., Any],
-    published: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    says: Any, call: Any, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StandIn(shorter) as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
@@ -54,7 +50,7 @@ def test_a_judge_at_an_endpoint_is_asked_in_both_orders_and_kept(
 
 
 def test_a_reward_model_is_calibrated_without_any_server(
-    says: Callable[..., Any], published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: Any, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
     write_armo(tmp_path / "models" / "me" / "judge")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from harness.project import project_root
 
 
-def test_the_ledger_counts_146(says: Callable[..., Any]) -> None:
+def test_the_ledger_counts_146(says: Any) -> None:
     """Nothing has run here; the eight that no score decides are known before."""
     ledger = says("claims", "claims")
     assert len({claim["id"] for claim in ledger}) == len(ledger) == 146
@@ -21,14 +20,14 @@ def test_the_ledger_counts_146(says: Callable[..., Any]) -> None:
     assert {claim["scale"] for claim in ledger} == {"toy"}
 
 
-def test_some_tables_and_figures_alone(says: Callable[..., Any]) -> None:
+def test_some_tables_and_figures_alone(says: Any) -> None:
     """A figure's claim is measured by tables that are judged for it, and not shown."""
     ledger = says("claims", "claims", "table6", "figure4")
     assert [claim["table"] for claim in ledger] == ["table6"] * 4 + ["figure4"]
     assert "`t10-rm-lc` is not run" in ledger[-1]["reason"]
 
 
-def test_a_table_of_ones_own_has_claims_too(says: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_table_of_ones_own_has_claims_too(says: Any, tmp_path: Path) -> None:
     text = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
     text = text.replace("id: table6\n", "id: mine\n").replace("{id: t6-", "{id: mine-")
     text = text.replace("id: t6-", "id: mine-")
@@ -38,7 +37,7 @@ def test_a_table_of_ones_own_has_claims_too(says: Callable[..., Any], tmp_path: 
     assert {claim["verdict"] for claim in ledger} == {"not_run"}
 
 
-def test_published_scores_are_judged_in_place_of_the_store(says: Callable[..., Any]) -> None:
+def test_published_scores_are_judged_in_place_of_the_store(says: Any) -> None:
     ledger = says("claims", "claims", "table4", "--published")
     assert len(ledger) == 25
     assert "not_run" not in {claim["verdict"] for claim in ledger}
@@ -48,7 +47,7 @@ def test_published_scores_are_judged_in_place_of_the_store(says: Callable[..., A
     assert primary["ci_low"] <= primary["margin"] <= primary["ci_high"]
 
 
-def test_the_answer_comes_first_and_then_a_line_for_each_claim(call: Callable[..., Any]) -> None:
+def test_the_answer_comes_first_and_then_a_line_for_each_claim(call: Any) -> None:
     lines = call("claims", "table5", "--published").stdout.splitlines()
     assert lines[0].startswith("Asked  Is it the informative prompts")
     (head,) = (at for at, line in enumerate(lines) if line.startswith("verdict"))
@@ -58,7 +57,7 @@ def test_the_answer_comes_first_and_then_a_line_for_each_claim(call: Callable[..
 
 
 def test_eighty_columns_break_no_word_of_a_claim(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = call("claims", "table4", "--published", "--full").stdout.splitlines()
@@ -66,15 +65,13 @@ def test_eighty_columns_break_no_word_of_a_claim(
     assert all(len(line) <= 80 for line in lines)
 
 
-def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Callable[..., Any]) -> None:
+def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Any) -> None:
     (claim, *_) = says("claims", "claims", "table8", "--profile", "single-gpu")
     assert (claim["verdict"], claim["scale"]) == ("not_run", "reduced")
     assert "cannot run" in claim["reason"]
 
 
-def test_verify_checks_what_is_published(
-    says: Callable[..., Any], call: Callable[..., Any]
-) -> None:
+def test_verify_checks_what_is_published(says: Any, call: Any) -> None:
     found = says("verify", "verify")
     assert found["ok"]
     assert "micro/table4" in found["tables"]
@@ -82,10 +79,7 @@ def test_verify_checks_what_is_published(
 
 
 def test_verify_fails_with_the_difference(
-    says: Callable[..., Any],
-    call: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     results = tmp_path / "results"
     results.mkdir()
@@ -100,7 +94,7 @@ def test_verify_fails_with_the_difference(
 
 
 @pytest.mark.parametrize("profile", ["laptop", "single-gpu", "paper"])
-def test_every_profile_has_a_ledger(says: Callable[..., Any], profile: str) -> None:
+def test_every_profile_has_a_ledger(says: Any, profile: str) -> None:
     """None of these has an oracle, so that the study of reward models is not run on them."""
     ledger = says("claims", "claims", "--profile", profile)
     assert len(ledger) == 146

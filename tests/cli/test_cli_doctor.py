@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ def by_what(found: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.usefixtures("no_network")
-def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[..., Any]) -> None:
+def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Any) -> None:
     found = says("doctor", *PAPER, code=1)
     assert not found["ready"]
     needs = by_what(found)
@@ -94,7 +93,7 @@ def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[
 
 
 def test_a_machine_with_everything_is_ready(
-    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folders: Path
+    says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folders: Path
 ) -> None:
     """Files where a run looks for them, an engine, keys, and 8 GPUs; calibrations are advice."""
     for model in MODELS:
@@ -165,7 +164,7 @@ RETIRED, CREATOR = "retirement of the judge gpt-4", "creator gemini-1.5-pro"
     ],
 )
 def test_a_variable_changes_what_is_needed(
-    says: Callable[..., Any],
+    says: Any,
     monkeypatch: pytest.MonkeyPatch,
     variable: str,
     value: str,
@@ -181,9 +180,7 @@ def test_a_variable_changes_what_is_needed(
     assert "secret" not in json.dumps(found)
 
 
-def test_a_benchmark_that_a_run_would_refuse_is_missing(
-    says: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_benchmark_that_a_run_would_refuse_is_missing(says: Any, tmp_path: Path) -> None:
     """Its folder is there, and no questions are in it."""
     folder = tmp_path / "benchmarks" / "mt-bench"
     folder.mkdir(parents=True)
@@ -192,18 +189,7 @@ def test_a_benchmark_that_a_run_would_refuse_is_missing(
     assert str(folder) in found["found"] + found["do"]
 
 
-def test_a_policy_behind_an_endpoint_is_looked_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    paper = load_profiles()["paper"]
-    profile = paper.model_copy(update={"engine": "endpoint", "policy": f"a/b@{'0' * 40}"})
-    found = {n.what: n for n in preflight.requirements(profile)}
-    assert found["solver a/b"].state == "missing"
-    assert "HARNESS_SOLVER_URL" in found["solver a/b"].do
-    monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
-    found = {n.what: n for n in preflight.requirements(profile)}
-    assert found["solver a/b"].state == "met"
-
-
-def test_a_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:
+def test_a_calibration_is_met(says: Any, folders: Path) -> None:
     done = Calibration(
         judge="gpt-4", identity="m@1", published_judge="people", comparisons=80, missing=0,
         agreement=67.5, low=60.0, high=75.0, one_side=55.0, consistent=90.0, first=52.0,
@@ -251,7 +237,7 @@ def little_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_network", "little_disk")
 def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_doctor(
-    says: Callable[..., Any], call: Callable[..., Any], folders: Path
+    says: Any, call: Any, folders: Path
 ) -> None:
     refused = call("run", "table4", "--profile", "paper")
     assert refused.exit_code == 2
@@ -268,7 +254,7 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
 
 @pytest.mark.parametrize("rung", ["laptop", "consumer-gpu", "single-gpu"])
 def test_a_rung_costs_nothing_and_says_at_once_what_is_missing(
-    says: Callable[..., Any], call: Callable[..., Any], folders: Path, rung: str
+    says: Any, call: Any, folders: Path, rung: str
 ) -> None:
     """Its creator is no endpoint: the weights are missing, and with a GPU so is the engine."""
     price = says("plan", "plan", "table4", "--profile", rung, "--seeds", "0")["price"]
@@ -288,7 +274,7 @@ def test_a_rung_costs_nothing_and_says_at_once_what_is_missing(
 
 
 @pytest.mark.usefixtures("little_disk")
-def test_doctor_lists_only_what_a_table_needs(says: Callable[..., Any]) -> None:
+def test_doctor_lists_only_what_a_table_needs(says: Any) -> None:
     """Table 9's tasks are scored by their package: no judge, and no file of a benchmark."""
     needs = by_what(says("doctor", "doctor", "table9", "--profile", "paper", code=1))
     assert not [what for what in needs if what.startswith(("judge", "scorer", "benchmark"))]
@@ -309,7 +295,7 @@ def test_other_machines_packages_gpus_and_disk_are_theirs() -> None:
     assert {"creator gemini-1.5-pro", "model google/gemma-2-9b-it", "prompts"} <= elsewhere
 
 
-def test_doctor_says_what_each_profile_needs(says: Callable[..., Any]) -> None:
+def test_doctor_says_what_each_profile_needs(says: Any) -> None:
     found = says("doctor", "doctor")
     profiles = {profile["profile"]: profile for profile in found["profiles"]}
     assert profiles["micro"]["ready"]
@@ -318,9 +304,7 @@ def test_doctor_says_what_each_profile_needs(says: Callable[..., Any]) -> None:
     assert profiles["paper"]["tables"] == []
 
 
-def test_keys_and_passwords_are_never_shown(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_and_passwords_are_never_shown(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:very-secret@host:5000")
     for arguments in (["doctor"], ["doctor", "--json"]):
@@ -331,7 +315,7 @@ def test_keys_and_passwords_are_never_shown(
 
 
 def test_a_damaged_world_is_found_and_exit_code_1(
-    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from world_of_names import write_world
 

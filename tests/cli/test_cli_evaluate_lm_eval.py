@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,7 +38,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_results_that_others_wrote_are_scored_without_the_package(
-    says: Callable[..., Any], call: Callable[..., Any], results: Path, tracked: list[Path]
+    says: Any, call: Any, results: Path, tracked: list[Path]
 ) -> None:
     command = ["evaluate", "lm_eval", "--results", str(results), "--model", "mine"]
     (found,) = says("evaluate", *command)
@@ -54,9 +54,7 @@ def test_results_that_others_wrote_are_scored_without_the_package(
 
 
 @pytest.mark.usefixtures("package")
-def test_a_run_keeps_results_samples_and_scores_together(
-    says: Callable[..., Any], tracked: list[Path]
-) -> None:
+def test_a_run_keeps_results_samples_and_scores_together(says: Any, tracked: list[Path]) -> None:
     (found,) = says("evaluate", "evaluate", "lm_eval", "--model", "org/m", "--limit", "10")
     assert set(found["scores"].values()) == {25.0}
     assert (found["n"], found["n_missing"]) == (60, 540)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -57,7 +56,7 @@ def fill(folders: Path, *, judged: bool = True) -> tuple[Store, Stage]:
 
 
 def test_the_exported_policy_answers_as_the_one_in_the_store(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
+    call: Any, folders: Path, tmp_path: Path
 ) -> None:
     """Plain transformers classes load the folder; logits and sampled answers are the same.
 
@@ -91,7 +90,7 @@ def test_the_exported_policy_answers_as_the_one_in_the_store(
 
 
 def test_the_folder_has_a_checkpoint_and_nothing_that_could_run_code(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
+    call: Any, folders: Path, tmp_path: Path
 ) -> None:
     fill(folders)
     call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
@@ -108,7 +107,7 @@ def test_the_folder_has_a_checkpoint_and_nothing_that_could_run_code(
 
 
 def test_a_row_of_a_table_of_ones_own_is_named_by_the_file(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
+    call: Any, folders: Path, tmp_path: Path
 ) -> None:
     fill(folders)
     text = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
@@ -121,7 +120,7 @@ def test_a_row_of_a_table_of_ones_own_is_named_by_the_file(
 
 
 def test_the_lineage_names_every_stage_and_the_digest_of_every_file(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
+    call: Any, folders: Path, tmp_path: Path
 ) -> None:
     """Behind one DPO iteration stand prompts, generate, annotate, pair and train, inputs first."""
     _, training = fill(folders)
@@ -148,7 +147,7 @@ def test_the_lineage_names_every_stage_and_the_digest_of_every_file(
 
 
 def test_the_card_has_the_scores_with_their_interval_and_judge(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
+    call: Any, folders: Path, tmp_path: Path
 ) -> None:
     """1, 2 and 3: mean 2, standard error 1/sqrt(3), t(2) = 4.303, so 2 ± 2.484.
 
@@ -169,7 +168,7 @@ def test_the_card_has_the_scores_with_their_interval_and_judge(
 
 
 def test_a_policy_that_was_not_judged_has_no_score(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
+    call: Any, folders: Path, tmp_path: Path
 ) -> None:
     fill(folders, judged=False)
     result = call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
@@ -191,7 +190,7 @@ def test_texts_in_a_card_stay_texts(folders: Path) -> None:
 
 
 def test_a_folder_with_something_in_it_is_left_alone(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
+    call: Any, folders: Path, tmp_path: Path
 ) -> None:
     fill(folders)
     out = tmp_path / "policy"
@@ -203,9 +202,7 @@ def test_a_folder_with_something_in_it_is_left_alone(
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
 
 
-def test_a_broken_policy_leaves_no_folder(
-    call: Callable[..., Any], folders: Path, tmp_path: Path
-) -> None:
+def test_a_broken_policy_leaves_no_folder(call: Any, folders: Path, tmp_path: Path) -> None:
     store, training = fill(folders)
     weights = store.path(training.fingerprint) / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0\0")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ NAMES = [f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)]
 SMALL = ("figure10", "--seeds", "0,2", "--jobs", "1")
 
 
-def test_list_names_the_figures(says: Callable[..., Any], call: Callable[..., Any]) -> None:
+def test_list_names_the_figures(says: Any, call: Any) -> None:
     figures = says("list", "list")["figures"]
     assert [item["id"] for item in figures] == NAMES
     by_id = {item["id"]: item for item in figures}
@@ -31,9 +30,7 @@ def test_list_names_the_figures(says: Callable[..., Any], call: Callable[..., An
 
 
 @pytest.mark.parametrize("name", ["figure3", "figure12"])
-def test_show_says_what_a_figure_is_drawn_from(
-    says: Callable[..., Any], call: Callable[..., Any], name: str
-) -> None:
+def test_show_says_what_a_figure_is_drawn_from(says: Any, call: Any, name: str) -> None:
     figure = all_figures()[name]
     assert says("show", "show", name)["figure"] == figure.model_dump(mode="json")
     text = call("show", name).stdout
@@ -42,7 +39,7 @@ def test_show_says_what_a_figure_is_drawn_from(
 
 
 def test_a_broken_figure_is_named_with_the_broken_tables(
-    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "figure3.yaml").write_text("id: figure3\nkind: bars\n")
     monkeypatch.setattr("harness.registry.figures.figures_dir", lambda: tmp_path)
@@ -51,7 +48,7 @@ def test_a_broken_figure_is_named_with_the_broken_tables(
     assert "`bars` is not known" in problem["message"]
 
 
-def test_the_plan_of_a_figure_is_that_of_its_runs(says: Callable[..., Any]) -> None:
+def test_the_plan_of_a_figure_is_that_of_its_runs(says: Any) -> None:
     plan = says("plan", "plan", "figure10", "--seeds", "0,2")
     table = says("plan", "plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")
     assert plan["table"] == "figure10"
@@ -62,7 +59,7 @@ def test_the_plan_of_a_figure_is_that_of_its_runs(says: Callable[..., Any]) -> N
 
 
 def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
+    says: Any, call: Any, tracker: Any
 ) -> None:
     found = says("figure", "run", *SMALL)
     assert found["seeds"] == [0, 2]
@@ -84,9 +81,7 @@ def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
     assert says("figure", "report", "figure9", "--seeds", "0,2")["points"][0]["state"] == "ok"
 
 
-def test_a_figure_of_tables_that_were_run_takes_their_seeds(
-    says: Callable[..., Any], folders: Path
-) -> None:
+def test_a_figure_of_tables_that_were_run_takes_their_seeds(says: Any, folders: Path) -> None:
     remember(folders, "table4", "micro", (3, 5))
     assert says("figure", "report", "figure10")["seeds"] == [3, 5]
     # Figure 3 is drawn from tables 1 and 2; where their seeds differ, none is taken.
@@ -97,9 +92,7 @@ def test_a_figure_of_tables_that_were_run_takes_their_seeds(
 
 
 @pytest.mark.parametrize("name", ["figure3", "figure10"])
-def test_a_figure_never_run_says_so_everywhere(
-    says: Callable[..., Any], call: Callable[..., Any], name: str
-) -> None:
+def test_a_figure_never_run_says_so_everywhere(says: Any, call: Any, name: str) -> None:
     found = says("figure", "report", name)
     assert {point["state"] for point in found["points"]} <= {"not_run", "not_available"}
     assert all(point["value"] is None for point in found["points"])
@@ -110,11 +103,7 @@ def test_a_figure_never_run_says_so_everywhere(
 
 
 def test_publishing_writes_a_folder_that_verifies(
-    says: Callable[..., Any],
-    call: Callable[..., Any],
-    tracker: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    says: Any, call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
     monkeypatch.setattr(
@@ -130,10 +119,7 @@ def test_publishing_writes_a_folder_that_verifies(
 
 
 def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
-    says: Callable[..., Any],
-    call: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    declared_anew: None,
+    says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, declared_anew: None
 ) -> None:
     bare = load_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
     monkeypatch.setattr("harness.registry.declared.load_profiles", lambda: {"micro": bare})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +114,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize("command", MISTAKES)
 def test_a_mistake_is_one_sentence_and_exit_code_2(
-    call: Callable[..., Any],
-    folders: Path,
-    files: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
+    call: Any, folders: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.chdir(folders.parent)
     words = command
@@ -136,7 +131,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 
 @pytest.mark.parametrize("command", ["show own", "plan table4 --profile own"])
 def test_a_file_named_without_its_ending_is_suggested(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+    call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     (tmp_path / "own.yaml").touch()
     monkeypatch.chdir(tmp_path)
@@ -150,13 +145,13 @@ def test_a_file_named_without_its_ending_is_suggested(
     ["nothing", "list --jsn", "plan", "plan table4 --seeds", "report table4 --format pdf",
      "ui --port 0", "why table4/dpo-1 --seed -1", "micro nothing"],
 )  # fmt: skip
-def test_a_wrong_usage_is_exit_code_2(call: Callable[..., Any], command: str) -> None:
+def test_a_wrong_usage_is_exit_code_2(call: Any, command: str) -> None:
     result = call(*command.split())
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr
 
 
-def test_a_port_in_use_is_a_mistake(call: Callable[..., Any], monkeypatch: Any) -> None:
+def test_a_port_in_use_is_a_mistake(call: Any, monkeypatch: Any) -> None:
     import socket
 
     monkeypatch.setattr("harness.tracking.ui_command", lambda *_, **__: (["true"], {}, {}))
@@ -205,7 +200,7 @@ def test_names_are_separated_by_commas() -> None:
     ],
 )
 def test_what_the_system_has_against_a_command_is_one_sentence(
-    call: Callable[..., Any], monkeypatch: Any, fault: BaseException, code: int, words: str
+    call: Any, monkeypatch: Any, fault: BaseException, code: int, words: str
 ) -> None:
     def fail() -> None:
         raise fault
@@ -216,7 +211,7 @@ def test_what_the_system_has_against_a_command_is_one_sentence(
     assert words in result.stderr
 
 
-def test_a_fault_of_ours_keeps_its_traceback(call: Callable[..., Any], monkeypatch: Any) -> None:
+def test_a_fault_of_ours_keeps_its_traceback(call: Any, monkeypatch: Any) -> None:
     fault = OSError(errno.EIO, "", "/disk")
     monkeypatch.setattr("harness.overview.list_declared", lambda: (_ for _ in ()).throw(fault))
     assert call("list").exception is fault

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -107,7 +106,7 @@ def test_verdicts_have_colours_on_a_terminal_unless_none_are_wanted(
      "plan all --profile paper", "store", "report table4"],
 )  # fmt: skip
 def test_80_columns_are_enough(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+    call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     """Nothing is wider but commands and paths; rows and columns are named in whole words."""
     monkeypatch.setenv("COLUMNS", "80")
@@ -122,7 +121,7 @@ def test_80_columns_are_enough(
         assert sum(line.startswith("eva-a_min_inv ") for line in lines) == 2
 
 
-def test_a_shell_completes_verbs_tables_and_profiles(process: Callable[..., Any]) -> None:
+def test_a_shell_completes_verbs_tables_and_profiles(process: Any) -> None:
     def completed(words: str, position: int) -> list[str]:
         asked = {"_HARNESS_COMPLETE": "complete_bash", "COMP_WORDS": words}
         return list(process(**asked, COMP_CWORD=str(position)).stdout.split())
@@ -134,7 +133,7 @@ def test_a_shell_completes_verbs_tables_and_profiles(process: Callable[..., Any]
     assert completed("harness evaluate mt", 2) == ["mt_bench"]
 
 
-def test_bash_reads_the_completion_script(process: Callable[..., Any]) -> None:
+def test_bash_reads_the_completion_script(process: Any) -> None:
     script = process("--show-completion", "bash").stdout
     done = subprocess.run(
         ["bash", "-c", f"{script}\ncomplete -p harness"], capture_output=True, text=True, check=True
@@ -142,14 +141,8 @@ def test_bash_reads_the_completion_script(process: Callable[..., Any]) -> None:
     assert "_harness_completion" in done.stdout
 
 
-def test_beginnings_are_completed_to_what_is_declared() -> None:
-    assert common.complete_tables("all") == ["all-offline", "all"]
-    assert common.complete_table("table1")[:2] == ["table1", "table10"]
-    assert common.complete_profile("m") == ["micro"]
-
-
 def test_a_rebuilt_world_is_compared_with_the_one_in_use(
-    says: Callable[..., Any], monkeypatch: Any, tmp_path: Path
+    says: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:
     asset = {"sha256": "1"}
     card = SimpleNamespace(version="w", assets={"a": asset, "b": asset})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from harness.registry.profile import load_profiles
 from harness.runtime import Plan, Store
 
 
-def test_a_plan_counts_each_distinct_stage_once(says: Callable[..., Any], folders: Path) -> None:
+def test_a_plan_counts_each_distinct_stage_once(says: Any, folders: Path) -> None:
     """Table 4, one seed: one DPO policy and eight policies trained from it, 9 training stages.
 
     Its prompts, answers, rewards and pairs are stages of all nine rows, and so are the policy, the
@@ -33,7 +32,7 @@ def test_a_plan_counts_each_distinct_stage_once(says: Callable[..., Any], folder
     assert not folders.exists()
 
 
-def test_a_dry_run_is_the_plan(says: Callable[..., Any], folders: Path) -> None:
+def test_a_dry_run_is_the_plan(says: Any, folders: Path) -> None:
     asked = ("table4", "--rows", "eva-a_min", "--seeds", "0,2")
     plan = says("plan", "plan", *asked)
     assert says("plan", "run", *asked, "--dry-run") == plan
@@ -51,14 +50,14 @@ def test_a_dry_run_is_the_plan(says: Callable[..., Any], folders: Path) -> None:
     ],
 )
 def test_a_plan_ends_with_the_command_that_computes_just_that(
-    call: Callable[..., Any], asked: str, again: str
+    call: Any, asked: str, again: str
 ) -> None:
     last = call("plan", *asked.split()).stdout.splitlines()[-1]
     assert last == f"Compute it: harness run {again}"
 
 
 def test_the_command_that_computes_it_names_the_plug_ins_that_were_named(
-    call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_PLUGINS", "")
     monkeypatch.setattr("harness.extensions._PLUGINS.named", [])
@@ -69,9 +68,7 @@ def test_the_command_that_computes_it_names_the_plug_ins_that_were_named(
     assert call("plan", "table4").stdout.splitlines()[-1] == "Compute it: harness run table4"
 
 
-def test_another_value_of_a_setting_is_a_profile_of_its_own(
-    says: Callable[..., Any], folders: Path
-) -> None:
+def test_another_value_of_a_setting_is_a_profile_of_its_own(says: Any, folders: Path) -> None:
     """The training, and what follows it, is new; the prompts and their answers are not."""
     told = ("--rows", "dpo-1", "--seeds", "0", "--set", "profile.training.dpo.beta=0.5")
     found = says("plan", "plan", "table4", *told)
@@ -84,18 +81,7 @@ def test_another_value_of_a_setting_is_a_profile_of_its_own(
     assert {one[name] for name in one.keys() - other.keys()} == {"train", "answer", "judge"}
 
 
-def test_a_section_of_a_profile_can_be_left_out(says: Callable[..., Any]) -> None:
-    told = ("table4", "--profile", "single-gpu", "--seeds", "0")
-    assert says("plan", "plan", *told)["price"]["hardware"] is not None
-    left_out = says("plan", "plan", *told, "--set", "profile.priced_for=null")
-    assert left_out["price"]["hardware"] is None
-    a_gpu = ("--set", "profile.priced_for.gpu=h100-80gb", "--set", "profile.priced_for.gpus=1")
-    assert says("plan", "plan", "table4", "--seeds", "0", *a_gpu)["profile"].startswith("micro-")
-
-
-def test_why_takes_the_path_of_a_table_s_file(
-    call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_why_takes_the_path_of_a_table_s_file(call: Any, says: Any, tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "ablations" / "table4.yaml").read_text(encoding="utf-8")
     ours = text[: text.index("rows:")].replace("id: table4", "id: mine", 1)
     source = re.search(r"^source:.*$(\n +.*)*", ours, re.MULTILINE)
@@ -118,7 +104,7 @@ def test_why_takes_the_path_of_a_table_s_file(
 
 
 def test_the_time_at_a_profile_of_ones_own_is_unknown_until_something_was_timed(
-    call: Callable[..., Any], tmp_path: Path
+    call: Any, tmp_path: Path
 ) -> None:
     text = (profiles_dir() / "micro.yaml").read_text()
     mini = tmp_path / "mini.yaml"
@@ -130,9 +116,7 @@ def test_the_time_at_a_profile_of_ones_own_is_unknown_until_something_was_timed(
     assert "about" not in said
 
 
-def test_a_failed_stage_is_named_with_its_reason(
-    says: Callable[..., Any], call: Callable[..., Any], folders: Path
-) -> None:
+def test_a_failed_stage_is_named_with_its_reason(says: Any, call: Any, folders: Path) -> None:
     runs = planned("table4", "micro", (0,), ["dpo-1"])
     stage = Plan(runs.targets).stages[0]
     Store(folders / "store").record_failure(stage, "the toy is broken", "Traceback ...")

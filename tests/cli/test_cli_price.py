@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(f"HARNESS_{role}_PRICE", raising=False)
 
 
-def test_the_paper_plan_of_a_table_has_a_price(says: Callable[..., Any], folders: Path) -> None:
+def test_the_paper_plan_of_a_table_has_a_price(says: Any, folders: Path) -> None:
     """Table 4, one seed: nine policies, each judged 1,000 + 805 + 160 times, and eight creators."""
     plan = says("plan", *TABLE4)
     price = plan["price"]
@@ -43,7 +42,7 @@ def test_the_paper_plan_of_a_table_has_a_price(says: Callable[..., Any], folders
     assert not folders.exists()
 
 
-def test_people_read_the_same_with_its_assumptions(call: Callable[..., Any]) -> None:
+def test_people_read_the_same_with_its_assumptions(call: Any) -> None:
     text = call(*TABLE4).stdout
     for part in (
         *("GPU hours:", "dollars:", "disk:", "nothing of it was measured", "tokens.answer"),
@@ -59,9 +58,7 @@ def test_people_read_the_same_with_its_assumptions(call: Callable[..., Any]) -> 
     assert not re.search(r"\.\d\d\b", dollars)
 
 
-def test_all_prices_every_table_and_says_what_it_leaves_out(
-    says: Callable[..., Any],
-) -> None:
+def test_all_prices_every_table_and_says_what_it_leaves_out(says: Any) -> None:
     plan = says("plan", "plan", "all", "--profile", "paper", "--seeds", "0")
     assert [line["table"] for line in plan["tables"]][:3] == ["table1", "table2", "table4"]
     assert len([line for line in plan["tables"] if line["table"].startswith("table")]) == 15
@@ -71,7 +68,7 @@ def test_all_prices_every_table_and_says_what_it_leaves_out(
     assert plan["price"]["gpu_hours"]["known"] > table4["gpu_hours"]["known"]
 
 
-def test_a_plan_over_a_limit_is_shown_and_ends_with_1(call: Callable[..., Any]) -> None:
+def test_a_plan_over_a_limit_is_shown_and_ends_with_1(call: Any) -> None:
     result = call(*TABLE4, "--max-gpu-hours", "1")
     assert result.exit_code == 1
     assert "GPU hours:" in result.stdout
@@ -80,7 +77,7 @@ def test_a_plan_over_a_limit_is_shown_and_ends_with_1(call: Callable[..., Any]) 
     assert call(*TABLE4, "--max-gpu-hours", "1e6", "--budget-usd", "1e6").exit_code == 0
 
 
-def test_a_run_says_which_models_are_retired_before_anything_else(call: Callable[..., Any]) -> None:
+def test_a_run_says_which_models_are_retired_before_anything_else(call: Any) -> None:
     result = call("run", "table4", "--profile", "paper", "--seeds", "0")
     assert result.exit_code == 2
     assert "retirement of the creator gemini-1.5-pro: " in result.stderr
@@ -88,9 +85,7 @@ def test_a_run_says_which_models_are_retired_before_anything_else(call: Callable
 
 
 @pytest.mark.parametrize("name", ["table4", "figure9", "all-offline"])
-def test_a_run_over_its_budget_starts_nothing(
-    call: Callable[..., Any], folders: Path, name: str
-) -> None:
+def test_a_run_over_its_budget_starts_nothing(call: Any, folders: Path, name: str) -> None:
     asked = ("run", name, "--profile", "paper", "--seeds", "0", "--budget-usd", "5")
     result = call(*asked)
     assert result.exit_code == 1
@@ -98,9 +93,7 @@ def test_a_run_over_its_budget_starts_nothing(
     assert not folders.exists()
 
 
-def test_a_budget_needs_every_price(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_needs_every_price(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the user names who rewrites, only he knows the price."""
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
     asked = ("plan", "table4", "--profile", "single-gpu", "--seeds", "0", "--budget-usd", "1e6")
@@ -112,9 +105,7 @@ def test_a_budget_needs_every_price(
     assert call(*asked).exit_code == 0
 
 
-def test_the_embedded_profile_has_no_price(
-    call: Callable[..., Any], says: Callable[..., Any]
-) -> None:
+def test_the_embedded_profile_has_no_price(call: Any, says: Any) -> None:
     plan = says("plan", "plan", "table4", "--seeds", "0")
     assert plan["price"] is None
     assert plan["estimated_s"] > 0

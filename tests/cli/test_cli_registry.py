@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from harness.registry.profile import unsupported
 pytestmark = pytest.mark.usefixtures("declared_anew")
 
 
-def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:
+def test_list_names_every_table_with_the_paper_s_362_values(says: Any) -> None:
     listed = says("list", "list")["tables"]
     paper = [f"table{n}" for n in (1, 2, *range(4, 17))]
     assert [table["id"] for table in listed] == [
@@ -37,7 +36,7 @@ def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., 
     }
 
 
-def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Callable[..., Any]) -> None:
+def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Any) -> None:
     tables, profiles = all_tables(), all_profiles()
     for listed in says("list", "list")["tables"]:
         table = tables[listed["id"]]
@@ -53,9 +52,7 @@ def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Callable[...,
 
 
 @pytest.mark.parametrize("table", ["table1", "table4", "table16"])
-def test_show_prints_every_value_as_the_paper_does(
-    says: Callable[..., Any], call: Callable[..., Any], table: str
-) -> None:
+def test_show_prints_every_value_as_the_paper_does(says: Any, call: Any, table: str) -> None:
     shown = says("show", "show", table)["table"]
     text = call("show", table).stdout
     for row in shown["rows"]:
@@ -64,9 +61,7 @@ def test_show_prints_every_value_as_the_paper_does(
         assert all(value in line for value in row["values"].values())
 
 
-def test_show_of_a_table_of_ours_has_no_printed_values(
-    says: Callable[..., Any], call: Callable[..., Any]
-) -> None:
+def test_show_of_a_table_of_ours_has_no_printed_values(says: Any, call: Any) -> None:
     shown = says("show", "show", "controls")["table"]
     assert shown["source"] is None
     assert all(row["values"] == {} for row in shown["rows"])
@@ -75,14 +70,14 @@ def test_show_of_a_table_of_ours_has_no_printed_values(
     assert "The paper's values" not in text
 
 
-def test_show_gives_gains_over_the_baseline_row(says: Callable[..., Any]) -> None:
+def test_show_gives_gains_over_the_baseline_row(says: Any) -> None:
     """60.1 - 51.6 = 8.5 for A_min against DPO in table 4; the baseline itself has none."""
     gains = says("show", "show", "table4")["gains"]
     assert gains["eva-a_min"]["ah_wr"] == 8.5
     assert gains["dpo-1"] == {}
 
 
-def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
+def test_validate_counts_what_is_declared(says: Any) -> None:
     found = says("validate", "validate")
     assert found == {
         "schema_version": 1,
@@ -102,7 +97,7 @@ def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
 
 
 def test_validate_reads_every_declaration_there_is(
-    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    says: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every file of YAML that ships is opened; a new kind of file has to be added to `validate`."""
     read: set[Path] = set()
@@ -130,7 +125,7 @@ def test_validate_reads_every_declaration_there_is(
     ],
 )
 def test_validate_names_the_problems_of_further_declarations(
-    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str
+    says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("strange: 1\nstrange: 2\n", encoding="utf-8")
@@ -141,9 +136,7 @@ def test_validate_names_the_problems_of_further_declarations(
     assert any("`strange` is given twice, first on line 1" in p["message"] for p in problems)
 
 
-def test_validate_takes_tables_and_profiles_of_ones_own(
-    call: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_validate_takes_tables_and_profiles_of_ones_own(call: Any, tmp_path: Path) -> None:
     table, profile = tmp_path / "mine.yaml", tmp_path / "mini.yaml"
     text = (project_root() / "ablations" / "table4.yaml").read_text()
     text = re.sub(r"(?ms)^claims:.*", "", text).replace("id: table4\n", "id: mine\n")
@@ -167,7 +160,7 @@ def test_validate_takes_tables_and_profiles_of_ones_own(
 
 @pytest.mark.parametrize("verb", ["list", "validate", "show table4", "plan table4", "run table4"])
 def test_no_tables_at_all_are_a_mistake_everywhere(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
+    call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
 ) -> None:
     monkeypatch.setattr("harness.registry.declared.declaration_dirs", lambda: [tmp_path])
     result = call(*verb.split())
@@ -176,10 +169,7 @@ def test_no_tables_at_all_are_a_mistake_everywhere(
 
 
 def test_validate_names_the_problems_of_tables_and_profiles_at_once(
-    says: Callable[..., Any],
-    call: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "table4.yaml").write_text("id: table4\nquestoin: why\n")
     (tmp_path / "profiles").mkdir()

@@ -6,7 +6,6 @@ import functools
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ SMALL = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0,2", "--jobs", "1"
 
 
 def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path
+    says: Any, call: Any, tracker: Any, folders: Path
 ) -> None:
     cells = says("report", *SMALL)
     assert {cell["state"] for cell in cells} == {"ok"}
@@ -67,9 +66,7 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     assert synced["what"] == "table4/micro"
 
 
-def test_a_run_of_a_few_rows_takes_nothing_away(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
-) -> None:
+def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: Any) -> None:
     """Two rows have the seeds 0 and 2, one of them the seed 7 as well, which was asked for last."""
     assert call(*SMALL).exit_code == 0
     before = says("report", "report", "table4")
@@ -95,7 +92,7 @@ def test_a_run_of_a_few_rows_takes_nothing_away(
 
 
 def test_a_run_until_its_claims_are_decided_looks_at_levels_that_add_up_to_5_percent(
-    call: Callable[..., Any], tracker: Any, monkeypatch: pytest.MonkeyPatch
+    call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of at most 4 seeds, looks at 2 and at 4: O'Brien and Fleming's shape spends 0.3% first."""
     left = iter((["the-primary-one"], []))
@@ -114,7 +111,7 @@ def test_a_run_until_its_claims_are_decided_looks_at_levels_that_add_up_to_5_per
 
 
 def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
-    call: Callable[..., Any], folders: Path, monkeypatch: pytest.MonkeyPatch
+    call: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two seeds of three rows stay as they are when a third seed of two rows is run.
 
@@ -162,7 +159,7 @@ def mlflow_runs(work_dir: Path) -> dict[str, tuple[str, dict[str, str], dict[str
 
 @pytest.mark.parametrize("kind", ["prompts", "judge"])
 def test_every_verb_names_a_stage_whose_manifest_is_broken(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path, kind: str
+    says: Any, call: Any, tracker: Any, folders: Path, kind: str
 ) -> None:
     says("report", *SMALL)
     plan = Plan(planned("table4", "micro", (0, 2), ("eva-a_min",)).targets)
@@ -190,10 +187,7 @@ def test_every_verb_names_a_stage_whose_manifest_is_broken(
 
 
 def test_a_failed_stage_costs_its_row_and_not_the_report(
-    says: Callable[..., Any],
-    call: Callable[..., Any],
-    tracker: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    says: Any, call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOY_FAILS", "evolve")
     asked = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0", "--jobs", "1")
@@ -209,21 +203,6 @@ def test_a_failed_stage_costs_its_row_and_not_the_report(
     assert {cell["state"] for cell in says("report", *asked)} == {"ok"}
 
 
-def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
-) -> None:
-    asked = ("run", "components", "--seeds", "0,1", "--jobs", "1")
-    cells = says("report", *asked)
-    assert {cell["state"] for cell in cells} == {"ok"}
-    assert len(cells) == 12 * 5
-    assert {cell["paper"] for cell in cells} == {None}
-    text = call(*asked).stdout
-    assert "Is it the signal" in " ".join(text.split())
-    whole = " ".join(call("report", "components", "--full").stdout.split())
-    assert "Source ours, beyond the paper" in whole
-    assert "Beside the paper" not in text
-
-
 @pytest.fixture
 def every_role(monkeypatch: pytest.MonkeyPatch, declared_anew: None) -> None:
     """Let `micro` offer the paper's four reward models as well as the graded ones."""
@@ -236,10 +215,7 @@ def every_role(monkeypatch: pytest.MonkeyPatch, declared_anew: None) -> None:
 
 @pytest.mark.usefixtures("every_role")
 def test_the_reward_models_are_run_studied_published_and_verified(
-    call: Callable[..., Any],
-    tracker: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Ten reward models, six of them trained; two seeds of 10 + 1 policies, 20 best of six."""
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
@@ -261,27 +237,14 @@ def test_the_reward_models_are_run_studied_published_and_verified(
     assert verified.exit_code == 0, verified.stderr
 
 
-def test_fail_fast_stops_at_the_first_failure(
-    call: Callable[..., Any], tracker: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOY_FAILS", "prompts")
-    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0-2", "--jobs", "1")
-    assert call(*asked, "--fail-fast").exit_code == 1
-    assert tracker.calls.count("failed prompts") == 1
-    assert call(*asked).exit_code == 1
-    assert tracker.calls.count("failed prompts") == 1 + 3
-
-
-def test_sync_without_any_run_writes_nothing(call: Callable[..., Any], tracker: Any) -> None:
+def test_sync_without_any_run_writes_nothing(call: Any, tracker: Any) -> None:
     result = call("sync")
     assert result.exit_code == 0
     assert "No table was run yet" in result.stdout
     assert tracker.calls == []
 
 
-def test_what_only_reads_writes_nothing(
-    call: Callable[..., Any], tracker: Any, folders: Path
-) -> None:
+def test_what_only_reads_writes_nothing(call: Any, tracker: Any, folders: Path) -> None:
     """So it works in a folder that may not be written."""
     assert call("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1").exit_code == 0
 

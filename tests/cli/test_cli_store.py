@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ def strange(store: Store) -> str:
 
 
 def test_what_no_run_needs_goes_when_that_is_confirmed(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path
+    says: Any, call: Any, tracker: Any, folders: Path
 ) -> None:
     assert call(*RUN).exit_code == 0
     before = says("report", "report", "table4")
@@ -51,7 +50,7 @@ def test_what_no_run_needs_goes_when_that_is_confirmed(
 
 
 def test_what_files_of_ones_own_declare_is_kept(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path, tmp_path: Path
+    says: Any, call: Any, tracker: Any, folders: Path, tmp_path: Path
 ) -> None:
     """A table and a profile, each named by its path, are as good as declared once they have run."""
     table, profile = tmp_path / "mine.yaml", tmp_path / "own.yaml"
@@ -75,9 +74,7 @@ def test_what_files_of_ones_own_declare_is_kept(
     assert len(list(Store(folders / "store").fingerprints())) > 0
 
 
-def test_a_work_folder_that_has_run_nothing_empties_no_store(
-    call: Callable[..., Any], folders: Path
-) -> None:
+def test_a_work_folder_that_has_run_nothing_empties_no_store(call: Any, folders: Path) -> None:
     """Whoever else shares the store may need all of it."""
     store = Store(folders / "store")
     fingerprint = strange(store)
@@ -88,9 +85,7 @@ def test_a_work_folder_that_has_run_nothing_empties_no_store(
     assert call("store", "--prune").exit_code == 0
 
 
-def test_a_damaged_file_is_named_and_the_command_fails(
-    says: Callable[..., Any], call: Callable[..., Any], folders: Path
-) -> None:
+def test_a_damaged_file_is_named_and_the_command_fails(says: Any, call: Any, folders: Path) -> None:
     store = Store(folders / "store")
     fingerprint = strange(store)
     (store.path(fingerprint) / "model").write_bytes(bytes(999) + b"1")
@@ -100,7 +95,7 @@ def test_a_damaged_file_is_named_and_the_command_fails(
     assert call("store").exit_code == 0
 
 
-def test_to_delete_takes_both_words(call: Callable[..., Any]) -> None:
+def test_to_delete_takes_both_words(call: Any) -> None:
     result = call("store", "--yes")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
 
@@ -122,7 +117,7 @@ def segments(store: Store) -> list[Stage]:
 
 
 def test_spent_segments_give_their_weights_back_and_keep_their_curves(
-    says: Callable[..., Any], monkeypatch: Any, folders: Path
+    says: Any, monkeypatch: Any, folders: Path
 ) -> None:
     store = Store(folders / "store")
     first, second, third, answer = segments(store)
@@ -145,9 +140,7 @@ def test_spent_segments_give_their_weights_back_and_keep_their_curves(
     assert [s.label for s in plan.pending(store)] == ["segment 0", "segment 1", "segment 2"]
 
 
-def test_what_is_published_can_be_written(
-    says: Callable[..., Any], call: Callable[..., Any], monkeypatch: Any
-) -> None:
+def test_what_is_published_can_be_written(says: Any, call: Any, monkeypatch: Any) -> None:
     changes = {"created": 2, "unchanged": 1}
     monkeypatch.setattr("harness.tracking.Mlflow.write", lambda self, records: changes)
     monkeypatch.setattr("harness.tracking.tables.published_records", lambda folder: [])
@@ -158,9 +151,7 @@ def test_what_is_published_can_be_written(
     )
 
 
-def test_pages_are_served_in_the_place_of_the_command(
-    call: Callable[..., Any], monkeypatch: Any
-) -> None:
+def test_pages_are_served_in_the_place_of_the_command(call: Any, monkeypatch: Any) -> None:
     served: list[Any] = []
     command = (["mlflow"], {"A": "1"}, {"table4": "/#/view"})
     monkeypatch.setattr("harness.tracking.ui_command", lambda *_, **__: command)

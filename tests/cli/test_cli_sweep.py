@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_that_are_not_here_are_named_before_anything_begins(
-    call: Callable[..., Any], folders: Path
+    call: Any, folders: Path
 ) -> None:
     result = call("sweep", "run", "offline-evolve", "--profile", "paper")
     assert result.exit_code == 2
@@ -36,7 +35,7 @@ def test_models_that_are_not_here_are_named_before_anything_begins(
     assert not folders.exists()
 
 
-def test_the_list_names_the_shipped_sweeps(call: Callable[..., Any], says: Any) -> None:
+def test_the_list_names_the_shipped_sweeps(call: Any, says: Any) -> None:
     names = [s["name"] for s in says("sweep_list", "sweep", "list")]
     assert {"offline-evolve", "online-evolve"} <= set(names)
     assert names == sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -44,7 +43,7 @@ def test_the_list_names_the_shipped_sweeps(call: Callable[..., Any], says: Any) 
 
 
 def test_a_sweep_that_never_ran_says_so(
-    call: Callable[..., Any], says: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
+    call: Any, says: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.project.results_dir", lambda: folders / "nothing")
     found = says("sweep", "sweep", "show", "online-evolve")
@@ -58,36 +57,17 @@ def test_a_sweep_that_never_ran_says_so(
     assert "n/a: too few complete trials" in text
 
 
-def test_a_sweep_that_was_not_run_here_is_shown_as_published(
-    call: Callable[..., Any], folders: Path
-) -> None:
+def test_a_sweep_that_was_not_run_here_is_shown_as_published(call: Any, folders: Path) -> None:
     found = call("sweep", "show", "tune-dpo")
     assert "this is what is published of it" in found.stderr
     assert "Trials: 12 of 12" in found.stdout
     assert not folders.exists()
 
 
-def test_without_the_final_the_winner_is_not_run(
-    call: Callable[..., Any], says: Any, toys: None
-) -> None:
+def test_without_the_final_the_winner_is_not_run(call: Any, says: Any, toys: None) -> None:
     found = says("sweep", "sweep", "run", "offline-evolve", "--trials", "1", "--no-final")
     assert [trial["state"] for trial in found["trials"]] == ["complete"]
     assert found["benchmarks"] == []
-
-
-def test_the_dashboard_needs_trials_and_its_package(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, folders: Path
-) -> None:
-    def finds(name: str, *_: object) -> object:
-        return object() if there else None
-
-    monkeypatch.setattr("harness.sweep.conduct.find_spec", finds)
-    monkeypatch.setattr("harness.project.results_dir", lambda: folders / "nothing")
-    there = False
-    assert "eva-harness[sweeps]" in call("sweep", "ui", "offline-evolve").stderr
-    there = True
-    said = call("sweep", "ui", "offline-evolve").stderr
-    assert "run the sweep first: `harness sweep run offline-evolve`" in said
 
 
 def test_the_dashboard_of_a_sweep_that_was_not_run_here_has_the_published_trials(
@@ -104,11 +84,7 @@ def test_the_dashboard_of_a_sweep_that_was_not_run_here_has_the_published_trials
 
 
 def test_a_sweep_runs_goes_on_and_is_shown(
-    call: Callable[..., Any],
-    says: Any,
-    toys: None,
-    folders: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Any, says: Any, toys: None, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two trials of two seeds, then the winner with three fresh seeds beside the base recipe."""
     asked = ("sweep", "run", "offline-evolve", "--trials", "2")

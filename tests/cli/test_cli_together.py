@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def trainings(plan: dict[str, Any]) -> int:
 
 
 @pytest.mark.usefixtures("few")
-def test_each_distinct_stage_is_planned_once(says: Callable[..., Any], folders: Path) -> None:
+def test_each_distinct_stage_is_planned_once(says: Any, folders: Path) -> None:
     plan = says("plan", "plan", "all-offline", "--seeds", "0,1")
     plans = [list(Plan(planned(name, "micro", (0, 1)).targets)) for name in FEW]
     distinct = {stage.fingerprint: stage.kind for stage in itertools.chain(*plans)}
@@ -61,7 +60,7 @@ def test_each_distinct_stage_is_planned_once(says: Callable[..., Any], folders: 
 
 
 @pytest.mark.usefixtures("few")
-def test_a_policy_is_trained_once_however_many_tables_show_it(says: Callable[..., Any]) -> None:
+def test_a_policy_is_trained_once_however_many_tables_show_it(says: Any) -> None:
     """Of 9 + 5 + 12 = 26 policies of the tables, 9 + 3 + 8 = 20 are distinct.
 
     Table 5 shares dpo-1 and eva with table 4; the components share dpo-1, eva, uniform eva and
@@ -74,7 +73,7 @@ def test_a_policy_is_trained_once_however_many_tables_show_it(says: Callable[...
 
 @pytest.mark.usefixtures("few")
 def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
+    says: Any, call: Any, tracker: Any
 ) -> None:
     result = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
     assert result.exit_code == 0, result.stderr
@@ -98,22 +97,8 @@ def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
 
 
 @pytest.mark.usefixtures("few")
-def test_json_has_the_cells_of_all_tables(
-    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
-) -> None:
-    cells = says("report", "run", "all-offline", "--seeds", "0", "--jobs", "1")
-    assert list(dict.fromkeys(cell["table"] for cell in cells)) == list(FEW)
-    assert says("report", "report", "all-offline") == cells
-    pages = call("report", "all-offline", "--format", "markdown").stdout
-    assert pages.count("\n## Assumptions\n") == len(FEW)
-
-
-@pytest.mark.usefixtures("few")
 def test_a_table_that_cannot_run_is_left_out_and_named(
-    says: Callable[..., Any],
-    call: Callable[..., Any],
-    tracker: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    says: Any, call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     micro = all_profiles()["micro"]
     known = micro.model_copy(update={"algorithms": ("dpo",)})
@@ -130,7 +115,7 @@ def test_a_table_that_cannot_run_is_left_out_and_named(
 
 @pytest.mark.usefixtures("few")
 def test_a_failure_costs_the_rows_it_stops_and_makes_the_exit_code_1(
-    call: Callable[..., Any], tracker: Any, monkeypatch: pytest.MonkeyPatch
+    call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`repeat` stands in one row of one table."""
     monkeypatch.setenv("TOY_FAILS", "repeat")
@@ -145,7 +130,7 @@ def test_a_failure_costs_the_rows_it_stops_and_makes_the_exit_code_1(
 
 
 def test_a_profile_that_can_run_nothing_says_why(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = all_profiles()["paper"].model_copy(update={"algorithms": ()})
     only = functools.cache(lambda: {"paper": bare})
@@ -157,10 +142,7 @@ def test_a_profile_that_can_run_nothing_says_why(
 
 
 def test_only_tables_that_were_run_are_published(
-    call: Callable[..., Any],
-    tracker: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Table 12 has two rows of table 5, which have numbers when only table 5 was run."""
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
@@ -183,14 +165,5 @@ def test_only_tables_that_were_run_are_published(
     assert call(*asked, "--allow-fewer").exit_code == 0
 
 
-def test_claims_of_a_group_are_those_of_its_tables(says: Callable[..., Any]) -> None:
-    claims = says("claims", "claims", "all-offline", "--published")
-    tables = {claim["table"] for claim in claims}
-    declared = {table.id for table in members("all-offline", all_tables()) if table.claims}
-    assert tables == declared
-    everything = says("claims", "claims", "all", "--published")
-    assert everything == says("claims", "claims", "--published")
-
-
-def test_a_table_of_ours_has_no_claims_of_the_papers(call: Callable[..., Any]) -> None:
+def test_a_table_of_ours_has_no_claims_of_the_papers(call: Any) -> None:
     assert call("claims", "components").stdout == "The paper claims nothing there.\n"

@@ -95,7 +95,7 @@ class Preference:
 
 
 class AlpacaEval(Benchmark):
-    """AlpacaEval 2, with its length-controlled win rate where its data are."""
+    """AlpacaEval 2: compare 805 answers with a reference model's, or score annotations."""
 
     name = "alpaca_eval"
     own_judge = OWN_JUDGE

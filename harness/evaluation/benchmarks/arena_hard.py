@@ -123,7 +123,7 @@ class Battle:
 
 
 class ArenaHard(Benchmark):
-    """Arena-Hard v0.1."""
+    """Arena-Hard v0.1: judge answers to 500 questions, or score a file of verdicts."""
 
     name = "arena_hard"
     own_judge = OWN_JUDGE

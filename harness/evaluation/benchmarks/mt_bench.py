@@ -89,7 +89,7 @@ class Rating:
 
 
 class MtBench(Benchmark):
-    """MT-Bench."""
+    """MT-Bench: rate two turns of answers to 80 questions, or score a file of ratings."""
 
     name = "mt_bench"
     own_judge = "gpt-4"
