@@ -1,9 +1,9 @@
 """Reports written down: on the terminal, as Markdown, as CSV, as JSON and as LaTeX.
 
-The words and the small tables are those of `harness.report.view`; HTML is `harness.report.page`. On
-the terminal every line is legible at 80 characters. CSV has one line for each cell, every number
-with all its digits; what there is not is `NA`, which statistics programs read as missing, and
-`state` says why.
+The words are those of `harness.report.view`, the small tables those of `harness.report.blocks`;
+HTML is `harness.report.page`. On the terminal every line is legible at 80 characters. CSV has one
+line for each cell, every number with all its digits; what there is not is `NA`, which statistics
+programs read as missing, and `state` says why.
 """
 
 from __future__ import annotations
@@ -19,11 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from harness.report import reward_study, view
 from harness.report.answer import answer_to
+from harness.report.blocks import (
+    assumption_blocks,
+    column_blocks,
+    control_blocks,
+    detail_blocks,
+    number_blocks,
+    summary_blocks,
+    worth_blocks,
+)
 from harness.report.league import league_blocks, league_pictures
 from harness.report.model import Cell, Report
 from harness.report.plots import Picture
 from harness.report.reward_study import study_blocks
-from harness.report.view_details import detail_blocks
+from harness.report.view import Block
 from harness.runtime.files import dumps
 from harness.words import coloured
 
@@ -37,6 +46,9 @@ WIDTH = 80
 
 WIDEST = 100
 """Wider terminals get no wider lines: figures far from their row's name are hard to follow."""
+
+SHORTLY = ("Seeds", "Intervals", "Controls", "Reward model", "Creator", "Judge", "Stages")
+"""The facts that stand below the numbers of the short form."""
 
 
 def print_report(report: Report, console: Console | None = None, full: bool = True) -> None:
@@ -65,42 +77,46 @@ def as_text(report: Report, width: int = WIDTH, full: bool = True) -> str:
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
-SHORTLY = ("Seeds", "Intervals", "Controls", "Reward model", "Creator", "Judge", "Stages")
-"""The facts that stand below the numbers of the short form."""
-
-
 def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
-    from rich.padding import Padding
-    from rich.text import Text
-
     answer, facts = answer_to([report], report.verdicts), dict(view.facts(report))
     barred = [("Inadmissible", facts.pop("Inadmissible"))] if "Inadmissible" in facts else []
-    yield Text(view.heading(report), style="bold")
-    yield names_and_texts([*barred, *answer.lines])
-    for block in blocks(report, full):
-        yield from block_lines(block)
-    if report.failures:
-        yield Text("\nMissing", style="bold")
-        reasons = (Text(reason, style="red") for reason in report.failures)
-        yield from (Padding(reason, (0, 0, 0, 2)) for reason in reasons)
-    if full:
-        for block in detail_blocks(report):
-            yield from block_lines(block)
-    yield Text("\nBehind the numbers", style="bold")
+    details = detail_blocks(report) if full else []
+    yield from text_parts(
+        view.heading(report),
+        [*barred, *answer.lines],
+        [*numbers(report, full), *_missing(report, "Missing"), *details],
+    )
     told = {name for name, _ in answer.lines}
     shown = [(n, t) for n, t in facts.items() if (n not in told if full else n in SHORTLY)]
+    yield from block_lines(Block("Behind the numbers"))
     yield names_and_texts(shown, style="dim")
-    if full:
-        yield from _assumptions(report)
+    for block in assumption_blocks(report) if full else ():
+        yield from block_lines(block)
 
 
-def blocks(report: Report, full: bool = True) -> list[view.Block]:
-    return [*view.blocks(report, full), *found_blocks(report)]
+def numbers(report: Report, full: bool = True) -> list[Block]:
+    return [*number_blocks(report, full), *found_blocks(report)]
 
 
-def found_blocks(report: Report) -> list[view.Block]:
+def found_blocks(report: Report) -> list[Block]:
     """Return what a table's study of reward models and its leagues found."""
     return [*study_blocks(report), *league_blocks(report)]
+
+
+def _missing(report: Report, title: str) -> list[Block]:
+    return [Block(title, items=tuple(report.failures))] if report.failures else []
+
+
+def text_parts(
+    heading: str, facts: Iterable[tuple[str, str]], blocks: Iterable[Block]
+) -> Iterator[RenderableType]:
+    """Yield what is printed of a report of any kind."""
+    from rich.text import Text
+
+    yield Text(heading, style="bold")
+    yield names_and_texts(facts)
+    for block in blocks:
+        yield from block_lines(block)
 
 
 def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
@@ -115,13 +131,17 @@ def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> Render
     return grid
 
 
-def block_lines(block: view.Block) -> Iterator[RenderableType]:
+def block_lines(block: Block) -> Iterator[RenderableType]:
     from rich import box
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    yield Text(f"\n{block.title}", style="bold")
+    yield Text(block.title) if block.level > 2 else Text(f"\n{block.title}", style="bold")
     yield from (Text(note, style="dim") for note in block.notes)
+    yield from (Padding(Text(item), (0, 0, 0, 2)) for item in block.items)
+    if not block.head:
+        return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(Text(block.head[0]), overflow="fold")
     for title in block.head[1:]:
@@ -131,40 +151,28 @@ def block_lines(block: view.Block) -> Iterator[RenderableType]:
     yield table
 
 
-def _assumptions(report: Report) -> Iterator[RenderableType]:
-    from rich.padding import Padding
-    from rich.text import Text
+# --- Markdown ---
 
-    yield Text("\nAssumptions", style="bold")
-    for title, lines in view.assumption_groups(report):
-        yield Text(title)
-        for why, what in lines:
-            yield Padding(Text.assemble(what, (f" — {why}", "dim")), (0, 0, 0, 2))
-    title, notes = view.table_notes(report)
-    if notes:
-        yield Text(title)
-        yield from (Padding(Text(note), (0, 0, 0, 2)) for note in notes)
-
-
-_TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 _MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]<>|~&$!#])")
 _OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 
 
 def as_markdown(report: Report) -> str:
-    notes_title, notes = view.table_notes(report)
-    return template("report.md.j2").render(
-        heading=view.heading(report),
-        facts=view.facts(report),
-        blocks=blocks(report),
-        failures=report.failures,
-        details=detail_blocks(report),
-        pictures=pictures(report),
-        groups=view.assumption_groups(report),
-        notes_title=notes_title,
-        notes=notes,
-    )
+    parts: list[Block | Picture] = [*numbers(report), *_missing(report, "Failed")]
+    parts += [*pictures(report), *detail_blocks(report), *assumption_blocks(report)]
+    return markdown(view.heading(report), view.facts(report), parts)
+
+
+def markdown(
+    heading: str,
+    facts: Iterable[tuple[str, str]],
+    parts: Iterable[Block | Picture],
+    drawn: Picture | None = None,
+) -> str:
+    """Return a report of any kind as Markdown; the picture that it is about comes first."""
+    return template("report.md.j2").render(heading=heading, facts=facts, parts=parts, drawn=drawn)
 
 
 def pictures(report: Report) -> list[Picture]:
@@ -210,9 +218,11 @@ def environment(
 def template(name: str) -> Template:
     """Return a packaged template of Markdown; every text in it goes through the filter `md`."""
     # The output is Markdown, whose own escaping every text goes through in the template.
-    made = environment(_TEMPLATES, autoescape=False, filters={"md": escape})
+    made = environment(TEMPLATES, autoescape=False, filters={"md": escape})
     return made.get_template(name)
 
+
+# --- CSV, JSON, LaTeX ---
 
 MISSING = "NA"
 
@@ -336,17 +346,17 @@ def as_latex(reports: Iterable[Report]) -> str:
 
 
 def _latex_tables(report: Report) -> Iterable[str]:
-    more = [*view.worth_blocks(report), *view.control_blocks(report), *view.summary_blocks(report)]
+    more = [*worth_blocks(report), *control_blocks(report), *summary_blocks(report)]
     said = {name: text for name, text in view.facts(report) if name in _SAID}
     about = " ".join(f"{name}: {text}." for name, text in said.items())
-    for block in [*view.column_blocks(report), *more]:
+    for block in [*column_blocks(report), *more]:
         title = block.title.removesuffix(".")
         notes = " ".join(block.notes)
         yield _latex_table(block, f"{view.heading(report)}. {title}. {notes} {about}".rstrip())
         about = ""  # once a report
 
 
-def _latex_table(block: view.Block, caption: str) -> str:
+def _latex_table(block: Block, caption: str) -> str:
     head = " & ".join(_label(text.replace("\n", " ")) for text in block.head)
     rows = "".join(f"{' & '.join(map(_label, row))} \\\\\n" for row in block.rows)
     return (

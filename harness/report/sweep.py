@@ -17,7 +17,7 @@ from pydantic import Field
 
 from harness.report.plots import Picture
 from harness.report.publication import SCORES, Entry, Kind, differing
-from harness.report.render import template
+from harness.report.render import markdown
 from harness.report.scores import Measured, numbers, read_score_file, write_scores
 from harness.report.view import Block
 from harness.strict import Strict
@@ -285,20 +285,18 @@ def facts(report: SweepReport) -> list[tuple[str, str]]:
 
 
 def as_markdown(report: SweepReport, pictures: Sequence[Picture] = ()) -> str:
-    blocks = [winner_block(report)]
+    parts: list[Block | Picture] = [winner_block(report)]
     if report.pareto is not None:
-        blocks.append(trial_block(report, report.front, "Pareto front (validation prompts)"))
-    blocks += [
+        parts.append(trial_block(report, report.front, "Pareto front (validation prompts)"))
+    parts += [
         importance_block(report),
         trial_block(report, report.trials, "All trials (validation prompts; no result)"),
+        *pictures,
     ]
-    return template("sweep.md.j2").render(
-        heading=f"Sweep {report.name} ({report.profile}, scale: {report.scale})",
-        facts=facts(report),
-        blocks=blocks,
-        plots=pictures,
-        failures=[f"trial {trial.number}: {trial.failure}" for trial in report.failed],
-    )
+    failures = [f"trial {trial.number}: {trial.failure}" for trial in report.failed]
+    parts += [Block("Failed", items=tuple(failures))] if failures else []
+    heading = f"Sweep {report.name} ({report.profile}, scale: {report.scale})"
+    return markdown(heading, facts(report), parts)
 
 
 def publish_sweep(

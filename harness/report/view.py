@@ -1,8 +1,7 @@
-"""The words and figures of a report, the same on the terminal and in Markdown.
+"""How numbers, labels and facts of a report read, wherever it is written down.
 
-A report becomes facts (name and text), one block of rows for each column of the table, and blocks
-for the comparison with the paper and for the prompts. Every place holds text: what is missing says
-what it is (`not run`, `1/3 seeds`, `failed`), and is neither blank nor 0.
+Every place holds text: what is missing says what it is (`not run`, `1/3 seeds`, `failed`), and is
+neither blank nor 0.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.registry.profile import benchmark_of
 from harness.registry.schema import Column
-from harness.report.model import GROUPS, Cell, LeagueMember, Power, Report, State, Summary
-from harness.statistics import share_interval
+from harness.report.model import Cell, LeagueMember, Power, Report, State
 from harness.words import counted
 
 NO_PAPER = "not printed"
@@ -31,8 +28,6 @@ CROSSED = "95%, over seeds and prompts, which are crossed; gains are paired by b
 
 NOT_CALIBRATED = "not calibrated (harness calibrate)"
 
-_DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
-
 _COMPARED = "only signs of gains and the order of rows are compared, never values"
 
 SCALES = {"toy": f"toy: {_COMPARED}", "reduced": f"reduced: {_COMPARED}", "paper": "paper"}
@@ -43,15 +38,18 @@ _INDEX = re.compile(r"_(?:\{([^{}]*)\}|([A-Za-z]+|\d+))")
 
 @dataclass(frozen=True)
 class Block:
-    """A small table of text; the first entry of a row is its name, the others are figures.
+    """A part of a report as text: notes, a small table, items of a list.
 
-    A line break in a heading may be shown as a space.
+    The first entry of a row is its name, the others are figures. A line break in a heading may be
+    shown as a space.
     """
 
     title: str
-    notes: tuple[str, ...]
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    items: tuple[str, ...] = ()
+    level: int = 2
 
 
 def plain(text: str) -> str:
@@ -177,7 +175,7 @@ def power_words(found: Power, report: Report) -> str:
 def _controls(report: Report) -> str:
     states = Counter(control.state for control in report.controls)
     others = [
-        f"{control.id}: {_came_out(control.state)}"
+        f"{control.id}: {came_out(control.state)}"
         for control in report.controls
         if control.state != "passed"
     ]
@@ -185,125 +183,9 @@ def _controls(report: Report) -> str:
     return f"{said}; {', '.join(others)}" if others else said
 
 
-def blocks(report: Report, full: bool = True) -> list[Block]:
-    """Return the blocks of numbers: each column or the main one, the controls, the comparison."""
-    columns = [_column_block(report, report.table.main_column)]
-    if full:
-        columns = [*column_blocks(report), *worth_blocks(report)]
-    return [*columns, *control_blocks(report), *summary_blocks(report)]
-
-
-def worth_blocks(report: Report) -> list[Block]:
-    known = {cell.column for cell in report.cells if cell.worth or cell.paper_worth}
-    columns = [column for column in report.table.columns if column.id in known]
-    return [_worth_block(report, column) for column in columns]
-
-
-def _worth_block(report: Report, column: Column) -> Block:
-    names = row_names(report)
-    theirs = any(report.cell(row, column).paper_worth for row in report.rows)
-    rows = []
-    for row in report.rows:
-        cell = report.cell(row, column)
-        if cell.worth is None and cell.paper_worth is None:
-            continue
-        ours = (APPLIES_NOT, APPLIES_NOT)
-        if cell.worth is not None:
-            ours = (cell.worth.text, cell.worth.interval)
-        paper = APPLIES_NOT if cell.paper_worth is None else cell.paper_worth.text
-        rows.append((names[row.id], *ours, *((paper,) if theirs else ())))
-    notes = (
-        "How many times as many human prompts, in one training, give the row's score: read off the "
-        "dose-response of the controls, of DPO for offline rows and of RLOO for online ones"
-        + ("; the paper's off the one it prints." if theirs else "."),
-    )
-    head = ("row", "ours", "95%", *(("paper",) if theirs else ()))
-    return Block(f"Worth in human prompts · {plain(_title(column))}", notes, head, tuple(rows))
-
-
-def control_blocks(report: Report) -> list[Block]:
-    """Return the block of the controls, on their own table; none on others."""
-    if not report.table.controls or not report.controls:
-        return []
-    rows = []
-    for control in report.controls:
-        found, errors = APPLIES_NOT, control.standard_errors
-        if control.distance is not None:
-            in_errors = "" if errors is None else f" ({signed(errors, 1)} SE)"
-            found = f"{signed(control.distance, 2)}{in_errors}"
-        limit = f"{'under' if control.kind == 'alike' else 'at least'} {control.needed:g} SE"
-        if control.share is not None:
-            limit = f"{control.share:g} of the gain, {limit}"
-        rows.append((control.id, found, limit, _came_out(control.state)))
-    notes = tuple(
-        plain(f"{it.id}: {it.statement}" + (f" ({it.reason})" if it.reason else ""))
-        for it in report.controls
-    )
-    return [Block("Controls", notes, ("control", "last − first", "needed", "result"), tuple(rows))]
-
-
-def _came_out(state: str) -> str:
-    return {"not_run": "not run", "not_available": "not available here"}.get(state, state)
-
-
-def column_blocks(report: Report) -> list[Block]:
-    return [_column_block(report, column) for column in report.table.columns]
-
-
-def _column_block(report: Report, column: Column) -> Block:
-    head = ["row", "ours\n± 95%", "gain\n± 95%"]
-    if not report.table.is_ours:
-        head += ["paper", "paper\ngain"]
-        if report.profile.scale == "paper":
-            head.append("ours −\npaper")
-    names, decimals = row_names(report), our_decimals(report, column)
-    printed = printed_decimals(report, column)
-    rows = [
-        (names[row.id], *_figures(report.cell(row, column), report, decimals, printed))
-        for row in report.rows
-    ]
-    caption = plain(_caption(report, column))
-    return Block(plain(_title(column)), (caption,), tuple(head), tuple(rows))
-
-
-def _title(column: Column) -> str:
-    panel = f" · {column.panel}" if column.panel else ""
-    return f"{column.benchmark} · {column.printed}{panel}"
-
-
-def _caption(report: Report, column: Column) -> str:
-    """Return what ours measure; beside the `paper` scale that is not what the paper's do."""
-    profile, direction = report.profile, _DIRECTIONS[column.direction]
-    name = benchmark_of(profile, column.reads)
-    if name is None:
-        return (
-            f"the paper's: {column.metric}, in {column.unit}; {direction}; "
-            f"the profile `{profile.name}` has no such benchmark"
-        )
-    benchmark = profile.benchmarks[name]
-    counted = "prompts a seed" if benchmark.of_prompts else "items"
-    judge = report.origin.judges[name]
-    if name in report.calibrations:
-        held = report.calibrations[name]
-        judge += ", not calibrated" if held is None else f", which {held.short}"
-    how = f"({benchmark.items_of(column.reads)} {counted}, judge {judge})"
-    known = profile.by_construction(column.reads)
-    direction += "" if known is None else f"; by construction here: {known}"
-    stand_in = profile.in_embedded_world
-    if profile.scale == "paper" and not stand_in:
-        return f"{column.metric}, in {column.unit} {how}; {direction}"
-    where = f"stand-in for {column.benchmark}" if stand_in else f"at scale {profile.scale}"
-    if benchmark.of_prompts:
-        what, _, theirs = column.metric.partition(" of ")
-        return f"{where}: {what}, in {column.unit} {how}; the paper's is of {theirs}; {direction}"
-    what, _, opponent = column.metric.partition(" against ")
-    against = ""
-    if benchmark.against is not None and what.endswith("win rate"):
-        # Made for the benchmark, and given by no model.
-        ours = "the profile's fixed answers" if stand_in else benchmark.against
-        against = f" against {ours}"
-    theirs = f"; the paper's is against {opponent}" if opponent else ""
-    return f"{where}: {what}{against}, in {column.unit} {how}{theirs}; {direction}"
+def came_out(control_state: str) -> str:
+    words = {"not_run": "not run", "not_available": "not available here"}
+    return words.get(control_state, control_state)
 
 
 def printed_decimals(report: Report, column: Column) -> int:
@@ -320,18 +202,6 @@ def our_decimals(report: Report, column: Column) -> int:
     ours = [abs(cell.mean) for cell in report.cells if cell.column == column.id and cell.mean]
     enough = 2 - math.floor(math.log10(max(ours))) if ours else 0
     return max(printed_decimals(report, column), enough)
-
-
-def _figures(cell: Cell, report: Report, decimals: int, printed: int) -> list[str]:
-    figures = [ours(cell, decimals), gain(cell, decimals)]
-    if report.table.is_ours:
-        return figures
-    figures += [cell.paper_printed or NO_PAPER, paper_gain(cell, printed)]
-    if report.profile.scale == "paper":
-        both = cell.mean is not None and cell.paper is not None
-        difference = cell.mean - cell.paper if both else None  # type: ignore[operator]
-        figures.append(state(cell) if difference is None else signed(difference, decimals))
-    return figures
 
 
 def ours(cell: Cell, decimals: int) -> str:
@@ -388,79 +258,6 @@ def state_words(name: State, done: int, asked: int) -> str:
     if name == "partial":
         return f"{done}/{asked} seeds"
     return name.replace("_", " ")
-
-
-def summary_blocks(report: Report, intervals: bool = False) -> list[Block]:
-    """Return the block that compares each whole column with the paper's; none of a table of ours.
-
-    With `intervals` the share of signs has one too; 80 columns have no room for it.
-    """
-    if report.table.is_ours:
-        return []
-    titles = {column.id: _title(column) for column in report.table.columns}
-    rows = []
-    for found in report.summary:
-        signs, *spearman = _comparison(found, len(report.seeds))
-        beside = (_signs_interval(found),) if intervals else ()
-        rows.append((plain(titles[found.column]), signs, *beside, *spearman, found.scale))
-    notes: tuple[str, ...] = (
-        "Signs: gains over the baseline row that point the way the paper's do. "
-        "ρ: Spearman's rank correlation of ours with the paper's over the rows but the baseline, "
-        "with its 95% interval over seeds and prompts.",
-    )
-    if intervals:
-        notes += (
-            "The interval of the share of signs is Clopper and Pearson's, as if gains over one "
-            "baseline were independent of each other: a coin would agree in half of them.",
-        )
-    head = ("column", "signs", *(("95%",) if intervals else ()), "ρ", "95%", "scale")
-    return [Block("Beside the paper", notes, head, tuple(rows))]
-
-
-def _signs_interval(summary: Summary) -> str:
-    if not summary.signs or summary.signs_agree is None:
-        return APPLIES_NOT
-    low, high = share_interval(summary.signs_agree, summary.signs)
-    return f"{low:.0%} to {high:.0%}"
-
-
-def _comparison(summary: Summary, seeds: int) -> tuple[str, str, str]:
-    if summary.rows and seeds == 1:
-        return NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
-    unfinished = f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
-    signs = f"{summary.signs_agree} of {summary.signs}" if summary.signs else "no gains"
-    if summary.signs is None:
-        signs = unfinished
-    low, high = summary.spearman_low, summary.spearman_high
-    if summary.ranked is None:
-        return signs, unfinished, APPLIES_NOT
-    if summary.spearman is None or low is None or high is None:
-        return signs, f"undefined ({summary.ranked} rows)", APPLIES_NOT
-    rho = f"{signed(summary.spearman, 2)} ({summary.ranked} rows)"
-    return signs, rho, f"{signed(low, 2)} to {signed(high, 2)}"
-
-
-def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the settings, grouped by who says so and then by their words for why.
-
-    Returns:
-        (group, [(words, `name = value; name = value`)]); the table's notes are not among them.
-    """
-    groups = []
-    for key, title in GROUPS.items():
-        by_source: dict[str, list[str]] = {}
-        for item in report.assumptions:
-            if item.group == key:
-                by_source.setdefault(item.source, []).append(f"{item.name} = {item.value}")
-        if by_source:
-            lines = [(plain(why), plain("; ".join(what))) for why, what in by_source.items()]
-            groups.append((title, lines))
-    return groups
-
-
-def table_notes(report: Report) -> tuple[str, list[str]]:
-    title = "On this table" if report.table.is_ours else "On the paper's table"
-    return title, list(report.notes)
 
 
 def heading(report: Report) -> str:

@@ -84,9 +84,9 @@ class Reports:
 
         import pandas as pd
 
-        from harness.report import view
+        from harness.report.blocks import number_blocks
 
-        blocks = [b for report in self.tables for b in view.blocks(report)]
+        blocks = [b for report in self.tables for b in number_blocks(report)]
         blocks += [] if self.figure is None else self.figure.blocks
         return "".join(
             f"<h4>{escape(block.title)}</h4>"

@@ -15,10 +15,10 @@ from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_scores
 
 from harness.registry.paper import the_paper
+from harness.report.blocks import column_blocks
 from harness.report.page.drawing import overview
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.plots import Picture
-from harness.report.view import column_blocks
 from harness.runtime import Store
 
 HOSTILE = (

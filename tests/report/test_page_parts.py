@@ -16,6 +16,7 @@ from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
 from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
 from harness.report.answer import finding
+from harness.report.blocks import cost_block
 from harness.report.model import Cell
 from harness.report.page.contents import published_pictures
 from harness.report.page.drawing import Axis, axis_of, draw
@@ -24,7 +25,6 @@ from harness.report.page.page import as_html, ticked_parts, visible
 from harness.report.rows import Reader, creator_stages, row_costs
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
-from harness.report.view_details import cost_block
 from harness.runtime import Store
 
 CLAIM: dict[str, Any] = {

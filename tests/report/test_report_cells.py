@@ -22,9 +22,10 @@ from toy_tables import (
 
 from harness.errors import HarnessError
 from harness.pipeline.runs import TableRuns
+from harness.report.blocks import summary_blocks
 from harness.report.model import Cell, Summary
 from harness.report.origin import behind, origin_of
-from harness.report.view import facts, summary_blocks
+from harness.report.view import facts
 from harness.runtime import Store, StoreError
 
 T_1 = math.tan(math.pi * 0.475)

@@ -10,10 +10,10 @@ import pytest
 from toy_tables import DECLARATION, PROVENANCE, stored, toy_runs
 
 from harness.pipeline.runs import TableRuns
+from harness.report.blocks import creation_block
 from harness.report.model import Creation, Report
 from harness.report.render import as_markdown, as_text
 from harness.report.rows import creations, creator_stages
-from harness.report.view_details import creation_block
 from harness.runtime import Store
 
 SELECT = {"selected": 4, "without_weight": 1, "without_spread": 0.25}

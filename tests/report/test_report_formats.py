@@ -29,6 +29,7 @@ from toy_tables import (
 from harness.pipeline.runs import TableRuns, plan_table
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
+from harness.report.blocks import column_blocks, detail_blocks, summary_blocks
 from harness.report.model import Cell, Report
 from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
@@ -37,8 +38,7 @@ from harness.report.publish import publish
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
 from harness.report.render import latex_escape as escape
 from harness.report.rows import Reader
-from harness.report.view import column_blocks, facts, summary_blocks
-from harness.report.view_details import detail_blocks
+from harness.report.view import facts
 from harness.runtime import Store
 from harness.tracking.tables import TableState, state_records
 from harness.worlds.embedded.files import VERSION

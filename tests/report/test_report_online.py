@@ -12,10 +12,10 @@ from toy_tables import PROVENANCE, stored, toy_runs, write_parquet
 
 from harness.pipeline.runs import TableRuns
 from harness.registry.recipe import Online
+from harness.report.blocks import detail_blocks
 from harness.report.build import online_settings
 from harness.report.page.examples import Examples, examples_of
 from harness.report.rows import online_costs
-from harness.report.view_details import detail_blocks
 from harness.runtime import Stage, Store
 
 DECLARATION: dict[str, Any] = {

@@ -19,13 +19,13 @@ from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
+from harness.report.blocks import column_blocks, distance_block
 from harness.report.controls import KnownControls
 from harness.report.model import Report, Verdict
 from harness.report.publish import publish, published_report
 from harness.report.rows import Reader, prompt_distances
 from harness.report.verify import verify
-from harness.report.view import column_blocks, facts
-from harness.report.view_details import distance_block
+from harness.report.view import facts
 from harness.runtime import Store
 
 TABLE = load_tables()["table7"]

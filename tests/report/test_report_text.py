@@ -25,10 +25,16 @@ from toy_tables import (
 from harness.evaluation.calibration import Calibration, record_path
 from harness.pipeline.runs import TableRuns
 from harness.report import view
+from harness.report.blocks import (
+    column_blocks,
+    creation_block,
+    distance_block,
+    number_blocks,
+    summary_blocks,
+)
 from harness.report.model import Report
 from harness.report.render import as_json, as_markdown, as_text, escape
-from harness.report.view import blocks, column_blocks, facts, signed, summary_blocks
-from harness.report.view_details import creation_block, distance_block
+from harness.report.view import facts, signed
 from harness.runtime import Store
 
 
@@ -79,11 +85,11 @@ def test_a_table_of_ours_stands_beside_nothing(store: Store, scale: str) -> None
     write_all(store, runs)
     write_prompts(store, runs)
     report = report_of(runs, store)
-    first = blocks(report)[0]
+    first = number_blocks(report)[0]
     assert first.head == ("row", "ours\n± 95%", "gain\n± 95%")
     rows = {row[0]: row[1:] for row in first.rows}
     assert rows["θ_{1→1̄}: + eva [eva-a_min]"][1] == "+4.5 ±0.0"
-    assert len(blocks(report)) == len(report.table.columns)
+    assert len(number_blocks(report)) == len(report.table.columns)
     assert dict(facts(report))["Source"] == "ours, beyond the paper's tables"
     for text in (as_text(report), as_markdown(report)):
         assert "Beside the paper" not in text

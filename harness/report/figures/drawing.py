@@ -333,7 +333,7 @@ FIGURE = Kind(
     "figure",
     FigureReport,
     figure_extent,
-    page=lambda report: as_markdown(report, drawn=True),
+    page=lambda report: as_markdown(report, picture(report)),
     pictures=lambda report: [picture(report)],
     values=lambda report: report.data.file,
     difference=difference,

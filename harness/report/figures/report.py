@@ -23,7 +23,8 @@ from harness.report.figures.prompts import PromptData
 from harness.report.figures.scores import Point, ScoreData, score_points, stored_scores
 from harness.report.model import Origin
 from harness.report.origin import origin_of
-from harness.report.render import block_lines, names_and_texts, print_parts, template
+from harness.report.plots import Picture
+from harness.report.render import markdown, print_parts, text_parts
 from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain, signed
 from harness.runtime import Store
 from harness.runtime.files import dumps
@@ -31,7 +32,7 @@ from harness.strict import Strict
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from harness.pipeline.runs import FigureRuns
 
@@ -172,10 +173,10 @@ class FigureReport(Strict):
         return [self._block(title, points) for title, points in parts.items()]
 
     @property
-    def lists(self) -> list[tuple[str, list[str]]]:
+    def lists(self) -> list[Block]:
         notes = [plain(note) for note in self.figure.notes]
         lists = [("Found", self.findings), ("Missing", self.missing), ("Notes", notes)]
-        return [(title, texts) for title, texts in lists if texts]
+        return [Block(title, items=tuple(texts)) for title, texts in lists if texts]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -282,19 +283,10 @@ def number_text(value: float, point: Point) -> str:
     return signed(value, decimals) if point.quantity == "gain" else f"{value:.{decimals}f}"
 
 
-def as_markdown(report: FigureReport, *, drawn: bool = False) -> str:
-    return template("figure.md.j2").render(report=report, file=FILE if drawn else None)
+def as_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
+    return markdown(report.heading, report.facts, [*report.blocks, *report.lists], drawn)
 
 
 def print_figure(report: FigureReport, console: Console) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    parts: list[RenderableType] = [Text(report.heading, style="bold")]
-    parts.append(names_and_texts(report.facts))
-    for block in report.blocks:
-        parts += block_lines(block)
-    for title, texts in report.lists:
-        parts.append(Text(f"\n{title}", style="bold"))
-        parts += [Padding(Text(text), (0, 0, 0, 2)) for text in texts]
-    print_parts(parts, console)
+    blocks = [*report.blocks, *report.lists]
+    print_parts(text_parts(report.heading, report.facts, blocks), console)

@@ -25,6 +25,14 @@ from harness.registry.profile import Profile
 from harness.registry.schema import Column
 from harness.report import view
 from harness.report.answer import answer_to, finding, primary_of
+from harness.report.blocks import (
+    column_blocks,
+    control_blocks,
+    cost_block,
+    detail_blocks,
+    summary_blocks,
+    worth_blocks,
+)
 from harness.report.claims import PRIMARY, counts, line, share_tested
 from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
 from harness.report.page.contents import Contents, Traces
@@ -32,7 +40,6 @@ from harness.report.page.drawing import axis_of, draw, overview
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.render import environment, found_blocks
 from harness.report.view import Part, label_parts, plain
-from harness.report.view_details import cost_block, detail_blocks
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -122,9 +129,9 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
         "blocks": list(_blocks(report)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
-        "worth": view.worth_blocks(report),
-        "study": [*view.control_blocks(report), *found_blocks(report)],
-        "summary": view.summary_blocks(report, intervals=True),
+        "worth": worth_blocks(report),
+        "study": [*control_blocks(report), *found_blocks(report)],
+        "summary": summary_blocks(report, intervals=True),
         "details": detail_blocks(report) if report.has_numbers else [],
         "cost": None if report.costs is None else cost_block(report, report.costs),
         "absent": _absent(report.absent),
@@ -178,7 +185,7 @@ def _place(
 
 
 def _blocks(report: Report) -> Iterator[dict[str, Any]]:
-    for column, block in zip(report.table.columns, view.column_blocks(report), strict=True):
+    for column, block in zip(report.table.columns, column_blocks(report), strict=True):
         cells = [report.cell(row, column) for row in report.rows]
         axis, decimals = axis_of(cells), view.our_decimals(report, column)
         lines = []
