@@ -194,10 +194,12 @@ def environment(
     autoescape: bool,
     filters: Mapping[str, Callable[..., Any]],
     finalize: Callable[[Any], Any] | None = None,
+    **names: Any,
 ) -> Environment:
     """Return what renders the packaged templates of a folder; a name that is not there is an error.
 
-    `filters` are those of the templates, and `finalize` is done to all that they print.
+    `filters` and `names` are what the templates know, and `finalize` is done to all that they
+    print.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -211,6 +213,7 @@ def environment(
         finalize=finalize,
     )
     made.filters |= filters
+    made.globals |= names
     return made
 
 

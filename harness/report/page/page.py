@@ -14,7 +14,7 @@ import functools
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from harness.registry.claims import Qualitative, places
 from harness.registry.declared import Ambiguity, Discrepancy, deviations, natural, value_in
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile
-from harness.registry.schema import Column
 from harness.report import view
 from harness.report.answer import answer_to, finding, primary_of
 from harness.report.blocks import (
@@ -34,8 +33,8 @@ from harness.report.blocks import (
     worth_blocks,
 )
 from harness.report.claims import PRIMARY, counts, line, share_tested
-from harness.report.model import GROUPS, Cell, Report, ReportRow, Verdict
-from harness.report.page.contents import Contents, Traces
+from harness.report.model import GROUPS, Report, Verdict
+from harness.report.page.contents import Contents
 from harness.report.page.drawing import axis_of, draw, overview
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.render import environment, found_blocks
@@ -73,7 +72,6 @@ def as_html(contents: Contents) -> str:
             contents=contents,
             profile=profile,
             paper=the_paper(),
-            links=links(),
             answer=answer_to(reports, contents.verdicts),
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
             overview=overview(reports),
@@ -92,18 +90,6 @@ def as_html(contents: Contents) -> str:
     )
 
 
-def links() -> list[tuple[str, str]]:
-    """Return where the project lives, by name; none where its build was told no address."""
-    from importlib.metadata import PackageNotFoundError, metadata
-
-    try:
-        known = metadata("eva-harness").get_all("Project-URL") or []
-    except PackageNotFoundError:  # run from its files alone
-        return []
-    found = [tuple(map(str.strip, line.split(",", 1))) for line in known]
-    return [(name, address) for name, address in found if address != the_paper().address]
-
-
 # --- A table ---
 
 
@@ -113,19 +99,23 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
     commits = ", ".join(report.origin.commits) or "none"
     done = len({cell.row for cell in report.cells if cell.mean is not None})
     several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""
+    by_reason: dict[str, list[str]] = {}
+    for row, reason in report.absent.items():
+        by_reason.setdefault(plain(reason.removeprefix(f"`{row}` ")), []).append(row)
+    benchmarks = itertools.groupby(column.benchmark for column in table.columns)
     return {
         "id": table.id,
+        "report": report,
         "name": "Ours" if table.source is None else f"Table {table.source.table}",
-        "title": plain(table.title),
-        "question": plain(table.question),
-        "place": table.place,
         "finding": finding(report, report.verdicts),
         "word": "not_run" if primary is None else primary.verdict,
         "verdict": "no primary claim" if primary is None else primary.text,
         "progress": f"{done} of {len(report.rows)} rows{several}",
         "source": f"{table.id}: seeds {seeds} of its runs in the appendix, commit {commits}",
-        "has_numbers": report.has_numbers,
-        "matrix": _matrix(report, contents.traces),
+        "rows": view.row_names(report),
+        "heads": [c.printed + (f" · {c.panel}" if c.panel else "") for c in table.columns],
+        "groups": [(name, len(list(own))) for name, own in benchmarks],
+        "decimals": {column.id: view.our_decimals(report, column) for column in table.columns},
         "blocks": list(_blocks(report)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
@@ -134,53 +124,8 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
         "summary": summary_blocks(report, intervals=True),
         "details": detail_blocks(report) if report.has_numbers else [],
         "cost": None if report.costs is None else cost_block(report, report.costs),
-        "absent": _absent(report.absent),
+        "absent": [(", ".join(rows), reason) for reason, rows in by_reason.items()],
         "pictures": contents.table_pictures.get(table.id, ()),
-        "report": report,
-    }
-
-
-def _absent(absent: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return why rows have no numbers, each reason once with the rows it is true of."""
-    by_reason: dict[str, list[str]] = {}
-    for row, reason in absent.items():
-        by_reason.setdefault(plain(reason.removeprefix(f"`{row}` ")), []).append(row)
-    return [(", ".join(rows), reason) for reason, rows in by_reason.items()]
-
-
-def _matrix(report: Report, traces: Traces) -> dict[str, Any]:
-    columns, names = report.table.columns, view.row_names(report)
-    decimals = {column.id: view.our_decimals(report, column) for column in columns}
-    lines = [
-        {
-            "row": row.id,
-            "label": names[row.id],
-            "places": [_place(report, row, c, decimals[c.id], traces) for c in columns],
-        }
-        for row in report.rows
-    ]
-    groups = itertools.groupby(plain(column.benchmark) for column in columns)
-    heads = [plain(c.printed + (f" · {c.panel}" if c.panel else "")) for c in columns]
-    alone = [plain(f"{c.benchmark} {head}") for c, head in zip(columns, heads, strict=True)]
-    return {
-        "groups": [(name, len(list(own))) for name, own in groups],
-        "heads": heads,
-        "alone": alone,
-        "lines": lines,
-    }
-
-
-def _place(
-    report: Report, row: ReportRow, column: Column, decimals: int, traces: Traces
-) -> dict[str, Any]:
-    cell = report.cell(row, column)
-    return {
-        "name": f"{cell.table}/{cell.row}/{cell.column}",
-        "text": view.ours(cell, decimals),
-        "paper": "" if report.table.is_ours else cell.paper_printed or view.NO_PAPER,
-        "side": view.side(cell),
-        "value": None if cell.mean is None else f"{cell.mean:.6g}",
-        "card": _card(report, row, column, cell, traces),
     }
 
 
@@ -203,85 +148,41 @@ def _blocks(report: Report) -> Iterator[dict[str, Any]]:
         yield {**vars(block), "column": column.id, "axis": axis, "ticks": ticks, "lines": lines}
 
 
-def _card(
-    report: Report, row: ReportRow, column: Column, cell: Cell, traces: Traces
-) -> dict[str, Any]:
-    run_id = row.runs[column.id]
-    trace = traces.get(run_id)
-    facts = [("state", view.state(cell))] if cell.mean is None else []
-    if cell.mean is not None:
-        facts.append(("mean", _exact(cell.mean, cell.ci_low, cell.ci_high)))
-    if cell.gain is not None:
-        gain = _exact(cell.gain, cell.gain_ci_low, cell.gain_ci_high)
-        facts.append((f"gain over {cell.baseline_row}", gain))
-    if cell.reason is not None:
-        facts.append(("failed" if cell.state == "failed" else "why not", cell.reason))
-    if not report.table.is_ours:
-        facts.append(("paper", cell.paper_printed or view.NO_PAPER))
-    facts += [("run", run_id), ("seeds", ", ".join(map(str, cell.seeds)) or view.APPLIES_NOT)]
-    if trace is not None:
-        facts += [
-            ("judge", cell.judge or view.APPLIES_NOT),
-            ("reward model", ", ".join(cell.reward_models) or "none"),
-            ("creator", ", ".join(cell.creators) or "none"),
-            ("commits of the table", ", ".join(report.origin.commits) or "none yet"),
-        ]
-    return {
-        "name": f"c-{cell.table}-{cell.row}-{cell.column}",
-        "title": f"{view.row_names(report)[row.id]} · {column.benchmark}, {column.printed}",
-        "facts": [(name, plain(text)) for name, text in facts],
-        "run": None if trace is None else run_id,
-        "runs": [run.removeprefix(f"{run_id}/{cell.profile}/") for run in cell.runs],
-    }
-
-
-def _exact(mean: float, low: float | None, high: float | None) -> str:
-    return f"{mean:.6g}, 95% from {low:.6g} to {high:.6g}"
-
-
 # --- Claims, assumptions, deviations ---
 
 
 def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
-    groups = [
-        {
-            "place": report.table.id,
-            "title": plain(report.table.heading),
-            "linked": True,
-            "claims": [_claim(verdict, report) for verdict in report.verdicts],
-        }
-        for report in contents.reports
-    ]
-    figures: dict[str, list[dict[str, Any]]] = {}
-    tables = {report.table.id for report in contents.reports}
-    for verdict in contents.verdicts:
-        if verdict.table not in tables:
-            figures.setdefault(verdict.table, []).append(_claim(verdict, None))
-    for place in sorted(figures, key=natural):
+    """Return the claims of each table of the page, then those of the paper's figures."""
+    reports = {report.table_id: report for report in contents.reports}
+    of_tables = [verdict for report in contents.reports for verdict in report.verdicts]
+    others = [verdict for verdict in contents.verdicts if verdict.table not in reports]
+    groups: dict[str, dict[str, Any]] = {}
+    for verdict in (*of_tables, *sorted(others, key=lambda it: natural(it.table))):
+        place, report = verdict.table, reports.get(verdict.table)
         title = place.replace("figure", "Figure ").capitalize()
-        groups.append({"place": place, "title": title, "linked": False, "claims": figures[place]})
-    return [group for group in groups if group["claims"]]
+        if report is not None:
+            title = plain(report.table.heading)
+        made = {"place": place, "title": title, "linked": report is not None, "claims": []}
+        groups.setdefault(place, made)["claims"].append({
+            "verdict": verdict,
+            "line": line(verdict),
+            "basis": None if report is None else _basis(verdict, report),
+        })  # fmt: skip
+    return list(groups.values())
 
 
-def _claim(verdict: Verdict, report: Report | None) -> dict[str, Any]:
-    basis = None
-    if verdict.margin is not None and report is not None:
-        table = report.table
-        test = next(claim.test for claim in table.claims if claim.id == verdict.id)
-        assert not isinstance(test, Qualitative)
-        cells = [
-            f"{row} in {column} (run {table.row(row).run_id(table.column(column))})"
-            for row, column in places(test)
-        ]
-        seeds = ", ".join(map(str, report.seeds))
-        basis = plain(f"per-prompt scores of {', '.join(cells)}; seeds {seeds}")
-    return {
-        "id": verdict.id,
-        "word": verdict.verdict,
-        "line": line(verdict),
-        "reason": None if verdict.reason is None else plain(verdict.reason),
-        "basis": basis,
-    }
+def _basis(verdict: Verdict, report: Report) -> str | None:
+    """Return which scores a claim's margin is made of."""
+    table = report.table
+    test = next(claim.test for claim in table.claims if claim.id == verdict.id)
+    if verdict.margin is None or isinstance(test, Qualitative):
+        return None
+    cells = [
+        f"{row} in {column} (run {table.row(row).run_id(table.column(column))})"
+        for row, column in places(test)
+    ]
+    seeds = ", ".join(map(str, report.seeds))
+    return f"per-prompt scores of {', '.join(cells)}; seeds {seeds}"
 
 
 def _assumptions(reports: Sequence[Report]) -> list[tuple[str, list[tuple[str, str, str]]]]:
@@ -364,5 +265,7 @@ def _environment() -> Environment:
             "ticked": ticked_parts,
             "time": lambda iso: f"{iso[:10]} {iso[11:16]} UTC",
             "words": lambda name: name.replace("_", " "),
+            "plain": plain,
         },
+        view=view,
     )
