@@ -21,8 +21,8 @@ from harness.pipeline.runs import plan_figure
 from harness.report.figures.prompts import PromptData
 from harness.report.figures.report import FigureReport, assemble_figure, points_of
 from harness.report.figures.scores import Point, ScoreData
-from harness.report.scores import read_rows, read_scores
-from harness.runtime import Stage, Store, StoreError
+from harness.report.scores import read_rows
+from harness.runtime import Stage, Store
 from harness.worlds import Topics
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
 from harness.worlds.lookup import world_of
@@ -196,13 +196,6 @@ def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
     assert list(data.stages) == ["dpo-h1/micro/seed0", "dpo-h1/micro/seed1"]
 
 
-def test_topics_are_left_out_where_they_are_not_shown(store: Store) -> None:
-    runs = toy_figure("figure10")
-    write_stages(store, runs, ["annotate"])
-    data = PromptData.stored(runs, store)
-    assert (data.found[0].state, data.topics, data.parts[1, 0].topics) == ("ok", (), ())
-
-
 def test_shares_by_hand(store: Store) -> None:
     """The share of a topic is a count over the 40 prompts of a seed's pairs.
 
@@ -297,26 +290,3 @@ def test_data_are_the_same_after_writing_and_reading(
     assert [(p.value, p.low, p.high) for p in points] == [
         (p.value, p.low, p.high) for p in report.points
     ]
-
-
-def test_scores_of_runs_are_read_as_a_table_reads_them(store: Store) -> None:
-    runs = toy_figure("figure4")
-    write_judges(store, runs, "arena_hard", "alpaca_eval")
-    report = assemble_figure(runs, store)
-    table = read_scores(runs.parts["table10"], store)
-    assert isinstance(report.data, ScoreData)
-    shared = [key for key in report.data.measured if key in table]
-    assert len(shared) == 2 * 2 * 3
-    assert all(report.data.measured[key] == table[key] for key in shared)
-
-
-def test_no_file_of_a_store_is_trusted_unread(store: Store) -> None:
-    """A changed file of a stage behind a figure stops whoever reads it."""
-    runs = toy_figure("figure10", (0,))
-    write_stages(store, runs, ["annotate"])
-    stage = runs.runs["dpo-eva-a_min", 0].iterations[1].rewards
-    path = store.path(stage.fingerprint) / "rewards.parquet"
-    path.chmod(0o644)
-    path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(StoreError, match=r"rewards\.parquet"):
-        assemble_figure(runs, Store(store.root))

@@ -222,24 +222,6 @@ def test_csv_and_json_hold_every_cell_with_all_digits(report: Report) -> None:
         assert all(line.values())
 
 
-def test_mlflow_gets_the_numbers_of_the_cells(
-    report: Report, runs: TableRuns, store: Store
-) -> None:
-    records = state_records(TableState(runs, report), store, {})
-    by_row = {record.params.get("row"): record.scores.read() for record in records}
-    for cell in report.cells:
-        metrics = by_row[cell.row]
-        column = cell.column
-        for name, value in (
-            (f"ours/{column}", cell.mean),
-            (f"ours/{column}.low", cell.ci_low),
-            (f"gain/{column}", cell.gain),
-            (f"gain/{column}.high", cell.gain_ci_high),
-            (f"paper/{column}", cell.paper),
-        ):
-            assert metrics.get(name) == (None if value is None else float(f"{value:.4g}"))
-
-
 def test_what_is_published_is_the_same_report_again(
     report: Report, runs: TableRuns, store: Store, tmp_path: Path
 ) -> None:

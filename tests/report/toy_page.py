@@ -42,7 +42,6 @@ def contents_of(
         profile=runs.profile,
         source="store",
         reports=(with_all_rows(report),),
-        verdicts=judged,
         table_pictures={},
         pictures=(),
         examples=examples_of(runs, store),

@@ -6,10 +6,7 @@ Whatever is said of them holds no password.
 from __future__ import annotations
 
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,70 +21,8 @@ RUNS = toy_runs((0,))
 STATE = toy_state(RUNS)
 RECORDS = [Record("sweeps/toy", "", "1", "trial 0", "FINISHED", 0, 0, {}, {})]
 SECRET = "pa55word"
-PATIENCE_S = 1.0
 IN_TIME_S = 15.0
-"""Far more than PATIENCE_S, for a loaded machine; MLflow's own defaults wait for minutes."""
-
-REFUSED = (
-    b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n"
-    b"Connection: close\r\n\r\nfor you"
-)
-GARBAGE = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n<no json>"
-HEADER = b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"
-
-
-def refuse(connection: socket.socket, done: threading.Event) -> None:
-    connection.recv(65536)
-    connection.sendall(REFUSED)
-
-
-def talk_nonsense(connection: socket.socket, done: threading.Event) -> None:
-    connection.recv(65536)
-    connection.sendall(GARBAGE)
-
-
-def be_silent(connection: socket.socket, done: threading.Event) -> None:
-    done.wait()
-
-
-def drip(connection: socket.socket, done: threading.Event) -> None:
-    """Answer a byte at a time, which no timeout between two bytes ever ends."""
-    connection.recv(65536)
-    connection.sendall(HEADER)
-    while not done.wait(0.05):
-        connection.sendall(b" ")
-
-
-Behaviour = Callable[[socket.socket, threading.Event], None]
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Behaviour], int]]:
-    """Return a function that starts a loopback server and returns its port."""
-    done = threading.Event()
-    listeners: list[socket.socket] = []
-
-    def start(behaviour: Behaviour) -> int:
-        listener = socket.create_server(("127.0.0.1", 0))
-        listeners.append(listener)
-
-        def answer(connection: socket.socket) -> None:
-            with connection, suppress(OSError):
-                behaviour(connection, done)
-
-        def accept() -> None:
-            with suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-        threading.Thread(target=accept, daemon=True).start()
-        return int(listener.getsockname()[1])
-
-    yield start
-    done.set()
-    for listener in listeners:
-        listener.close()
+"""Far more than is waited for, for a loaded machine; MLflow's own defaults wait for minutes."""
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +30,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
 
 
-@pytest.mark.parametrize("behaviour", [refuse, talk_nonsense, be_silent, drip])
-def test_a_run_is_done_in_time_with_one_warning(
-    behaviour: Behaviour, serve: Callable[[Behaviour], int], store: Store, tmp_path: Path
-) -> None:
+def test_a_silent_server_costs_a_warning_and_a_bounded_time(store: Store, tmp_path: Path) -> None:
+    """Others that misbehave are among the faults."""
     warnings: list[str] = []
-    uri = f"http://user:{SECRET}@127.0.0.1:{serve(behaviour)}?token={SECRET}2"
-    tracker = toy_tracker(tmp_path, store, warnings.append, uri)
-    began = time.monotonic()
-    tracker.finish(lambda: [STATE], patience_s=PATIENCE_S)
-    assert time.monotonic() - began < IN_TIME_S
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://user:{SECRET}@127.0.0.1:{silent.getsockname()[1]}?token={SECRET}2"
+        began = time.monotonic()
+        toy_tracker(tmp_path, store, warnings.append, uri).finish(lambda: [STATE], patience_s=1.0)
+        assert time.monotonic() - began < IN_TIME_S
     (warning,) = warnings
     assert "harness sync" in warning
     assert SECRET not in warning

@@ -99,28 +99,6 @@ def _both_have(work: Path, metric: str, steps: int) -> bool:
     return len(found) == 2 and all(len(run["metrics"].get(metric, ())) == steps for run in found)
 
 
-def test_a_training_that_came_out_otherwise_is_written_anew(
-    tmp_path: Path, new_work_dir: NewWorkDir
-) -> None:
-    """A point was seen of an attempt that was lost; the attempt that counts has another value."""
-    store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
-    lost = toy_tracker(live, store)
-    lost.start([RUNS])
-    order = stages(RUNS)
-    at = order.index(RUNS.runs["dpo-h1", 0].training[0])
-    for stage in order[:at]:
-        compute(lost, store, stage)
-    lost.observe(StageProgress(order[at], 1, {"loss": 0.125}))
-    lost.close(60)
-    assert {run["metrics"]["iter1/loss"][0][2] for run in contents(live).values()} == {"0.125"}
-    tracker = toy_tracker(live, store)
-    tracker.start([RUNS])
-    for stage in order[at:]:
-        compute(tracker, store, stage)
-    tracker.finish(lambda: [STATE], timeout_s=60)
-    assert contents(live) == synced(after, store)
-
-
 def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up(
     tmp_path: Path, new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

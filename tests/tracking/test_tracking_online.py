@@ -82,19 +82,3 @@ def test_live_points_of_a_segment_that_was_killed_go_away_when_it_goes_on(
     write(store, SECOND)
     toy_tracker(work_dir, store).sync([TableState(RUNS)])
     assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
-
-
-def test_a_run_tracked_live_and_synced_equals_one_only_synced(
-    tmp_path: Path, new_work_dir: NewWorkDir
-) -> None:
-    store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
-    tracker = toy_tracker(live, store, flush_s=0.0)
-    tracker.start([RUNS])
-    for stage in (FIRST, SECOND):
-        for step, metrics in points(stage):
-            tracker.observe(StageProgress(stage, step, metrics))
-        write(store, stage)
-        tracker.observe(StageFinished(stage, 0.0))
-    tracker.finish(lambda: [TableState(RUNS)], timeout_s=60)
-    toy_tracker(after, store).sync([TableState(RUNS)])
-    assert contents(live) == contents(after)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_table import LABELS, filled, toy_runs, toy_state, toy_tracker
 
 from harness.project import results_dir
 from harness.registry.declared import load_tables
@@ -99,23 +98,6 @@ def test_a_published_table_opens_on_our_gain_and_the_papers(
         page.screenshot(path=(SHOTS or tmp_path) / "published.png")
         assert heads(page)[:2] == ["gain/ah_wr", "paper/ah_wr.gain"]
         assert names(page) == rows
-
-
-@pytest.mark.timeout(600)
-def test_the_page_opens_on_our_gain_and_the_papers_in_the_tables_order(
-    tmp_path: Path, new_work_dir: Callable[[str], Path], browser: Any
-) -> None:
-    """The list has the main column's three numbers; the charts, both sides in one."""
-    runs = toy_runs((0,))
-    work = new_work_dir("a")
-    store = filled(tmp_path / "store", runs)
-    toy_tracker(work, store).sync([toy_state(runs)])
-    with served(work, _free_port()) as pages:
-        page = opened(browser, pages["table4/micro"])
-        page.wait_for_selector("[col-id*='paper/ah_wr']")
-        page.screenshot(path=(SHOTS or tmp_path) / "list.png")
-        assert heads(page)[:2] == ["gain/ah_wr", "paper/ah_wr.gain"]
-        assert names(page) == list(LABELS.values())
-        page.goto(pages["table4/micro"] + "&compareRunsMode=CHART")
+        page.goto(pages[f"{table}/micro/published"] + "&compareRunsMode=CHART")
         page.locator("text=gain/ah_wr vs paper/ah_wr.gain").first.wait_for()
         page.screenshot(path=(SHOTS or tmp_path) / "charts.png")

@@ -306,20 +306,6 @@ def test_an_unchanged_store_needs_no_mlflow(
     assert len(contents(work)) == 5
 
 
-def test_a_number_that_the_database_changes_is_no_contradiction(
-    store: Store, new_work_dir: NewWorkDir
-) -> None:
-    """SQLite loses the sign of a zero."""
-    work = new_work_dir("a")
-    state = toy_state(RUNS, gain=-0.0)
-    assert toy_tracker(work, store).sync([state])["created"] == 5
-    client = MlflowClient(default_uri(work))
-    rows = client.get_experiment_by_name("table4/micro").experiment_id
-    for run in client.search_runs([rows]):
-        client.set_tag(run.info.run_id, "harness.digest", "stale")
-    assert toy_tracker(work, store).sync([state]) == {"unchanged": 3, "replaced": 2}
-
-
 def test_nothing_of_a_copied_work_folder_is_written_to_the_original(
     store: Store, tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from harness.registry.claims import figure_claims
 from harness.registry.declared import all_figures, natural
@@ -23,8 +24,7 @@ from harness.report.controls import KnownControls
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
 from harness.report.model import Report, Verdict
-from harness.report.page import examples as samples
-from harness.report.page.examples import Examples
+from harness.report.page.examples import FILE, Examples, examples_of, first_of, read_examples
 from harness.report.plots import Picture
 from harness.report.publication import DIGESTS, read_index, read_json
 from harness.report.publish import (
@@ -42,7 +42,6 @@ from harness.runtime import Store
 if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
-Example = TypeVar("Example")
 
 SHORT = 12
 """Digits of a fingerprint that are shown; they are enough to find the folder."""
@@ -75,18 +74,21 @@ class Contents:
     """Everything on the page, made from what was computed here or from what is published.
 
     The reports have every row that is declared; `table_pictures` belong to them, by their tables,
-    and the other pictures to none. Verdicts are those of tables and figures. Examples are None
-    where none are published.
+    and the other pictures to none. Examples are None where none are published.
     """
 
     profile: Profile
     source: Literal["store", "results"]
     reports: tuple[Report, ...]
-    verdicts: Sequence[Verdict]
     table_pictures: Mapping[str, Sequence[Picture]]
     pictures: tuple[Picture, ...]
     examples: Examples | None
     traces: Traces
+
+    @cached_property
+    def verdicts(self) -> Sequence[Verdict]:
+        """Those of tables and figures."""
+        return all_verdicts(self.reports, figure_claims(), self.profile.scale)
 
 
 def from_store(
@@ -125,19 +127,11 @@ def from_store(
             replace(it, origin="drawn from the store") for it in pictures(report)
         ]
         trace(report, stages_behind(runs, store), traces)
-    drawn = _drawn_figures(figures, shown, profile, store)
+    drawn = tuple(_drawn_figures(figures, shown, profile, store))
     # A page of one table, made by itself, has room for what every row and seed did.
     every = len(planned) == 1 and known is None
-    found = Examples(
-        _first(samples.lineages(runs, store, online=False, every=every) for runs in planned),
-        _first(samples.lineages(runs, store, online=True, every=every) for runs in planned),
-        _first(samples.judged_answers(runs, store, online=False) for runs in planned)
-        or _first(samples.judged_answers(runs, store, online=True) for runs in planned),
-    )
-    verdicts = all_verdicts(reports, figure_claims(), profile.scale)
-    return Contents(
-        profile, "store", tuple(reports), verdicts, table_pictures, tuple(drawn), found, traces
-    )  # fmt: skip
+    found = first_of(examples_of(runs, store, every=every) for runs in planned)
+    return Contents(profile, "store", tuple(reports), table_pictures, drawn, found, traces)
 
 
 def _drawn_figures(
@@ -169,9 +163,9 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     scores. What is not published, as prompts of real data sets, is not there, and the page says so.
     """
     folder, traces = results_dir / profile.name, Traces()
-    tables = list(tables)
     known = KnownControls(profile, None, results_dir)
     reports, table_pictures = list[Report](), dict[str, Sequence[Picture]]()
+    examples: list[Examples] = []
     for table in tables:
         place = folder / table.id
         if not place.is_dir():
@@ -183,22 +177,11 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
         trace(report, read_json(place / DIGESTS)["stages"], traces)
         reports.append(with_all_rows(report))
         table_pictures[table.id] = list(_beside(place, pictures(report)))
-    given = [samples.read_examples(folder / table.id / samples.FILE) for table in tables]
-    shown = [found for found in given if found is not None]
-    found = Examples(
-        _first(it.offline for it in shown),
-        _first(it.online for it in shown),
-        _first(it.judged for it in shown if it.offline) or _first(it.judged for it in shown),
-    ) if shown else None  # fmt: skip
-    verdicts = all_verdicts(reports, figure_claims(), profile.scale)
-    others = tuple(published_pictures(folder, {table.id for table in tables}))
-    return Contents(
-        profile, "results", tuple(reports), verdicts, table_pictures, others, found, traces
-    )  # fmt: skip
-
-
-def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
-    return next((tuple(examples) for examples in found if examples), ())
+        own = read_examples(place / FILE)
+        examples += [] if own is None else [own]
+    others = tuple(published_pictures(folder, {report.table_id for report in reports}))
+    found = first_of(examples) if examples else None
+    return Contents(profile, "results", tuple(reports), table_pictures, others, found, traces)
 
 
 def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Picture]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,14 +125,30 @@ class Examples:
         return (*self.offline, *self.online)
 
 
-def examples_of(table_runs: TableRuns, store: Store) -> Examples:
-    """Return a table's examples; answers are those of its offline run, else of its online one."""
+def examples_of(table_runs: TableRuns, store: Store, *, every: bool = False) -> Examples:
+    """Return a table's examples; answers are those of its offline run, else of its online one.
+
+    Prompts are those of one run, or of every row and seed.
+    """
     judged = judged_answers(table_runs, store, online=False)
     return Examples(
-        tuple(lineages(table_runs, store, online=False)),
-        tuple(lineages(table_runs, store, online=True)),
+        tuple(lineages(table_runs, store, online=False, every=every)),
+        tuple(lineages(table_runs, store, online=True, every=every)),
         tuple(judged or judged_answers(table_runs, store, online=True)),
     )
+
+
+def first_of(given: Iterable[Examples]) -> Examples:
+    """Return the first examples of each kind; answers of offline runs come before others."""
+    found = Examples()
+    for it in given:
+        judged = found.judged or it.judged
+        if it.offline and not found.offline:
+            judged = it.judged or judged
+        found = Examples(found.offline or it.offline, found.online or it.online, judged)
+        if found.offline and found.online and found.judged:
+            break
+    return found
 
 
 def write_examples(examples: Examples, folder: Path) -> None:
