@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from mlflow import MlflowClient, entities
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
+from harness.registry.declared import natural
 from harness.tracking.record import (
     COMPUTED_IN,
     DIGEST,
@@ -69,9 +69,7 @@ class Server:
     def find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
         """Return the runs there are of some records, by identity."""
         self._experiments.clear()  # somebody may have deleted one since
-        # MLflow's list has the newest on top.
-        sort = sorted(records, key=lambda it: _as_people_sort(it.experiment), reverse=True)
-        places = list(dict.fromkeys(self._experiment(record) for record in sort))
+        places = list(dict.fromkeys(self._experiment(record) for record in records))
         wanted = f"tags.`{ID}` = '{records[0].identity}'" if len(records) == 1 else ""
         found: dict[str, list[Run]] = {}
         for run in self._search(places, wanted):
@@ -117,9 +115,9 @@ class Server:
             self._client.set_terminated(run.info.run_id, "KILLED")
 
     def views(self) -> dict[str, str]:
-        """Return the ids of the experiments that have a first view, by name: sweeps are last."""
+        """Return the ids of the experiments that have a first view, by name."""
         found = {e.name: e.experiment_id for e in self._all_experiments() if VIEW_TAG in e.tags}
-        return {name: str(found[name]) for name in sorted(found, key=_as_people_sort)}
+        return {name: str(found[name]) for name in sorted(found, key=natural)}
 
     def _all_experiments(self) -> list[entities.Experiment]:
         return _all_pages(lambda token: self._client.search_experiments(page_token=token))
@@ -236,12 +234,6 @@ def _all_pages(ask: Callable[[str | None], PagedList[_Item]]) -> list[_Item]:
         page = ask(page.token)
         found += page
     return found
-
-
-def _as_people_sort(name: str) -> tuple[bool, list[tuple[str, int]]]:
-    """Return what sorts table 9 before table 10, and sweeps after both."""
-    parts = [(text, int(part or 0)) for text, part in re.findall(r"(\D+)(\d*)", name)]
-    return name.startswith("sweeps/"), parts
 
 
 def _input(dataset: Dataset) -> entities.DatasetInput:

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +58,9 @@ Message: TypeAlias = "StageProgress | str"
 class Tracker:
     """Projects a store to MLflow.
 
-    `served` has the `table/row` places each run id stands behind, over all tables.
+    `served` has the `table/row` places each run id stands behind, over all tables. A stage that
+    several runs share is computed once, and its curves appear in each of these runs. A run that
+    several tables judge differently is judged on the benchmarks of all of them.
     """
 
     def __init__(
@@ -74,23 +76,53 @@ class Tracker:
         self._served = served
         self._flush_s = flush_s
         self._alone = ExitStack()
-        self._live: Live | None = None
+        self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._runs: dict[str, tuple[Run, Profile]] = {}  # those that are tracked live
+        self._written: dict[str, tuple[str, int]] = {}  # MLflow's id and the start
+        # What each stage means to the runs: a curve, an end that is shown, or a part.
+        self._trained: dict[str, dict[str, str]] = {}
+        self._shown: set[str] = set()
+        self._needed: dict[str, list[str]] = {}
 
     def start(self, tables: Sequence[TableRuns]) -> None:
         """Begin to track the runs of some tables live, unless another command does so here."""
-        if self._alone.enter_context(hold(self._mlflow.live_lock, wait=False)):
-            self._live = Live(self._mlflow, self._store, self._served, tables, self._flush_s)
+        if not self._alone.enter_context(hold(self._mlflow.live_lock, wait=False)):
+            return
+        for table in asked_together(tables):
+            for run in table.runs.values():
+                self._runs[run_identity(run)] = run, table.profile
+        for identity, (run, _) in self._runs.items():
+            for prefix, stages in trained_in(run).items():
+                for stage in stages:
+                    self._trained.setdefault(stage.fingerprint, {})[identity] = prefix
+            for stage in Plan(run.targets):
+                self._needed.setdefault(stage.fingerprint, []).append(identity)
+            self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
 
     def observe(self, event: Event) -> None:
         """Take an event of the engine: a point of a curve, or a stage that has ended."""
-        if self._live is not None:
-            self._live.observe(event)
+        message: Message | None = None
+        match event:
+            case StageProgress(stage) if stage.fingerprint in self._trained:
+                message = event
+            case StageFinished(stage) if stage.fingerprint in self._shown:
+                message = stage.fingerprint
+            case StageFailed(stage) if stage.fingerprint in self._needed:
+                message = stage.fingerprint
+        if message is None or self._mlflow.failed.is_set():
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+        self._queue.put(message)
 
     def close(self, timeout_s: float = 15.0) -> None:
-        """End live tracking, waiting so long at most."""
-        live, self._live = self._live, None
-        if live is not None:
-            live.close(timeout_s)
+        """End live tracking, waiting so long at most; what needs longer ends with the process."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._mlflow.wait_for(self._thread, timeout_s)
+            self._thread = None
         self._alone.close()
 
     def finish(
@@ -125,68 +157,7 @@ class Tracker:
         )
         return list({record.identity: record for records in found for record in records}.values())
 
-
-class Live:
-    """A background thread that writes runs to MLflow while they are computed.
-
-    A stage that several runs share is computed once, and its curves appear in each of these runs.
-    A run that several tables judge differently is judged on the benchmarks of all of them.
-    """
-
-    def __init__(
-        self,
-        mlflow: Mlflow,
-        store: Store,
-        served: Mapping[str, Sequence[str]],
-        tables: Iterable[TableRuns],
-        flush_s: float,
-    ) -> None:
-        self._mlflow = mlflow
-        self._store = store
-        self._served = served
-        self._flush_s = flush_s
-        self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._written: dict[str, tuple[str, int]] = {}  # MLflow's id and the start
-        self._runs: dict[str, tuple[Run, Profile]] = {
-            run_identity(run): (run, table.profile)
-            for table in asked_together(tables)
-            for run in table.runs.values()
-        }
-        # What each stage means to the runs: a curve, an end that is shown, or a part.
-        self._trained: dict[str, dict[str, str]] = {}
-        self._shown: set[str] = set()
-        self._needed: dict[str, list[str]] = {}
-        for identity, (run, _) in self._runs.items():
-            for prefix, stages in trained_in(run).items():
-                for stage in stages:
-                    self._trained.setdefault(stage.fingerprint, {})[identity] = prefix
-            for stage in Plan(run.targets):
-                self._needed.setdefault(stage.fingerprint, []).append(identity)
-            self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
-
-    def observe(self, event: Event) -> None:
-        """Take an event of the engine; returns at once."""
-        message: Message | None = None
-        match event:
-            case StageProgress(stage) if stage.fingerprint in self._trained:
-                message = event
-            case StageFinished(stage) if stage.fingerprint in self._shown:
-                message = stage.fingerprint
-            case StageFailed(stage):
-                message = stage.fingerprint
-        if message is None or self._mlflow.failed.is_set():
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-            self._thread.start()
-        self._queue.put(message)
-
-    def close(self, timeout_s: float) -> None:
-        """Write what is left and stop; what needs longer ends with the process."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._mlflow.wait_for(self._thread, timeout_s)
+    # --- The background thread ---
 
     def _work(self) -> None:
         """Write batches of messages until told to stop."""

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 from harness.project import results_dir
 from harness.report.publication import read_index, write_index
-from harness.tracking import Mlflow
-from harness.tracking.connection import default_uri
 from harness.tracking.record import Record
 from harness.tracking.tables import SUFFIX, published_records
 
@@ -71,19 +66,6 @@ def test_our_numbers_come_before_the_papers(records: dict[str, Record]) -> None:
         are_papers = [name.startswith("paper/") for name in row.scores.read()]
         assert are_papers == sorted(are_papers)
         assert True in are_papers
-
-
-def test_tables_stand_above_sweeps_in_mlflows_list(
-    records: dict[str, Record], new_work_dir: Callable[[str], Path]
-) -> None:
-    table, sweep = f"{TABLE}/micro{SUFFIX}", f"sweeps/{SWEEP}/micro{SUFFIX}"
-    some = [next(r for r in records.values() if r.experiment == name) for name in (table, sweep)]
-    work = new_work_dir("a")
-    Mlflow(work).write(some)
-    client = MlflowClient(default_uri(work))
-    listed = client.search_experiments(order_by=["last_update_time DESC"])
-    names = [it.name for it in listed if it.name in (table, sweep)]
-    assert names == [table, sweep]
 
 
 def test_a_table_has_its_published_files_and_its_claims(records: dict[str, Record]) -> None:

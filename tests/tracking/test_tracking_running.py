@@ -41,8 +41,8 @@ for stage in stages(runs):
     if stage.kind == "train":
         break
 Server.end_left = lambda *_: None  # the signal comes before that
-tracker._live._queue.put(None)
-tracker._live._thread.join()
+tracker._queue.put(None)
+tracker._thread.join()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -109,7 +109,7 @@ def test_one_command_at_a_time_is_tracked_live(tmp_path: Path, new_work_dir: New
     first.finish(lambda: [STATE], timeout_s=60)
     third = toy_tracker(work, store)
     third.start([RUNS])
-    assert third._live is not None
+    assert third._runs
     third.close()
 
 
