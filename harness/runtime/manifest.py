@@ -195,7 +195,7 @@ def read_manifest(entry: str) -> Manifest:
 
 
 def read_failure(path: Path) -> FailureRecord:
-    """Return a failure record, whose file has the stage's fingerprint as its name.
+    """Return a failure record.
 
     Raises:
         ValueError: It is not what was written; the words follow the name of the file.
@@ -203,12 +203,9 @@ def read_failure(path: Path) -> FailureRecord:
     """
     try:
         found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError("is cut off or is not JSON") from error
-    texts = FailureRecord.__annotations__
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), str) for key in texts):
-        raise ValueError("has another form")
-    return cast(FailureRecord, found)
+        return cast(FailureRecord, {key: str(found[key]) for key in FailureRecord.__annotations__})
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError("is cut off or has another form") from error
 
 
 def write_manifest(entry: Path, manifest: Manifest) -> None:

@@ -15,8 +15,8 @@ exception instead. A `Tally` counts them: it is what a progress display shows.
 
 from __future__ import annotations
 
-import heapq
 import time
+from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -128,14 +128,16 @@ class Schedule:
             for position, fingerprint in enumerate(self._unsettled)
         }
         self._waits_for = {
-            fingerprint: {needed.fingerprint for needed in stage.inputs.values()}
-            & self._unsettled.keys()
+            fingerprint: {*stage.record["inputs"].values()} & self._unsettled.keys()
             for fingerprint, stage in self._unsettled.items()
         }
-        self._ready: dict[str, list[tuple[tuple[float, int], str]]] = {}
-        for fingerprint, waits_for in self._waits_for.items():
-            if not waits_for:
-                self._make_ready(fingerprint)
+        self._ready = [
+            stage for stage in self._unsettled.values() if not self._waits_for[stage.fingerprint]
+        ]
+        self._ready.sort(key=self._urgency)
+
+    def _urgency(self, stage: Stage) -> tuple[float, int]:
+        return self._rank[stage.fingerprint]
 
     @property
     def left(self) -> list[Stage]:
@@ -146,35 +148,37 @@ class Schedule:
 
         Room is asked for once for each kind, the kind of the most urgent stage first.
         """
-        urgent = sorted((heap[0], kind) for kind, heap in self._ready.items() if heap)
-        for _, kind in urgent:
-            if room(kind):
-                return self._unsettled[heapq.heappop(self._ready[kind])[1]]
+        has_room: dict[str, bool] = {}
+        for position, stage in enumerate(self._ready):
+            if stage.kind not in has_room:
+                has_room[stage.kind] = room(stage.kind)
+            if has_room[stage.kind]:
+                return self._ready.pop(position)
         return None
 
     def finish(self, stage: Stage) -> None:
         """Settle a stage that is done; its dependants may become ready."""
         del self._unsettled[stage.fingerprint]
         for dependant in self._plan.dependants[stage.fingerprint]:
-            waits_for = self._waits_for.get(dependant.fingerprint)
-            if waits_for is not None and dependant.fingerprint in self._unsettled:
-                waits_for.discard(stage.fingerprint)
-                if not waits_for:
-                    self._make_ready(dependant.fingerprint)
+            waits_for = self._waits_for.get(dependant.fingerprint, set())
+            waits_for.discard(stage.fingerprint)
+            if not waits_for and dependant.fingerprint in self._unsettled:
+                self.put_back(dependant)
 
     def fail(self, stage: Stage) -> list[Stage]:
+        """Settle a stage that failed, and all that need it; return the latter."""
         del self._unsettled[stage.fingerprint]
         lost = {stage.fingerprint}
         dropped = []
         for candidate in list(self._unsettled.values()):
-            if any(needed.fingerprint in lost for needed in candidate.inputs.values()):
+            if not lost.isdisjoint(candidate.record["inputs"].values()):
                 lost.add(candidate.fingerprint)
                 dropped.append(self._unsettled.pop(candidate.fingerprint))
         return dropped
 
     def put_back(self, stage: Stage) -> None:
         """Let a stage that was taken be ready again."""
-        self._make_ready(stage.fingerprint)
+        insort(self._ready, stage, key=self._urgency)
 
     def drop_all(self, *, but: Collection[Stage] = ()) -> list[Stage]:
         """Settle all that is left, but those stages, started or not; return it in plan order."""
@@ -182,10 +186,6 @@ class Schedule:
         self._unsettled = {stage.fingerprint: stage for stage in but}
         self._ready.clear()
         return dropped
-
-    def _make_ready(self, fingerprint: str) -> None:
-        heap = self._ready.setdefault(self._unsettled[fingerprint].kind, [])
-        heapq.heappush(heap, (self._rank[fingerprint], fingerprint))
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Self
 
 from harness.errors import HarnessError
 from harness.runtime import supervisor
@@ -31,12 +32,8 @@ _HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b|ConnectionResetError|BrokenPipeErr
 """What says nothing of a death: notes, and a client that hung up."""
 
 
-def _supervisor(*command: str) -> list[str]:
-    return [sys.executable, "-P", supervisor.__file__, str(os.getpid()), *command]
-
-
 class Program:
-    """A program that runs under a supervisor, from its creation until `stop`.
+    """A program that runs under a supervisor, from its creation until `stop`, or as a block.
 
     Its name is for people ("the engine vllm 0.30.0"). What it prints goes to the log, whose
     folder is there. It has our environment variables unless all of its own are given.
@@ -53,13 +50,19 @@ class Program:
         self.log = log
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                _supervisor(*command),
+                [sys.executable, "-P", supervisor.__file__, str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=None if environment is None else dict(environment),
+                env=environment,
                 start_new_session=True,
             )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     def exit_code(self) -> int | None:
@@ -87,10 +90,9 @@ class Program:
         """
         text = self.log.read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        raised = [
-            m[1] for line in lines if not _HARMLESS.search(line) and (m := _RAISED.search(line))
-        ]
-        words = (raised[0] if raised else " | ".join(lines[-3:]) or "nothing")[:_LONGEST_QUOTE]
+        found = (_RAISED.search(line) for line in lines if not _HARMLESS.search(line))
+        raised = next((match[1] for match in found if match), "")
+        words = (raised or " | ".join(lines[-3:]) or "nothing")[:_LONGEST_QUOTE]
         return f"its last words: {words} (all of them in {self.log})"
 
     def wait_until_healthy(
@@ -122,17 +124,6 @@ class Program:
             self._process.wait()
 
 
-@contextmanager
-def running(
-    name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[Program]:
-    program = Program(name, command, log, environment)
-    try:
-        yield program
-    finally:
-        program.stop()
-
-
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind((HOST, 0))
@@ -140,11 +131,8 @@ def free_port() -> int:
 
 
 def is_healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=5.0)
-    try:
-        with suppress(OSError, http.client.HTTPException):
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-    finally:
-        connection.close()
+    asked = http.client.HTTPConnection(HOST, port, timeout=5.0)
+    with closing(asked), suppress(OSError, http.client.HTTPException):
+        asked.request("GET", "/health")
+        return asked.getresponse().status == 200
     return False

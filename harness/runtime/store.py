@@ -19,7 +19,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -293,12 +293,12 @@ class Store:
 
     def released(self, fingerprint: str) -> frozenset[str]:
         """Return the files of a done stage that were dropped, by their names in its manifest."""
-        if not os.path.exists(f"{self.root}/released/{fingerprint}.json"):
+        path = f"{self.root}/released/{fingerprint}.json"
+        if not os.path.exists(path):
             return frozenset()
-        path = self._released_path(fingerprint)
-        with explained("reading what was dropped", self.root):
+        with explained("reading what was dropped", self.root), open(path, "rb") as file:
             try:
-                return frozenset(json.loads(path.read_text(encoding="utf-8"))["files"])
+                return frozenset(json.load(file)["files"])
             except (ValueError, KeyError, TypeError) as error:
                 raise BrokenEntry(
                     f"{path} is broken: delete it with {self._entry(fingerprint)} and run the "
@@ -367,28 +367,26 @@ class Store:
         """Return an entry's manifest, None where there is no entry; read once per change."""
         # Asked of every stage of a plan, several times: the path is a text while it can be one.
         entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
-        known = self._manifests.get(fingerprint)
-        if known is not None:
-            with suppress(OSError):  # which is explained below
-                found = os.lstat(f"{entry}/{MANIFEST}")
-                if known[0] == (found.st_mtime_ns, found.st_ctime_ns, found.st_size):
-                    return known[1]
+        file = f"{entry}/{MANIFEST}"
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             try:
-                found = os.lstat(f"{entry}/{MANIFEST}")
+                found = os.lstat(file)
                 version = found.st_mtime_ns, found.st_ctime_ns, found.st_size
+                known = self._manifests.get(fingerprint)
+                if known is not None and known[0] == version:
+                    return known[1]
                 if os.path.islink(entry):
                     raise self._broken(fingerprint, "it is a link")
-                known = self._manifests[fingerprint] = (version, read_manifest(entry))
+                self._manifests[fingerprint] = (version, read_manifest(entry))
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not os.path.lexists(entry):
                     return None
-                if os.path.lexists(f"{entry}/{MANIFEST}"):  # published since we looked
+                if os.path.lexists(file):  # published since we looked
                     return self.find(fingerprint)
                 raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
             except ValueError as error:
                 raise self._broken(fingerprint, f"{MANIFEST} {error}") from error
-        return known[1]
+        return self._manifests[fingerprint][1]
 
     def _is_whole(self, fingerprint: str) -> bool:
         """Return whether there is an entry that need not be written again."""

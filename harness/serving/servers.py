@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import Role, Serving
-from harness.runtime.processes import HOST, Program, free_port, is_healthy, running
+from harness.runtime.processes import HOST, Program, free_port, is_healthy
 from harness.serving.engines import Installed, Model, command, environment, here
 
 VARIABLES: dict[Role, str] = {
@@ -301,7 +301,7 @@ def serving(
     with ExitStack() as stack:
         with alone_on_gpus(lambda s: on_wait("another server to start", s)):
             arguments = command(installed, model, port)
-            program = stack.enter_context(running(name, arguments, log, environment()))
+            program = stack.enter_context(Program(name, arguments, log, environment()))
             program.wait_until_healthy(port, start_s, lambda s: on_wait(name, s))
         yield Server(f"http://{HOST}:{port}/v1", model.name, program, port)
 

@@ -43,7 +43,7 @@ from harness.project import PACKAGE
 from harness.registry.documents import read_yaml
 from harness.registry.training import Hardware, configuration_file, shipped_configurations
 from harness.runtime.files import disk_full, held, write_whole
-from harness.runtime.processes import Program, running
+from harness.runtime.processes import Program
 from harness.runtime.stage import CurvePoint, ProgressWriter, StageContext, line_of, point_of
 from harness.training.placement import FULL, PATIENCE_S, Metrics, OnLog, Placement
 
@@ -125,7 +125,7 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
         if hardware.devices == 1:  # of several visible GPUs the trainer would take all
             environment.setdefault("CUDA_VISIBLE_DEVICES", "0")
         command = _command(file, hardware, place.dtype, work / JOB)
-        with running("the training under accelerate", command, work / LOG, environment) as program:
+        with Program("the training under accelerate", command, work / LOG, environment) as program:
             _follow(program, work / CURVES, on_log)
         return _outcome(program, work)
 

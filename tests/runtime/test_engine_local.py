@@ -31,7 +31,6 @@ from harness.runtime import (
     StageSkipped,
     StageStarted,
     Store,
-    StoreError,
     collect_provenance,
 )
 from harness.runtime.worker import StageWorker
@@ -164,13 +163,6 @@ def test_fail_fast_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> Non
     assert leftovers(tmp_path) == []
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing_visible(tmp_path: Path) -> None:
-    stage = toy("fills")
-    outcome = run(tmp_path, [stage])
-    assert outcome.failed[stage].startswith("the disk is full while storing 'fills'")
-    assert leftovers(tmp_path) == []
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a disk of 256 KiB for the test."""
@@ -228,17 +220,6 @@ def test_a_worker_that_cannot_write_its_log_still_says_why_a_stage_failed(
     assert said[1]["disk_full"]
 
 
-def test_a_folder_of_logs_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "", "worker-0.log")
-
-    monkeypatch.setattr("harness.runtime.pool.sockets.Pipe", refused)
-    with pytest.raises(StoreError, match=r"read-only .*: worker-0\.log, while starting a w"):
-        run(tmp_path, [toy("draw")])
-
-
 def test_ctrl_c_leaves_nothing_that_looks_finished_and_a_rerun_goes_on(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
@@ -293,16 +274,6 @@ def test_an_input_that_was_changed_is_named_and_fails_its_dependant(tmp_path: Pa
     reason = run(tmp_path, [needs]).failed[needs]
     assert "'first draw'" in reason
     assert "number.txt" in reason
-
-
-def test_a_module_that_cannot_be_preloaded_fails_the_stages_with_its_reason(tmp_path: Path) -> None:
-    stage = toy("draw")
-    engine = Engine(
-        Store(tmp_path / "store"), FUNCTIONS, tmp_path / "logs", jobs=1, preload=["no_such_module"]
-    )
-    assert engine.run(Plan([stage])).failed == {
-        stage: "ModuleNotFoundError: No module named 'no_such_module'"
-    }
 
 
 def test_a_kind_without_function_and_no_workers_are_errors(tmp_path: Path) -> None:

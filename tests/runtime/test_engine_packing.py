@@ -107,15 +107,6 @@ def test_more_gpus_than_there_are_is_one_sentence(
         engine.run(Plan([toy("draw", number=1)]))
 
 
-def test_without_a_gpu_stages_that_need_some_run_one_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    needs = Needs({"draw": Need(gpus=8)})
-    engine = Engine(Store(tmp_path), FUNCTIONS, tmp_path / "logs", jobs=2, needs=needs)
-    assert engine.run(Plan([toy("draw", number=n) for n in (1, 2)])).ok
-
-
 def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
     assert pool.visible_gpus() == ["3", "1"]

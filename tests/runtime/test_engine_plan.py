@@ -160,14 +160,6 @@ def test_the_time_left_follows_the_steps_of_what_runs(tmp_path: Path) -> None:
     assert tally.remaining_s() == pytest.approx(20)
 
 
-def test_a_point_says_how_far_its_stage_is() -> None:
-    stage = toy("draw")
-    assert StageProgress(stage, 12, {"loss": 0.5}, 25).words == "step 12 of 25, loss 0.500"
-    assert StageProgress(stage, 60, {"answered": 0.5}, 120).words == "60 of 120"
-    assert StageProgress(stage, 12, {"loss": 0.5}).words == "step 12, loss 0.500"
-    assert StageProgress(stage, 12, {}).words == "step 12"
-
-
 def test_two_thousand_stages_are_planned_in_well_under_a_second(tmp_path: Path) -> None:
     common: Any = {f"setting{number}": number / 7 for number in range(30)}
     started = time.process_time()

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.runtime.processes import Program, running
+from harness.runtime.processes import Program
 
 PREPARED = f"import os, subprocess, sys, time\nsys.path[:] = {sys.path!r}\n"
 SLEEP = "import time; time.sleep(600)"
@@ -74,7 +74,7 @@ def wait_for_end(process: int) -> None:
 
 
 def test_a_program_ends_with_the_block_and_so_does_all_that_it_started(tmp_path: Path) -> None:
-    with running("it", [sys.executable, "-c", FAMILY], tmp_path / "log") as program:
+    with Program("it", [sys.executable, "-c", FAMILY], tmp_path / "log") as program:
         started = family(tmp_path / "log")
         assert program.exit_code is None
         assert len(started) == 3
@@ -87,8 +87,8 @@ def test_a_program_ends_with_all_that_it_started_when_we_are_killed(
 ) -> None:
     log = tmp_path / "log"
     killed = victim(
-        "from pathlib import Path; from harness.runtime.processes import running\n"
-        f"with running('it', [sys.executable, '-c', {FAMILY!r}], Path({str(log)!r})) as program:\n"
+        "from pathlib import Path; from harness.runtime.processes import Program\n"
+        f"with Program('it', [sys.executable, '-c', {FAMILY!r}], Path({str(log)!r})) as program:\n"
         "    print(program._process.pid, flush=True); time.sleep(600)\n"
     )
     [supervisor] = numbers(killed)
@@ -102,7 +102,7 @@ def test_a_program_ends_with_all_that_it_started_when_we_are_killed(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of such a death")
 def test_a_program_ends_even_when_its_supervisor_is_killed(tmp_path: Path) -> None:
-    with running("it", [sys.executable, "-c", FAMILY], tmp_path / "log") as program:
+    with Program("it", [sys.executable, "-c", FAMILY], tmp_path / "log") as program:
         [own, *others] = family(tmp_path / "log")
         psutil.Process(own).parent().kill()  # type: ignore[union-attr]
         wait_for_end(own)
@@ -113,7 +113,7 @@ def test_a_program_ends_even_when_its_supervisor_is_killed(tmp_path: Path) -> No
 
 def test_a_program_that_ends_by_itself_leaves_nothing_and_its_exit_code(tmp_path: Path) -> None:
     code = FAMILY.replace("time.sleep(600)\n", "raise SystemExit(3)\n")
-    with running("it", [sys.executable, "-c", code], tmp_path / "log") as program:
+    with Program("it", [sys.executable, "-c", code], tmp_path / "log") as program:
         assert program.dies(60)
         started = family(tmp_path / "log")
         assert not [number for number in started if psutil.pid_exists(number)]
@@ -129,7 +129,7 @@ def test_temporary_files_of_a_program_go_with_it(
         "import pathlib, tempfile; place = tempfile.mkdtemp()\n"
         "pathlib.Path(place, 'left').touch(); print(place, flush=True)"
     )
-    with running("it", [sys.executable, "-c", code], tmp_path / "log") as program:
+    with Program("it", [sys.executable, "-c", code], tmp_path / "log") as program:
         assert program.dies(60)
     place = Path((tmp_path / "log").read_text(encoding="utf-8").strip())
     assert place.is_relative_to(tmp_path)
@@ -147,7 +147,7 @@ def test_a_program_that_does_not_listen_is_ended_all_the_same(
     text = Path(sys.modules["harness.runtime.supervisor"].__file__ or "").read_text("utf-8")
     copy.write_text(text.replace("GRACE_S = 10.0", "GRACE_S = 0.5"), encoding="utf-8")
     monkeypatch.setattr("harness.runtime.supervisor.__file__", str(copy))
-    with running("it", [sys.executable, "-c", deaf], tmp_path / "log"):
+    with Program("it", [sys.executable, "-c", deaf], tmp_path / "log"):
         while "deaf" not in (tmp_path / "log").read_text(encoding="utf-8"):
             time.sleep(0.05)
         [child] = psutil.Process().children(recursive=False)[0].children()
@@ -155,7 +155,7 @@ def test_a_program_that_does_not_listen_is_ended_all_the_same(
 
 
 def test_a_program_that_cannot_be_started_says_so_in_its_log(tmp_path: Path) -> None:
-    with running("it", ["/no/such/program"], tmp_path / "log") as program:
+    with Program("it", ["/no/such/program"], tmp_path / "log") as program:
         assert program.dies(60)
     assert "FileNotFoundError" in program.quoted()
 

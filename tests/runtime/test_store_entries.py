@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.runtime import Stage, StageContext, Store, StoreError, collect_provenance, files
+from harness.runtime import Stage, StageContext, Store, StoreError, files
 from harness.runtime import store as store_module
 from harness.runtime.manifest import git_state
 from harness.runtime.stage import ProgressWriter
@@ -78,18 +78,6 @@ def test_a_stage_is_missing_then_done_and_its_manifest_says_all(store: Store) ->
     assert manifest["started"] <= manifest["finished"]
     assert set(manifest["provenance"]["versions"]) >= {"torch", "trl", "numpy"}
     assert [m["fingerprint"] for m in store.stages()] == [FP]
-    assert leftovers(store) == []
-
-
-def test_an_exception_leaves_nothing(store: Store) -> None:
-    def attempt() -> None:
-        with store.writing(STAGE) as output:
-            (output / "half.txt").write_text("half")
-            raise ValueError("mine")
-
-    with pytest.raises(ValueError, match="mine"):
-        attempt()
-    assert store.status(FP) == "missing"
     assert leftovers(store) == []
 
 
@@ -255,9 +243,7 @@ def test_what_is_no_stage_among_the_stages_is_named(store: Store, name: str) -> 
         store.check()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"reason": 1}', "[" * 100_000, "\ud800", "\x00", '{"at": 1e999}']
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"reason": 1}', "[" * 100_000, "\ud800"])
 def test_a_broken_failure_record_is_one_sentence(store: Store, text: str) -> None:
     store.record_failure(STAGE, "ValueError: x", "")
     path = store.root / "failures" / f"{FP}.json"
@@ -364,19 +350,21 @@ def test_a_failure_is_kept_until_cleared_or_until_the_stage_succeeds(store: Stor
     assert leftovers(store) == []
 
 
+def write_curveless(store: Store) -> str:
+    stage = Stage("pair", 1, {}, {})
+    write(store, stage=stage)
+    return stage.fingerprint
+
+
 def test_curves_are_read_as_they_were_reported(store: Store) -> None:
     with store.writing(STAGE) as output:
         context = StageContext({}, {}, output, 0, ProgressWriter(output).write)
         context.report(1, {"loss": 0.1, "accuracy": 1})
         context.report(2, {"loss": math.nan})
+    assert store.progress(write_curveless(store)) == []
     first, second = store.progress(FP)
     assert (first.step, first.metrics) == (1, {"loss": 0.1, "accuracy": 1.0})
     assert math.isnan(second.metrics["loss"])
-
-
-def test_a_stage_without_curves_has_none(store: Store) -> None:
-    write(store)
-    assert store.progress(FP) == []
 
 
 def test_a_link_or_a_manifest_in_an_output_is_refused(store: Store, tmp_path: Path) -> None:
@@ -392,11 +380,6 @@ def test_a_link_or_a_manifest_in_an_output_is_refused(store: Store, tmp_path: Pa
         link()
     with pytest.raises(StoreError, match="the store's own file"):
         manifest()
-
-
-def test_a_folder_that_is_no_checkout_has_no_commit(tmp_path: Path) -> None:
-    assert git_state(tmp_path) == (None, None)
-    assert collect_provenance(threads=3, root=tmp_path)["threads"] == 3
 
 
 @pytest.fixture
@@ -433,6 +416,7 @@ def test_only_what_decides_numbers_makes_a_checkout_changed(
     checkout: Path, file: str, dirty: bool
 ) -> None:
     """A report written into the checkout, or published, is no change of what computed it."""
+    assert git_state(checkout.parent) == (None, None), "it is no checkout"
     commit, before = git_state(checkout)
     assert (len(commit or ""), before) == (40, False)
     (checkout / file).parent.mkdir(parents=True, exist_ok=True)

@@ -63,14 +63,11 @@ def test_unfinished_work_survives_a_failure_and_goes_with_success(tmp_path: Path
     with store.writing(STAGE) as output:
         (output / "model").write_text("whole")
     assert not folder.exists()
-
-
-def test_discarding_a_stage_discards_its_unfinished_work(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    with held(store.unfinished(FP)) as folder:
+    with held(folder):
         pass
     store.discard(FP)
     assert not folder.exists()
+    assert store.status(FP) == "missing"
 
 
 def test_a_folder_has_one_user_and_the_next_when_that_is_killed(
