@@ -15,85 +15,64 @@ from harness.report import publication
 
 REPORT = ("report", *ROWS, "0", "--json")
 
-Damage = Callable[[Path, random.Random], None]
+Damage = Callable[[bytes, random.Random], bytes]
 
 
-def flip(path: Path, dice: random.Random) -> None:
+def flip(data: bytes, dice: random.Random) -> bytes:
     """Turn one bit around."""
-    data = bytearray(path.read_bytes())
-    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-    replace(path, bytes(data))
-
-
-def scribble(path: Path, dice: random.Random) -> None:
-    """Write over some bytes in a row."""
-    data = bytearray(path.read_bytes())
     at = dice.randrange(len(data))
-    data[at : at + 16] = dice.randbytes(len(data[at : at + 16]))
-    replace(path, bytes(data))
+    return data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :]
 
 
-def cut(path: Path, dice: random.Random) -> None:
-    """Take away the end."""
-    data = path.read_bytes()
-    replace(path, data[: dice.randrange(len(data))])
+def scribble(data: bytes, dice: random.Random) -> bytes:
+    """Write over some bytes in a row."""
+    at = dice.randrange(len(data))
+    return data[:at] + dice.randbytes(len(data[at : at + 16])) + data[at + 16 :]
 
 
-def grow(path: Path, dice: random.Random) -> None:
-    """Add bytes at the end."""
-    replace(path, path.read_bytes() + dice.randbytes(dice.randrange(1, 9)))
+def cut(data: bytes, dice: random.Random) -> bytes:
+    return data[: dice.randrange(len(data))]
 
 
-def nest(path: Path, dice: random.Random) -> None:
+def grow(data: bytes, dice: random.Random) -> bytes:
+    return data + dice.randbytes(dice.randrange(1, 9))
+
+
+def nest(data: bytes, dice: random.Random) -> bytes:
     """Put something in its place that is deep, or has a number too long to read."""
     texts = (b"[" * 100_000, b'{"a":' * 50_000, b"9" * 5000, b'{"files": {"x": 5}}', b"\xff\xfe")
-    replace(path, dice.choice(texts))
+    return dice.choice(texts)
 
 
-def remove(path: Path, dice: random.Random) -> None:
-    """Take it away."""
-    path.unlink()
+OF_CONTENT = (flip, flip, flip, scribble, cut, cut, grow, nest)
+"""Ways in which the content of a file is damaged."""
+
+OF_PLACE: dict[str, Callable[[Path], object]] = {
+    "removed": lambda path: None,
+    "link": lambda path: path.symlink_to("/etc/hostname"),
+    "dead link": lambda path: path.symlink_to("nowhere"),
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+}
+"""What is there in the place of a file."""
 
 
-def link(path: Path, dice: random.Random) -> None:
-    """Put a link to something else in its place."""
-    path.unlink()
-    path.symlink_to(dice.choice(("/dev/null", "/etc/hostname", "nowhere", path.name)))
-
-
-def turn_into_folder(path: Path, dice: random.Random) -> None:
-    """Put a folder in its place."""
-    path.unlink()
-    path.mkdir()
-
-
-def turn_into_pipe(path: Path, dice: random.Random) -> None:
-    """Put something in its place that never ends when it is read."""
-    path.unlink()
-    os.mkfifo(path)
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Write a file that may be read-only."""
-    path.chmod(0o644)
-    path.write_bytes(data)
-
-
-CONTENT: tuple[Damage, ...] = (flip, flip, flip, scribble, cut, cut, grow, nest, remove)
-ALL = (*CONTENT, link, turn_into_folder, turn_into_pipe)
-
-
-def damaged(path: Path, dice: random.Random, ways: tuple[Damage, ...] = ALL) -> Damage:
+def damaged(path: Path, dice: random.Random, *, content: bool = False) -> str:
     """Damage a file so that it says something else than before; return how."""
-    before = path.read_bytes()
-    while True:
-        damage = dice.choice(ways)
-        if before or damage not in (flip, scribble, cut):
-            damage(path, dice)
-            if not path.is_file() or not same(before, path.read_bytes(), path.suffix):
-                print(f"{damage.__name__} of {path}")
-                return damage
-            replace(path, before)
+    before, ways = path.read_bytes(), list(OF_CONTENT)
+    if not before:
+        ways = [grow, nest]
+    place = None if content else dice.choice([None, None, *OF_PLACE])
+    if place is not None:
+        path.unlink()
+        OF_PLACE[place](path)
+        return place
+    after = before
+    while same(before, after, path.suffix):
+        after = dice.choice(ways)(before, dice)
+    path.chmod(0o644)
+    path.write_bytes(after)
+    return "other content"
 
 
 def same(before: bytes, after: bytes, suffix: str) -> bool:
@@ -149,7 +128,7 @@ def test_damage_to_the_store(scene: Scene) -> None:
     missed = []
     for _ in range(8):
         path = any_file(scene.work / "store" / "stages", scene.dice)
-        how = damaged(path, scene.dice).__name__
+        how = damaged(path, scene.dice)
         entry = path.relative_to(scene.work / "store" / "stages").parts[1]
         said = scene.inside("verify", "--store")
         if not found(said, (entry[:12],)):
@@ -168,7 +147,7 @@ def test_damage_to_the_store_before_a_run(scene: Scene) -> None:
     usual = scene.inside(*REPORT)
     path = any_file(scene.work / "store" / "stages", scene.dice)
     entry = path.relative_to(scene.work / "store" / "stages").parts[1]
-    how = damaged(path, scene.dice).__name__
+    how = damaged(path, scene.dice)
     more = scene.call("run", *ROWS, "0-1", "--jobs", "2", "--json")
     said = scene.call(*RUN)
     named = entry[:12] in more.errors or entry[:12] in said.errors
@@ -188,7 +167,7 @@ def test_damage_to_the_notes_in_the_work_folder(scene: Scene) -> None:
     shutil.copytree(scene.work, whole)
     for _ in range(3):
         path = scene.dice.choice(notes(scene.work))
-        damaged(path, scene.dice, CONTENT)
+        damaged(path, scene.dice, content=True)
         scene.inside("report", "table4")
         scene.inside("claims", "table4")
         done = scene.call("sync")
@@ -228,7 +207,7 @@ def hunt(scene: Scene, whole: Path, number: int) -> None:
     missed = []
     for _ in range(number):
         path = any_file(scene.results, scene.dice)
-        how = damaged(path, scene.dice).__name__
+        how = damaged(path, scene.dice)
         inside = path.relative_to(scene.results)
         done = scene.inside("verify")
         if not found(done, (path.name, str(inside.parent), inside.parent.name)):

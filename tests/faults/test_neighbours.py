@@ -7,16 +7,12 @@ one's own may be overwritten or torn.
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from scene import ROOT, ROWS, Scene, rounds
-
-from harness.errors import UserError
-from harness.runtime import EngineOptions, Plan, Stage, Store
 
 READS = (("list",), ("show", "table4"), ("validate",), ("plan", *ROWS, "0"), ("report", *ROWS, "0"))
 
@@ -38,8 +34,6 @@ try:
 except UserError as error:
     assert "you alone can write" in str(error)
 """
-
-SHELL = "$(touch ran)`touch ran`;touch ran;\n touch ran\n#'\"\\ %j"
 
 
 def python(code: str, *arguments: object, folder: Path, **more: str) -> subprocess.Popen[str]:
@@ -81,31 +75,6 @@ def test_neighbours_that_leave_links_where_servers_take_turns(scene: Scene) -> N
     waiter = python(WAITER, folder=scene.folder, TMPDIR=str(shared))
     _, errors = waiter.communicate()
     assert (waiter.returncode, list(own.iterdir())) == (0, []), errors
-
-
-@pytest.mark.parametrize("scene", rounds(20), indirect=True)
-def test_neighbours_that_choose_the_name_of_the_work_folder(scene: Scene) -> None:
-    """A batch script runs the host with the whole name, or is refused; nothing else runs."""
-    dice = scene.dice
-    name = "".join(dice.sample(SHELL, dice.randrange(3, len(SHELL)))).replace("/", "")
-    store, folder = Store(scene.folder / "store"), scene.folder / name
-    asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
-    try:
-        engine = asked.make(store, {}, folder)
-        (script,) = engine.batch_scripts(Plan([Stage("draw", 1, {}, {})]))
-    except UserError:
-        assert "\n" in name
-        return
-    (scene.folder / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$@"')
-    (scene.folder / "python").chmod(0o755)
-    script = script.replace(shlex.quote(sys.executable), "./python", 1)
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.environ["PATH"]},
-        cwd=scene.folder, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.split("\0")[2].startswith(f"{folder}/slurm/"), name
-    assert not (scene.folder / "ran").exists(), name
 
 
 def test_neighbours_of_the_same_process_number(scene: Scene) -> None:

@@ -41,27 +41,18 @@ def _drips(handler: Handler) -> None:
 SERVERS: dict[str, Callable[[Handler], None]] = {
     "silent": lambda handler: with_patience(handler, lambda: None),
     "dripping": _drips,
-    "closing": lambda handler: None,
     "garbage": _sends(b"\x00\xff" * 500),
     "500": _page("500 Oops", b"<html>oops</html>"),
     "401": _page("401 No", b"{}"),
-    "404": _page("404 No", b"<html>"),
-    "an empty page": _page("200 OK"),
-    "another page": _page("200 OK", b"<script>alert(1)</script>"),
-    "odd JSON": _page("200 OK", b'{"experiments": {"a": 1}, "runs": 7}'),
     "deep JSON": _page("200 OK", b"[" * 100_000),
     "a circle": _page("302 Found\r\nLocation: /"),
 }
 
 NOWHERE = (
     f"http://user:{SECRET}@127.0.0.1:9/?token={SECRET}",
-    f"http://127.0.0.1:9/?token={SECRET}",
     f"postgresql://user:{SECRET}@127.0.0.1:9/runs",
-    f"mysql://user:{SECRET}@127.0.0.1:9/runs?password={SECRET}",
     f"no-such-scheme://x/?key={SECRET}",
     f"sqlite:////dev/null/mlflow.db?token={SECRET}",
-    "databricks",
-    "http://",
     "http://[::1",
 )
 """Addresses behind which there is nothing."""
