@@ -249,23 +249,20 @@ class DigestCache:
 
     def file_fault(self, path: str, name: str, written: FileEntry) -> str | None:
         """Return what is wrong with one file, named as it was written, or None."""
-        fault = self._fault(path, written)
-        return None if fault is None else f"{in_a_line(name, 80)} {fault}"
-
-    def _fault(self, path: str, written: FileEntry) -> str | None:
+        shown = in_a_line(name, 80)
         try:
             now = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            return "is missing"
+            return f"{shown} is missing"
         if not stat.S_ISREG(now.st_mode):
-            return "is not a plain file"
+            return f"{shown} is not a plain file"
         if now.st_size != written["bytes"]:
-            return f"has {now.st_size} bytes instead of {written['bytes']}"
+            return f"{shown} has {now.st_size} bytes instead of {written['bytes']}"
         # The time of the last change to the file cannot be set back, that to its content can.
         key = (now.st_mtime_ns, now.st_ctime_ns, now.st_size, written["sha256"])
         if self._verified.get(path) != key:
             if sha256_of(path) != written["sha256"]:
-                return "has other content than was written (its digest differs)"
+                return f"{shown} has other content than was written (its digest differs)"
             self._verified[path] = key
         return None
 

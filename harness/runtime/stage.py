@@ -159,37 +159,27 @@ class StageContext:
         inputs: Folder of each named input, verified; read-only by convention.
         output: An empty folder; what is in it when the function returns is the stage's output.
         seed: The one seed all of the stage's randomness derives from (31 bits).
-        on_report: Receives the reported points.
+        report: Takes one point of the stage's curves, kept with its output and shown live. Values
+            must not depend on the machine or the time if the output is to be the same bytes in
+            every run.
         unfinished: A folder, not created, that survives when the stage fails or is killed, and
             is removed when its output is whole.
         hardware: How this machine is to be used, as the profile says; it changes no number.
         kind: The stage's kind, by which the hardware may differ.
-        on_expected: Receives the last step that will be reported.
+        expect: Takes the last step that will be reported, for who watches; it is kept nowhere.
     """
 
     settings: Mapping[str, Json]
     inputs: Mapping[str, Path]
     output: Path
     seed: int
-    on_report: Callable[[int, Mapping[str, float]], None] = field(
+    report: Callable[[int, Mapping[str, float]], None] = field(
         default=lambda step, metrics: None, repr=False
     )
     unfinished: Path | None = None
     hardware: Mapping[str, Json] = field(default_factory=dict)
     kind: str = ""
-    on_expected: Callable[[int], None] = field(default=lambda last: None, repr=False)
-
-    def expect(self, last: int) -> None:
-        """Say which step will be the last to be reported, for who watches; it is kept nowhere."""
-        self.on_expected(last)
-
-    def report(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Report one point of the stage's curves, kept with its output and shown live.
-
-        Values must not depend on the machine or the time if the stage's output is to be the same
-        bytes in every run.
-        """
-        self.on_report(step, {name: float(value) for name, value in metrics.items()})
+    expect: Callable[[int], None] = field(default=lambda last: None, repr=False)
 
 
 PROGRESS = "progress.jsonl"
@@ -214,7 +204,7 @@ class ProgressWriter:
 
 
 def line_of(step: int, metrics: Mapping[str, float]) -> str:
-    values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    values = {name: float(v) if math.isfinite(v) else None for name, v in metrics.items()}
     return f"{json.dumps({'step': step, 'metrics': values}, allow_nan=False)}\n"
 
 

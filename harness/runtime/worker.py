@@ -151,7 +151,8 @@ class StageWorker:
 
             def report(step: int, metrics: Mapping[str, float]) -> None:
                 curves.write(step, metrics)
-                self._send({"event": "progress", "step": step, "metrics": metrics, "last": last})
+                values = {name: float(value) for name, value in metrics.items()}
+                self._send({"event": "progress", "step": step, "metrics": values, "last": last})
 
             def expect(step: int) -> None:
                 nonlocal last
@@ -163,10 +164,10 @@ class StageWorker:
                     inputs=inputs,
                     output=output,
                     seed=seed_of(record["fingerprint"]),
-                    on_report=report,
+                    report=report,
                     unfinished=self._store.unfinished(record["fingerprint"]),
                     hardware=self._setup["hardware"],
                     kind=record["kind"],
-                    on_expected=expect,
+                    expect=expect,
                 )
             )

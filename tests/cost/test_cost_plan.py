@@ -82,7 +82,7 @@ def test_stages_that_are_done_tell_the_speed_of_their_kind(
     assert not unknown.measured
 
 
-@pytest.mark.parametrize("cut", [0, 1, 7, 13, 100])
+@pytest.mark.parametrize("cut", [0, 1, 13, 100])
 def test_what_is_done_costs_nothing_and_the_rest_its_own(
     planner: Planner, paper: Profile, h100s: Hardware, cut: int
 ) -> None:
@@ -93,14 +93,9 @@ def test_what_is_done_costs_nothing_and_the_rest_its_own(
     first = totals(price(plan, paper, h100s, done=dict.fromkeys(ids[cut:])))
     rest = totals(price(plan, paper, h100s, done=dict.fromkeys(ids[:cut])))
     assert [a + b for a, b in zip(first, rest, strict=True)] == pytest.approx(whole, abs=1e-3)
-
-
-def test_a_finished_plan_costs_nothing(planner: Planner, paper: Profile, h100s: Hardware) -> None:
-    plan = stages(planner)
-    found = price(plan, paper, h100s, done={stage.fingerprint: 9.0 for stage in plan})
-    assert totals(found) == (0.0, 0.0, 0.0)
-    assert found.disk_gb.total == 0.0
-    assert over_limits(found, Limits(0.0, 0.0)) is None
+    nothing = price(plan, paper, h100s, done=dict.fromkeys(ids, 9.0))
+    assert totals(nothing) == (0.0, 0.0, 0.0)
+    assert over_limits(nothing, Limits(0.0, 0.0)) is None
 
 
 def test_segments_that_a_run_goes_on_from_can_be_given_back(
@@ -138,13 +133,6 @@ def test_rows_that_share_stages_cost_less_than_each_by_itself(
     )
 
 
-def test_more_seeds_never_cost_less(planner: Planner, paper: Profile, h100s: Hardware) -> None:
-    """And each further seed costs what the first does: seeds share nothing."""
-    prices = [totals(price(stages(planner, range(n)), paper, h100s)) for n in (1, 2, 3)]
-    for number, found in enumerate(prices, start=1):
-        assert found == pytest.approx([number * part for part in prices[0]], rel=1e-6)
-
-
 def test_more_gpus_take_less_time_and_more_gpu_hours(planner: Planner, paper: Profile) -> None:
     """Work is split evenly, while all GPUs wait for a stage's start."""
     plan = stages(planner)
@@ -164,14 +152,6 @@ def test_the_least_time_is_that_of_the_longest_chain_or_of_gpus_that_are_always_
     assert many.wall_hours is not None
     assert one.wall_hours > one.known / 8
     assert many.wall_hours == pytest.approx(many.known / 8)
-
-
-def test_a_faster_gpu_takes_fewer_hours(planner: Planner, paper: Profile) -> None:
-    plan = stages(planner)
-    a100, h100 = (
-        price(plan, paper, hardware_of(paper, name)) for name in ("a100-80gb", "h100-80gb")
-    )
-    assert h100.gpu_hours.known < a100.gpu_hours.known
 
 
 def test_a_model_of_unknown_shape_is_unknown_and_not_zero(

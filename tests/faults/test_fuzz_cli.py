@@ -242,22 +242,17 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
     ("command", "said"),
     [
         (f"plan table4 --seeds {LONG}", "is not a list of seeds"),
-        (f"plan table4 --seeds 0-{LONG}", "is not a list of seeds"),
         (f"run table4 --jobs {'9' * 20}", "give the number of processes, from 1 to 1024"),
         (f"plan table4 --jobs {HUGE}", "give the number of processes"),
         ("micro over-optimise --jobs -1", "jobs is -1: give the number of processes"),
         (f"sweep run offline-evolve --jobs {'9' * 20}", "give the number of processes"),
         ("report table4 --format csv --output /proc/x", "`--output /proc/x` cannot be written"),
         ("report table4 --format csv --output /", "has an empty name; name another"),
-        ("report table4 --format csv --output folder", "`--output folder` cannot be written"),
         ("report table4 --format csv --output file/x", "`--output file/x` cannot be written"),
         (f"report table4 --format csv --output {'x' * 300}", "cannot be written: File name too"),
-        ("report table4 --format html --output /proc/x", "`--output /proc/x` cannot be written"),
-        ("micro build --output /proc/x", "`--output /proc/x` cannot be written"),
         ("report table4 --format csv --output pipe", "is a device or a pipe"),
         ("evaluate mt_bench --judgments pipe", "it is no plain file"),
         ("evaluate mt_bench --judgments /dev/full", "it is no plain file"),
-        ("evaluate arena_hard --judgments pipe", "it is no plain file"),
         ("evaluate lm_eval --results pipe", "it is no plain file"),
         ("micro build --output file", "`--output file` cannot be written"),
         (f"evaluate mt_bench --answers jsonl --data {'x' * 300}", "File name too long"),
@@ -271,12 +266,8 @@ def test_what_was_a_traceback_or_never_ended_is_one_sentence(command: str, said:
     assert (sentence.count("\n"), len(sentence) < 500) == (1, True)
 
 
-@pytest.mark.parametrize(
-    "verb", ["run", "plan", "report", "sync", "sweep run", "micro over-optimise"]
-)
-@pytest.mark.parametrize(
-    "folder", ["file", "file/x", "loop", "x" * 300, "~nobody-there/x", "/dev/null"]
-)
+@pytest.mark.parametrize("verb", ["run", "plan", "sync", "sweep run"])
+@pytest.mark.parametrize("folder", ["file/x", "loop", "x" * 300, "~nobody-there/x"])
 def test_a_work_folder_that_cannot_be_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, verb: str, folder: str
 ) -> None:
@@ -286,7 +277,7 @@ def test_a_work_folder_that_cannot_be_is_one_sentence(
     assert "HARNESS_WORK" in sentence or (verb != "run" and sentence in ("", "harness: started\n"))
 
 
-@pytest.mark.parametrize("value", [*PATHS, *WORDS])
+@pytest.mark.parametrize("value", PATHS)
 def test_a_plugin_that_is_none_is_a_sentence(value: str) -> None:
     for name in (value, f"{value}.py"):
         tried("", ["--plugin", name, "list"])

@@ -71,7 +71,7 @@ def test_a_stage_with_an_engine_gets_its_answers_there(
 ) -> None:
     told: list[tuple[int, float]] = []
     ctx = context(tmp_path, policy_path, **ENGINE)
-    ctx.on_report = lambda step, metrics: told.append((step, metrics["answered"]))
+    ctx.report = lambda step, metrics: told.append((step, metrics["answered"]))
     generate_stage(ctx)
     rows = read_rows(ctx.output / "completions.parquet")
     assert [(row["prompt_id"], row["sample"]) for row in rows] == [

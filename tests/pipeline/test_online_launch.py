@@ -84,7 +84,7 @@ def run_in(folder: Path, profile: Profile, algorithm: str, train: Any) -> list[d
         drawn = context(prompts, {}, folder / f"prompts-{number}", profile)
         prompts_stage(drawn)
         ctx = context(stage, {"prompts": drawn.output, **before}, folder / str(number), profile)
-        ctx.on_report = lambda step, metrics: curves.append({"step": step, **metrics})
+        ctx.report = lambda step, metrics: curves.append({"step": step, **metrics})
         train(ctx)
         before = {"before": ctx.output}
     return curves
@@ -165,13 +165,13 @@ def test_a_segment_that_was_killed_starts_again(first: bool, tmp_path: Path) -> 
         [chosen] = [p for p in leaves if (p.environ().get("RANK") == "0") is first]
         os.kill(chosen.pid, signal.SIGKILL)
 
-    ctx.on_report = kill
+    ctx.report = kill
     with pytest.raises(HarnessError, match="training under accelerate died before it was done"):
         online_stage(ctx)
     assert not psutil.Process().children(recursive=True)
     again = first_segment(tmp_path, profile, "again")
     steps: list[int] = []
-    again.on_report = lambda step, metrics: steps.append(step)
+    again.report = lambda step, metrics: steps.append(step)
     online_stage(again)
     assert steps == [1, 2]
     whole = first_segment(tmp_path, profile, "whole")
