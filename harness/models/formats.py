@@ -195,8 +195,6 @@ class Classifier(_ChatReader):
 
 
 class PairRMModel(DebertaV2PreTrainedModel):  # type: ignore[misc]
-    """PairRM's network."""
-
     config_class = DebertaV2Config
     base_model_prefix = "pretrained_model"
     _keep_in_fp32_modules_strict = ("head_layer",)
@@ -307,8 +305,8 @@ class PairPreferenceLLM(_ChatReader):
     was trained to answer with the letter of the better one. The logit for the first is that of the
     token `A` minus that of `B`, where its answer would begin. There is no BOS (its authors take it
     out). Nothing in such a checkpoint tells it from any other Llama: it is read so because the
-    profile gives it a pairwise role. What is longer than its context loses tokens from the ends of
-    both answers. It was trained on up to 3,072 tokens, and longer texts are new to it.
+    profile gives it a pairwise role. What is longer than its context is not read. It was trained on
+    up to 3,072 tokens, and longer texts are new to it.
 
     Source: Dong et al. (2024), "RLHF Workflow"; card and training code of
     RLHFlow/pair-preference-model-LLaMA3-8B.
@@ -335,12 +333,9 @@ class PairPreferenceLLM(_ChatReader):
         return cls(load_strictly(LlamaForCausalLM, path, device, dtype), tokenizer, chat, letters)
 
     def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
-        return [
-            Encoded(tuple(ids), False)
-            if len(ids) <= self._chat.limit
-            else Encoded(self._cut(row), True)
-            for row, ids in zip(rows, self._asked(rows), strict=True)
-        ]
+        messages = [[{"role": "user", "content": question(*row)}] for row in rows]
+        read = self._chat.render(messages, add_generation_prompt=True)
+        return [Encoded(tuple(ids) if len(ids) <= self._chat.limit else (), False) for ids in read]
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         network = self.model.model
@@ -348,31 +343,6 @@ class PairPreferenceLLM(_ChatReader):
         rows = torch.arange(len(ids), device=ids.device)
         logits: torch.Tensor = hidden[rows, reader.last_tokens(mask)].float() @ self._direction
         return logits
-
-    def _asked(self, rows: Sequence[Answered]) -> list[list[int]]:
-        """Return the tokens of whole messages, however long they are."""
-        messages = [[{"role": "user", "content": question(*row)}] for row in rows]
-        return self._chat.render(messages, add_generation_prompt=True)
-
-    def _cut(self, row: Answered) -> tuple[int, ...]:
-        """Return the tokens of a message whose answers are cut, equally long, if it ever fits."""
-        limit = self._chat.limit
-        [empty] = self._asked([row._replace(answers=("", ""))])
-        room = (limit - len(empty)) // 2
-        while room > 0:
-            shorter = tuple(self._beginning(text, room) for text in row.answers)
-            [ids] = self._asked([row._replace(answers=shorter)])
-            if len(ids) <= limit:
-                return tuple(ids)
-            # Where a text is cut, its last tokens may become more.
-            room -= (len(ids) - limit + 1) // 2
-        return ()
-
-    def _beginning(self, text: str, tokens: int) -> str:
-        """Return the part of a text that is its first tokens."""
-        spans = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        ends = [end for _, end in spans["offset_mapping"]]
-        return text if len(ends) <= tokens else text[: ends[tokens - 1]]
 
 
 def question(conversation: Conversation, answers: Sequence[str]) -> str:

@@ -58,7 +58,6 @@ def stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint."""
     weights = sorted(Path(path).glob("*.safetensors"))
     if (Path(path) / "config.json").is_file() and weights:
         return weights
@@ -133,7 +132,6 @@ def silence_progress_bars() -> None:
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a checkpoint."""
     weight_files(path)
     if not any(found for name in VOCABULARIES for found in Path(path).glob(name)):
         # transformers makes one without a vocabulary out of the configuration alone.
@@ -196,7 +194,6 @@ def tokenize(
     *,
     add_generation_prompt: bool,
 ) -> list[list[int]]:
-    """Render conversations with the chat template and return their token ids."""
     if not conversations:
         return []
     if not tokenizer.chat_template:
@@ -247,7 +244,6 @@ def pad(
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read a checkpoint's `config.json`."""
     weight_files(path)
     file = Path(path) / "config.json"
     try:

@@ -41,8 +41,6 @@ from harness.models.loading import (
 
 @dataclass(frozen=True)
 class Completion:
-    """One answer."""
-
     text: str
     """Without special tokens and surrounding blanks."""
     n_tokens: int

@@ -195,7 +195,6 @@ class Chat:
         return [self._with_one_bos(row) for row in ids]
 
     def _with_one_bos(self, ids: list[int]) -> list[int]:
-        """Return tokens with the one BOS that they should have, or none."""
         if self._begins_with_bos(ids):
             return ids if self._with_bos else ids[1:]
         put = self._with_bos and self._puts_bos
@@ -215,6 +214,5 @@ class Chat:
 
 
 def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two sequences begin with in common."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

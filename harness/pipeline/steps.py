@@ -95,7 +95,7 @@ def prompts_stage(ctx: StageContext) -> Result:
     human = runtime_of(str(ctx.settings["source"])).human_prompts(ctx.settings)
     kind, source = ("m", "matched") if "matched" in ctx.settings else ("h", "human")
     prompts = [Prompt(f"{kind}{i:05d}", human.pool[i], source) for i in human.positions]
-    return [vars(prompt) for prompt in prompts], human.summary
+    return [vars(prompt) for prompt in prompts], None
 
 
 @writes("selected", SELECTED_SCHEMA)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from harness.runtime.stage import Json
 
@@ -55,8 +55,6 @@ class HumanPrompts:
     """Every prompt there is, in a fixed order."""
     positions: Sequence[int]
     """Those of the stage, by their place in the pool."""
-    summary: dict[str, Any] | None = None
-    """What to write beside them: of a pool from outside, its size and repetitions."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ STAGES = {
 
 
 def world_of(profile: Profile) -> World:
-    """Return the world of a profile: that of its policy, with what it names from outside."""
     if profile.policy == WORLD:
         return EmbeddedWorld(profile)
     return World(profile)
@@ -177,7 +176,6 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
 
 
 def place_of(model: str) -> Place:
-    """Return where the endpoint is that serves the policy under a name."""
     from harness.inference.solver import Place
 
     access = access_to("SOLVER", model)

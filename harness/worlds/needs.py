@@ -38,8 +38,6 @@ State = Literal["met", "missing", "advised"]
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing that is needed."""
-
     what: str
     state: State
     """`met`; `missing`, so that nothing can run; or `advised`, so that it can."""
@@ -50,7 +48,6 @@ class Requirement:
 
     @property
     def line(self) -> str:
-        """What is there and what to do, in one line."""
         return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
 
     @classmethod
@@ -104,7 +101,6 @@ class Demand:
 
     @classmethod
     def of_profile(cls, profile: Profile) -> Demand:
-        """Return all that a profile could need."""
         found, is_embedded = cls(profile, served=True), profile.policy == WORLD
         source, creator = profile.prompts.source, profile.creator
         judges = {name: declared.judge for name, declared in profile.benchmarks.items()}
@@ -174,7 +170,6 @@ class Demand:
 
     @property
     def lacking_models(self) -> list[str]:
-        """The models that are not on this machine."""
         return [model for model in self.models if _model(model).state != "met"]
 
     def requirements(self) -> Iterator[Requirement]:
@@ -279,7 +274,6 @@ def _model(model: str) -> Requirement:
 
 
 def _pool(profile: Profile, settings: Settings) -> Requirement:
-    """Return whether a pool is here and large enough for what a stage cuts from it."""
     what = "matched prompts" if settings.get("matched") else "prompts"
     try:
         if "pool" not in settings:  # of a profile as a whole

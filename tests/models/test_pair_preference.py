@@ -164,14 +164,6 @@ def test_an_order_of_two_answers_is_read_once(pair_path: Path, sequences_read: l
     assert sequences_read == [2]
 
 
-def test_the_turns_before_the_answers_count(pair_path: Path) -> None:
-    follow_up = [*CONVERSATIONS[0], {"role": "assistant", "content": "a"}, *CONVERSATIONS[1]]
-    wins = win_probabilities(
-        pair_path, [follow_up, CONVERSATIONS[1]], [["a", "b c"]] * 2, batch_size=8
-    )
-    assert abs(wins[0, 0, 1] - wins[1, 0, 1]) > 1e-3
-
-
 def test_nothing_to_compare_gives_nothing(pair_path: Path) -> None:
     assert win_probabilities(pair_path, [], [], batch_size=4).shape == (0, 0, 0)
     assert win_probabilities(pair_path, CONVERSATIONS, [[], []], batch_size=4).shape == (2, 0, 0)

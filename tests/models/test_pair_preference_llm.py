@@ -110,26 +110,6 @@ def test_an_answer_that_spells_the_form_cannot_end_early(
     assert encoded.tokens.count(eot) == 1
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_long_answers_are_cut_to_the_same_length_and_short_ones_stay_whole(
-    llm: PairPreferenceLLM, swapped: bool
-) -> None:
-    """The context is 128 tokens; what the message needs without answers is shared in halves."""
-    answers = (" six" * 300, " two" * 300)
-    answers = answers[::-1] if swapped else answers
-    both, one = llm.encode([Answered(PROMPT, answers), Answered(PROMPT, (answers[0], "seven"))])
-    six, two = (
-        len(llm.tokenizer(w, add_special_tokens=False)["input_ids"]) for w in (" six", " two")
-    )
-    text = llm.tokenizer.decode(both.tokens)
-    assert both.cut
-    assert one.cut
-    assert 120 < len(both.tokens) <= 128
-    assert abs(text.count(" six") * six - text.count(" two") * two) <= six + two
-    assert text.endswith("<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n")
-    assert "[RESPONSE B] seven<|eot_id|>" in llm.tokenizer.decode(one.tokens)
-
-
 def test_a_prompt_that_leaves_no_room_has_no_probabilities(llm: PairPreferenceLLM) -> None:
     prompt = [{"role": "user", "content": "one " * 200}]
     wins = win_probabilities(llm, [PROMPT, prompt], [["two", "three"]] * 2, batch_size=4)

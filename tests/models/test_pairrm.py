@@ -129,21 +129,6 @@ def test_parts_over_their_limits_are_cut_at_the_end_and_stay_closed(pairrm: Pair
     assert not long.cut, "6 tokens of prompt leave 1,021"
 
 
-def test_the_order_of_reading_does_not_change_with_what_is_cut(pairrm: PairRM) -> None:
-    """Answers that differ only in what is cut off are the same answer."""
-    cut: list[int] = []
-    wins = win_probabilities(
-        pairrm,
-        [PROMPT],
-        [["four " * 1100 + "five", "four " * 1100 + "six", "seven"]],
-        batch_size=8,
-        on_cut=cut.append,
-    )
-    assert wins[0, 0, 1] == 0.5
-    assert wins[0, 0, 2] == wins[0, 1, 2] != 0.5
-    assert cut == [2], "one pair of different answers, in both orders"
-
-
 def test_a_conversation_of_several_turns_is_one_clear_error(pairrm: PairRM) -> None:
     turns = [*PROMPT, {"role": "assistant", "content": "four"}, *PROMPT]
     with pytest.raises(HarnessError, match="one turn of a user"):

@@ -18,7 +18,6 @@ from small_checkpoints import (
     tensors_of,
     write_classifier,
     write_model,
-    write_qwen_classifier,
 )
 from transformers import (
     DebertaV2Config,
@@ -27,8 +26,6 @@ from transformers import (
 )
 
 from harness.errors import UserError
-from harness.models.formats import Classifier
-from harness.models.policy import load_policy
 from harness.models.reward_model import load_reward_model, score
 
 ANSWERS = ["three", "four five six", "", "seven eight " * 9, "<pad>"]
@@ -98,12 +95,6 @@ def test_a_llama_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
     assert np.ptp(actual) > 0.1, "the test needs a model that tells the answers apart"
 
 
-def test_a_qwen_is_read_as_well(tmp_path: Path) -> None:
-    reader = load_reward_model(write_qwen_classifier(tmp_path))
-    assert isinstance(reader, Classifier)
-    assert np.ptp(score(reader, [talk(answer) for answer in ANSWERS], batch_size=2)) > 0.1
-
-
 def test_rewards_in_bfloat16_are_not_rounded_to_it(tmp_path: Path) -> None:
     path = write_classifier(tmp_path)
     whole, half = load_reward_model(path), load_reward_model(path, dtype="bfloat16")
@@ -153,9 +144,3 @@ def test_equal_conversations_are_read_once(reward_path: Path, sequences_read: li
 
 def test_nothing_to_score_gives_nothing(reward_path: Path) -> None:
     assert score(reward_path, [], batch_size=4).shape == (0,)
-
-
-def test_policy_and_reward_model_are_cached_apart(policy_path: Path, reward_path: Path) -> None:
-    assert load_policy(policy_path) is load_policy(policy_path)
-    assert load_reward_model(reward_path) is load_reward_model(reward_path)
-    assert load_reward_model(reward_path).model is not load_policy(policy_path).model

@@ -287,7 +287,6 @@ def judge_answers(ctx: StageContext) -> None:
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> Answers:
-    """Return the answers of the stage before, turns in order."""
     turns: dict[str, dict[int, str]] = {}
     for row in stage_io.read_rows(ctx.inputs[of] / "answers.parquet"):
         turns.setdefault(row["prompt_id"], {})[row["turn"]] = row["completion"]
@@ -336,7 +335,6 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
 
 
 def _documents(results: Mapping[str, Any], task: Task) -> Iterator[dict[str, Any]]:
-    """Yield a row for each document of a task, or of the tasks of a group."""
     groups, samples = results.get("group_subtasks") or {}, results.get("samples") or {}
     for name in groups.get(task.name) or [task.name]:
         for sample in samples.get(name, ()):

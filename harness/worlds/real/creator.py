@@ -36,7 +36,6 @@ from harness.registry import documents
 from harness.registry.documents import Document, Problem
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
-from harness.worlds.real.prompts import Words, runs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -170,7 +169,6 @@ def read_templates(path: Path) -> dict[str, Scheme]:
 
 
 def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Problem]:
-    """Yield what is wrong in a scheme that has the right form."""
 
     def wrong(text: str, *place: str) -> Problem:
         return document.problem(("schemes", name, *place), text)
@@ -410,5 +408,6 @@ def _has_leftover(text: str, parent: str, told: Iterable[str]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _echoes(text: str) -> set[Words]:
-    return runs(tuple(normalised(text).split()), ECHO)
+def _echoes(text: str) -> set[tuple[str, ...]]:
+    words = normalised(text).split()
+    return {tuple(words[i : i + ECHO]) for i in range(len(words) - ECHO + 1)}

@@ -144,7 +144,6 @@ class LocalModel:
 
     @property
     def model(self) -> str:
-        """Its name in scores."""
         return self.folder.resolve().name
 
     def answer(self, benchmark: Benchmark, progress: Progress) -> Answers:
@@ -200,8 +199,6 @@ def _by_settings(benchmark: Benchmark, turn: int) -> list[tuple[dict[str, Any], 
 
 
 class EvaluationPlan(Output):
-    """What a benchmark would ask."""
-
     benchmark: str
     prices: str
     """When and from where prices are."""

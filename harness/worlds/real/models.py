@@ -82,7 +82,6 @@ def identity_of(model: str) -> str:
 
 
 def with_arguments(identity: str, arguments: Mapping[str, bool | int | float | str]) -> str:
-    """Return the identity of a model whose chat template has arguments of its own."""
     said = "&".join(f"{name}={json.dumps(value)}" for name, value in sorted(arguments.items()))
     return f"{identity}?{said}" if said else identity
 
@@ -172,7 +171,6 @@ def digest_of_folder(folder: Path) -> str:
 
 
 def _parted(model: str) -> tuple[str, str | None]:
-    """Return a model's name and its commit, if it is pinned."""
     name, at, commit = model.partition("@")
     if not _NAME.fullmatch(name) or (at and not _COMMIT.fullmatch(commit)):
         raise UserError(

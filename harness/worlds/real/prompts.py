@@ -6,9 +6,6 @@ A file's texts are copied into the work folder under their digest when a run is 
 format has a column `prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the folder
 of a data set, of which the named splits are joined.
 
-What prompts repeat of one another is counted, and nothing is removed: the paper's prompts were not
-cleaned of it.
-
 Source: UltraFeedback's prompts as the authors take them, from three splits joined (paper section 4,
 and its footnote 5, authors' `shuffle_ds.py`).
 """
@@ -19,10 +16,8 @@ import glob
 import json
 import os
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -267,34 +262,3 @@ def cut(settings: Mapping[str, Json], size: int) -> list[int]:
         )
     order = np.random.default_rng(seed).permutation(size)
     return [int(i) for i in order[first : first + count]]
-
-
-_WORD = re.compile(r"[^\W_]+")
-
-Words = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Duplicates:
-    """How many prompts repeat an earlier one: its text, or (those among them) its words."""
-
-    prompts: int
-    same_text: int
-    same_words: int
-
-
-def words(text: str) -> Words:
-    """Return the words by which texts are compared: letters and digits in lower case."""
-    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
-
-
-def runs(said: Words, length: int) -> set[Words]:
-    """Return the runs of so many words in a row."""
-    return {said[i : i + length] for i in range(len(said) - length + 1)}
-
-
-def duplicates(prompts: Sequence[str]) -> Duplicates:
-    """Count the prompts that repeat an earlier one."""
-    total = len(prompts)
-    by_words = len({words(prompt) for prompt in prompts})
-    return Duplicates(total, total - len(set(prompts)), total - by_words)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from harness.endpoint.client import Client, Done, work_through
@@ -49,8 +50,6 @@ _FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL)
 
 @dataclass(frozen=True)
 class Scorer:
-    """Who is asked about prompts."""
-
     client: Client
     model: str
     """Its name at its endpoint."""
@@ -65,7 +64,6 @@ class Question(Generic[Value]):
     """What is asked about a text, and how the reply is read."""
 
     name: str
-    """What is asked for, in a word."""
     wording: str
     """The message, with `{prompt}` where the text goes."""
     read: Callable[[str], Value | None]
@@ -83,18 +81,14 @@ class Question(Generic[Value]):
 
 @dataclass(frozen=True)
 class Values(Generic[Value]):
-    """What a scorer said of several texts."""
+    """What a scorer said of several texts, in their order; None where there is no value.
+
+    Beside it stand the replies that could not be read, and the texts that it refused to judge.
+    """
 
     values: tuple[Value | None, ...]
-    """The value of each text, in order; None where there is none."""
     broken: int
-    """Replies that could not be read."""
     refused: int
-    """Texts that the endpoint refused to judge."""
-
-    @property
-    def missing(self) -> int:
-        return self.values.count(None)
 
 
 def ask(scorer: Scorer, question: Question[Value], text: str) -> tuple[Value | None, int]:
@@ -118,14 +112,9 @@ def ask_about_all(
     done: Done = lambda count, total: None,
 ) -> Values[Value]:
     """Ask a question about every text; equal texts are asked about once."""
-    distinct = list(dict.fromkeys(texts))
-    outcomes = work_through(
-        distinct, lambda text: ask(scorer, question, text), scorer.client, scorer.concurrency, done
-    )
-    found = {
-        text: (None, 0) if outcome.result is None else outcome.result
-        for text, outcome in zip(distinct, outcomes, strict=True)
-    }
+    distinct, work = list(dict.fromkeys(texts)), partial(ask, scorer, question)
+    outcomes = work_through(distinct, work, scorer.client, scorer.concurrency, done)
+    found = dict(zip(distinct, (o.result or (None, 0) for o in outcomes), strict=True))
     return Values(
         values=tuple(found[text][0] for text in texts),
         broken=sum(broken for _, broken in found.values()),
@@ -287,11 +276,9 @@ TOPIC_SCHEMA = stage_io.schema_of("prompt_id", "topic")
 
 def rate_prompts(ctx: StageContext) -> None:
     """Have a model score prompts; writes `scores.parquet` and `summary.json`."""
-    ids, found = _asked(ctx, SCORES)
     rows = [
         {"prompt_id": prompt_id, "column": column, "value": float(value)}
-        for column, values in found.items()
-        for prompt_id, value in zip(ids, values, strict=True)
+        for column, prompt_id, value in _asked(ctx, SCORES)
         if value is not None
     ]
     stage_io.write_rows(ctx.output / "scores.parquet", rows, stage_io.SCORE_SCHEMA)
@@ -299,18 +286,13 @@ def rate_prompts(ctx: StageContext) -> None:
 
 def topics_stage(ctx: StageContext) -> None:
     """Have a model sort prompts by topic; writes `topics.parquet` and `summary.json`."""
-    ids, found = _asked(ctx, {"topic": TOPIC})
-    rows = [
-        {"prompt_id": prompt_id, "topic": topic}
-        for prompt_id, topic in zip(ids, found["topic"], strict=True)
-    ]
+    asked = _asked(ctx, {"topic": TOPIC})
+    rows = [{"prompt_id": prompt_id, "topic": topic} for _, prompt_id, topic in asked]
     stage_io.write_rows(ctx.output / "topics.parquet", rows, TOPIC_SCHEMA)
 
 
-def _asked(
-    ctx: StageContext, questions: Mapping[str, Question[Any]]
-) -> tuple[list[str], dict[str, tuple[Any, ...]]]:
-    """Ask about a stage's prompts; return their ids and the values, and write the summary."""
+def _asked(ctx: StageContext, questions: Mapping[str, Question[Any]]) -> list[tuple[str, str, Any]]:
+    """Ask about a stage's prompts; return question, prompt's id and value, write the summary."""
     model, sampling = str(ctx.settings["judge"]), cast(dict[str, Json], ctx.settings["sampling"])
     scorer = scorer_of(model, sampling, ctx.settings["asked"], questions)
     prompts = stage_io.read_prompts(ctx.inputs["prompts"])
@@ -321,9 +303,17 @@ def _asked(
         for name, question in questions.items()
     }
     missing = {
-        name: {"prompts": of.missing, "refused": of.refused, "broken_replies": of.broken}
+        name: {
+            "prompts": of.values.count(None),
+            "refused": of.refused,
+            "broken_replies": of.broken,
+        }
         for name, of in found.items()
     }
     said = {"judge": model, "n": len(prompts), "missing": missing}
     stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of([scorer.client])})
-    return [row["prompt_id"] for row in prompts], {name: of.values for name, of in found.items()}
+    return [
+        (name, row["prompt_id"], value)
+        for name, of in found.items()
+        for row, value in zip(prompts, of.values, strict=True)
+    ]

@@ -14,7 +14,6 @@ What is the embedded world's own, `harness.worlds.embedded.world` puts in the pl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -176,13 +175,11 @@ class World:
         self._benchmarks: dict[str, str] = {}
 
     def policy(self) -> str:
-        """Return the base policy's identity."""
         served = self._served("policy")
         told = {} if served is None else served.template
         return with_arguments(self._model(self.profile.policy), told)
 
     def reward_model(self, role: str) -> str:
-        """Return the identity of the reward model of a role."""
         models = {str(known): model for known, model in self.profile.reward_models.items()}
         return self._reward(models[role])
 
@@ -201,11 +198,9 @@ class World:
         return said if served is None else {**said, "max_length": served.max_length}
 
     def rewriter(self) -> Settings:
-        """Return what identifies the instruction to revise an answer."""
         return {"instruction": INSTRUCTION}
 
     def benchmark(self, name: str) -> str:
-        """Return a benchmark's identity."""
         if name not in self._benchmarks:
             declared = self.profile.benchmarks[name]
             self._benchmarks[name] = benchmarks.benchmark_identity(name, declared)
@@ -318,15 +313,7 @@ class Runtime:
         pieces of one seed never overlap (authors' code, `shuffle_ds.py`).
         """
         pool = prompts.read_pool(settings)
-        chosen = prompts.cut(settings, len(pool))
-        if settings.get("matched"):
-            return HumanPrompts(pool, chosen)
-        summary = {
-            "source": settings["source"],
-            "pool": asdict(prompts.duplicates(pool)),
-            "cut": asdict(prompts.duplicates([pool[i] for i in chosen])),
-        }
-        return HumanPrompts(pool, chosen, summary)
+        return HumanPrompts(pool, prompts.cut(settings, len(pool)))
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

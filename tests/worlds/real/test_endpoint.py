@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from judge_stand_in import StandIn, completion, digest
 
-from harness.endpoint.budget import BudgetReachedError, Ledger
+from harness.endpoint.budget import Ledger
 from harness.endpoint.client import Client, ReplyCache
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
@@ -92,15 +86,6 @@ def test_what_is_asked_carries_model_sampling_and_words(tmp_path: Path) -> None:
         assert message["content"].partition(":")[0] in SCHEME.messages
 
 
-def test_failures_of_the_endpoint_change_nothing(tmp_path: Path) -> None:
-    """Rate limits, errors, cut and broken replies are asked for again; the children are equal."""
-    with StandIn(rewrite) as calm, StandIn(rewrite, failing=0.4) as disturbed:
-        undisturbed = run(generator_of(calm, tmp_path / "a"))
-        assert run(generator_of(disturbed, tmp_path / "b"), concurrency=7) == undisturbed
-        assert disturbed.requests > calm.requests
-    assert undisturbed.dropped + len(undisturbed.prompts) == CHAINS * STEPS
-
-
 def test_unusable_rewrites_are_counted_by_reason_and_only_usable_ones_kept(tmp_path: Path) -> None:
     with StandIn(rewrite) as server:
         result = run(generator_of(server, tmp_path), retries=4)
@@ -125,17 +110,6 @@ def test_an_asking_that_went_through_is_not_repeated(tmp_path: Path) -> None:
     assert (spending.requests, spending.from_cache) == (0, asked - refused)
 
 
-def test_tokens_are_the_same_from_the_network_and_from_the_cache(tmp_path: Path) -> None:
-    """The stand-in counts 100 and 10 tokens for each reply."""
-    with StandIn(lambda body: completion(f"<new>Why {digest(body)}?</new>")) as server:
-        first, again = generator_of(server, tmp_path), generator_of(server, tmp_path)
-        run(first), run(again)
-    replies = CHAINS * STEPS
-    for generator in (first, again):
-        paid = generator.client.receipt
-        assert (paid.prompt_tokens, paid.completion_tokens) == (100 * replies, 10 * replies)
-
-
 def test_an_endpoint_that_refuses_everything_ends_the_stage(tmp_path: Path) -> None:
     refused: Any = (400, {"error": {"message": "unknown field top_p"}}, {})
     with (
@@ -144,79 +118,6 @@ def test_an_endpoint_that_refuses_everything_ends_the_stage(tmp_path: Path) -> N
     ):
         run(generator_of(server, tmp_path), concurrency=1)
     assert server.requests <= 4 + 5 + 1
-
-
-def test_a_creator_that_is_always_overloaded_ends_the_stage(tmp_path: Path) -> None:
-    later = (429, {"error": {"message": "later"}}, {"retry-after": "0"})
-    with (
-        StandIn(lambda body: later) as server,
-        pytest.raises(HarnessError, match=r"had no answer.*run the same command again"),
-    ):
-        run(generator_of(server, tmp_path, attempts=2))
-
-
-def test_the_budget_is_not_passed(tmp_path: Path) -> None:
-    """A request can cost 666 tokens at $0.01, $6.66, and its reply of 10 tokens costs $0.10.
-
-    After n replies $7.50 - $0.10 n is left, which is enough for another while n is 8 or less.
-    """
-    with (
-        StandIn(rewrite) as server,
-        pytest.raises(BudgetReachedError, match="raise --budget-usd"),
-    ):
-        run(generator_of(server, tmp_path, budget=7.5, price=Price(0.0, 1e4)), concurrency=1)
-    assert sum(server.answered.values()) == 9
-
-
-STAGE = """
-import sys
-sys.path[:0] = {path!r}
-from pathlib import Path
-import test_endpoint as t
-from judge_stand_in import StandIn
-
-class At:
-    url = sys.argv[1]
-
-result = t.run(t.generator_of(At, Path(sys.argv[2])))
-print("\\n".join(prompt.prompt for prompt in result.prompts))
-"""
-
-
-def test_two_kills_leave_every_rewrite_asked_for_once(tmp_path: Path) -> None:
-    """The endpoint kills the creator while it asks; only what was under way is asked again."""
-    running: list[subprocess.Popen[str]] = []
-    kills, one_at_a_time = [8, 20], threading.Lock()
-
-    def reply(body: Any) -> Any:
-        with one_at_a_time:
-            if kills and server.requests >= kills[0]:
-                kills.pop(0)
-                os.kill(running[-1].pid, signal.SIGKILL)
-        return completion(f"<new>Why is {digest(body)} a number, and what is it for?</new>")
-
-    path = [str(Path(__file__).parent), str(ROOT / "tests")]
-    codes: list[int] = []
-    out = ""
-    with StandIn(reply) as server:
-        while not codes or codes[-1] != 0:
-            assert len(codes) <= 2
-            process = subprocess.Popen(
-                [sys.executable, "-c", STAGE.format(path=path), server.url, str(tmp_path)],
-                stdout=subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
-            )
-            running.append(process)
-            out, _ = process.communicate()
-            codes.append(process.returncode)
-        undisturbed = run(generator_of(server, tmp_path / "another"))
-    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    assert out.splitlines() == [prompt.prompt for prompt in undisturbed.prompts]
-    assert len(undisturbed.prompts) == CHAINS * STEPS
-    asked = Counter(digest(body) for body in server.bodies)
-    # Once by each of the two runs, and what was under way at a kill (4 at a time) once more.
-    assert sum(asked.values()) - 2 * CHAINS * STEPS <= 2 * 4
 
 
 def test_where_a_model_is_reached_comes_from_the_environment(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -192,21 +191,6 @@ def test_arena_hard_is_judged_in_both_orders(
     }  # fmt: skip
 
 
-def test_lengths_without_the_benchmarks_tokenizer_are_not_the_policys_tokens(
-    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tiktoken", None)
-    identity = benchmark_identity(
-        "arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2)
-    )
-    settings: dict[str, Json] = {**judging_settings(identity, MODEL)}
-    ctx = context(tmp_path, settings, [("q0", 1, "a"), ("q1", 1, "b")])
-    summary, scores, *_ = judged(monkeypatch, ctx, lambda body: completion("[[A=B]]"))
-    assert {row["column"] for row in scores} == {"ah_wr"}
-    assert summary["scores"]["ah_len"] is None
-    assert "tiktoken" in summary["not_available"]["ah_len"]
-
-
 def test_a_judge_that_answers_as_another_model_is_said_with_the_scores(
     paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,18 +252,6 @@ def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
     assert {(j["prompt_id"], j["number"], j["category"]) for j in judgments} == {
         ("0", 1, "writing"), ("0", 2, "writing"), ("30", 1, "math"), ("30", 2, "math")
     }  # fmt: skip
-
-
-def test_a_judge_that_is_served_nowhere_is_one_sentence(
-    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    identity = benchmark_identity("mt_bench", declared(paper, "mt_bench", "small/mt-bench", 2))
-    ctx = context(tmp_path, {"benchmark": identity, "judge": MODEL}, [
-        (prompt, turn, "text") for prompt in ("0", "30") for turn in (1, 2)
-    ])  # fmt: skip
-    monkeypatch.delenv("HARNESS_JUDGE_URL")
-    with pytest.raises(UserError, match="address of an endpoint that has it in HARNESS_JUDGE_URL"):
-        steps.judge_stage(ctx)
 
 
 # What cannot be had.

@@ -153,12 +153,6 @@ def test_the_hubs_cache_is_known_by_its_commit(
     assert identity_of(f"own/model@{COMMIT}") == f"own/model@{COMMIT}"
 
 
-def test_a_folder_may_have_a_name_that_the_hub_refuses(machine: Path) -> None:
-    assert identity_of("own/a--b") == "own/a--b@not-downloaded"
-    write_model(machine / "models" / "own" / "a--b")
-    assert identity_of("own/a--b").startswith("own/a--b@files-")
-
-
 def test_a_pinned_commit_is_known_before_it_is_there(machine: Path) -> None:
     write_model(machine / "models" / "own" / "model")  # nothing says which commit a folder is
     assert identity_of(f"own/model@{COMMIT}") == f"own/model@{COMMIT}"

@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from judge_stand_in import StandIn, client_of, completion, digest
 
-from harness.errors import HarnessError
 from harness.worlds.real.scoring import (
     COMPLEXITY,
     QUALITY,
@@ -21,7 +18,6 @@ from harness.worlds.real.scoring import (
     TOPICS,
     Scorer,
     ask_about_all,
-    only_field,
     read_score,
     read_topic,
     tree_score,
@@ -90,12 +86,6 @@ def test_a_topic_is_one_of_those_there_are(reply: str, topic: str | None) -> Non
     assert read_topic(reply) == topic
 
 
-@given(st.text())
-def test_no_text_becomes_a_score_by_accident(text: str) -> None:
-    value = read_score(text)
-    assert value is None or only_field(text, "score") == value
-
-
 def test_every_prompt_gets_the_score_of_its_reply_in_order(tmp_path: Path) -> None:
     with StandIn(scores) as server:
         judge = judge_of(server, tmp_path)
@@ -103,7 +93,7 @@ def test_every_prompt_gets_the_score_of_its_reply_in_order(tmp_path: Path) -> No
         assert server.requests == len(PROMPTS)
         expected = [score_of(QUALITY.request(judge, prompt, 0).body()) for prompt in PROMPTS]
     assert list(found.values) == expected
-    assert (found.missing, found.broken, found.refused) == (0, 0, 0)
+    assert (found.values.count(None), found.broken, found.refused) == (0, 0, 0)
 
 
 def test_the_judge_sees_the_scale_and_the_prompt(tmp_path: Path) -> None:
@@ -137,7 +127,7 @@ def test_a_broken_reply_is_asked_for_again_and_then_counts_as_missing(tmp_path: 
         assert server.requests == 8 + 2 + 1
     assert again == found
     assert list(found.values) == [2, 2, 2, None, 2, 2, 2, 2]
-    assert (found.missing, found.broken, found.refused) == (1, 3 + 1, 0)
+    assert (found.values.count(None), found.broken, found.refused) == (1, 3 + 1, 0)
 
 
 def test_a_refused_prompt_is_missing_too(tmp_path: Path) -> None:
@@ -149,15 +139,7 @@ def test_a_refused_prompt_is_missing_too(tmp_path: Path) -> None:
     with StandIn(reply) as server:
         found = ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS)
     assert found.values[3] is None
-    assert (found.missing, found.broken, found.refused) == (1, 0, 1)
-
-
-def test_rate_limits_and_broken_bodies_change_no_score(tmp_path: Path) -> None:
-    with StandIn(scores) as calm, StandIn(scores, failing=0.5) as disturbed:
-        undisturbed = ask_about_all(judge_of(calm, tmp_path / "a"), QUALITY, PROMPTS)
-        found = ask_about_all(judge_of(disturbed, tmp_path / "b"), QUALITY, PROMPTS)
-        assert disturbed.requests > calm.requests
-    assert found == undisturbed
+    assert (found.values.count(None), found.broken, found.refused) == (1, 0, 1)
 
 
 def test_equal_prompts_are_asked_about_once(tmp_path: Path) -> None:
@@ -165,12 +147,6 @@ def test_equal_prompts_are_asked_about_once(tmp_path: Path) -> None:
         found = ask_about_all(judge_of(server, tmp_path), QUALITY, ["a", "b", "a"])
         assert server.requests == 2
     assert found.values[0] == found.values[2]
-
-
-def test_an_endpoint_that_does_not_answer_ends_it(tmp_path: Path) -> None:
-    later: Any = (500, {"error": {"message": "down"}}, {})
-    with StandIn(lambda body: later) as server, pytest.raises(HarnessError, match="down"):
-        ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS)
 
 
 def test_what_identifies_a_score_is_model_and_wording() -> None:
@@ -202,20 +178,6 @@ def test_a_tree_grows_from_what_is_most_complex_and_best(tmp_path: Path) -> None
         assert (score("odd"), score("even")) == (7.0, 8.0)
         assert score("lost") == score("barred") == float("-inf")
         assert max(["lost", "odd", "even", "barred"], key=score) == "even"
-
-
-def test_topics_are_those_of_the_replies(tmp_path: Path) -> None:
-    """Of ten prompts one has no topic: of the other nine, five are on math and four on coding."""
-
-    def reply(body: Any) -> Any:
-        number = int(body["messages"][0]["content"].split("number ")[1].split()[0])
-        topic = "poetry" if number == 9 else ("math", "coding")[number % 2]
-        return completion(json.dumps({"topic": topic}))
-
-    with StandIn(reply) as server:
-        found = ask_about_all(judge_of(server, tmp_path), TOPIC, PROMPTS[:10])
-    assert (found.missing, found.broken) == (1, 3)
-    assert Counter(found.values) == {"math": 5, "coding": 4, None: 1}
 
 
 def test_the_judge_is_told_of_every_topic() -> None:

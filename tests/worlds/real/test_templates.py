@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ from harness.worlds.real.creator import (
     load_scheme,
     read_templates,
 )
-from harness.worlds.real.prompts import words
+
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"[^\W_]+", text.casefold()))
+
 
 FILE = """\
 version: 1
