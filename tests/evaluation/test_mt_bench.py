@@ -1,13 +1,231 @@
-"""MT-Bench: reading ratings, means over turns and categories, missing ratings."""
+"""MT-Bench: which prompt for which turn, temperatures, reading of ratings, means, missing ones."""
 
 from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from judge_stand_in import StandIn, client_of, completion, named, run, write_lines
 
-from harness.errors import HarnessError
-from harness.evaluation.benchmarks.mt_bench import Rating, parse_rating, score_ratings
+from harness.endpoint.client import Outcome
+from harness.endpoint.request import Reply
+from harness.errors import HarnessError, UserError
+from harness.evaluation.benchmark import Judge
+from harness.evaluation.benchmarks.mt_bench import MtBench, Rating, parse_rating, score_ratings
+from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
+from harness.worlds.real.evaluating import Evaluating, ServedModel
+
+SPPO = "gemma-2-9b-it-sppo-iter-1"
+CATEGORIES = ("writing", "math")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Write a benchmark of two questions, with prompts of its own."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    questions = [
+        {"question_id": i, "category": category, "turns": [f"first {i}", f"second {i}"]}
+        for i, category in enumerate(CATEGORIES, start=1)
+    ]
+    write_lines(folder / "question.jsonl", *questions)
+    reference = {"question_id": 2, "model_id": "gpt-4", "choices": [{"turns": ["ref 1", "ref 2"]}]}
+    write_lines(folder / "reference_answer_gpt-4.jsonl", reference)
+    one = "[[rating]] {question} | {answer}"
+    two = "[[rating]] {question_1} {answer_1} {question_2} {answer_2}"
+    templates = {
+        "single-v1": one,
+        "single-math-v1": one + " | {ref_answer_1}",
+        "single-v1-multi-turn": two,
+        "single-math-v1-multi-turn": two + " | {ref_answer_1} {ref_answer_2}",
+    }
+    prompts = [
+        {"name": name, "system_prompt": f"system of {name}", "prompt_template": template}
+        for name, template in templates.items()
+    ]
+    write_lines(folder / "judge_prompts.jsonl", *prompts)
+    return folder
+
+
+ANSWERS = Answers("m", {"1": Answer(("a1 {x}", "b1")), "2": Answer(("a2", "b2"))})
+
+
+def test_each_turn_has_its_prompt_and_math_its_reference(data: Path) -> None:
+    items = MtBench.load(data).requests(ANSWERS, named("j"))
+    assert [(i.prompt_id, i.number, i.shown) for i in items] == [
+        ("1", 1, "single-v1"),
+        ("1", 2, "single-v1-multi-turn"),
+        ("2", 1, "single-math-v1"),
+        ("2", 2, "single-math-v1-multi-turn"),
+    ]
+    assert [i.request.messages[1].content for i in items] == [
+        "[[rating]] first 1 | a1 {x}",
+        "[[rating]] first 1 a1 {x} second 1 b1",
+        "[[rating]] first 2 | a2 | ref 1",
+        "[[rating]] first 2 a2 second 2 b2 | ref 1 ref 2",
+    ]
+    assert items[3].request.messages[0].content == "system of single-math-v1-multi-turn"
+    assert items[0].request.body()["temperature"] == 0
+
+
+def test_the_judge_s_prompts_of_the_authors_are_made_again(shared_dir: Path) -> None:
+    """160 prompts, letter by letter, from the questions, references and answers alone."""
+    folder = shared_dir / "benchmarks" / "mt_bench"
+    answers = read_answers(folder / f"answer_{SPPO}.jsonl")
+    items = MtBench.load(folder).requests(answers, named("gpt-4"))
+    made = {(i.prompt_id, i.number): (i.shown, i.request.messages[1].content) for i in items}
+    records = read_records(folder / f"judgment_{SPPO}_single.jsonl")
+    sent = {(str(r["question_id"]), r["turn"]): (r["judge"][1], r["user_prompt"]) for r in records}
+    assert made == sent
+
+
+def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
+    shared_dir: Path, tmp_path: Path
+) -> None:
+    """The paper's SPPO row, 8.62 / 9.03 / 8.21, out of the whole path over HTTP."""
+    folder = shared_dir / "benchmarks" / "mt_bench"
+    records = read_records(folder / f"judgment_{SPPO}_single.jsonl")
+    replies = {r["user_prompt"]: r["judgment"] for r in records}
+    with StandIn(lambda body: completion(replies[body["messages"][1]["content"]])) as server:
+        judge = Judge(client_of(server, tmp_path), "gpt-4")
+        bench = MtBench.load(folder)
+        answers = bench.read_answers(folder / f"answer_{SPPO}.jsonl", None)
+        found = run(bench, answers, judge, tmp_path / "out")
+        assert server.requests == 160
+    assert found.score.model == SPPO
+    assert found.score.scores == pytest.approx(
+        {"average": 8.62, "turn_1": 9.03, "turn_2": 8.21}, abs=0.005 + 1e-9
+    )
+    assert (found.score.n, found.score.n_missing) == (80, 0)
+    assert len(found.score.per_category) == 8
+    assert found.columns["average"] == "average"
+    kept = read_records(tmp_path / "out" / "mt_bench" / SPPO / "gpt-4" / "judgments.jsonl")
+    wanted = {(r["question_id"], r["turn"]): (r["judgment"], r["score"]) for r in records}
+    assert {(int(r["question_id"]), r["turn"]): (r["judgment"], r["score"]) for r in kept} == wanted
+
+
+def test_a_reply_without_a_rating_is_counted_and_never_zero(data: Path, tmp_path: Path) -> None:
+    """Derivation: ratings 4, none, 8, 6: the average is 18 / 3 = 6, turn 2 is 6."""
+    texts = iter(["[[4]]", "no rating", "[[8]]", "[[6]]"])
+    with StandIn(lambda body: completion(next(texts))) as server:
+        judge = Judge(client_of(server, tmp_path), "other", concurrency=1)
+        found = run(MtBench.load(data), ANSWERS, judge, tmp_path / "out")
+    assert found.score.scores == pytest.approx({"average": 6.0, "turn_1": 6.0, "turn_2": 6.0})
+    assert found.score.n_missing == 1
+    assert found.columns == {c: f"{c}@other" for c in ("average", "turn_1", "turn_2")}
+
+
+def test_a_refused_prompt_is_counted_with_its_reason(data: Path) -> None:
+    bench = MtBench.load(data)
+    items = bench.requests(ANSWERS, named("j"))
+    refused = Outcome[list[Reply]](failure="too long", refused=True)
+    outcomes = [Outcome([Reply(completion("[[5]]"))]), refused]
+    records = bench.records(ANSWERS, named("j"), list(zip(items[:2], outcomes, strict=True)))
+    assert [(r["score"], r.get("error")) for r in records] == [(5.0, None), (-1, "too long")]
+
+
+def test_the_model_answers_two_turns_at_the_category_s_temperature(
+    data: Path, tmp_path: Path
+) -> None:
+    def reply(body: Any) -> Any:
+        return completion(f"re: {body['messages'][-1]['content']}")
+
+    bench = MtBench.load(data)
+    with StandIn(reply) as server:
+        model = ServedModel(client_of(server, tmp_path), "m")
+        answers = model.answer(bench, lambda what, count, total: None)
+        bodies = sorted(server.bodies, key=lambda b: (b["temperature"], len(b["messages"])))
+    assert answers.by_prompt["2"] == Answer(("re: first 2", "re: second 2"))
+    assert [b["temperature"] for b in bodies] == [0.0, 0.0, 0.7, 0.7]
+    assert {b["max_tokens"] for b in bodies} == {1024}
+    assert [m["content"] for m in bodies[1]["messages"]] == ["first 2", "re: first 2", "second 2"]
+
+
+def test_an_estimate_before_there_are_answers_sends_nothing(data: Path, tmp_path: Path) -> None:
+    bench = MtBench.load(data)
+    with StandIn() as server:
+        client = client_of(server, tmp_path)
+        planned = Evaluating(bench, ServedModel(client, "m"), Judge(client, "j")).estimates()
+        assert server.requests == 0
+    assert [(e.what, e.requests) for e in planned] == [("answers", 4), ("judgments", 4)]
+    assert all(e.usd is not None and 0 < e.usd < (e.usd_at_most or 0) for e in planned)
+
+
+def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed_one(
+    data: Path, tmp_path: Path
+) -> None:
+    """Derivation: a request sets about 6.26 cents aside, so 6.42 are spent after two at most."""
+    bench, calm = MtBench.load(data), tmp_path / "calm"
+    with StandIn() as server:
+        judge = Judge(client_of(server, calm), "j")
+        expected = run(bench, ANSWERS, judge, calm)
+        first = server.bodies
+    rough = tmp_path / "rough"
+    with StandIn(failing=0.5) as server:
+        for budget in (0.0, 0.0642):
+            judge = Judge(client_of(server, rough, budget=budget), "j")
+            with pytest.raises(HarnessError, match="budget"):
+                run(bench, ANSWERS, judge, rough)
+        judge = Judge(client_of(server, rough), "j")
+        found = run(bench, ANSWERS, judge, rough)
+        assert Counter(server.answered.values()) == {1: len(first)}
+    assert found.summary == expected.summary
+    files = [f / "mt_bench" / "m" / "j" / "judgments.jsonl" for f in (calm, rough)]
+    assert files[0].read_text() == files[1].read_text()
+
+
+def test_a_template_is_filled_once() -> None:
+    assert fill("{{x}} {a} {b}", {"a": "{b}", "b": "{{"}) == "{x} {b} {{"
+    with pytest.raises(UserError, match=r"\{c\}"):
+        fill("{c}", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("question.jsonl", None, "does not hold the questions of mt_bench"),
+        ("judge_prompts.jsonl", None, "does not hold MT-Bench's judge prompts"),
+        ("judge_prompts.jsonl", '{"name": "single-v1"}', "has no prompt single-math-v1"),
+        ("reference_answer_gpt-4.jsonl", None, "does not hold MT-Bench's references"),
+        ("question.jsonl", '{"question_id": 1, "turns": ["one"]}', "1 turns of 2"),
+        ("question.jsonl", '{"turns": ["one", "two"]}', "no question_id"),
+        ("question.jsonl", '{"question_id": 1}', "no turns"),
+        ("question.jsonl", '{"question_id": 1, "turns": [1, 2]}', "no text"),
+    ],
+)
+def test_a_file_that_is_absent_or_broken_is_one_sentence(
+    data: Path, name: str, text: str | None, says: str
+) -> None:
+    if text is None:
+        (data / name).unlink()
+    else:
+        (data / name).write_text(text)
+    with pytest.raises(UserError, match=says):
+        MtBench.load(data)
+
+
+def answer(prompt_id: int, model: str, *turns: str) -> dict[str, Any]:
+    return {"question_id": prompt_id, "model_id": model, "choices": [{"turns": list(turns)}]}
+
+
+def test_answers_that_are_missing_doubled_or_of_several_models_are_errors(
+    data: Path, tmp_path: Path
+) -> None:
+    bench = MtBench.load(data)
+    path = write_lines(tmp_path / "a.jsonl", answer(1, "m", "a", "b"))
+    with pytest.raises(UserError, match=r"1 of 2 questions have no answer of m \(first: 2\)"):
+        bench.requests(read_answers(path), named("j"))
+    write_lines(path, answer(1, "m", "a", "b"), answer(1, "m", "a", "b"))
+    with pytest.raises(UserError, match="answers question 1 twice"):
+        read_answers(path)
+    write_lines(path, answer(1, "m", "a", "b"), answer(1, "n", "c", "d"))
+    with pytest.raises(UserError, match="answers of 2 models"):
+        read_answers(path)
+    assert read_answers(path, "n").by_prompt["1"].turns == ("c", "d")
 
 
 @pytest.mark.parametrize(
