@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -65,7 +66,7 @@ class Margin(Strict):
 
 
 class Measured(Strict):
-    @property
+    @cached_property
     def shown(self) -> tuple[Sum, ...]:
         raise NotImplementedError
 
@@ -105,7 +106,7 @@ class Compare(Measured):
             return self.left, self.column
         return self.right, self.right_column or self.column
 
-    @property
+    @cached_property
     def shown(self) -> tuple[Sum, ...]:
         """The margins that are shown: left less right."""
         return (difference(self.left, self.right, self.column, self.right_column),)
@@ -123,7 +124,7 @@ class Trend(Measured):
     def upper(self) -> Place:
         return self.rows[-1 if self.sign > 0 else 0], self.column
 
-    @property
+    @cached_property
     def shown(self) -> tuple[Sum, ...]:
         steps = zip(self.rows[1:], self.rows, strict=False)
         return tuple(difference(row, before, self.column) for row, before in steps)
@@ -146,10 +147,10 @@ class BestOf(Measured):
     def upper(self) -> Place:
         return self.row, self.column
 
-    @property
+    @cached_property
     def shown(self) -> tuple[Sum, ...]:
-        others = (other for other in self.among if other != self.row)
-        return tuple(difference(self.row, other, self.column) for other in others)
+        others = [other for other in self.among if other != self.row]
+        return tuple([difference(self.row, other, self.column) for other in others])
 
 
 class CompareGains(Measured):
@@ -163,7 +164,7 @@ class CompareGains(Measured):
     """The gain it is compared with."""
     column: str
 
-    @property
+    @cached_property
     def shown(self) -> tuple[Sum, ...]:
         left, right = (difference(*pair, self.column) for pair in (self.left, self.right))
         return (left.plus(right, -1.0),)

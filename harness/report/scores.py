@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,14 +162,17 @@ def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
 def _by_prompt(key: Key, prompts: Sequence[str], values: Sequence[float]) -> dict[str, float]:
     found = dict(zip(prompts, values, strict=True))
     if len(found) < len(prompts):
-        run_id, seed, score = key
-        counts = Counter(prompts)
-        twice = max(counts, key=counts.__getitem__)
-        raise HarnessError(
-            f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{twice}` "
-            "twice: remove that judge's stage from the store and run it again"
-        )
+        raise _twice(key, prompts)
     return found
+
+
+def _twice(key: Key, prompts: Sequence[str]) -> HarnessError:
+    run_id, seed, score = key
+    ((prompt, _),) = Counter(prompts).most_common(1)
+    return HarnessError(
+        f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{prompt}` twice: "
+        "remove that judge's stage from the store and run it again"
+    )
 
 
 Priors = Mapping[str, Prior]
@@ -298,8 +301,9 @@ def scores_of(measured: Measured, run_id: str, seeds: Sequence[int], score: str)
     Prompts that are scored themselves are each seed's own, and nested in it; a benchmark's prompts
     are the same for every seed, and crossed.
     """
-    if not measured.keys() >= {(run_id, seed, score) for seed in seeds}:
-        return None
+    for seed in seeds:
+        if (run_id, seed, score) not in measured:
+            return None
     known = measured.matrices if isinstance(measured, AsRead) else {}
     key = run_id, tuple(seeds), score
     if key not in known:
@@ -346,14 +350,18 @@ def _array(kind: type, values: Sequence[Any]) -> pa.Array:
 
 def read_score_file(path: Path) -> Measured:
     """Read what `write_scores` wrote."""
-    parts = _parts(path, ("run_id", "seed", "column"))
-    return AsRead({key: _by_prompt(key, *own) for key, own in parts})
+    measured = AsRead()
+    for key, (prompts, values) in _parts(path, ("run_id", "seed", "column")):
+        measured[key] = dict(zip(prompts, values, strict=True))
+        if len(measured[key]) < len(prompts):
+            raise _twice(key, prompts)
+    return measured
 
 
 def _parts(
     path: Path, names: Sequence[str], *, use_threads: bool = True
-) -> Iterator[tuple[Any, tuple[list[str], list[float]]]]:
-    """Yield, of each key in a file of scores, prompts in order of their ids, and their values.
+) -> list[tuple[Any, tuple[list[str], list[float]]]]:
+    """Return, of each key in a file of scores, prompts in order of their ids, and their values.
 
     `names` are the columns that make the key, and keys are in order. Texts are read as numbers of
     the words they repeat: there are a million rows, and few words.
@@ -361,7 +369,7 @@ def _parts(
     words = (*names, "prompt_id")
     table = _read_columns(path, (*words, "value"), use_threads=use_threads, repeated=words)
     if not len(table):
-        return
+        return []
     if any(column.null_count for column in table.columns):
         raise HarnessError(f"{path} has a row without a value; restore it from version control")
     known, codes = zip(*(_coded(table.column(name)) for name in words), strict=True)
@@ -375,9 +383,11 @@ def _parts(
     bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
     starts = zip(known[:-1], codes[:-1], strict=True)
     keys = zip(*([own[i] for i in code[bounds[:-1]].tolist()] for own, code in starts), strict=True)
+    parts = []
     for key, (first, end) in zip(keys, itertools.pairwise(bounds), strict=True):
         prompts = list(map(known[-1].__getitem__, codes[-1][first:end].tolist()))
-        yield key, (prompts, values[first:end].tolist())
+        parts.append((key, (prompts, values[first:end].tolist())))
+    return parts
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:

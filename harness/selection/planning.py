@@ -221,7 +221,7 @@ class RunPlan:
             by_kind.setdefault(stage.kind, []).append(stage)
         left_s = self._left_s(by_kind) if price is None else None
         runs = work.runs.values()
-        needed = Counter(s.fingerprint for run in runs for s in runtime.Plan(run.targets))
+        needed = Counter([s.fingerprint for run in runs for s in runtime.Plan(run.targets)])
         return PlanSummary(
             table=work.id,
             profile=work.profile.name,
@@ -247,7 +247,8 @@ class RunPlan:
         return self._states[stage.fingerprint]
 
     def _counts(self, stages: Iterable[Stage]) -> dict[str, int]:
-        found = list(map(self._state, stages))
+        states = self._states
+        found = [states[stage.fingerprint] for stage in stages]
         return {"total": len(found)} | {state: found.count(state) for state in runtime.STATES}
 
     def _table(self, runs: TableRuns) -> PlannedTable:

@@ -246,7 +246,7 @@ class ScoreMatrix(Scores):
             _require_same("prompts", f"seed {seeds[0]}", prompts, f"seed {seed}", scores[seed])
         values = [
             list(own.values()) if tuple(own) == prompts else [own[prompt] for prompt in prompts]
-            for own in (scores[seed] for seed in seeds)
+            for own in map(scores.__getitem__, seeds)
         ]
         return cls(np.array(values, dtype=np.float64), seeds, prompts)
 
