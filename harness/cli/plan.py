@@ -12,7 +12,7 @@ from harness.cli.common import console, emit, grid, print_json, show, unbroken
 
 if TYPE_CHECKING:
     from harness.cost.pricing import Price
-    from harness.report.power import ClaimPower
+    from harness.report.claims import ClaimPower
     from harness.selection.planning import PlanSummary, RunPlan
 
 PowerOption = Annotated[
@@ -48,7 +48,7 @@ def plan(
 
 
 def _show_power(asked: common.Asked, as_json: bool) -> None:
-    from harness.report.power import power_of
+    from harness.report.claims import power_of
 
     chosen = asked.selection
     found = [power for evidence in chosen.evidence() for power in power_of(evidence)]

@@ -112,7 +112,7 @@ def _until_decided(
     asked: common.Asked, max_seeds: int, once: Callable[[common.Asked, float], Reports]
 ) -> None:
     """Run with more and more seeds until the primary claims are decided or there are enough."""
-    from harness.report.power import looks_until, undecided
+    from harness.report.claims import looks_until, undecided
     from harness.report.scores import ALPHA
     from harness.statistics.sequential import levels_of_looks
 

@@ -8,21 +8,33 @@ nothing away from what was there before, and a seed that is not finished is name
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, StrictInt
 
 from harness.errors import HarnessError
 from harness.foreign import read_json
 from harness.runtime.files import explained, write_whole
+from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns, TableRuns
     from harness.registry.profile import Profile
     from harness.registry.schema import Table
     from harness.runtime import Store
+
+
+class Asked(Strict):
+    """The record of a table or figure at a profile."""
+
+    seeds: Annotated[tuple[StrictInt, ...], Field(min_length=1)]
+    """Those asked for last."""
+    earlier: tuple[StrictInt, ...] = ()
+    files: dict[str, str] = Field(default_factory=dict)
+    """Files of the user's own that declare the table (`table`) or the profile (`profile`)."""
 
 
 def remember(
@@ -34,33 +46,46 @@ def remember(
 ) -> None:
     """Keep the seeds asked for of a table at a profile, as the last ones, beside those before.
 
-    `files` are those of the user's own that declare the table (`table`) or the profile (`profile`).
-
     Raises:
         StoreError: The disk is full, or the folder may not be written.
     """
-    path = _path(work_dir, table, profile)
     try:
         before = ever_asked(work_dir, table, profile)
     except HarnessError:
         before = ()  # a broken record stops no run, and is replaced
-    earlier = [seed for seed in before if seed not in seeds]
-    record: dict[str, object] = {"seeds": list(seeds), "earlier": earlier}
-    if files:
-        record["files"] = dict(files)
+    earlier = tuple(seed for seed in before if seed not in seeds)
+    record = Asked(seeds=tuple(seeds), earlier=earlier, files=dict(files or {}))
     with explained("keeping the seeds asked for", work_dir):
-        write_whole(path, f"{json.dumps(record)}\n")
+        write_whole(_path(work_dir, table, profile), f"{record.model_dump_json()}\n")
 
 
 def recall(work_dir: Path, table: str, profile: str) -> tuple[int, ...] | None:
     """Return the seeds last asked for of a table at a profile, None where there were none."""
-    return _read(work_dir, table, profile)[0] or None
+    found = _read(_path(work_dir, table, profile))
+    return None if found is None else found.seeds
 
 
 def ever_asked(work_dir: Path, table: str, profile: str) -> tuple[int, ...]:
     """Return every seed ever asked for of a table at a profile, in ascending order."""
-    last, earlier = _read(work_dir, table, profile)
-    return tuple(sorted({*last, *earlier}))
+    found = _read(_path(work_dir, table, profile))
+    return () if found is None else tuple(sorted({*found.seeds, *found.earlier}))
+
+
+def _path(work_dir: Path, table: str, profile: str) -> Path:
+    return work_dir / "asked" / profile / f"{table}.json"
+
+
+def _read(path: Path) -> Asked | None:
+    try:
+        with explained("reading the seeds asked for", path.parent):
+            return Asked.model_validate(read_json(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise HarnessError(
+            f"the record of the seeds last asked for, {path}, is broken: delete it, or name the "
+            "seeds with `--seeds`"
+        ) from error
 
 
 def with_own_files(work_dir: Path) -> tuple[dict[str, Profile], dict[str, Table]]:
@@ -72,9 +97,9 @@ def with_own_files(work_dir: Path) -> tuple[dict[str, Profile], dict[str, Table]
     from harness.registry.declared import all_profiles, all_tables, named_profile, named_table
 
     profiles, tables = dict(all_profiles()), dict(all_tables())
-    for record in sorted((work_dir / "asked").glob("*/*.json")):
-        _read(work_dir, record.stem, record.parent.name)
-        files = read_json(record.read_bytes()).get("files", {})
+    for path in sorted((work_dir / "asked").glob("*/*.json")):
+        record = _read(path)
+        files = {} if record is None else record.files
         try:
             if "profile" in files:
                 profile = named_profile(files["profile"])
@@ -84,12 +109,10 @@ def with_own_files(work_dir: Path) -> tuple[dict[str, Profile], dict[str, Table]
                 tables[table.id] = table
         except HarnessError as error:
             raise HarnessError(
-                f"`{record.stem}` was run at `{record.parent.name}` from a file of your own that "
-                f"cannot be read now ({error}): put it back, or delete {record} if nothing it "
+                f"`{path.stem}` was run at `{path.parent.name}` from a file of your own that "
+                f"cannot be read now ({error}): put it back, or delete {path} if nothing it "
                 "computed is needed"
             ) from error
-        except (TypeError, AttributeError) as error:
-            raise _broken(record) from error
     return profiles, tables
 
 
@@ -153,29 +176,3 @@ def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int
     seeds = [seed for seed, number in done.items() if number == most] if most else sorted(last)
     left_out = {seed: number for seed, number in done.items() if seed not in seeds}
     return Shown(tuple(seeds), most, left_out, len({run_id for run_id, _ in runs.runs}))
-
-
-def _read(work_dir: Path, table: str, profile: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    path = _path(work_dir, table, profile)
-    try:
-        with explained("reading the seeds asked for", work_dir):
-            found = read_json(path.read_bytes())
-        last, earlier = tuple(found["seeds"]), tuple(found.get("earlier", ()))
-    except FileNotFoundError:
-        return (), ()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _broken(path) from error
-    if not last or not all(type(seed) is int for seed in (*last, *earlier)):
-        raise _broken(path)
-    return last, earlier
-
-
-def _path(work_dir: Path, table: str, profile: str) -> Path:
-    return work_dir / "asked" / profile / f"{table}.json"
-
-
-def _broken(path: Path) -> HarnessError:
-    return HarnessError(
-        f"the record of the seeds last asked for, {path}, is broken: delete it, or name the seeds "
-        "with `--seeds`"
-    )

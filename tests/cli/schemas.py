@@ -19,7 +19,7 @@ OUTPUTS = {
     "validate": ("harness.overview:Validation",),
     "plan": (
         "harness.selection.planning:PlanSummary",
-        "harness.report.power:ClaimPower[]",
+        "harness.report.claims:ClaimPower[]",
     ),
     "run": (
         "harness.report.model:Cell[]",

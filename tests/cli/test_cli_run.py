@@ -96,7 +96,7 @@ def test_a_run_until_its_claims_are_decided_looks_at_levels_that_add_up_to_5_per
 ) -> None:
     """Of at most 4 seeds, looks at 2 and at 4: O'Brien and Fleming's shape spends 0.3% first."""
     left = iter((["the-primary-one"], []))
-    monkeypatch.setattr("harness.report.power.undecided", lambda looked: next(left))
+    monkeypatch.setattr("harness.report.claims.undecided", lambda looked: next(left))
     asked = ("run", "table4", "--rows", "eva-a_min", "--jobs", "1", "--until-decided")
     result = call(*asked, "--seeds", "0-1", "--max-seeds", "4")
     assert result.exit_code == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,13 +73,20 @@ def scores_of(levels: Mapping[str, float], seeds: int = 3, scatter: float = 0.0)
     }  # fmt: skip
 
 
+def judged(
+    table: Table, measured: Measured, rows: Iterable[str] = ROWS, seeds: int = 3, **more: Any
+) -> list[Verdict]:
+    """Judge claims of a table of which some rows were asked for; `cell` are fields of all cells."""
+    fields = more.pop("cell", {})
+    cells = [cell_of(table, row, tuple(range(seeds)), **fields) for row in rows]
+    return judge(evidence_of(table, cells, measured, **more))
+
+
 def verdicts_of(
-    claims: Sequence[dict[str, Any]], measured: Measured, seeds: int = 3, **cells: Any
+    claims: Sequence[dict[str, Any]], measured: Measured, seeds: int = 3, **cell: Any
 ) -> dict[str, Verdict]:
-    """Judge claims; `cells` are fields of all cells."""
-    table = table_of(*claims)
-    whole = [cell_of(table, row, tuple(range(seeds)), **cells) for row in ROWS]
-    return {verdict.id: verdict for verdict in judge(evidence_of(table, whole, measured))}
+    found = judged(table_of(*claims), measured, seeds=seeds, cell=cell)
+    return {verdict.id: verdict for verdict in found}
 
 
 def verdict_of(test: Mapping[str, Any], measured: Measured, seeds: int = 3) -> Verdict:
@@ -242,9 +249,7 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
         claim("absent", compare("c", ">", "a")),
     ]
     measured = scores_of({"a": 10.0, "b": 25.0}, seeds=3, scatter=1.0)
-    table = table_of(*claims)
-    cells = [cell_of(table, row, (0, 1, 2)) for row in "ab"]
-    found = {v.id: v for v in judge(evidence_of(table, cells, measured))}
+    found = {v.id: v for v in judged(table_of(*claims), measured, "ab")}
     p = found["first"].p
     assert p is not None
     assert found["first"].p_adjusted == p
@@ -330,8 +335,7 @@ def test_the_end_of_a_scale_is_a_hundredth_of_it(unit: str, mean: float, end: st
         for row, sign in (("a", 1), ("b", -1))
         for seed in range(2)
     }
-    cells = [cell_of(table, row, (0, 1)) for row in "ab"]
-    (verdict,) = judge(evidence_of(table, cells, measured))
+    (verdict,) = judged(table, measured, "ab", seeds=2)
     said = f"the rows compared all stand at the {end} of the scale"
     assert (verdict.verdict == "not_testable") == (end is not None)
     assert (verdict.reason == said) == (end is not None)
@@ -501,8 +505,7 @@ def test_where_nothing_varies_nothing_is_tested(op: str, seeds: int, nested: boo
         for row, level in (("a", 30.3), ("b", 30.2))
         for seed in range(seeds)
     }
-    cells = [cell_of(table, row, tuple(range(seeds))) for row in "ab"]
-    (verdict,) = judge(evidence_of(table, cells, measured))
+    (verdict,) = judged(table, measured, "ab", seeds)
     assert (verdict.verdict, verdict.margin, verdict.p) == ("not_testable", None, None)
     assert verdict.reason == (
         "the margin is the same for every prompt and seed, so that chance was not measured: it is "
@@ -550,8 +553,7 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
         for row in ROWS
         for seed in range(seeds)
     }
-    cells = [cell_of(table, row, tuple(range(seeds))) for row in ROWS]
-    (verdict,) = judge(evidence_of(table, cells, measured))
+    (verdict,) = judged(table, measured, seeds=seeds)
     assert (verdict.verdict, verdict.text) == ("not_testable", "not testable")
     assert (verdict.margin, verdict.p, verdict.p_adjusted) == (None, None, None)
     assert verdict.reason is not None
@@ -563,36 +565,43 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
     away = 50.0 if end < 50.0 else -50.0
     for row in sorted({*ROWS} - compared):
         measured[f"run-{row}", 0, score]["p3"] += away
-    assert judge(evidence_of(table, cells, measured)) == [verdict]
+    assert judged(table, measured, seeds=seeds) == [verdict]
     row = data.draw(st.sampled_from(sorted(compared)))
     measured[f"run-{row}", data.draw(st.integers(0, seeds - 1)), score]["p3"] += away
-    (verdict,) = judge(evidence_of(table, cells, measured))
+    (verdict,) = judged(table, measured, seeds=seeds)
     if all(row in {name for _, (name, _) in shown.terms} for shown in declared.shown):
         assert verdict.verdict in TESTED
     else:
         assert verdict.verdict == "not_testable"
 
 
-def around(a: float, b: float, noise: float) -> Measured:
-    """Return three seeds of 8 prompts; those of row a lie so far below, at and above its level."""
+def around(a: float, b: float, noise: float, step: float = 1e-3, **others: float) -> Measured:
+    """Return three seeds of 8 prompts; those of row a lie so far below, at and above its level.
+
+    The prompts of the other rows are a step apart.
+    """
     return {
         (f"run-{row}", seed, "ah_wr"): {
-            f"p{p}": level + (noise * (seed - 1) if row == "a" else 0.0) + p / 1000
+            f"p{p}": level + (noise * (seed - 1) if row == "a" else 0.0)
+            + p * (step if row in others else 1e-3)
             for p in range(8)
         }
-        for row, level in (("a", a), ("b", b))
+        for row, level in ({"a": a, "b": b} | others).items()
         for seed in range(3)
-    }
+    }  # fmt: skip
 
 
-def measured_by(paper: Mapping[str, str]) -> Table:
-    """Return a table with the claim that a, which is over c, beats b, by 2 points in the paper."""
+IN_UNITS = claim("it", compare("a", ">", "b"), primary=True, paper_margin="+2.0")
+"""That a, which is over c, beats b, by 2 points in the paper."""
+
+
+def measured_by(paper: Mapping[str, str], it: Mapping[str, Any] = IN_UNITS) -> Table:
+    """Return a table of rows over c with one claim."""
     rows = [
         {"id": row, "label": row, "run": f"run-{row}", "baseline": None if row == "c" else "c",
          "values": {"ah_wr": paper[row]} if row in paper else {}}
         for row in ROWS
     ]  # fmt: skip
-    it = claim("it", compare("a", ">", "b"), primary=True, paper_margin="+2.0")
     columns = [DECLARATION["columns"][0]]
     return Table.model_validate(DECLARATION | {"columns": columns, "rows": rows, "claims": [it]})
 
@@ -604,14 +613,8 @@ PAPER = {"a": "58.0", "b": "56.0", "c": "50.0"}
 def judged_in_units(
     a: float, b: float, c: float, noise: float, paper: Mapping[str, str] = PAPER, **more: Any
 ) -> Verdict:
-    table = measured_by(paper)
-    cells = [cell_of(table, row, (0, 1, 2), **more.get("cell", {})) for row in "abc"]
-    scores = {} if more.get("nothing") else around(a, b, noise)
-    if scores:
-        scores |= {
-            ("run-c", s, "ah_wr"): {f"p{p}": c + p / 1000 for p in range(8)} for s in range(3)
-        }
-    (found,) = judge(evidence_of(table, cells, scores, inadmissible=more.get("inadmissible", {})))
+    scores = {} if more.pop("nothing", False) else around(a, b, noise, c=c)
+    (found,) = judged(measured_by(paper), scores, "abc", **more)
     return found
 
 
@@ -688,9 +691,8 @@ def test_a_margin_of_its_own_that_would_not_be_found_is_underpowered() -> None:
 
 def test_one_seed_of_a_claim_that_is_inadmissible_is_inadmissible() -> None:
     table = table_of(claim("it", compare("a", ">", "b"), primary=True))
-    cells = [cell_of(table, row, (0,)) for row in ROWS]
     scores = scores_of({"a": 10.0, "b": 9.0}, seeds=1)
-    (verdict,) = judge(evidence_of(table, cells, scores, inadmissible={"it": "no controls"}))
+    (verdict,) = judged(table, scores, seeds=1, inadmissible={"it": "no controls"})
     assert verdict.verdict == "inadmissible"
     assert verdict.reason == "no controls; one seed: how much seeds differ is unknown"
 
@@ -728,8 +730,7 @@ def test_a_gain_borrows_what_the_table_s_other_gains_say_of_the_seeds(
         for row, matrix in matrices.items()
         for seed, values in enumerate(matrix.values)
     }
-    cells = [cell_of(table, row, (0, 1, 2)) for row in asked]
-    (verdict,) = judge(evidence_of(table, cells, scores))
+    (verdict,) = judged(table, scores, asked)
     left, right = matrices[test["left"]], matrices[test["right"]]
     prior = seed_prior([matrices[row] for row in "abe"], matrices["c"])
     borrowed = paired_difference(left, right, prior=prior)
@@ -768,35 +769,19 @@ def test_a_claim_about_a_gain_is_measured_by_another_gain(of_d: dict[str, str]) 
 
     D's is 1, or the paper does not print it. A row that is a baseline itself has none either.
     """
-    table = measured_by(PAPER | of_d)
-    printed = [("a", ">", "c"), ("c", "<", "a"), ("c", ">", "a")]
-    for left, op, right in printed:
+    for left, op, right in [("a", ">", "c"), ("c", "<", "a"), ("c", ">", "a")]:
         it = claim("it", compare(left, op, right), primary=True, paper_margin="+8.0")
-        own = Table.model_validate(table.model_dump(exclude={"claims"}) | {"claims": [it],
-              "source": DECLARATION["source"]})  # fmt: skip
-        cells = [cell_of(own, row, (0, 1, 2)) for row in ROWS]
-        measured = around(44.0, 50.0, 20.0) | {
-            (f"run-{row}", s, "ah_wr"): {f"p{p}": 40.0 + p / 7 for p in range(8)}
-            for row in "cd"
-            for s in range(3)
-        }
-        (verdict,) = judge(evidence_of(own, cells, measured))
+        measured = around(44.0, 50.0, 20.0, 1 / 7, c=40.0, d=40.0)
+        (verdict,) = judged(measured_by(PAPER | of_d, it), measured)
         assert "is 1.3 of the gain of `b` over `c`" in (verdict.reason or "")
 
 
 def test_two_gains_are_measured_by_the_one_said_to_be_larger() -> None:
     """The margin, 1.9 less 0.2, is 1.7 of the printed gain of a over c, 8.0: 0.21."""
-    table = measured_by(PAPER)
     for left, op, right in ((("a", "c"), ">", ("b", "c")), (("b", "c"), "<", ("a", "c"))):
         test = {"kind": "compare_gains", "left": left, "op": op, "right": right, "column": "ah_wr"}
         it = claim("it", test, primary=True, paper_margin="+1.9 against +0.2")
-        own = Table.model_validate(table.model_dump(exclude={"claims"}) | {"claims": [it],
-              "source": DECLARATION["source"]})  # fmt: skip
-        cells = [cell_of(own, row, (0, 1, 2)) for row in ROWS]
-        measured = around(44.0, 44.0, 20.0) | {
-            ("run-c", s, "ah_wr"): {f"p{p}": 40.0 for p in range(8)} for s in range(3)
-        }
-        (verdict,) = judge(evidence_of(own, cells, measured))
+        (verdict,) = judged(measured_by(PAPER, it), around(44.0, 44.0, 20.0, 0.0, c=40.0), "abc")
         assert "margin is 0.21 of the gain of `a` over `c`" in (verdict.reason or "")
 
 
@@ -804,15 +789,8 @@ def test_of_several_printed_margins_the_smallest_has_to_be_found() -> None:
     """Steps of 2 and 5 points: 2 of the printed gain of a over c, 8.0, is 0.25."""
     test = {"kind": "trend", "rows": ["d", "b", "a"], "column": "ah_wr", "op": "increasing"}
     it = claim("it", test, primary=True, paper_margin=("+5.0", "+2.0"))
-    fields = measured_by(PAPER).model_dump(exclude={"claims"})
-    own = Table.model_validate(fields | {"claims": [it], "source": DECLARATION["source"]})
-    measured = around(44.0, 44.0, 20.0) | {
-        (f"run-{row}", s, "ah_wr"): {f"p{p}": 40.0 + p / 7 for p in range(8)}
-        for row in "cd"
-        for s in range(3)
-    }
-    cells = [cell_of(own, row, (0, 1, 2)) for row in ROWS]
-    (verdict,) = judge(evidence_of(own, cells, measured))
+    measured = around(44.0, 44.0, 20.0, 1 / 7, c=40.0, d=40.0)
+    (verdict,) = judged(measured_by(PAPER, it), measured)
     assert "margin is 0.25 of the gain of `a` over `c`" in (verdict.reason or "")
 
 

@@ -10,18 +10,14 @@ from test_claims import PAPER, ROWS, around, cell_of, measured_by
 
 from harness.cli.plan import power_line
 from harness.registry.schema import Table
+from harness.report.claims import looks_until, power_of, undecided
 from harness.report.model import Verdict, VerdictWord
-from harness.report.power import looks_until, power_of, undecided
 from harness.report.verdicts import Evidence, judge
 
 
 def evidence(a: float, b: float, c: float, noise: float) -> Evidence:
     table: Table = measured_by(PAPER)
-    measured = around(a, b, noise) | {
-        (f"run-{row}", s, "ah_wr"): {f"p{p}": c + p / 1000 for p in range(8)}
-        for row in "cd"
-        for s in range(3)
-    }
+    measured = around(a, b, noise, c=c, d=c)
     return evidence_of(table, [cell_of(table, row, (0, 1, 2)) for row in ROWS], measured)
 
 

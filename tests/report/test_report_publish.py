@@ -6,9 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -96,6 +98,9 @@ def test_the_published_json_has_the_agreed_keys(folder: Path) -> None:
     assert list(data["columns"][0]) == ["id", "score", "unit", "direction", "by_construction"]
     assert list(data["rows"][0]) == ["id", "label", "baseline", "runs"]
     assert data["origin"]["commits"] == ["0123456789ab"]
+    digests = json.loads((folder / "digests.json").read_text())
+    judge = judge_of(toy_runs(), "dpo-h1", 1, "ah_wr").fingerprint
+    assert digests["stages"]["dpo-h1/micro/seed1"]["judge arena_hard"] == judge
     assert "/" + "tmp" not in (folder / "report.md").read_text(encoding="utf-8")
 
 
@@ -120,45 +125,48 @@ def test_prompts_and_answers_are_published_where_they_are_the_embedded_world_s(
         read_examples(folder / FILE)
 
 
-def test_digests_name_the_stages(folder: Path) -> None:
-    runs = toy_runs()
-    digests = json.loads((folder / "digests.json").read_text())
-    judge = judge_of(runs, "dpo-h1", 1, "ah_wr").fingerprint
-    assert digests["stages"]["dpo-h1/micro/seed1"]["judge arena_hard"] == judge
-
-
-def test_one_changed_value_is_found_even_with_a_new_digest(folder: Path) -> None:
+def one_changed_value(folder: Path) -> str:
     table = pq.read_table(scores_file(folder))
     values = table.column("value").to_pylist()
     values[11] += 1e-6
-    changed = table.set_column(4, "value", pa.array(values))
-    pq.write_table(changed, scores_file(folder))
-    seal(folder, "scores.parquet")
-    with pytest.raises(HarnessError, match=r"does not follow from scores\.parquet"):
-        TABLE.check(folder)
+    pq.write_table(table.set_column(4, "value", pa.array(values)), scores_file(folder))
+    return "scores.parquet"
 
 
-@pytest.mark.parametrize("row", [0, 55])
-def test_a_value_that_was_left_out_is_found(folder: Path, row: int) -> None:
+def one_run_left_out(folder: Path) -> str:
     table = pq.read_table(scores_file(folder)).to_pylist()
-    lost = (table[row]["run_id"], table[row]["seed"], table[row]["column"])
-    kept = [r for r in table if (r["run_id"], r["seed"], r["column"]) != lost]
+    key = ("run_id", "seed", "column")
+    kept = [row for row in table if [row[k] for k in key] != [table[-1][k] for k in key]]
     pq.write_table(pa.Table.from_pylist(kept), scores_file(folder))
-    seal(folder, "scores.parquet")
-    with pytest.raises(HarnessError, match="does not follow"):
+    return "scores.parquet"
+
+
+def one_changed_number(folder: Path, part: str = "cells", name: str = "mean") -> str:
+    data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    data[part][0][name] = 0.5
+    (folder / "report.json").write_text(json.dumps(data), encoding="utf-8")
+    return "report.json"
+
+
+def one_changed_summary(folder: Path) -> str:
+    return one_changed_number(folder, "summary", "spearman")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (one_changed_value, r"does not follow from scores\.parquet"),
+        (one_run_left_out, "does not follow"),
+        (one_changed_number, "mean .*does not follow"),
+        (one_changed_summary, "spearman .*does not follow"),
+    ],
+)
+def test_what_does_not_follow_is_found_even_with_a_new_digest(
+    folder: Path, change: Callable[[Path], str], words: str
+) -> None:
+    seal(folder, change(folder))
+    with pytest.raises(HarnessError, match=words):
         TABLE.check(folder)
-
-
-def test_a_changed_number_or_summary_is_found(folder: Path) -> None:
-    path = folder / "report.json"
-    text = path.read_text(encoding="utf-8")
-    for part, name in (("cells", "mean"), ("summary", "spearman")):
-        data = json.loads(text)
-        data[part][0][name] = 0.5
-        path.write_text(json.dumps(data), encoding="utf-8")
-        seal(folder, "report.json")
-        with pytest.raises(HarnessError, match=f"{name} .*does not follow"):
-            TABLE.check(folder)
 
 
 def test_what_is_missing_is_published_as_missing(store: Store, tmp_path: Path) -> None:
@@ -216,12 +224,8 @@ def test_fewer_seeds_or_rows_do_not_replace_more(
         publish(stored(fewer, store), results)
     publish(stored(fewer, store), results, allow_fewer=True)
     assert verify(results).cells == 2 * rows
-
-
-def test_more_seeds_replace_fewer(folder: Path, store: Store) -> None:
-    runs = toy_runs((0, 1, 2))
     write_all(store, toy_runs((2,)))
-    publish(stored(runs, store), folder.parent.parent)
+    publish(stored(toy_runs((0, 1, 2)), store), results)  # more replaces fewer
     assert read_published(folder)[0].seeds == (0, 1, 2)
 
 
@@ -262,31 +266,20 @@ def test_rivals_publish_one_after_the_other(tmp_path: Path) -> None:
     assert sorted(read_index(results)) == sorted(f"micro/toy{number}" for number in range(12))
 
 
+@pytest.mark.parametrize("at", ["write", "rename"])
 def test_a_publication_that_fails_leaves_the_one_before(
-    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    def full_disk(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    runs = toy_runs()
-    monkeypatch.setattr("harness.report.publish.write_scores", full_disk)
-    with pytest.raises(HarnessError, match="the disk is full"):
-        publish(stored(runs, store), folder.parent.parent)
-    assert numbers(folder) == 8
-    assert [path.name for path in folder.parent.iterdir()] == ["table90"]
-
-
-def test_what_stood_there_comes_back_where_another_cannot_take_its_place(
-    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """The disk is full while it is written, or when it would take the other's place."""
     rename = Path.rename
 
-    def full_disk(path: Path, target: Path) -> Path:
-        if path.name == "new":
+    def full_disk(*given: Any) -> Any:
+        if at == "write" or given[0].name == "new":
             raise OSError(28, "No space left on device")
-        return rename(path, target)
+        return rename(*given)
 
-    monkeypatch.setattr(Path, "rename", full_disk)
+    place = "harness.report.publish.write_scores" if at == "write" else "pathlib.Path.rename"
+    monkeypatch.setattr(place, full_disk)
     with pytest.raises(HarnessError, match="the disk is full"):
         publish(stored(toy_runs(), store), folder.parent.parent)
     assert numbers(folder) == 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,15 +62,8 @@ def test_what_is_published_is_verified_with_and_without_the_store(
     whole = verify(results, store)
     assert whole.stages == len(list(store.stages()))
     assert whole.absent == 0
-
-
-def test_a_checkout_without_the_store_misses_the_stages_behind_the_tables(
-    results: Path, tmp_path: Path
-) -> None:
-    found = verify(results, Store(tmp_path / "elsewhere"))
-    assert found.stages == 0
-    assert found.absent is not None
-    assert found.absent > 0
+    elsewhere = verify(results, Store(store.root.parent / "elsewhere"))
+    assert (elsewhere.stages, (elsewhere.absent or 0) > 0) == (0, True)
 
 
 def test_one_changed_score_is_named_with_the_first_number_it_changes(results: Path) -> None:
@@ -110,20 +104,17 @@ def test_a_publication_that_the_index_does_not_name_is_an_error(results: Path) -
     index.write_text("{}\n", encoding="utf-8")
     with pytest.raises(HarnessError, match="nothing is published"):
         verify(results)
-    known = {"micro/elsewhere": Entry(kind="table", rows=(), seeds=(), counts={}, digests="0")}
-    write_index(results, known)
+    known = read_index(results_dir())["micro/table4"].model_copy(update={"kind": "pie"})
+    write_index(results, {"micro/table90": known})
+    with pytest.raises(HarnessError, match="nothing of the kind of `micro/table90` is published"):
+        verify(results)
+    entry = {"micro/elsewhere": Entry(kind="table", rows=(), seeds=(), counts={}, digests="0")}
+    write_index(results, entry)
     with pytest.raises(HarnessError, match="micro/elsewhere is missing"):
         verify(results)
     copy_published("micro/over-optimisation", results)
     write_index(results, {place: e for place, e in read_index(results).items() if e.rows})
     with pytest.raises(HarnessError, match=r"table90 is not in index\.json"):
-        verify(results)
-
-
-def test_what_is_of_no_known_kind_is_named(results: Path) -> None:
-    known = read_index(results)["micro/table90"]
-    write_index(results, {"micro/table90": known.model_copy(update={"kind": "pie"})})
-    with pytest.raises(HarnessError, match="nothing of the kind of `micro/table90` is published"):
         verify(results)
 
 
@@ -263,7 +254,7 @@ def test_the_results_of_the_project_are_verified_in_ten_seconds_without_heavy_li
     assert used - before.children_user - before.children_system < 10.0
 
 
-@pytest.mark.parametrize("make", ["pipe", "loop", "device", "folder"])
+@pytest.mark.parametrize("make", ["pipe", "loop", "device"])
 @pytest.mark.parametrize("name", ["index.json", "micro/table90/report.json", "micro/notes.md"])
 def test_what_is_no_file_is_named_and_not_read(results: Path, make: str, name: str) -> None:
     """A pipe or a device would never end, and a link that leads to itself cannot be opened."""
@@ -271,14 +262,7 @@ def test_what_is_no_file_is_named_and_not_read(results: Path, make: str, name: s
     path.unlink(missing_ok=True)
     if make == "pipe":
         os.mkfifo(path)
-    elif make == "folder":
-        (path / "in it").mkdir(parents=True)
-        (path / "in it" / "text").write_text("x")
     else:
         path.symlink_to(path.name if make == "loop" else "/dev/zero")
-    if make == "folder" and name.endswith("notes.md"):
-        assert verify(results).not_covered == (f"{name}/in it/text",)
-        return
-    with pytest.raises(HarnessError) as caught:
+    with pytest.raises(HarnessError, match=re.escape(str(path))):
         verify(results)
-    assert str(path) in str(caught.value)
