@@ -250,8 +250,7 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
     ]
     measured = scores_of({"a": 10.0, "b": 25.0}, seeds=3, scatter=1.0)
     found = {v.id: v for v in judged(table_of(*claims), measured, "ab")}
-    p = found["first"].p
-    assert p is not None
+    p: Any = found["first"].p
     assert found["first"].p_adjusted == p
     assert found["second"].p == found["third"].p == pytest.approx(p)
     assert found["second"].p_adjusted == found["third"].p_adjusted == pytest.approx(3.0 * p)

@@ -119,8 +119,7 @@ def test_each_control_fails_where_its_effect_is_gone(
     """Of one row moved, the controls that compare it, and no other ones."""
     found = controls(**changed)
     assert {name for name, state in states(found).items() if state == "failed"} == failing
-    why = found.why_not("offline")
-    assert why is not None
+    why: Any = found.why_not("offline")
     for name in failing:
         assert f"`{name}-offline`" in why
 
@@ -212,10 +211,8 @@ def test_the_papers_rloo_and_eva_is_worth_what_its_printed_curve_says() -> None:
         for name in ("rloo-eva-1x", "rloo-eva-2x", "rloo-eva-3x")
     ]
     assert [worth.text for worth in said if worth] == ["2.3x", "4.1x", "5.7x"]
-    beyond = paper_worth(60.1, found, "offline", "ah_wr")
-    below = paper_worth(41.3, found, "offline", "ah_wr")
-    assert beyond is not None
-    assert below is not None
+    beyond: Any = paper_worth(60.1, found, "offline", "ah_wr")
+    below: Any = paper_worth(41.3, found, "offline", "ah_wr")
     assert (beyond.times, beyond.text) == (None, "more than 6x")
     assert (below.times, below.text) == (None, "less than 1x")
     assert paper_worth(50.0, found, "offline", "complexity") is None
@@ -224,20 +221,13 @@ def test_the_papers_rloo_and_eva_is_worth_what_its_printed_curve_says() -> None:
 def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_number() -> None:
     found = controls(noise=0.5)
     scores = measured(LEVELS | {"other": 43.0, "flat": 60.0}, 0.5, seed=1)
-    like_2x = scores_of(scores, "dpo-h1-other", SEEDS, "ah_wr")
-    above = scores_of(scores, "dpo-flat", SEEDS, "ah_wr")
-    assert like_2x is not None
-    assert above is not None
-    worth = worth_of(like_2x, found, "offline", "ah_wr", SEEDS)
-    assert worth is not None
+    like_2x: Any = scores_of(scores, "dpo-h1-other", SEEDS, "ah_wr")
+    above: Any = scores_of(scores, "dpo-flat", SEEDS, "ah_wr")
+    worth: Any = worth_of(like_2x, found, "offline", "ah_wr", SEEDS)
     assert worth.times == pytest.approx(2.0, rel=0.1)
-    assert worth.times is not None
-    assert worth.low is not None
-    assert worth.high is not None
     assert worth.low < worth.times < worth.high
     lower: Any = {"3x": 41.0}
-    most = worth_of(above, found, "offline", "ah_wr", SEEDS)
-    assert most is not None
+    most: Any = worth_of(above, found, "offline", "ah_wr", SEEDS)
     assert (most.times, most.text, most.interval) == (None, "more than 6x", "more than 6x")
     assert worth_of(above, found, "offline", "mt_avg", SEEDS) is None
     assert worth_of(above, controls(**lower), "offline", "ah_wr", SEEDS) is None
@@ -485,9 +475,9 @@ def test_a_share_belongs_to_three_rows_of_a_gain_that_is_less(changed: dict[str,
 def test_below_five_seeds_nothing_is_worth_a_number() -> None:
     """Its interval would go from below 1x to above 6x."""
     known = controls(noise=0.5)
-    own = scores_of(measured(LEVELS | {"other": 43.0}, 0.5, seed=1), "dpo-h1-other", SEEDS, "ah_wr")
-    four = scores_of(known.scores.measured, "dpo-h1-other", SEEDS[:4], "ah_wr")
-    assert own is not None
-    assert four is not None
+    own: Any = scores_of(
+        measured(LEVELS | {"other": 43.0}, 0.5, seed=1), "dpo-h1-other", SEEDS, "ah_wr"
+    )
+    four: Any = scores_of(known.scores.measured, "dpo-h1-other", SEEDS[:4], "ah_wr")
     assert worth_of(own, known, "offline", "ah_wr", SEEDS) is not None
     assert worth_of(four, known, "offline", "ah_wr", SEEDS[:4]) is None

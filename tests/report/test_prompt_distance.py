@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from toy_tables import toy_runs, write_prompts
 
@@ -31,10 +33,9 @@ def test_each_row_is_placed_against_its_seed_prompts_and_the_benchmarks(store: S
     assert (dpo.state, dpo.done, dpo.to_seed) == ("ok", 2, 0.0)
     assert uniform.to_seed == a_min.to_seed
     assert a_min.to_seed == pytest.approx(prompt_distance(["now sort 3 1 2"], ["sort 3 1 2"]))
-    to_hard = a_min.to_benchmarks["arena_hard"]
+    to_hard: Any = a_min.to_benchmarks["arena_hard"]
     assert to_hard == pytest.approx(prompt_distance(["now sort 3 1 2"], ["now sort 1 2"]))
     assert set(a_min.to_benchmarks) == {"arena_hard", "alpaca_eval"}
-    assert to_hard is not None
     assert to_hard < float(dpo.to_benchmarks["arena_hard"] or 0)
 
 

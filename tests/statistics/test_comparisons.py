@@ -13,18 +13,16 @@ from harness.statistics import holm, share_interval, sign_agreement, spearman
 from harness.statistics.comparisons import mean_ranks
 
 
-def test_holm_steps_down_and_never_decreases() -> None:
-    """Derivation: sorted 0.01, 0.02, 0.04 times 3, 2, 1 is 0.03, 0.04, 0.04."""
-    assert holm([0.04, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
-
-
-def test_holm_carries_the_largest_so_far() -> None:
-    """Derivation: 0.02 x 3 = 0.06, then 0.025 x 2 = 0.05 is raised to 0.06, 0.9 stays."""
-    assert holm([0.02, 0.025, 0.9]) == pytest.approx([0.06, 0.06, 0.9])
-
-
-def test_holm_of_nothing_is_nothing() -> None:
-    assert holm([]) == []
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        ([0.04, 0.01, 0.02], [0.04, 0.03, 0.04]),  # 0.01, 0.02, 0.04 times 3, 2, 1
+        ([0.02, 0.025, 0.9], [0.06, 0.06, 0.9]),  # 0.025 x 2 = 0.05 is raised to 0.02 x 3
+        ([], []),
+    ],
+)
+def test_holm_steps_down_and_never_decreases(p_values: list[float], adjusted: list[float]) -> None:
+    assert holm(p_values) == pytest.approx(adjusted)
 
 
 @pytest.mark.parametrize("wrong", [-0.5, 1.5, float("nan")])
@@ -41,17 +39,9 @@ def test_holm_lies_between_the_p_value_and_bonferroni(p_values: list[float]) -> 
 
 
 def test_spearman_by_hand() -> None:
-    """Derivation: ranks 1 2 3 4 and 2 1 3 4: 1 - 6 (1 + 1) / (4 x 15) = 0.8."""
+    """Ranks 1 2 3 4 and 2 1 3 4: 1 - 6 (1 + 1) / (4 x 15) = 0.8; 1 2 3 and 1 3 2: 1/2."""
     assert spearman([10.0, 20.0, 30.0, 40.0], [5.0, 1.0, 7.0, 9.0]) == pytest.approx(0.8)
-
-
-def test_spearman_of_three_rows_by_hand() -> None:
-    """Ranks 1, 2, 3 and 1, 3, 2: 1 - 6 (0 + 1 + 1) / (3 (9 - 1)) = 1/2."""
     assert spearman([1.0, 2.0, 3.0], [10.0, 30.0, 20.0]) == pytest.approx(0.5)
-
-
-def test_a_printed_gain_of_one_is_a_gain() -> None:
-    assert sign_agreement([1.0, -1.0, 2.0], [1.0, 1.0, 0.0]) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +59,8 @@ def test_spearman_needs_both_values_of_each_row() -> None:
 
 
 def test_signs_agree_row_by_row_and_a_printed_zero_claims_nothing() -> None:
-    ours = [1.0, -0.5, 2.0, 0.0]
-    paper = [8.5, 0.2, 0.0, 1.0]
-    assert sign_agreement(ours, paper) == (1, 3)
+    assert sign_agreement([1.0, -0.5, 2.0, 0.0], [8.5, 0.2, 0.0, 1.0]) == (1, 3)
+    assert sign_agreement([1.0, -1.0, 2.0], [1.0, 1.0, 0.0]) == (1, 2)
 
 
 def test_the_interval_of_a_share_is_the_exact_one() -> None:

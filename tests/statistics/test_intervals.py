@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from harness.statistics import Interval, conjunction, mean_interval, paired_difference
+from harness.errors import HarnessError
+from harness.statistics import (
+    Interval,
+    conjunction,
+    mean_interval,
+    mean_over_seeds,
+    paired_difference,
+)
 from harness.statistics.scores import CrossedMoments, crossed_moments
 
 MATRICES = arrays(
@@ -143,3 +150,19 @@ def test_degrees_of_freedom_lie_between_those_of_the_two_factors(values: np.ndar
     seeds, prompts = values.shape
     low, high = sorted((seeds - 1.0, prompts - 1.0))
     assert low - 1e-9 <= mean_interval(values).widest.df <= high + 1e-9
+
+
+def test_a_number_of_each_seed_has_a_t_interval() -> None:
+    """1, 2, 3: mean 2, standard deviation 1, standard error 1/√3, t(0.975; 2) = 4.30265.
+
+    Half the width is 4.30265 / 1.73205 = 2.48414.
+    """
+    found = mean_over_seeds([1.0, 2.0, 3.0])
+    assert found == pytest.approx((2.0, 2.0 - 2.48414, 2.0 + 2.48414), abs=1e-5)
+    assert mean_over_seeds([0.25]) == (0.25, None, None)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")]])
+def test_what_is_not_a_number_is_no_part_of_a_mean(values: list[float]) -> None:
+    with pytest.raises(HarnessError, match="finite value of each seed"):
+        mean_over_seeds(values)

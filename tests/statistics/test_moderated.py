@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -93,8 +95,7 @@ def test_no_gain_borrows_more_than_correlated_gains_are_worth(rows: int, seeds: 
     worth = rows / (1.0 + (rows - 1) * 0.6**2)
     for _ in range(20):
         baseline, *others = table(rng, seeds, np.ones(rows + 1))
-        prior = seed_prior(others, baseline)
-        assert prior is not None
+        prior: Any = seed_prior(others, baseline)
         assert 0.0 <= prior.df <= (seeds - 1) * (worth - 1.0)
 
 
@@ -115,8 +116,7 @@ def test_what_four_gains_that_spread_alike_are_worth_by_hand() -> None:
     The mean square is 12 / 2. Taken as correlated by 0.6, four gains are worth 4 / (1 + 3 0.36) =
     1.923, and add 2 (1.923 - 1) = 1.846 degrees of freedom to two; (4 - 2) / 4 of them count.
     """
-    prior = seed_prior(*gains_of(A, B, MINUS_A, MINUS_B))
-    assert prior is not None
+    prior: Any = seed_prior(*gains_of(A, B, MINUS_A, MINUS_B))
     assert prior.mean_square == pytest.approx(PROMPTS / 2)
     assert prior.df == pytest.approx(2.0 * (4.0 / 2.08 - 1.0) * 2.0 / 4.0)
 
@@ -128,16 +128,14 @@ def test_what_gains_that_vary_together_are_worth_by_hand() -> None:
     worth 6 / (1 + 5 (2/3)^2) = 54/29.
     """
     raised = tuple(7.0 + x for x in A)
-    prior = seed_prior(*gains_of(A, A, A, raised, raised, B))
-    assert prior is not None
+    prior: Any = seed_prior(*gains_of(A, A, A, raised, raised, B))
     assert prior.mean_square == pytest.approx(PROMPTS / 2)
     assert prior.df == pytest.approx(2.0 * (54 / 29 - 1.0) * 4.0 / 6.0)
 
 
 def test_two_seeds_borrow_as_well() -> None:
     """Three gains of r below 0.6 are worth 3 / (1 + 2 0.36); a third of what is over 1 counts."""
-    prior = seed_prior(*gains_of((1.0, -1.0), (-1.0, 1.0), (1.0, -1.0)))
-    assert prior is not None
+    prior: Any = seed_prior(*gains_of((1.0, -1.0), (-1.0, 1.0), (1.0, -1.0)))
     assert (prior.mean_square, prior.df) == pytest.approx((2 * PROMPTS, (3 / 1.72 - 1.0) / 3.0))
 
 
@@ -147,8 +145,7 @@ def test_one_gain_without_spread_among_others_leaves_nothing_to_fit() -> None:
 
 def test_gains_that_are_one_gain_are_worth_nothing_more() -> None:
     """Correlated by 1, four gains are worth 4 / (1 + 3) = 1."""
-    prior = seed_prior(*gains_of(A, A, A, A))
-    assert prior is not None
+    prior: Any = seed_prior(*gains_of(A, A, A, A))
     assert prior.df == pytest.approx(0.0, abs=1e-12)
 
 

@@ -60,13 +60,6 @@ def test_the_mirror_image_has_the_mirrored_correlation() -> None:
     assert down.p_value == pytest.approx(up.p_value)
 
 
-def test_more_noise_makes_the_order_less_certain() -> None:
-    means = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    calm, noisy = (found(means, means, noise=noise) for noise in (0.5, 10.0))
-    assert calm.low > noisy.low
-    assert calm.high - calm.low < noisy.high - noisy.low
-
-
 def test_prompts_in_another_order_are_the_same_prompts() -> None:
     """The second thing's columns are turned round, ids and all."""
     left, right = things([1.0, 2.0, 3.0, 4.0], 1.0), things([1.0, 2.0, 3.0, 4.0], 1.0, draw=1)
@@ -99,17 +92,11 @@ def test_means_are_ranked_to_nine_decimals() -> None:
     assert (correlated.rho, correlated.low) == pytest.approx((4.5 / 22.5**0.5,) * 2)
 
 
-def test_the_same_data_give_the_same_numbers() -> None:
-    left, right = things([1.0, 2.0, 3.0, 4.0], 3.0), things([2.0, 1.0, 3.0, 4.0], 3.0, draw=1)
-    assert rank_correlation(left, right) == rank_correlation(left, right)
-
-
 def test_the_two_measurements_may_have_other_seeds_and_prompts() -> None:
     """A reward model has one accuracy, over pairs; its policies have seeds."""
     left = things([1.0, 2.0, 3.0, 4.0], seeds=1)
     right = [ScoreMatrix.of(np.full((5, 7), mean)) for mean in (1.0, 2.0, 3.0, 4.0)]
-    result = rank_correlation(left, right)
-    assert result is not None
+    result: Any = rank_correlation(left, right)
     assert (result.rho, result.low) == pytest.approx((1.0, 1.0))
 
 
@@ -137,8 +124,7 @@ def test_the_interval_over_seeds_and_prompts_is_on_the_careful_side() -> None:
     for draw in range(20):
         left = things(means, 2.0, draw=2 * draw)
         right = things(means, 2.0, draw=2 * draw + 1)
-        result = rank_correlation(left, right)
-        assert result is not None
+        result: Any = rank_correlation(left, right)
         assert result.low <= result.rho <= result.high + 1e-9
         below += result.high < 0.9
     assert below <= 1
@@ -172,12 +158,10 @@ def nested(means: list[float], noise: float = 0.0, seeds: int = 3) -> list[Neste
 def test_the_order_of_given_numbers(kind: Any) -> None:
     """As above, 0.9: an order that is certain has no width, a rising transformation no effect."""
     ours, given = [1.0, 2.0, 3.0, 4.0, 5.0], [20.0, 10.0, 30.0, 40.0, 50.0]
-    result = rank_agreement(kind(ours), given)
-    assert result is not None
+    result: Any = rank_agreement(kind(ours), given)
     assert result == pytest.approx((0.9, 0.9, 0.9))
     assert rank_agreement(kind(ours), [math.exp(x) for x in given]) == result
-    noisy = rank_agreement(kind(ours, 2.0), given)
-    assert noisy is not None
+    noisy: Any = rank_agreement(kind(ours, 2.0), given)
     assert -1.0 <= noisy[1] < noisy[2] <= 1.0
     assert rank_agreement(kind(ours[:3]), given[:3]) is None
     assert rank_agreement(kind([1.0] * 5), given) is None
@@ -192,8 +176,7 @@ def test_more_noise_widens_the_interval_of_an_order(kind: Any) -> None:
     ours = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     widths = []
     for noise in (0.0, 0.3, 3.0):
-        result = rank_agreement(kind(ours, noise), ours)
-        assert result is not None
+        result: Any = rank_agreement(kind(ours, noise), ours)
         widths.append(result[2] - result[1])
     assert widths[0] == 0.0
     assert widths == sorted(widths)
@@ -208,8 +191,7 @@ def test_seeds_are_resampled_as_well_as_prompts() -> None:
     given = [1.0, 2.0, 3.0, 4.0]
     turned = [ScoreMatrix.of(np.array([[level] * 5, [-0.5 * level] * 5])) for level in given]
     sure = [ScoreMatrix.of(np.full((2, 5), level)) for level in given]
-    result = rank_correlation(turned, sure)
-    assert result is not None
+    result: Any = rank_correlation(turned, sure)
     assert (result.rho, result.low, result.high) == pytest.approx((1.0, -1.0, 1.0))
     assert rank_agreement(turned, given) == pytest.approx((1.0, -1.0, 1.0))
     own = [

@@ -19,6 +19,8 @@ def test_rows_are_seeds_in_order_and_columns_are_prompts() -> None:
 def test_a_seed_without_a_prompt_is_an_error() -> None:
     with pytest.raises(HarnessError, match="prompts of seed 0 and seed 1 differ in 1 ids"):
         ScoreMatrix.from_seeds({0: {"p": 1.0, "q": 2.0}, 1: {"p": 1.0}})
+    with pytest.raises(HarnessError, match="at least one seed"):
+        ScoreMatrix.from_seeds({})
 
 
 def test_pairing_goes_by_id_and_not_by_position() -> None:
@@ -77,8 +79,3 @@ def test_scores_of_answers_and_of_prompts_are_of_two_kinds() -> None:
     for one, other in ((matrix, own), (own, matrix)):
         with pytest.raises(HarnessError, match="two columns of one kind"):
             one.plus(other)
-
-
-def test_no_seed_at_all_is_an_error() -> None:
-    with pytest.raises(HarnessError, match="at least one seed"):
-        ScoreMatrix.from_seeds({})
