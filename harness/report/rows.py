@@ -11,7 +11,6 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from harness import project
@@ -58,25 +57,31 @@ def _of_rows(
             if not wanted(runs[0]):
                 continue
             state, done = failures.state([needed(run) for run in runs])
-            means = _means([numbers(run) for run in runs]) if state == "ok" else {}
+            seeds = [numbers(run) for run in runs] if state == "ok" else [{}]
+            means = {name: mean_if_whole([seed[name] for seed in seeds]) for name in seeds[0]}
             known = {"row": row.id, "run": run_id, "state": state, "done": done}
             found.append(part(**known | dict(always(runs)) | means))
     return found
 
 
-def _means(seeds: Sequence[Numbers]) -> Numbers:
-    return {name: mean_if_whole([seed[name] for seed in seeds]) for name in seeds[0]}
+def sum_if_whole(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def mean_if_whole(values: Sequence[float | None]) -> float | None:
     """Return the mean of every seed's value, None where one has none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
+    total = sum_if_whole(values)
+    return None if total is None else total / len(values)
 
 
 def _number(summary: Mapping[str, Any], name: str) -> float | None:
     value = summary.get(name)
     return None if value is None else float(value)
+
+
+def _share(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or not whole else part / whole
 
 
 # --- Cost ---
@@ -111,21 +116,22 @@ class Reader:
         """Return what a stage of a kind that costs anything besides time says of it."""
         if stage.kind == "generate":
             longest = cast(int, stage.settings["max_new_tokens"])
-            path = self.store.file(stage.fingerprint, "completions.parquet")
-            rollouts, tokens = _generated(path, longest)
-            return {"rollouts": rollouts, "tokens": tokens}
-        if stage.kind == "rewrite":  # revisions are counted, their tokens are not
-            return {"rollouts": _number(stage_summary(self.store, stage), "pairs"), "tokens": None}
-        if stage.kind == "evolve":
-            return {"creator_calls": _number(stage_summary(self.store, stage), "calls")}
+            rows = read_rows(self.store.file(stage.fingerprint, "completions.parquet"), "n_tokens")
+            # The file counts the tokens before the end; a shorter answer has ended.
+            tokens = sum(count + (count < longest) for (count,) in rows)
+            return {"rollouts": float(len(rows)), "tokens": float(tokens)}
         if stage.kind == "train":
             log = self.store.file(stage.fingerprint, "log.json")
             summary = json.loads(log.read_text(encoding="utf-8"))["summary"]
             return {"gradient_steps": _number(summary, "steps")}
-        if stage.kind == "online":
-            summary = stage_summary(self.store, stage)
-            return {name: _number(summary, name) for name in COUNTED}
-        return {}
+        if stage.kind not in ("rewrite", "evolve", "online"):
+            return {}
+        said = stage_summary(self.store, stage)
+        if stage.kind == "rewrite":  # revisions are counted, their tokens are not
+            return {"rollouts": _number(said, "pairs"), "tokens": None}
+        if stage.kind == "evolve":
+            return {"creator_calls": _number(said, "calls")}
+        return {name: _number(said, name) for name in COUNTED}
 
     def seconds(self, stages: Iterable[Stage]) -> float | None:
         stages = list(stages)
@@ -166,7 +172,7 @@ def row_costs(table_runs: TableRuns, reader: Reader) -> list[RowCost]:
             stage for stage in run.training[-1:] if stage.kind == "online"
         ]
         amounts = [reader.amounts(stage) for stage in last]
-        counted = {name: _sum_if_whole([amount[name] for amount in amounts]) for name in COUNTED}
+        counted = {name: sum_if_whole([amount[name] for amount in amounts]) for name in COUNTED}
         return {"seconds": reader.seconds(stages), "judging_seconds": judging(run), **counted}
 
     def of_untrained(runs: Sequence[Run]) -> dict[str, float | None]:
@@ -175,20 +181,6 @@ def row_costs(table_runs: TableRuns, reader: Reader) -> list[RowCost]:
         return {"judging_seconds": mean_if_whole([judging(run) for run in runs])}
 
     return _of_rows(RowCost, table_runs, reader.store, made_by, numbers, of_untrained)
-
-
-def _sum_if_whole(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _generated(path: Path, longest: int) -> tuple[float, float]:
-    """Return how many answers a file holds, and their tokens, ends of turns included.
-
-    The file counts the tokens before the end; an answer shorter than the longest has ended.
-    """
-    tokens = [count for (count,) in read_rows(path, "n_tokens")]
-    return float(len(tokens)), float(sum(tokens) + sum(count < longest for count in tokens))
 
 
 # --- Online training ---
@@ -293,10 +285,6 @@ def _filled(store: Store, mix: Stage) -> float | None:
         return None
     said = stage_summary(store, mix)
     return float(said["asked"] - said["evolved"]) if said else 0.0
-
-
-def _share(part: int | None, whole: int | None) -> float | None:
-    return None if part is None or not whole else part / whole
 
 
 # --- Where prompts lie ---

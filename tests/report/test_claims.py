@@ -660,16 +660,13 @@ def test_the_paper_s_margin_is_a_share_of_its_gain_and_sought_of_ours() -> None:
         "detectable from 3.1; the paper's margin is 0.25 of the gain of `a` over `c`, and as much "
         "of ours (+4) is 1; not significant (p = 1; level 0.05)"
     )
+    small = judged_in_units(44.0, 44.0, 43.5, 1.0)
+    assert "as much of ours (+0.5) is 0.125" in (small.reason or "")
     powered = judged_in_units(44.0, 44.0, 30.0, 1.0)
     assert powered.verdict == "inconclusive"
     assert share_tested([verdict, powered, powered]) == (
         "2 of 3 claims (67%) were tested with 80% power for the paper's effect; 1 more with less"
     )
-
-
-def test_a_gain_of_less_than_a_point_is_a_unit_as_well() -> None:
-    verdict = judged_in_units(44.0, 44.0, 43.5, 1.0)
-    assert "as much of ours (+0.5) is 0.125" in (verdict.reason or "")
 
 
 def test_without_the_baseline_s_score_there_is_no_unit_and_the_reason_is_said() -> None:

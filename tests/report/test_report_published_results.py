@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
-
-import pytest
-from null_tables import one_recipe_twice
 
 from harness.errors import HarnessError
 from harness.project import results_dir
@@ -16,7 +12,6 @@ from harness.registry.profile import load_profiles
 from harness.report.findings import as_findings
 from harness.report.page.contents import from_results
 from harness.report.publication import published_folders, read_published
-from harness.report.publish import TABLE
 from harness.report.scores import read_score_file, write_scores
 
 FOLDERS = list(published_folders(results_dir()))
@@ -31,20 +26,6 @@ def test_the_published_tables_are_those_expected() -> None:
     assert [folder.relative_to(results_dir()).as_posix() for folder in FOLDERS] == [
         f"micro/{name}" for name in PUBLISHED
     ]
-
-
-def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: Path) -> None:
-    # The end of a Parquet file says what it holds: the reader's own errors are of several kinds.
-    folder = tmp_path / "table5"
-    shutil.copytree(results_dir() / "micro" / "table5", folder)
-    scores = folder / "scores.parquet"
-    whole = scores.read_bytes()
-    for back in range(150, 200):
-        flipped = bytearray(whole)
-        flipped[-back] ^= 4
-        scores.write_bytes(flipped)
-        with pytest.raises(HarnessError, match=r"scores\.parquet is not what was published"):
-            TABLE.check(folder)
 
 
 def test_a_file_of_scores_that_is_damaged_anywhere_is_an_error_in_a_sentence(
@@ -84,14 +65,6 @@ def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None
         "dpo-1": (reward, "none", judge),
         "eva-a_min": (reward, "micro-4/evol_instruct", judge),
     }
-
-
-def test_one_recipe_under_two_names_is_dealt_from_every_published_table() -> None:
-    """Measures of reward models, which a study publishes beside its scores, are none of them."""
-    for folder in FOLDERS:
-        report, measured = read_published(folder)
-        if len(report.seeds) >= 4:
-            assert one_recipe_twice(measured, report.seeds, 2, deals=1, root=0)
 
 
 def test_the_page_of_findings_is_what_the_published_scores_say() -> None:

@@ -69,23 +69,16 @@ def test_without_weight_a_prior_changes_nothing() -> None:
     assert paired_difference(a, b, prior=Prior(5.0, 0.0)) == paired_difference(a, b)
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-def test_fewer_than_three_gains_borrow_nothing(rows: int) -> None:
-    baseline, *others = table(np.random.default_rng(1), 3, np.ones(rows + 1))
-    assert seed_prior(others, baseline) is None
-
-
-def test_prompts_of_each_seeds_own_borrow_nothing() -> None:
-    own = {seed: {"p": float(seed), "q": 1.0} for seed in range(3)}
-    rows = [NestedScores.from_seeds(own)] * 4
-    assert seed_prior(rows, rows[0]) is None
-
-
-def test_one_seed_and_gains_without_spread_borrow_nothing() -> None:
-    baseline, *others = table(np.random.default_rng(1), 1, np.ones(5))
-    assert seed_prior(others, baseline) is None
+def test_two_gains_one_seed_no_spread_or_prompts_of_each_seed_s_own_borrow_nothing() -> None:
+    rng = np.random.default_rng(1)
+    for seeds, rows in ((3, 1), (3, 2), (1, 4)):
+        baseline, *others = table(rng, seeds, np.ones(rows + 1))
+        assert seed_prior(others, baseline) is None
     flat = ScoreMatrix.of(np.zeros((3, PROMPTS)))
     assert seed_prior([flat] * 4, flat) is None
+    own = {seed: {"p": float(seed), "q": 1.0} for seed in range(3)}
+    nested = [NestedScores.from_seeds(own)] * 4
+    assert seed_prior(nested, nested[0]) is None
 
 
 @pytest.mark.parametrize("rows", [3, 8, 20])
