@@ -68,14 +68,13 @@ class Cell(Part):
     mean: float | None = None
     """Mean over seeds and prompts, in the column's unit."""
     ci_low: float | None = None
-    """Lower end of its 95% interval; over prompts only with one seed."""
+    """95% interval, `low` to `high`; over prompts only with one seed."""
     ci_high: float | None = None
     baseline_row: str | None = None
     """Row that the gain is over; null on a baseline row."""
     gain: float | None = None
     """Mean less the baseline row's, paired by seed and prompt; by seed where prompts are scored."""
     gain_ci_low: float | None = None
-    """Lower end of its 95% interval."""
     gain_ci_high: float | None = None
     gain_detectable: float | None = None
     """Least gain that is found with 80% probability at 5%; null without a gain, and with one
@@ -95,7 +94,6 @@ class Cell(Part):
     judge: str | None = None
     """What judges it; null where the profile has no benchmark that yields the column."""
     reward_models: tuple[str, ...] = ()
-    """The reward models that its runs annotate with."""
     creators: tuple[str, ...] = ()
     """What evolves the prompts of its runs; empty where nothing does."""
     worth: Worth | None = None
@@ -118,12 +116,11 @@ class ReportColumn(Part):
 
 
 class ReportRow(Part):
-    """A row, and the runs behind it."""
-
     id: Id
     label: str
     baseline: Id | None
     runs: Mapping[str, str]
+    """The run behind it in each column."""
 
 
 class Summary(Part):
@@ -131,7 +128,6 @@ class Summary(Part):
 
     column: str
     scale: Scale
-    """The profile's scale, which says how much may be concluded."""
     rows: Count
     """Rows that are asked for and that the paper prints a value of."""
     done: Count
@@ -146,7 +142,7 @@ class Summary(Part):
     """Spearman's rank correlation of ours with the paper's over the ranked rows; null as
     `signs_agree`, with fewer than four rows, or where one side is constant."""
     spearman_low: float | None = None
-    """Lower end of its 95% interval over seeds and prompts."""
+    """95% interval over seeds and prompts, `low` to `high`."""
     spearman_high: float | None = None
 
 
@@ -243,10 +239,9 @@ within the margin with its whole interval; or none of these."""
 
 
 class LeagueMark(Part):
-    """A row at one part of its budget: means over seeds."""
+    """A row at one part of its budget: means over seeds; the score is in the columns' unit."""
 
     score: float
-    """The score, in the columns' unit."""
     reward: float
     """Mean learned reward of what was trained on in this part."""
     rollouts: float
@@ -283,7 +278,7 @@ class LeagueMember(Part):
     row: str
     verdict: LeagueVerdict
     area: float | None = None
-    """Mean height of the score over the budget, less the score at its start."""
+    """Mean height of the score over the budget, less that at its start."""
     gain: WithInterval | None = None
     """The area less that of even draws; null of one seed, and of even draws themselves."""
     p_holm: float | None = None
@@ -311,11 +306,11 @@ class FoundLeague(Part):
 
 class StudiedModel(Part):
     row: str
-    """Id of the row whose policy was trained on it."""
+    """The row whose policy was trained on it."""
     model: str
     run: str
     baseline: str
-    """Id of the run that the gain is over."""
+    """The run that the gain is over."""
     state: State
     done: Count
     """Seeds whose gain and best of n are there."""
@@ -358,7 +353,6 @@ class CheckedControl(Part):
     id: str
     statement: str
     training: Literal["offline", "online"]
-    """Kind of training whose tables rest on it."""
     kind: Literal["rising", "alike", "less"]
     """Whether the scores must rise from row to row, or not differ, or one gain be less than a share
     of another."""
@@ -389,7 +383,6 @@ class Pooled(Part):
 
     column: str
     baseline: str
-    """Id of the row that the gains are over."""
     df: float
     """Degrees of freedom that the other rows add to those of the seeds (d0)."""
 
@@ -399,7 +392,6 @@ class Power(Part):
 
     column: str
     training: Literal["offline", "online"]
-    """How the rows are trained."""
     seeds: Count
     detectable: float
     """Gain that is found with 80% probability at 5%, in the column's unit: median of the rows."""
@@ -470,7 +462,7 @@ class Verdict(Part):
     """Ours, left minus right in the column's unit; of a claim with several statements, that of the
     weakest."""
     ci_low: float | None = None
-    """Lower end of the margin's 95% interval; over prompts only with one seed."""
+    """95% interval of the margin; over prompts only with one seed."""
     ci_high: float | None = None
     p: float | None = None
     """Two-sided p-value; null with one seed."""
@@ -594,7 +586,6 @@ class Report(Part):
 
     @property
     def profile(self) -> Profile:
-        """The profile, as declared."""
         return self._known.profile
 
     @property

@@ -1,20 +1,22 @@
-"""What the creator did: read from its stages' summaries, whole or a state, never computed again."""
+"""Beside the cells: what the creator did, and where prompts lie, whole or a state."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from copy import deepcopy
+from typing import Any
 
 import pytest
-from toy_tables import DECLARATION, PROVENANCE, stored, toy_runs
+from toy_tables import DECLARATION, PROVENANCE, stored, toy_runs, write_prompts
 
 from harness.pipeline.runs import TableRuns
 from harness.report.blocks import creation_block
 from harness.report.model import Creation, Report
 from harness.report.render import as_markdown, as_text
-from harness.report.rows import creations, creator_stages
+from harness.report.rows import Reader, creations, creator_stages, prompt_distances
 from harness.runtime import Store
+from harness.statistics.distance import bigrams, jensen_shannon
 
 SELECT = {"selected": 4, "without_weight": 1, "without_spread": 0.25}
 EVOLVE = {"calls": 20, "dropped": 2, "unusable": {"leftover": 1, "unchanged": 4}}
@@ -153,3 +155,41 @@ def test_the_creator_is_in_every_form_of_the_report(store: Store, seeds: list[in
     assert "without weight" not in " ".join(as_text(report, full=False).split())
     (row,) = [row for row in report.as_json()["creation"] if row["row"] == "eva-a_min"]
     assert row["calls"] == (20.0 if len(seeds) == 1 else None)
+
+
+# --- Where prompts lie ---
+
+
+def prompt_distance(a: list[str], b: list[str]) -> float:
+    return jensen_shannon(bigrams(a), bigrams(b))
+
+
+def test_each_row_is_placed_against_its_seed_prompts_and_the_benchmarks(store: Store) -> None:
+    """Bigrams, items masked: seed prompts and dpo-h1's pairs `sort # # #` (sort #, # #, # #).
+
+    The benchmark's last turn `now sort # #` is also what the evolved pairs `now sort 3 1 2` are
+    near to: (now sort, sort #, # #) against (now sort, sort #, # #, # #).
+    """
+    runs = toy_runs()
+    assert {found.state for found in prompt_distances(runs, Reader(store))} == {
+        "not_available",
+        "not_run",
+    }
+    write_prompts(store, runs)
+    base, dpo, uniform, a_min = prompt_distances(runs, Reader(store))
+    assert (base.state, base.to_seed) == ("not_available", None)
+    assert (dpo.state, dpo.done, dpo.to_seed) == ("ok", 2, 0.0)
+    assert uniform.to_seed == a_min.to_seed
+    assert a_min.to_seed == pytest.approx(prompt_distance(["now sort 3 1 2"], ["sort 3 1 2"]))
+    to_hard: Any = a_min.to_benchmarks["arena_hard"]
+    assert to_hard == pytest.approx(prompt_distance(["now sort 3 1 2"], ["now sort 1 2"]))
+    assert set(a_min.to_benchmarks) == {"arena_hard", "alpaca_eval"}
+    assert to_hard < float(dpo.to_benchmarks["arena_hard"] or 0)
+
+
+def test_training_prompts_of_some_seeds_are_not_averaged(store: Store) -> None:
+    runs = toy_runs()
+    write_prompts(store, runs)
+    store.discard(runs.runs["dpo-h1", 1].iterations[0].pairs.fingerprint)
+    dpo = prompt_distances(runs, Reader(store))[1]
+    assert (dpo.state, dpo.done, dpo.to_seed) == ("partial", 1, None)
