@@ -18,13 +18,13 @@ from harness.pipeline.factory import SEED
 from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Failures
-from harness.report.model import Agreement, Report, State, StudiedModel, Study
+from harness.report.model import Agreement, Report, StudiedModel, Study
 from harness.report.origin import stage_summary
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
 from harness.report.scores import Measured, grouped, read_rows, scores_of
 from harness.report.view import APPLIES_NOT, NO_COMPARISON, Block, signed
-from harness.runtime import Stage, Store
+from harness.runtime import Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
 from harness.worlds import ACCURACY, BEST_OF_N
 
@@ -88,13 +88,25 @@ def study_of(table_runs: TableRuns, store: Store, measured: Measured) -> Study |
     study, table = table_runs.study, table_runs.table
     if study is None or table.study is None:
         return None
-    column = table.column(table.study.column)
-    measured = measured | read_study(table_runs, store)
-    failures, seeds = Failures(store), table_runs.seeds
-    known = [
-        _with_state(model, table_runs, column.reads, measured, failures)
-        for model in studied(table_runs)
-    ]
+    column, failures = table.column(table.study.column), Failures(store)
+    benchmark = benchmark_of(table_runs.profile, column.reads)
+
+    def with_state(model: StudiedModel) -> StudiedModel:
+        role = study.roles[model.row]
+        needed = [
+            [study.best_of_n[role, seed], *(table_runs.runs[run, seed].judged[benchmark]
+                                            for run in (model.run, model.baseline))]
+            for seed in table_runs.seeds
+            if benchmark is not None
+        ]  # fmt: skip
+        state, done = failures.state(needed or [[]])
+        accuracy, _ = failures.state([[study.held_out[role]]])
+        if state != "not_available" and "failed" in (state, accuracy):
+            state = "failed"
+        elif state == "ok" and accuracy != "ok":
+            state = "partial"
+        return model.model_copy(update={"state": state, "done": done})
+
     stages = (s for s in study.best_of_n.values() if store.status(s.fingerprint) == "done")
     said = [stage_summary(store, stage) for stage in stages]
     average, best = (
@@ -102,10 +114,11 @@ def study_of(table_runs: TableRuns, store: Store, measured: Measured) -> Study |
         for name in ("mean_answer", "best_by_judge")
     )
     found = Study(
-        column=column.id, score=column.reads, n=study.n, seeds=seeds, models=tuple(known),
-        agreements=(), mean_answer=average, best_by_oracle=best,
+        column=column.id, score=column.reads, n=study.n, seeds=table_runs.seeds,
+        models=tuple(map(with_state, studied(table_runs))), agreements=(), mean_answer=average,
+        best_by_oracle=best,
     )  # fmt: skip
-    return recomputed(found, measured)
+    return recomputed(found, measured | read_study(table_runs, store))
 
 
 def recomputed(study: Study, measured: Measured) -> Study:
@@ -148,33 +161,6 @@ def _matrices(
         return None
     accuracy, chosen, ours, base = whole
     return {"accuracy": accuracy, "best_of_n": chosen, "gain": ours.minus(base)}
-
-
-def _with_state(
-    model: StudiedModel, table_runs: TableRuns, score: str, measured: Measured, failures: Failures
-) -> StudiedModel:
-    study, benchmark = table_runs.study, benchmark_of(table_runs.profile, score)
-    if study is None or benchmark is None:
-        return model.model_copy(update={"state": "not_available"})
-    accurate = (model.run, SEED, ACCURACY) in measured
-    role = study.roles[model.row]
-    missing: list[Stage] = [] if accurate else [study.held_out[role]]
-    done = 0
-    for seed in table_runs.seeds:
-        lacking = [
-            table_runs.runs[run, seed].judged[benchmark]
-            for run in (model.run, model.baseline)
-            if (run, seed, score) not in measured
-        ]
-        if (model.run, seed, BEST_OF_N) not in measured:
-            lacking.append(study.best_of_n[role, seed])
-        done += not lacking
-        missing += lacking
-    state: State = "partial" if done or accurate else "not_run"
-    if any(failures.behind(stage) for stage in missing):
-        state = "failed"
-    state = state if missing else "ok"
-    return model.model_copy(update={"state": state, "done": done})
 
 
 def study_blocks(report: Report) -> list[Block]:
