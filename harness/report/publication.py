@@ -246,8 +246,8 @@ def read_index(results_dir: Path) -> Index:
 
 def _broken(path: Path) -> HarnessError:
     return HarnessError(
-        f"{path} is not as publishing writes it; restore it from version control, or take it away "
-        "and publish everything again"
+        f"{path} is not in the form that publishing writes; restore it from version control, or "
+        "remove it and publish everything again"
     )
 
 
@@ -333,8 +333,8 @@ def refuse_what_is_no_file(folder: Path) -> None:
     for path in files_below(folder):
         if path.is_symlink() or not path.is_file():
             raise HarnessError(
-                f"{path} is no file but a link, a pipe or a device; restore it from version "
-                "control, or take it away"
+                f"{path} is a link, a pipe or a device, not a regular file; restore it from "
+                "version control, or remove it"
             )
 
 

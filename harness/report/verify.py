@@ -198,6 +198,6 @@ def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
         unfinished = any(part.startswith(".") for part in path.parts)
         if path.name == REPORT and place not in index and not unfinished:
             raise HarnessError(
-                f"{results_dir / place} is not in {INDEX}; publish it again, or take it away"
+                f"{results_dir / place} is not in {INDEX}; publish it again, or remove it"
             )
     return tuple(name for path in files if (name := path.as_posix()) not in known)

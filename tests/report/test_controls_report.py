@@ -125,15 +125,12 @@ def test_each_control_fails_where_its_effect_is_gone(
 
 
 def test_a_score_that_rises_while_fewer_answers_are_right_is_no_dose_response() -> None:
+    """A profile that does not tell right from wrong is controlled by the rest."""
     falling = LEVELS | {"2x": 39.0, "3x": 38.0, "6x": 35.0}
     found = checked_runs(table(), MICRO, SEEDS, measured(LEVELS, exact=falling), {})
     assert {name for name, state in states(found).items() if state == "failed"} == {"exact"}
     assert "`exact-offline`" in (found.why_not("offline") or "")
-
-
-def test_a_profile_that_does_not_tell_right_from_wrong_is_controlled_by_the_rest() -> None:
-    paper = load_profiles()["paper"]
-    found = checked_runs(table(), paper, SEEDS, measured(LEVELS), {})
+    found = checked_runs(table(), load_profiles()["paper"], SEEDS, measured(LEVELS), {})
     assert states(found)["exact"] == "not_available"
     assert found.why_not("offline") is None
 
@@ -230,6 +227,9 @@ def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_numb
     most: Any = worth_of(above, found, "offline", "ah_wr", SEEDS)
     assert (most.times, most.text, most.interval) == (None, "more than 6x", "more than 6x")
     assert worth_of(above, found, "offline", "mt_avg", SEEDS) is None
+    # With four seeds its interval would go from below 1x to above 6x.
+    four: Any = scores_of(scores, "dpo-h1-other", SEEDS[:4], "ah_wr")
+    assert worth_of(four, found, "offline", "ah_wr", SEEDS[:4]) is None
     assert worth_of(above, controls(**lower), "offline", "ah_wr", SEEDS) is None
 
 
@@ -318,8 +318,8 @@ def test_a_row_that_is_itself_a_dose_has_no_worth() -> None:
 def test_published_controls_count_while_they_are_of_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    published = controls()
-    known = replace(published, runs={("dpo-h1/micro/seed0", "ah_wr"): "a" * 12})
+    assert KnownControls(MICRO, None, tmp_path).beside() is None
+    known = replace(controls(), runs={("dpo-h1/micro/seed0", "ah_wr"): "a" * 12})
     monkeypatch.setattr(KnownControls, "published", known)
     found = KnownControls(MICRO, None, tmp_path)
     same, other = (f"dpo-h1/micro/seed0@{name * 12}" for name in "ab")
@@ -327,10 +327,6 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
     assert found.beside([(same, "ah_wr"), (alien, "ah_wr")]) is known
     assert found.beside([(other, "ae_lc")]) is known
     assert found.beside([(other, "ah_wr")]) is None
-
-
-def test_without_published_controls_there_are_none(tmp_path: Path) -> None:
-    assert KnownControls(MICRO, None, tmp_path).beside() is None
 
 
 # --- Controls of choosing ---
@@ -470,14 +466,3 @@ def test_a_share_belongs_to_three_rows_of_a_gain_that_is_less(changed: dict[str,
     assert Control.model_validate(given).share == 0.5
     with pytest.raises(ValidationError):
         Control.model_validate(given | changed)
-
-
-def test_below_five_seeds_nothing_is_worth_a_number() -> None:
-    """Its interval would go from below 1x to above 6x."""
-    known = controls(noise=0.5)
-    own: Any = scores_of(
-        measured(LEVELS | {"other": 43.0}, 0.5, seed=1), "dpo-h1-other", SEEDS, "ah_wr"
-    )
-    four: Any = scores_of(known.scores.measured, "dpo-h1-other", SEEDS[:4], "ah_wr")
-    assert worth_of(own, known, "offline", "ah_wr", SEEDS) is not None
-    assert worth_of(four, known, "offline", "ah_wr", SEEDS[:4]) is None

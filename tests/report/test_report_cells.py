@@ -238,8 +238,7 @@ def write_levels(store: Store, runs: TableRuns, levels: Mapping[str, float], **b
         write_scores(store, runs, run_id, seed, ah_wr=wins)
 
 
-@pytest.mark.parametrize("baseline", [0.0, 52.5, 100.0])
-@pytest.mark.parametrize("printed", ["10.0", "57.1", "90.0"])
+@pytest.mark.parametrize(("baseline", "printed"), [(0.0, "90.0"), (52.5, "57.1"), (100.0, "10.0")])
 def test_the_baseline_row_has_no_part_in_the_order(
     store: Store, baseline: float, printed: str
 ) -> None:
