@@ -1,14 +1,14 @@
-"""What has been spent, and a budget that is never passed.
+"""What has been spent, and a budget that is never exceeded.
 
-Before a request is sent, the most it can cost is set aside; when its reply is there, what it did
-cost takes that place. So spent and set aside together never exceed the budget. A request that does
-not fit waits while others of the same ledger are under way, since they mostly cost less than was
-set aside; one that does not fit although none is ends the evaluation. A request whose reply never
-came (a timeout, a cut connection) may have been charged: it counts at the most it can have cost.
-What a killed process had set aside stays set aside.
+Before a request is sent, the most it can cost is reserved; the actual cost replaces it when the
+reply arrives, so that spent and reserved together never exceed the budget. A request that does not
+fit waits while others of the same ledger are in flight, since most cost less than was reserved; if
+none is, the evaluation ends. A request whose reply never came (a timeout, a cut connection) may
+have been charged: it counts at the most it can have cost. What a killed process had reserved stays
+reserved.
 
-The sum stands in memory, or in one file that all workers of a run draw on, one at a time: the run
-names it in the environment (`share`), so that each run has its whole budget.
+The sum is in memory, or in one file that all workers of a run share: the run names it in the
+environment (`share`), so that each run has its whole budget.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""A client that asks many requests at once, pays each once, and can be stopped at any moment.
+"""A client that sends many requests concurrently, pays for each once, and may be killed anytime.
 
-A request is looked up in the cache; if it is not there, its price is set aside, it is sent, and
-its reply is kept before anything else happens with it. What the endpoint turns away is tried again
-with growing, jittered pauses (longer ones where the endpoint asks for them). A command that was
-killed and is run again finds every reply that had arrived.
+A request is looked up in the cache. If it is not there, its price is reserved, it is sent, and its
+reply is kept before anything else happens with it. Rejected and lost requests are retried with
+jittered exponential backoff, and no sooner than the endpoint asks. A command that was killed finds
+every reply that had arrived when it is run again.
 
-A request that is refused costs its item and no other. One that had no answer after all attempts
-lets the others go on, and is asked for again by the next command. An endpoint that answers nothing
-ends the evaluation, and so do a wrong key, a missing model and a budget that is used up.
+A refused request costs its item and no other. One that is still unanswered after all attempts lets
+the others go on, and is sent again by the next command. An endpoint that answers nothing ends the
+evaluation, as do a wrong key, a missing model and an exhausted budget.
 
-Replies are JSON lines that are only ever added to, found by the address of their request. Each
-process adds to a file of its own, a line for each reply and in one write, because a file for each
-would cost more than the network. A line ends with its own digest: one that is not as it was written
-counts as absent, which is said, and is asked for again. So does half a line that a kill left.
-Nothing waits for the disk: a machine that loses power may lose its last seconds.
+Replies are append-only JSON lines, found by the address of their request. Each process appends to
+its own file, one write per reply, because a file per reply would cost more than the network. A line
+ends with its own digest: a damaged line is reported, counts as absent and is requested again. So is
+half a line that a kill left. Nothing waits for the disk: a power cut may lose the last seconds.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The network: a connection to an OpenAI-compatible server, and what can go wrong on the way.
+"""The network: a connection to an OpenAI-compatible server, and its failures.
 
 `Connection` is the one place that sends anything: to judges and creators through `Endpoint`, whose
 requests are chats, and to servers of the policy (`harness.inference`), which complete token ids. A
-judge of a plug-in is a function in the place of an endpoint.
+plug-in's judge is a function in place of an endpoint.
 
-A connection is never used twice: each request says `Connection: close`, so that no byte of one
-reply can be taken for a part of another. Redirects are not followed, because prompts and answers
-are meant for the address that was named. HTTP clients bound the wait for the next byte only; here a
-body is bounded in seconds and bytes as it streams in.
+Connections are never reused (`Connection: close`), so that no byte of one reply can be taken for
+part of another. Redirects are not followed, because prompts and answers are meant for the address
+that was named. HTTP clients only limit the wait for the next byte; here a body is limited in
+seconds and bytes as it streams in.
 
-The key comes from an environment variable. It lives in the client's header alone, and an endpoint
-that sends it back has it blotted out of what is kept and printed.
+The key comes from an environment variable and lives in the client's header alone. If an endpoint
+echoes it, it is redacted from what is kept and printed.
 """
 
 from __future__ import annotations

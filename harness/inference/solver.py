@@ -1,10 +1,10 @@
-"""The solver of a stage: an engine on its policy, opened when the first answer is missing.
+"""The solver of a stage: an engine on its policy, started when the first answer is missing.
 
 Answers are kept as they come, in one file for each call, in a folder that outlives the process.
-Its first line says what was asked (a digest of the prompts' tokens, seeds and sampling); each
-further line is a prompt's position with all its answers. Lines are only ever added and flushed, so
-of a killed process at most the last one is incomplete, and that one is forgotten. `opening` turns
-an engine's identity in a stage's settings into what starts it.
+Its first line identifies the request (a digest of the prompts' tokens, seeds and sampling); each
+further line is a prompt's position with all its answers. Lines are only appended and flushed, so a
+killed process leaves at most one incomplete line, which is dropped. `opening` turns an engine's
+identity in a stage's settings into what starts it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""The servers of a profile's roles: started when first needed, shared, and taking turns on the GPU.
+"""The servers of a profile's roles: started on first use, shared, and taking turns on the GPU.
 
-A role is held as long as a block lasts. Its server is started when it is first held and kept until
-the GPU's memory is needed for another role that does not fit beside it, or for the run itself; the
-one that was held least recently goes first. Who holds a role is never disturbed: others wait.
-Roles that are served alike have one server. A server that died is started again for the next one
-who holds its role.
+A role is held for the duration of a block. Its server is started when it is first held and kept
+until its GPU memory is needed for a role that does not fit beside it, or for the run itself; the
+least recently held goes first. A held role is never evicted: others wait. Roles that are served
+alike share one server. A server that died is restarted for the next holder of its role.
 
 Where a variable names the address of a role (`HARNESS_JUDGE_URL`, `HARNESS_SOLVER_URL` for the
-policy) that is where it is, and nothing is started for it.
+policy), that address is used, and nothing is started.
 
-Of two vLLM servers that start beside each other each counts the memory that the other is loading.
-Starts are therefore held apart by a lock on each GPU, for all processes of a user on this machine;
-one that does not know its GPUs holds all. vLLM computes in processes that outlive its killed
-server: each runs under a supervisor in a session of its own (`harness.runtime.supervisor`) that
-ends all of them, with the block, and when the harness or the server was killed.
+Two vLLM servers that start at the same time each count the memory that the other is loading, so
+starts are serialized by a lock on each GPU, for all processes of a user on this machine; a process
+that does not know its GPUs locks all of them. vLLM computes in processes that outlive a killed
+server, so each server runs under a supervisor in its own session (`harness.runtime.supervisor`)
+that ends them all with the block, or when the harness or the server is killed.
 """
 
 from __future__ import annotations
@@ -182,7 +181,6 @@ class Servers:
         return _Wanted(here(served.engine), model, served.start_s)
 
     def _weights(self, role: Role, policy: Policy | None) -> Policy:
-        """Return the name of a role's model and its folder."""
         if policy is not None and role == "policy":
             return policy
         served = self._declared.get(role)
@@ -208,7 +206,6 @@ class Servers:
             return held
 
     def _others(self, wanted: dict[Role, _Wanted]) -> float:
-        """Return the share of the memory that is in use for other servers."""
         others = [each.wanted for each in self._loaded if each.users]
         return _share(each for each in others if each not in wanted.values())
 

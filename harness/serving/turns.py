@@ -1,9 +1,9 @@
-"""The order in which stages load the roles of one GPU as rarely as can be.
+"""The order of stages that loads the roles of one GPU as rarely as possible.
 
-A stage has a role: the server that it asks, or whatever else wants the GPU (`train`, `annotate`).
-Stages of a role are done one after the other as long as there are any whose inputs are there. Then
-comes the role with the stage that most others wait for, one behind the other; so what ends a run,
-its judgments, is left for when nothing else can be done.
+A stage has a role: the server that it asks, or whatever else needs the GPU (`train`, `annotate`).
+Stages of a role run one after the other as long as there are any whose inputs are ready. The next
+role is that of the stage with the longest chain of stages behind it, so that the last stages of a
+run, its judgments, are left until nothing else can run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def turns(
     inputs: Callable[[Stage], Iterable[Stage]],
     role: Callable[[Stage], str | None],
 ) -> list[Turn[Stage]]:
-    """Order stages, each given after its inputs; inputs that are not among them are there already.
+    """Order stages, given in topological order; inputs that are not among them exist already.
 
-    Stages without a role are done as soon as they can be. Between equals the given order decides.
+    Stages without a role run as soon as they can. Ties are broken by the given order.
     """
     place = {stage: number for number, stage in enumerate(stages)}
     wanted = {stage: {each for each in inputs(stage) if each in place} for stage in stages}
@@ -65,12 +65,3 @@ def turns(
             if not wanted[user]:
                 make_ready(user)
     return [Turn(name, tuple(each)) for name, each in order]
-
-
-def loads(order: Iterable[Turn[Stage]]) -> list[str]:
-    """Return the roles that an order loads, one after the other."""
-    found: list[str] = []
-    for turn in order:
-        if turn.role is not None and found[-1:] != [turn.role]:
-            found.append(turn.role)
-    return found

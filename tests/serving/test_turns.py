@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
 
-from harness.serving.turns import Turn, loads, turns
+from harness.serving.turns import Turn, turns
 
 CHAIN = ("policy", "reward", "creator", "policy", "reward", "train", "policy", "judge")
 """One iteration of eva and its evaluation, by what each stage has loaded."""
@@ -25,6 +26,12 @@ def before(stage: Stage) -> list[Stage]:
 
 def role(stage: Stage) -> str:
     return CHAIN[stage[1]]
+
+
+def loads(order: list[Turn[Stage]]) -> list[str | None]:
+    """Return the roles that an order loads, one after the other."""
+    roles = [turn.role for turn in order if turn.role is not None]
+    return [role for role, _ in itertools.groupby(roles)]
 
 
 def test_the_seeds_of_a_table_share_each_load() -> None:

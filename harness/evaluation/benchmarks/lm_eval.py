@@ -71,12 +71,10 @@ class Task:
 
     @property
     def key(self) -> str:
-        """The metric's key in a task's results."""
         return f"{self.metric},{self.filter}"
 
     @property
     def error_key(self) -> str:
-        """The key of its standard error."""
         return f"{self.metric}_stderr,{self.filter}"
 
 
@@ -130,18 +128,6 @@ class Measurement:
         return self.engine if self.base_url is None else "local-completions"
 
     @property
-    def digest(self) -> str:
-        """The sha256 of what is measured."""
-        asked = {
-            "engine": self.runner,
-            "arguments": self.model_arguments,
-            "batch_size": self.batch_size,
-            "limit": self.limit,
-            "tasks": [f"{task.name}/{task.key}" for task in self.tasks],
-        }
-        return digest(canonical_json(asked, "measurement"))
-
-    @property
     def model_arguments(self) -> dict[str, Json]:
         """The engine's arguments, the model among them; no key is one of them."""
         if self.base_url is None:
@@ -151,7 +137,6 @@ class Measurement:
 
 
 def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
-    """Return the tasks of some columns."""
     by_column = {task.column: task for task in TASKS}
     unknown = [name for name in columns if name not in by_column]
     if unknown:
@@ -203,7 +188,15 @@ def evaluate(asked: Measurement) -> Evaluated:
     found = measure(asked)
     folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
     evaluation = evaluate_results(keep_results(found, folder), asked.model, asked.tasks)
-    keep(folder, evaluation, {"kind": "measured", "data": asked.digest})
+    identity: dict[str, Json] = {
+        "engine": asked.runner,
+        "arguments": asked.model_arguments,
+        "batch_size": asked.batch_size,
+        "limit": asked.limit,
+        "tasks": [f"{task.name}/{task.key}" for task in asked.tasks],
+    }
+    data = digest(canonical_json(identity, "measurement"))
+    keep(folder, evaluation, {"kind": "measured", "data": data})
     return Evaluated([evaluation], folder)
 
 
