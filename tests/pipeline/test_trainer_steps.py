@@ -209,8 +209,6 @@ def test_a_build_makes_every_asset_and_a_card_that_names_it(built: tuple[Path, l
     for role in REWARD_MODELS:
         noted = card.notes[f"rm_{role}"]
         assert 0 <= noted["held_out_accuracy"] <= 1
-        assert set(noted["accuracy_by"]) == {"depth", "rank"}
-        assert sum(row["pairs"] for row in noted["accuracy_by"]["rank"].values()) == 20
     assert said[0] == "prompts and benchmarks"
     assert any(line.startswith("θ0: step 50 of 50, loss ") for line in said)
 
@@ -233,7 +231,7 @@ def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card
         card = (folder / name / "README.md").read_text(encoding="utf-8")
         assert f"# {title} of the embedded world {files.VERSION}" in card
         assert f"{parameters:,} parameters" in card
-        assert f"digest: {files.digest(folder / name)}" in card
+        assert f"Digest {files.digest(folder / name)}" in card
         assert (folder / name / "model.safetensors").stat().st_size < 2 * 1.4e6
 
 

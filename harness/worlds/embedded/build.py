@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -19,7 +18,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.eva.evolving import Prompt, evolve
 from harness.runtime.manifest import cpu_model
@@ -89,47 +87,12 @@ def _answers(policy: Path, prompts: Sequence[str], seed: int) -> list[list[str]]
     return [[answer.text for answer in several] for several in answers]
 
 
-def accuracies(folder: Path, config: RewardConfig) -> dict[str, dict[str, dict[str, float]]]:
-    """Measure how often a reward model orders held-out pairs as the oracle does.
-
-    Returns:
-        `all`, by `depth` of the task and by third of the mean rank of its names (`rank`): pairs,
-        accuracy and its standard error. A group without pairs is left out.
-    """
-    pairs = reward.held_out_pairs(config)
-    right = np.array(reward.in_order(folder, config, pairs), dtype=float)
-    tasks = [lang.parse(pair.prompt) for pair in pairs]
-    names = [task.names if task is not None else () for task in tasks]
-    depth = np.array([len(some) for some in names])
-    rank = np.array([np.mean([texts.RANKED.index(name) for name in some]) for some in names])
-    third = np.digitize(rank, np.quantile(rank, (1 / 3, 2 / 3)))
-    ranks = {"common": third == 0, "middle": third == 1, "rare": third == 2}
-    depths = {str(d): depth == d for d in range(1, lang.MAX_DEPTH + 1)}
-    return {
-        "all": {"all": _share(right)},
-        "depth": {label: _share(right[part]) for label, part in depths.items() if part.any()},
-        "rank": {label: _share(right[part]) for label, part in ranks.items() if part.any()},
-    }
-
-
-def _share(right: NDArray[np.float64]) -> dict[str, float]:
-    mean = float(right.mean())
+def accuracy(folder: Path, config: RewardConfig) -> dict[str, float]:
+    """Measure how often a reward model orders held-out pairs as the oracle does."""
+    right = reward.in_order(folder, config, reward.held_out_pairs(config))
+    mean = fmean(right)
     error = math.sqrt(mean * (1 - mean) / len(right))
-    return {"pairs": len(right), "accuracy": round(mean, 4), "standard_error": round(error, 4)}
-
-
-def as_lines(tables: dict[str, dict[str, dict[str, float]]]) -> str:
-    """Return figures as Markdown tables, for a model card."""
-    lines: list[str] = []
-    for kind, rows in tables.items():
-        columns = list(next(iter(rows.values())))
-        lines += [f"| {kind} | {' | '.join(columns)} |".replace("_", " ")]
-        lines += ["|---|" + "---:|" * len(columns)]
-        lines += [
-            f"| {name} | {' | '.join(map(str, row.values()))} |" for name, row in rows.items()
-        ]
-        lines.append("")
-    return "\n".join(lines)
+    return {"held_out_accuracy": round(mean, 4), "standard_error": round(error, 4)}
 
 
 TEMPLATE = """---
@@ -141,14 +104,10 @@ library_name: transformers
 
 {text}
 
-- architecture: Gemma-2, {parameters:,} parameters, one token a word
-- made by: `harness micro build`, seed {seed}, in {seconds:.0f} s
-- settings: {settings}
-- digest: {digest}
-
-{figures}
-
-It speaks no human language and is of no use outside the harness.
+Gemma-2, {parameters:,} parameters, one token a word; made by `harness micro build`.
+Digest {digest}.
+Settings and what was measured stand in the world's `card.json`. It speaks no human language and is
+of no use outside the harness.
 """
 
 STANDS_FOR = {
@@ -159,31 +118,15 @@ STANDS_FOR = {
 }
 """The published reward model that each stands for."""
 
-POLICY_TEXT = (
-    "Trained on demonstrations by a fallible demonstrator. What it can do was measured on 100 "
-    "prompts for each group of names and each depth, six answers each at temperature 1: `exact` is "
-    "the share of wholly right answers, `score` the mean partial credit, `best of 6` the mean over "
-    "prompts of the best of six."
-)
 
-
-def _write(
-    folder: Path, title: str, text: str, settings: dict[str, Any], figures: str, seconds: float
-) -> None:
+def write_model_card(folder: Path, title: str, text: str) -> None:
     from safetensors import safe_open
 
     with safe_open(folder / "model.safetensors", framework="numpy") as weights:
         shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+    parameters, own = sum(map(math.prod, shapes)), digest(folder)
     card = TEMPLATE.format(
-        title=title,
-        version=VERSION,
-        text=text,
-        parameters=sum(map(math.prod, shapes)),
-        seed=settings["seed"],
-        seconds=seconds,
-        settings=", ".join(f"{key} {value}" for key, value in settings.items()),
-        digest=digest(folder),
-        figures=figures,
+        title=title, version=VERSION, text=text, parameters=parameters, digest=own
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -251,46 +194,30 @@ def write_texts(output: Path, seed: int) -> None:
 
 
 def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
-    """Train θ0 into `theta0/`, write its card, and return what the world's card says of it."""
+    """Train θ0 into `theta0/`; return what the world's card says of it."""
     config, folder = PretrainConfig(seed=seed), output / "theta0"
     losses, on_step = _curve("θ0", config.steps, on_event)
-    start = time.monotonic()
     pretrain(config, folder, lambda step, loss, model: on_step(step, loss))
-    loss, seconds = fmean(losses[-100:]), time.monotonic() - start
-    competence = measure(folder, config.seed)
-    figures = f"{as_lines(dict(competence))}\nTraining loss at the end: {loss:.3f}"
-    settings = asdict(config)
-    _write(folder, "Base policy θ0", POLICY_TEXT, settings, figures, seconds)
-    return {"settings": settings, "loss": round(loss, 4), "competence": competence}
+    text = "Trained on demonstrations by a fallible demonstrator."
+    write_model_card(folder, "Base policy θ0", text)
+    loss = round(fmean(losses[-100:]), 4)
+    return {"settings": asdict(config), "loss": loss, "competence": measure(folder, config.seed)}
 
 
 def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
-    """Train the reward model of a role into `rm_<role>/`, as `build_policy` does θ0."""
+    """Train the reward model of a role into `rm_<role>/`; return what the world's card says."""
     config, folder = replace(reward.REWARD_MODELS[role], seed=seed), output / f"rm_{role}"
     _, on_step = _curve(f"reward model {role}", config.steps, on_event)
-    start = time.monotonic()
     reward.fit_reward_model(config, output / "theta0", folder, on_step)
-    seconds = time.monotonic() - start
-    found = accuracies(folder, config)
     text = (
         f"θ0's body, with {config.layers} layers and a scalar head that reads {config.reads}, "
         "trained on noisy preferences between attempts by the demonstrator. It stands for "
         f"{STANDS_FOR[role]}."
     )
-    figures = (
-        f"Accuracy on held-out pairs with true labels ({config.flipped:.0%} of the training labels "
-        "were flipped), by depth of the task and by third of the mean rank of its names:\n\n"
-        f"{as_lines(found)}"
-    )
-    settings, accuracy = asdict(config), found["all"]["all"]
-    _write(folder, f"Reward model {role}", text, settings, figures, seconds)
-    on_event(f"reward model {role}: accuracy on held-out pairs {accuracy['accuracy']:.3f}")
-    return {
-        "settings": settings,
-        "held_out_accuracy": accuracy["accuracy"],
-        "standard_error": accuracy["standard_error"],
-        "accuracy_by": {kind: found[kind] for kind in ("depth", "rank")},
-    }
+    write_model_card(folder, f"Reward model {role}", text)
+    found = accuracy(folder, config)
+    on_event(f"reward model {role}: accuracy on held-out pairs {found['held_out_accuracy']:.3f}")
+    return {"settings": asdict(config), **found}
 
 
 def measure_creator(output: Path, seed: int) -> dict[str, float]:

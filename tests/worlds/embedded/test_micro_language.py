@@ -1,4 +1,4 @@
-"""Laws of the language: what is written can be read back, and nothing else can be read."""
+"""Laws of the language: sentences, operations with values by hand, and the gold oracle."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import HarnessError
 from harness.worlds.embedded.language import (
+    CATEGORIES,
+    DIGITS,
     EMPTY,
     FOLLOW_UPS,
     FRAMES,
     ITEMS,
+    LETTERS,
     MAX_DEPTH,
     MEANING,
+    NAMES_EACH,
+    OPERATIONS,
     REVISE,
+    Items,
     Task,
+    edit_distance,
     parse,
+    partial_credit,
     read_list,
     render,
+    score,
     vocabulary,
     write_list,
 )
@@ -143,3 +153,218 @@ def test_the_empty_list_has_a_word_of_its_own() -> None:
     assert read_list("nothing 1") is None
     assert read_list("1 nothing") is None
     assert read_list("1 2 then") is None
+
+
+BY_ID = {operation.id: operation for operation in OPERATIONS}
+
+
+def items(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def done(operations: str, sequence: Items) -> Items:
+    """Do some operations, each asked for by a name of its own number."""
+    names = (f"{name}-{number}" for number, name in enumerate(operations.split(), start=1))
+    return Task(sequence, tuple(names)).answer()
+
+
+BY_HAND = {
+    "double_last": "b 3 a 9 j j",
+    "swap": "j 3 a 9 b",
+    "keep_letters": "b a j",
+    "keep_digits": "3 9",
+    "sort_up": "3 9 a b j",
+    "sort_down": "j b a 9 3",
+    "successor": "c 4 b 0 a",
+    "reverse": "j 9 a 3 b",
+    "rotate": "3 a 9 j b",
+    "every_other": "b a j",
+    "drop_first": "3 a 9 j",
+    "first_three": "b 3 a",
+}
+"""Each operation on `b 3 a 9 j`: digits sort before letters, 9 is followed by 0 and j by a."""
+
+
+def test_there_are_twelve_operations_in_eight_categories() -> None:
+    assert set(BY_ID) == set(BY_HAND)
+    assert len(OPERATIONS) == 12
+    assert {operation.category for operation in OPERATIONS} == set(CATEGORIES)
+    assert len(CATEGORIES) == 8
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_each_operation_has_the_value_worked_out_by_hand(name: str) -> None:
+    assert BY_ID[name].apply(items("b 3 a 9 j")) == items(BY_HAND[name])
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_the_empty_list_stays_empty(name: str) -> None:
+    assert BY_ID[name].apply(()) == ()
+
+
+ON_ONE_ITEM = {
+    "double_last": ("7 7", "e e"),
+    "keep_letters": ("", "e"),
+    "keep_digits": ("7", ""),
+    "successor": ("8", "f"),
+    "drop_first": ("", ""),
+}
+"""Results for the one-item lists `7` and `e`; the other operations leave one item as it is."""
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_one_item_has_the_value_worked_out_by_hand(name: str) -> None:
+    digit, letter = ON_ONE_ITEM.get(name, ("7", "e"))
+    assert BY_ID[name].apply(("7",)) == items(digit)
+    assert BY_ID[name].apply(("e",)) == items(letter)
+
+
+@given(st.sampled_from(list(BY_HAND)), LISTS)
+def test_every_operation_is_total_and_stays_within_the_items(
+    name: str, sequence: tuple[str, ...]
+) -> None:
+    result = BY_ID[name].apply(sequence)
+    assert isinstance(result, tuple)
+    assert set(result) <= set(ITEMS)
+    assert len(result) <= len(sequence) + 1
+
+
+@given(LISTS)
+def test_operations_keep_the_algebra_their_names_promise(sequence: tuple[str, ...]) -> None:
+    """Two reversals or swaps cancel; ten successors come round, as do a rotation for each item.
+
+    Sorting twice is sorting once, letters and digits are all items, a doubled ending can be cut.
+    """
+    assert done("reverse reverse", sequence) == sequence
+    assert done("swap swap", sequence) == sequence
+    assert done("successor " * 10, sequence) == sequence
+    assert done("rotate " * len(sequence), sequence) == sequence
+    assert done("sort_up sort_up", sequence) == done("sort_up", sequence)
+    assert done("sort_up reverse", sequence) == done("sort_down", sequence)
+    letters, digits = done("keep_letters", sequence), done("keep_digits", sequence)
+    assert sorted(letters + digits) == sorted(sequence)
+    assert not set(letters) & set(DIGITS)
+    assert not set(digits) & set(LETTERS)
+    assert done("double_last reverse drop_first reverse", sequence) == sequence
+
+
+def test_operations_are_applied_first_to_last() -> None:
+    """Dropping the head of `1 2 3` and reversing gives `3 2`; the other way round `2 1`."""
+    assert done("drop_first reverse", items("1 2 3")) == items("3 2")
+    assert done("reverse drop_first", items("1 2 3")) == items("2 1")
+
+
+def test_each_operation_has_twenty_names_of_its_own() -> None:
+    """240 in all: its id and a number, one word each, none of them an item or the word for none."""
+    assert len(MEANING) == 240 == 12 * NAMES_EACH
+    for operation in OPERATIONS:
+        assert operation.names == tuple(f"{operation.id}-{n}" for n in range(1, 21))
+    assert all(name.split() == [name] for name in MEANING)
+    assert not set(MEANING) & {*ITEMS, "nothing"}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_the_names_of_one_operation_are_all_read_alike(name: str) -> None:
+    for number in range(1, 21):
+        assert MEANING[f"{name}-{number}"] is BY_ID[name]
+        task = Task(items("b 3 a 9 j"), (f"{name}-{number}",))
+        assert task.operations == (BY_ID[name],)
+        assert task.answer() == items(BY_HAND[name])
+
+
+# Few different items, so that near misses and repeats are common.
+NEAR_LISTS = st.lists(st.sampled_from(ITEMS[8:12]), max_size=7).map(tuple)
+
+
+DISTANCES = [
+    ("", "", 0),
+    ("", "a b", 2),
+    ("1 2 3", "1 2 3", 0),
+    ("1 2 3", "1 3", 1),
+    ("1 2 3", "1 9 3", 1),
+    ("1 2 3", "0 1 2 3", 1),
+    ("1 2 3", "3 2 1", 2),
+    ("1 2 3 4", "2 3 4 5", 2),
+    ("1 2 3 4", "5 6 7 8", 4),
+    ("a b c d e f", "b c d e f a", 2),
+]
+"""Least insertions, deletions and replacements; a shift is one deletion and one insertion."""
+
+
+@pytest.mark.parametrize(("a", "b", "distance"), DISTANCES)
+def test_edit_distances_are_those_counted_by_hand(a: str, b: str, distance: int) -> None:
+    assert edit_distance(items(a), items(b)) == distance
+
+
+@given(NEAR_LISTS, NEAR_LISTS, NEAR_LISTS)
+def test_the_edit_distance_is_a_metric(
+    a: tuple[str, ...], b: tuple[str, ...], c: tuple[str, ...]
+) -> None:
+    assert (edit_distance(a, b) == 0) == (a == b)
+    assert edit_distance(a, b) == edit_distance(b, a)
+    assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
+
+
+CREDIT_BY_HAND = [
+    ("1 2 3 4", "1 2 3 4", 1.0),
+    ("1 2", "1 2 3 4", 0.5),
+    ("1 2 3 4", "1 2", 0.5),
+    ("1 2 4", "1 2 3", 2 / 3),
+    ("nothing", "", 1.0),
+    ("nothing", "1", 0.0),
+    ("1", "", 0.0),
+    ("", "", 0.0),
+    ("the answer is 1", "1", 0.0),
+]
+"""1 - distance / longer length; what is no list scores 0, silence included."""
+
+
+@pytest.mark.parametrize(("answer", "correct", "credit"), CREDIT_BY_HAND)
+def test_partial_credit_is_that_worked_out_by_hand(
+    answer: str, correct: str, credit: float
+) -> None:
+    assert partial_credit(answer, items(correct)) == pytest.approx(credit, abs=1e-12)
+
+
+@given(NEAR_LISTS, NEAR_LISTS)
+def test_partial_credit_is_1_for_the_right_answer_only(
+    given_list: tuple[str, ...], correct: tuple[str, ...]
+) -> None:
+    credit = partial_credit(write_list(given_list), correct)
+    assert 0.0 <= credit <= 1.0
+    assert (credit == 1.0) == (given_list == correct)
+
+
+@given(st.text(max_size=30), NEAR_LISTS)
+def test_partial_credit_of_any_text_lies_between_0_and_1(
+    text: str, correct: tuple[str, ...]
+) -> None:
+    assert 0.0 <= partial_credit(text, correct) <= 1.0
+
+
+def test_a_prompt_is_marked_from_its_text_alone() -> None:
+    """Dropping the head of `1 2 3 4` and reversing gives `4 3 2`; `4 3` misses one of three."""
+    prompt = "take 1 2 3 4 and drop_first-2 , then reverse-20"
+    assert score(prompt, "4 3 2") == 1.0
+    assert score(prompt, "4 3") == pytest.approx(2 / 3)
+    assert score(prompt, "4 3 2", previous="9 9 9") == 1.0
+
+
+def test_a_follow_up_is_marked_against_the_answer_that_was_given() -> None:
+    """Whether or not that answer was right."""
+    assert score("now reverse-3", "3 2 1", previous="1 2 3") == 1.0
+    assert score("now reverse-3", "1 2 3", previous="1 2 3") == pytest.approx(1 / 3)
+    assert score("now reverse-3", "nothing", previous="nothing") == 1.0
+
+
+GARBAGE = [("1 then 2", "2 1"), ("hello", "nothing"), ("", "nothing"), ("1 nothing 2", "2 1")]
+
+
+@pytest.mark.parametrize(("previous", "right"), GARBAGE)
+def test_a_follow_up_to_garbage_works_on_the_items_in_it(previous: str, right: str) -> None:
+    assert score("now reverse-3", right, previous=previous) == 1.0
+
+
+def test_a_prompt_that_cannot_be_read_is_an_error_that_quotes_it() -> None:
+    with pytest.raises(HarnessError, match="cannot read the prompt 'tell me a joke'"):
+        score("tell me a joke", "1 2 3")
