@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from harness.pipeline.runs import TableRuns
 from harness.pipeline.steps import FUNCTIONS
 from harness.runtime import Engine, Plan, Stage, Store
 from harness.runtime.worker import StageWorker
+from harness.worlds.stage_io import Rows, read_rows
 
 
 def trained(runs: TableRuns, work: Path) -> Store:
@@ -34,3 +36,25 @@ def compute(work: Path, *targets: Stage) -> Store:
         worker.compute(stage.record)
         assert answers[-1]["event"] == "finished", answers[-1]
     return store
+
+
+def rows(store: Store, stage: Stage, name: str) -> Rows:
+    """Return the rows of a file that a stage wrote."""
+    return read_rows(store.open(stage.fingerprint) / f"{name}.parquet")
+
+
+def summary(store: Store, stage: Stage) -> dict[str, Any]:
+    path = store.open(stage.fingerprint) / "summary.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def online_rows(store: Store, run: Run) -> Rows:
+    """Return what an online run was trained on, step by step."""
+    return [row for stage in run.training for row in rows(store, stage, "trained")]
+
+
+def evolve_of(run: Run) -> Stage:
+    """Return the stage that evolves prompts in a run's second iteration."""
+    mixed = run.iterations[1].prompts
+    return mixed.inputs["evolved"].inputs["completions"].inputs["prompts"]

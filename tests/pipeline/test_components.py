@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from computing import of, trained
+from computing import of, rows, trained
 
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
@@ -54,10 +54,6 @@ def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
 def select_of(run: Run) -> Stage:
     [select] = [stage for stage in Plan(run.training) if stage.kind == "select"]
     return select
-
-
-def pairs(store: Store, stage: Stage) -> Rows:
-    return read_rows(store.open(stage.fingerprint) / "pairs.parquet")
 
 
 def test_the_ablation_takes_137_stages_a_seed_and_shares_what_it_can(whole: TableRuns) -> None:
@@ -164,8 +160,8 @@ def test_a_small_run_shuffles_the_values_of_the_row_it_controls(
 def test_matched_steps_go_over_the_quarter_four_times(small: TableRuns, store: Store) -> None:
     """16 pairs out of 4, each four times; with 16 pairs a batch, eva's one step."""
     plain, matched = (of(small, row).iterations[1] for row in ("select-sample", "select-matched"))
-    once = Counter(json.dumps(row) for row in pairs(store, plain.pairs))
-    again = Counter(json.dumps(row) for row in pairs(store, matched.pairs))
+    once = Counter(json.dumps(row) for row in rows(store, plain.pairs, "pairs"))
+    again = Counter(json.dumps(row) for row in rows(store, matched.pairs, "pairs"))
     assert again == Counter({row: 4 * count for row, count in once.items()})
 
 
@@ -174,6 +170,6 @@ def test_the_same_prompts_are_answered_anew_by_the_trained_policy(
 ) -> None:
     first, second, _ = of(small, "same-3").iterations
     assert second == of(small, "same").iterations[1]
-    before, after = pairs(store, first.pairs), pairs(store, second.pairs)
+    before, after = rows(store, first.pairs, "pairs"), rows(store, second.pairs, "pairs")
     assert [row["prompt"] for row in before] == [row["prompt"] for row in after]
     assert [row["chosen"] for row in before] != [row["chosen"] for row in after]

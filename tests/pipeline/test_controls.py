@@ -7,7 +7,7 @@ from pathlib import Path
 
 import computing
 import pytest
-from computing import of
+from computing import evolve_of, of, online_rows
 
 from harness.errors import UserError
 from harness.eva.informativeness import informativeness
@@ -21,7 +21,7 @@ from harness.worlds.embedded import files
 from harness.worlds.embedded.choosing import names_of
 from harness.worlds.embedded.texts import TOPIC_OF, best_known_topics
 from harness.worlds.lookup import runtime_of, world_of
-from harness.worlds.stage_io import Rows, read_prompts, read_rewards, read_rows
+from harness.worlds.stage_io import read_prompts, read_rewards, read_rows
 
 X = 32
 WHO = ("uniform", "oracle", "worst", "shuffled")
@@ -63,11 +63,6 @@ def prompts_of(run: Run, part: int = 0) -> Stage:
 
 def texts(store: Store, stage: Stage) -> list[str]:
     return [row["prompt"] for row in read_prompts(store.open(stage.fingerprint))]
-
-
-def trained(store: Store, run: Run) -> Rows:
-    folders = (store.open(stage.fingerprint) for stage in run.training)
-    return [row for folder in folders for row in read_rows(folder / "trained.parquet")]
 
 
 def test_no_row_is_eva_and_every_row_stands_in_a_control(table: Table) -> None:
@@ -133,18 +128,12 @@ def test_the_flat_prompts_are_selected_on_the_base_policy_from_6x(whole: TableRu
     assert iteration.policy.settings == many.iterations[0].policy.settings
 
 
-def selected(run: Run) -> Stage:
-    """The stage that chooses a run's parents."""
-    evolved = run.iterations[1].pairs.inputs["evolved"].inputs["completions"]
-    return evolved.inputs["prompts"].inputs["selected"]
-
-
 def test_rows_of_choosing_differ_in_who_chooses_alone(whole: TableRuns) -> None:
     """From x and from 6x; all evolve the same policy's choice and train as the even row does."""
     for rows in ("dpo-eva", "dpo-eva-6x"):
         runs = [of(whole, f"{rows}-{who}") for who in WHO]
-        assert len({selected(run) for run in runs}) == 4
-        assert len({selected(run).inputs["prompts"] for run in runs}) == 1
+        assert len({evolve_of(run).inputs["selected"] for run in runs}) == 4
+        assert len({evolve_of(run).inputs["selected"].inputs["prompts"] for run in runs}) == 1
         assert {run.iterations[0] for run in runs} == {of(whole, "dpo-1x").iterations[0]}
         assert len({str(run.training[-1].settings) for run in runs}) == 1
         assert len({run.iterations[1].pairs.inputs["base"] for run in runs}) == 1
@@ -225,7 +214,7 @@ def test_a_small_run_selects_the_prompts_of_the_smallest_gaps(
 def test_a_small_run_sees_its_prompts_six_times_each_in_another_order(
     small: TableRuns, store: Store
 ) -> None:
-    rows = trained(store, of(small, "rloo-1x-again"))
+    rows = online_rows(store, of(small, "rloo-1x-again"))
     passes = [[row["prompt"] for row in rows[i : i + X]] for i in range(0, len(rows), X)]
     assert len(passes) == 6
     assert len({tuple(order) for order in passes}) == 6
@@ -235,7 +224,7 @@ def test_a_small_run_sees_its_prompts_six_times_each_in_another_order(
 
 
 def test_a_small_run_trains_on_matched_prompts_and_says_so(small: TableRuns, store: Store) -> None:
-    rows = trained(store, of(small, "rloo-matched"))
+    rows = online_rows(store, of(small, "rloo-matched"))
     assert [row["prompt"] for row in rows] == texts(store, prompts_of(of(small, "dpo-matched")))
     assert {row["source"] for row in rows} == {"matched"}
 

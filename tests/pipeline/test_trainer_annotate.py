@@ -14,9 +14,13 @@ from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 from harness.errors import UserError
 from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, score, win_probabilities
+from harness.pipeline.algorithm import Planner
 from harness.pipeline.steps import annotate_stage, assistant, pair_stage, user
+from harness.registry.profile import find_profile, load_profiles
+from harness.registry.recipe import Recipe
 from harness.runtime import StageContext
 from harness.worlds.embedded import files
+from harness.worlds.real.world import World
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rewards, read_rows, write_rows
 
 ANSWERS = {"one two": ["three", "four five", "three"], "six": ["seven eight", "nine ten?", ""]}
@@ -152,3 +156,32 @@ def test_the_embedded_world_s_model_says_that_it_is_embedded(
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["weights"] == "embedded"
     assert summary["format"] == "sequence classifier"
+
+
+class ToyWorld(World):
+    """Identities that mean nothing."""
+
+    def policy(self) -> str:
+        return "toy/theta0"
+
+    def reward_model(self, role: str) -> str:
+        return f"toy/rm_{role}"
+
+    def benchmark(self, name: str) -> str:
+        return f"toy/{name}"
+
+
+def test_sppo_asks_for_win_probabilities_and_weights_prompts_by_a_pointwise_model() -> None:
+    paper = find_profile(load_profiles(), "paper")
+    recipe = Recipe(algorithm="sppo", chain=("human", "eva"), reward_model="pairwise")
+    run = Planner(ToyWorld(paper)).run("sppo", recipe, 0)
+    mixed = run.iterations[1].pairs
+    annotate = mixed.inputs["evolved"].inputs["rewards"]
+    assert annotate.settings == {
+        "reward_model": "toy/rm_pairwise",
+        "rewards": "win_probability",
+        "dtype": "bfloat16",
+    }
+    evolve = mixed.inputs["evolved"].inputs["completions"].inputs["prompts"]
+    weighed = evolve.inputs["selected"].inputs["rewards"]
+    assert weighed.settings == {"reward_model": "toy/rm_pointwise", "dtype": "bfloat16"}

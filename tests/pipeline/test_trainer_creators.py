@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from computing import rows, summary
 from judge_stand_in import StandIn, completion, digest
 
 from harness.errors import HarnessError, UserError
@@ -31,7 +32,7 @@ from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.real.creator import Scheme, load_scheme
 from harness.worlds.real.world import Runtime
-from harness.worlds.stage_io import SELECTED_SCHEMA, Rows, read_rows, write_rows
+from harness.worlds.stage_io import SELECTED_SCHEMA, Rows, write_rows
 
 X, POOL = 16, 93
 """Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""
@@ -104,16 +105,6 @@ def compute(work: Path, *targets: Stage) -> tuple[Store, RunOutcome]:
     store = Store(work / "store")
     engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
     return store, engine.run(Plan(targets))
-
-
-def rows(store: Store, stage: Stage, name: str) -> Rows:
-    return read_rows(store.open(stage.fingerprint) / f"{name}.parquet")
-
-
-def summary(store: Store, stage: Stage) -> dict[str, Any]:
-    path = store.open(stage.fingerprint) / "summary.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
 
 
 def rewrite(body: Any) -> Any:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from computing import compute
+from computing import compute, online_rows, summary
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Planner, Run, training_settings
@@ -15,9 +14,8 @@ from harness.pipeline.runs import plan_table
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
-from harness.runtime import Plan, Stage, Store
+from harness.runtime import Plan
 from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import Rows, read_rows
 
 EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, "minibatch": 4}
 
@@ -43,17 +41,6 @@ def planned(profile: Profile, algorithm: str = "rloo", seed: int = 0, **online: 
 
 def trained_in(run: Run) -> list[str]:
     return [stage.fingerprint for stage in run.training]
-
-
-def summary(store: Store, stage: Stage) -> dict[str, Any]:
-    path = store.open(stage.fingerprint) / "summary.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
-def trained(store: Store, run: Run) -> Rows:
-    folders = (store.open(stage.fingerprint) for stage in run.training)
-    return [row for folder in folders for row in read_rows(folder / "trained.parquet")]
 
 
 def test_checkpoints_of_a_continual_run_share_their_segments(micro: Profile) -> None:
@@ -128,7 +115,7 @@ def test_a_run_in_more_segments_ends_with_the_same_policy(
     whole = planned(small(micro), algorithm, size=2)
     cut = planned(small(micro, segments=2), algorithm, size=2)
     store = compute(tmp_path, *whole.training, *cut.training)
-    assert trained(store, whole) == trained(store, cut)
+    assert online_rows(store, whole) == online_rows(store, cut)
     ends = [summary(store, run.training[-1]) for run in (whole, cut)]
     for name in ("rollouts", "tokens", "gradient_steps", "creator_calls", "buffer"):
         assert ends[0][name] == ends[1][name]
@@ -144,7 +131,7 @@ def test_costs_count_training_prompts_and_rewrites(micro: Profile, tmp_path: Pat
     run = planned(small(micro), size=2)
     store = compute(tmp_path, *run.training)
     said = [summary(store, stage) for stage in run.training]
-    rows = trained(store, run)
+    rows = online_rows(store, run)
     assert said[-1]["gradient_steps"] == 8
     assert said[-1]["rollouts"] == 8 * 24 + 6 * sum(segment["children"] for segment in said)
     assert said[-1]["creator_calls"] >= sum(s["children"] + s["dropped"] for s in said)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from computing import evolve_of
 
 from harness.errors import UserError
 from harness.eva.informativeness import selected_count
@@ -270,10 +271,6 @@ def evolving(planner: Planner, seed: int = 0, size: int = 1, **creator: object) 
     settings = Creator.model_validate({"metric": "uniform"} | creator)
     recipe = Recipe(algorithm="dpo", chain=("human", "eva"), size=size, creator=settings)
     return planner.run("evolving", recipe, seed)
-
-
-def evolve_of(run: Run) -> Stage:
-    return run.iterations[1].pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
 
 
 def test_the_oracle_chooses_parents_by_what_the_policy_before_them_can_do(

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from computing import compute
+from computing import compute, evolve_of, rows
 
 from harness.pipeline import steps
 from harness.pipeline.algorithm import Planner, Run
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
-from harness.runtime import Stage, StageContext, Store
+from harness.runtime import StageContext, Store
 from harness.worlds.lookup import runtime_of, world_of
-from harness.worlds.stage_io import Rows, read_rows
+from harness.worlds.stage_io import read_rows
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
@@ -53,22 +53,13 @@ def store(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Sto
     return compute(tmp_path_factory.mktemp("work"), *stages)
 
 
-def pairs(store: Store, stage: Stage) -> Rows:
-    return read_rows(store.open(stage.fingerprint) / "pairs.parquet")
-
-
-def evolve_stage(run: Run) -> Stage:
-    mixed = run.iterations[1].prompts
-    return mixed.inputs["evolved"].inputs["completions"].inputs["prompts"]
-
-
 def test_scratch_trains_on_all_original_and_all_evolved_pairs(
     runs: dict[str, Run], store: Store
 ) -> None:
     joined = runs["scratch"].iterations[1].pairs
-    parts = [pairs(store, joined.inputs[name]) for name in ("base", "evolved")]
+    parts = [rows(store, joined.inputs[name], "pairs") for name in ("base", "evolved")]
     assert joined.inputs["base"] == runs["scratch"].iterations[0].pairs
-    found = sorted(json.dumps(row) for row in pairs(store, joined))
+    found = sorted(json.dumps(row) for row in rows(store, joined, "pairs"))
     assert found == sorted(json.dumps(row) for part in parts for row in part)
 
 
@@ -78,7 +69,7 @@ def test_the_rewriter_changes_chosen_answers_alone_and_records_what_became_of_th
     after = runs["rewriter"].iterations[1].pairs
     before = after.inputs["pairs"]
     assert before == runs["plain"].iterations[1].pairs
-    old, new = pairs(store, before), pairs(store, after)
+    old, new = rows(store, before, "pairs"), rows(store, after, "pairs")
     touched = {"chosen", "reward_chosen"}
     for one, other in zip(old, new, strict=True):
         assert {k: v for k, v in one.items() if k not in touched} == {
@@ -96,7 +87,7 @@ def test_the_rewriter_changes_chosen_answers_alone_and_records_what_became_of_th
 def test_self_instruct_children_are_all_of_the_sampled_prompt(
     runs: dict[str, Run], store: Store
 ) -> None:
-    stage = evolve_stage(runs["self_instruct"])
+    stage = evolve_of(runs["self_instruct"])
     children = read_rows(store.open(stage.fingerprint) / "prompts.parquet")
     assert {child["generation"] for child in children} == {1}
     assert {child["method"] for child in children} == {"new"}
@@ -118,7 +109,7 @@ def test_pairs_are_gone_over_again_until_they_are_as_many(
     runs: dict[str, Run], store: Store, tmp_path: Path
 ) -> None:
     stage = runs["plain"].iterations[0].pairs
-    before = pairs(store, stage)
+    before = rows(store, stage, "pairs")
     inputs = {"pairs": store.open(stage.fingerprint)}
     size = 2 * len(before) + 3
     steps.repeat_stage(StageContext({"size": size}, inputs, tmp_path, 7))
