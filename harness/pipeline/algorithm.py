@@ -143,8 +143,6 @@ class Run:
 
 
 class Planner(StageFactory):
-    """Builds the stages of runs on one profile."""
-
     def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
         """Return the stages of a run, with all its benchmarks wanted."""
         label = f"seed {seed} · {run_id}"

@@ -63,7 +63,6 @@ KINDS: Mapping[str, StageKind] = {
     "held_out": StageKind(10.0, "harness.models.reward_model"),
     "best_of_n": StageKind(0.5),
 }
-"""The kinds of stages there are."""
 
 EXPECTED_S: Mapping[str, float] = {kind: known.seconds for kind, known in KINDS.items()}
 
@@ -82,8 +81,7 @@ TRAINING: Final[Mapping[str, Json]] = {
 """What graded reward models have in common with one another, and but for the pools with the shipped
 pointwise one (ours)."""
 
-WARM_UP: Final = 10
-"""A tenth of the steps is warm-up (ours)."""
+WARM_UP: Final = 10  # a tenth of the steps is warm-up (ours)
 
 
 def needed_modules(stages: Iterable[Stage]) -> list[str]:
@@ -98,8 +96,7 @@ _ASKING = ("evolve", "rate", "judge", "topics")
 _RUNNING = ("generate", "annotate", "answer", "rewrite", "reward_model", "held_out", "probe")
 """What runs a model without training it, or trains a small one."""
 
-TRAINING_KINDS = ("train", "online")
-"""What trains a policy."""
+TRAINING_KINDS = ("train", "online")  # what trains a policy
 
 
 def needs_of(profile: Profile) -> Needs:

@@ -75,9 +75,7 @@ CHOSEN_SCHEMA = schema_of(
 """The same in a league: the standard deviation of the rewards; what the selector predicted, which
 should rise with it; and the chance that the prompt had. The last two where it says."""
 
-ROLLOUT_BATCH = 256
-"""Completions generated at a time; other sizes round differently, no more."""
-
+ROLLOUT_BATCH = 256  # completions generated at a time; other sizes round differently, no more
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""
 
@@ -92,7 +90,6 @@ that the creator wrote; prompts that the policy read to value them."""
 
 
 def online_stage(ctx: StageContext) -> None:
-    """Train one segment of a continual run; see the module for what it writes."""
     if "last_step" in ctx.settings:
         ctx.expect(cast(int, ctx.settings["last_step"]))
     if "numerics" in ctx.settings:
@@ -221,7 +218,6 @@ class StreamSource:
 
     @property
     def spent(self) -> bool:
-        """Whether the budget of the segment is used up."""
         if self._budget is None:
             return False
         generated = self.costs["tokens"] + self.costs["creator_tokens"]
@@ -229,7 +225,6 @@ class StreamSource:
         return bool(used.get(self._budget["of"], generated) >= self._budget["amount"])
 
     def draw(self, policy: Policy) -> Drawn:
-        """Begin a step and return its prompts."""
         self._policy, self._calls = policy, 0
         self._batch = self.stream.draw(self._rolled_out)
         texts = [prompt.prompt for prompt in self._batch.prompts]
@@ -240,7 +235,6 @@ class StreamSource:
     def reward(
         self, completions: Sequence[Sequence[str]], ended: NDArray[np.bool_], tokens: int
     ) -> NDArray[np.float64]:
-        """Return the P x N rewards of the step's rollouts."""
         self.costs["trained"] += ended.size
         if self._batch.kept:  # counted and rewarded when they were made
             rewards = ranks = np.array([group.rewards for group in self._batch.kept])

@@ -239,7 +239,6 @@ class GroupRuns:
 
     @cached_property
     def runs(self) -> Mapping[tuple[str, int], Run]:
-        """The distinct runs, by run id and seed."""
         return {key: run for runs in self.tables for key, run in runs.runs.items()}
 
 

@@ -69,7 +69,6 @@ FUNCTIONS: Mapping[str, str] = {
     "online": "harness.pipeline.online_steps:online_stage",
     **STAGES,
 }
-"""The function of each kind of stage, by dotted name."""
 
 
 def prompts_of(rows: Rows) -> list[Prompt]:
@@ -208,7 +207,6 @@ def pair_stage(ctx: StageContext) -> Result:
 
 @writes("pairs", PAIR_SCHEMA)
 def mix_stage(ctx: StageContext) -> Result:
-    """Mix evolved and original pairs."""
     base, evolved = (pairs_of(ctx.inputs[name]) for name in ("base", "evolved"))
     share = cast(float, ctx.settings["evolved_share"])
     size = cast(int, ctx.settings["size"])

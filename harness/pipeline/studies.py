@@ -32,8 +32,7 @@ from harness.runtime.plan import Event
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_prompts, read_rewards, read_rows
 
-HELD_OUT: Final = 2000
-"""Held-out pairs; those that the shipped models' cards speak of."""
+HELD_OUT: Final = 2000  # held-out pairs; those that the shipped models' cards speak of
 
 
 @dataclass(frozen=True)

@@ -296,7 +296,6 @@ class GivenOptimizer(TrainerCallback):  # type: ignore[misc]
 
 
 def _optimizer(trainer: Any) -> torch.optim.Optimizer:
-    """Return torch's optimizer, which accelerate wraps in its own."""
     wrapped: torch.optim.Optimizer = trainer.optimizer
     return getattr(wrapped, "optimizer", wrapped)
 

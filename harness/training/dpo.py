@@ -100,7 +100,6 @@ class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> torch.Tensor:
-        """Return the loss of a micro-batch, a mean over its pairs."""
         moved = {name: value for name, value in inputs.items() if name not in WIN_PROBABILITIES}
         moved["ref_chosen_logps"] = moved["ref_chosen_logps"] + (inputs["p_chosen"] - 1) / self.beta
         moved["ref_rejected_logps"] = moved["ref_rejected_logps"] + inputs["p_rejected"] / self.beta

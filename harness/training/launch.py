@@ -160,7 +160,6 @@ def _command(file: Configuration, hardware: Hardware, dtype: str, job: Path) -> 
 
 
 def _follow(program: Program, curves: Path, on_log: OnLog) -> None:
-    """Hand on what is added to the curves until the process ends."""
     read, ended = 0, False
     while not ended:
         ended = program.exit_code is not None
@@ -270,7 +269,6 @@ def read_curves(work: Path, until: int) -> list[CurvePoint]:
 
 
 def rewind_curves(work: Path) -> None:
-    """Drop the points after the last whole checkpoint."""
     kept = read_curves(work, last_checkpoint(work)[1])
     write_whole(work / CURVES, "".join(line_of(*point) for point in kept))
 

@@ -108,8 +108,7 @@ class OfflineAlgorithm(ABC):
         schedule: `cosine`, `linear` or `constant_with_warmup` after the warm-up.
     """
 
-    name: ClassVar[str]
-    """What messages call it."""
+    name: ClassVar[str]  # what messages call it
     columns: ClassVar[tuple[str, ...]] = ()
     """Columns of the pairs that its trainer reads besides the texts."""
     refers: ClassVar[bool] = False

@@ -85,8 +85,7 @@ class OnlineAlgorithm(ABC):
     optimizer: str = "adamw_torch"
 
     @abstractmethod
-    def trainer(self, setup: OnlineSetup) -> Any:
-        """Return the trainer of one segment with this loss."""
+    def trainer(self, setup: OnlineSetup) -> Any: ...
 
     def arguments(self, segment: Segment, placed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that both of TRL's trainers take, with those of the placement."""
@@ -379,8 +378,6 @@ is the log-ratio to the reference per token, over the step's rollouts."""
 
 
 class _Recorder(TrainerCallback):  # type: ignore[misc]
-    """Hands the curves on, with what the prompts' source says of the same step."""
-
     def __init__(self, on_log: OnLog, steps: Steps, segment: Segment, beta: float) -> None:
         self._hand_on = on_log
         self._beta = beta

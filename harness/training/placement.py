@@ -47,7 +47,6 @@ class Placement(Strict):
 
     device: Literal["cpu", "cuda"] = "cpu"
     devices: int = 1
-    """Processes, one for each device."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the forward and backward passes, and of a policy trained on pairs."""
     attention: str | None = None
@@ -60,7 +59,6 @@ class Placement(Strict):
     """On pairs: the folder of checkpoints, curves and prepared data, which outlives a crash; None
     keeps none, and leaves a last batch as small as it is."""
     checkpoint_every: int = 1
-    """On pairs: updates between two checkpoints."""
     lora: Lora | None = None
     """On pairs: adapters, merged into the weights at the end; None trains all weights."""
     shared: bool = False

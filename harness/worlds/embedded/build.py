@@ -32,8 +32,7 @@ from harness.worlds.embedded.reward import RewardConfig
 PROMPTS, ANSWERS = 100, 6
 """Prompts of each group that is measured, and answers sampled to each, at temperature 1."""
 
-EIGHTHS = 8
-"""Groups of names by rank."""
+EIGHTHS = 8  # groups of names by rank
 
 Competence = dict[str, dict[str, dict[str, float]]]
 
@@ -131,9 +130,7 @@ def write_model_card(folder: Path, title: str, text: str) -> None:
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-SEED = 0
-"""Seed of the shipped world."""
-
+SEED = 0  # seed of the shipped world
 POOL = 2400
 """Human prompts, matched and off-target ones: six iterations of the profile's x."""
 
@@ -142,11 +139,8 @@ PAIRWISE = {
     "alpaca_eval": (texts.GENERAL, 800),
     "validation": (texts.HARD, 1500),
 }
-"""Distribution and number of items of each pairwise benchmark."""
 
-PER_CATEGORY = 40
-"""Two-turn items in each of the eight categories."""
-
+PER_CATEGORY = 40  # two-turn items in each of the eight categories
 TOLERANCE = 0.03
 """Largest difference to expect, on another processor, in the mean oracle score of θ0's answers to
 the validation prompts."""

@@ -64,7 +64,6 @@ def probe_prompts() -> list[str]:
 
 @writes("names", PROBE_SCHEMA)
 def probe_stage(ctx: StageContext) -> Result:
-    """Measure a policy name by name."""
     from harness.worlds.lookup import answering
 
     prompts, n = probe_prompts(), cast(int, ctx.settings["n"])
@@ -200,7 +199,6 @@ class OracleValue:
                 self._trained[name] = self._trained.get(name, 0) + 1
 
     def __call__(self, prompts: Sequence[str]) -> np.ndarray:
-        """Return a value for each prompt."""
         now = {name: t / (1 + self._trained.get(name, 0)) for name, t in self._taught.items()}
         values = self._sign * np.array([mean_taught(names_of(text), now) for text in prompts])
         return values if self._rng is None else self._rng.permutation(values)

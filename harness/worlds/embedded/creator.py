@@ -33,20 +33,15 @@ from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.language import Items, Operation, Task
 from harness.worlds.embedded.texts import POPULARITY, RANKED, TOPIC_OF, TOPICS, topic_of
 
-KNOWN_EACH = 15
-"""Names of each operation in the creator's vocabulary."""
+KNOWN_EACH = 15  # names of each operation in the creator's vocabulary
 
 
 _known = random.Random("micro-3/creator")
 VOCABULARY = frozenset(name for o in lang.OPERATIONS for name in _known.sample(o.names, KNOWN_EACH))
 """Names that the creator adds."""
 
-GROWN = 2
-"""Names from which on a prompt gets an item instead of another name."""
-
-LONGEST_LIST = 6
-"""A rewrite may add an item up to this length."""
-
+GROWN = 2  # names from which on a prompt gets an item instead of another name
+LONGEST_LIST = 6  # a rewrite may add an item up to this length
 CONSTRAINTS = ("first_three", "keep_letters", "keep_digits", "drop_first")
 """Operations that restrict the answer."""
 
@@ -173,12 +168,8 @@ METHODS: Mapping[str, Mapping[str, Method]] = {
 """The methods of each scheme by name; one is drawn at random for each rewrite."""
 
 
-UNCHANGED = 0.04
-"""Chance that a rewrite is the prompt itself."""
-
-LEFTOVER = 0.03
-"""Chance that a piece of the template stays in the text."""
-
+UNCHANGED = 0.04  # chance that a rewrite is the prompt itself
+LEFTOVER = 0.03  # chance that a piece of the template stays in the text
 TEMPLATE_MARK = "#rewritten prompt# :"
 
 

@@ -31,8 +31,7 @@ _TEXTS = "prompts matched off_target arena_hard alpaca_eval mt_bench validation"
 ASSETS = {name: name for name in _MODELS} | {name: f"{name}.parquet" for name in _TEXTS}
 """Path of each asset in the world's folder."""
 
-DIGITS = 16
-"""Hexadecimal digits of a digest that an identity carries."""
+DIGITS = 16  # hexadecimal digits of a digest that an identity carries
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,6 @@ class Freeze:
     parts: Mapping[str, str]
 
     def changed(self, profile: Profile) -> list[str]:
-        """Return the parts that are others now."""
         now = parts(profile)
         return sorted(name for name in {*self.parts, *now} if self.parts.get(name) != now.get(name))
 
@@ -109,7 +108,6 @@ def freeze(profile: Profile) -> Freeze:
 
 
 def frozen() -> Freeze | None:
-    """Return the freeze of the world, None where it never was."""
     try:
         data = json.loads((files.folder() / FROZEN).read_text(encoding="utf-8"))
     except FileNotFoundError:

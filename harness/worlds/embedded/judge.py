@@ -27,25 +27,15 @@ from harness.evaluation.scores import BenchmarkScore
 from harness.worlds import Item
 from harness.worlds.embedded.language import parse, score
 
-JUDGE = "oracle"
-"""The judge's name in profiles."""
+JUDGE = "oracle"  # the judge's name in profiles
 
 MODEL, REFERENCE = "model", "reference"
 
-TIE_WITHIN = 0.1
-"""Largest difference of two oracle scores that the judge calls a tie."""
-
-STRONG_BEYOND = 0.5
-"""Difference of two oracle scores beyond which the verdict is strong."""
-
-STEEPNESS = 6.0
-"""Log-odds of the preference for each unit of oracle score."""
-
-LENGTH_TASTE = 0.4
-"""Log-odds added for a much longer answer."""
-
-LENGTH_SCALE = 2.0
-"""Items by which an answer counts as much longer."""
+TIE_WITHIN = 0.1  # largest difference of two oracle scores that the judge calls a tie
+STRONG_BEYOND = 0.5  # difference of two oracle scores beyond which the verdict is strong
+STEEPNESS = 6.0  # log-odds of the preference for each unit of oracle score
+LENGTH_TASTE = 0.4  # log-odds added for a much longer answer
+LENGTH_SCALE = 2.0  # items by which an answer counts as much longer
 
 Judgment = dict[str, Any]
 
@@ -89,7 +79,6 @@ Judged = tuple[list[Judgment], BenchmarkScore]
 
 
 def judge_arena_hard(items: Sequence[Item], answers: Answers) -> Judged:
-    """Judge a hard pairwise benchmark, each item in both orders."""
     judgments: list[Judgment] = []
     battles: list[arena_hard.Battle] = []
     for item in items:
@@ -154,7 +143,6 @@ JUDGES = {
     "mt_bench": judge_mt_bench,
     "validation": judge_arena_hard,
 }
-"""The judge of each benchmark."""
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "arena_hard": arena_hard.ArenaHard.columns,
@@ -165,8 +153,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 """Which column of the registry each score of a benchmark is."""
 
 
-EXACT_MATCH = "exact_match"
-"""The judge's name in profiles."""
+EXACT_MATCH = "exact_match"  # the judge's name in profiles
 
 
 def score_downstream(
@@ -199,11 +186,8 @@ def score_downstream(
     return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}
 
 
-RULES = "rules"
-"""The judge's name in profiles."""
-
-LONG_LIST = 6
-"""Items from which on a list makes a task more complex."""
+RULES = "rules"  # the judge's name in profiles
+LONG_LIST = 6  # items from which on a list makes a task more complex
 
 
 def complexity(prompt: str) -> float:

@@ -31,9 +31,7 @@ ITEMS = DIGITS + LETTERS
 CATEGORIES = tuple("writing roleplay extraction reasoning math coding stem humanities".split())
 """The eight categories of MT-Bench, in its order."""
 
-NAMES_EACH = 20
-"""Names of each operation."""
-
+NAMES_EACH = 20  # names of each operation
 _RANK = {item: rank for rank, item in enumerate(ITEMS)}
 _NEXT = {
     **dict(zip(DIGITS, DIGITS[1:] + DIGITS[:1], strict=True)),
@@ -78,15 +76,10 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 MEANING: dict[str, Operation] = {name: o for o in OPERATIONS for name in o.names}
-"""Which operation each name asks for."""
 
 
-MAX_DEPTH = 4
-"""Most operations in one task."""
-
-EMPTY = "nothing"
-"""How an empty list is written."""
-
+MAX_DEPTH = 4  # most operations in one task
+EMPTY = "nothing"  # how an empty list is written
 FRAMES: tuple[tuple[str, str], ...] = (
     ("take {items} and {ops}", " , then "),
     ("{ops} : {items}", " , then "),
@@ -96,12 +89,8 @@ FRAMES: tuple[tuple[str, str], ...] = (
 )
 """Sentence patterns: the template and what joins its operations."""
 
-BENCHMARK_FRAME = 4
-"""Index of the frame that only benchmarks (and demonstrations) use: the last."""
-
-FOLLOW_UPS = ("now {ops}", "next {ops} please")
-"""Patterns of a second turn."""
-
+BENCHMARK_FRAME = 4  # index of the frame that only benchmarks (and demonstrations) use: the last
+FOLLOW_UPS = ("now {ops}", "next {ops} please")  # patterns of a second turn
 REVISE = "improve your answer"
 """What a second turn says to ask for a revision of the first answer (paper, App. H.2.1)."""
 
@@ -187,7 +176,6 @@ def vocabulary() -> list[str]:
 
 
 def edit_distance(a: Items, b: Items) -> int:
-    """Return the Levenshtein distance between two lists of items."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         diagonal, row[0] = row[0], i

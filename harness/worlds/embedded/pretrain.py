@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
-IGNORED = -100
-"""Label of tokens that carry no loss."""
+IGNORED = -100  # label of tokens that carry no loss
 
 Progress = Callable[[int, float, "Gemma2ForCausalLM"], None]
 
@@ -54,8 +53,7 @@ class PretrainConfig:
     operations: Course = Course(6000, 3e-3, 200)
     names: Course = Course(3000, 1.5e-3, 100)
     batch_size: int = 128
-    threads: int = 2
-    """Compute threads; another number rounds differently."""
+    threads: int = 2  # compute threads; another number rounds differently
     compiled: bool = True
     """Compile the graph where there is a C++ compiler; without one the bytes differ."""
     pool_batches: int = 16
@@ -67,7 +65,6 @@ class PretrainConfig:
 
 
 def model_config(vocabulary_size: int) -> Gemma2Config:
-    """Return θ0's architecture."""
     from transformers import Gemma2Config
 
     return Gemma2Config(

@@ -157,16 +157,12 @@ class RewardConfig:
     batch_size: int = 64
     learning_rate: float = 5e-4
     warmup_steps: int = 50
-    threads: int = 2
-    """Compute threads; another number rounds differently."""
-    flipped: float = 0.1
-    """Share of training labels that are wrong."""
-    held_out: int = 2000
-    """Pairs that accuracy is measured on, with true labels."""
+    threads: int = 2  # compute threads; another number rounds differently
+    flipped: float = 0.1  # share of training labels that are wrong
+    held_out: int = 2000  # pairs that accuracy is measured on, with true labels
     reads: Literal["one answer", "two answers"] = "one answer"
     """Two answers: a pairwise reward model."""
-    layers: int = 4
-    """Layers of the body; θ0 has four."""
+    layers: int = 4  # layers of the body; θ0 has four
     pairs: str = "preferences"
     """Name of the stream of random numbers that draws the training pairs."""
     pool_batches: int = 1
@@ -231,7 +227,6 @@ def fit_reward_model(
 
 
 def training_batches(config: RewardConfig) -> Iterator[list[NoisyPair]]:
-    """Yield batches of noisy preferences without end."""
     rng = random.Random(f"{config.seed}/{config.pairs}")
     size = config.batch_size
     while True:

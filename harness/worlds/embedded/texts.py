@@ -62,9 +62,7 @@ MISTAKEN_FOR: dict[str, Operation] = {
 }
 """The operation that a name is taken for otherwise."""
 
-TOPIC_SIZE = 10
-"""Names of a topic."""
-
+TOPIC_SIZE = 10  # names of a topic
 RANK_NOISE = 30.0
 """Standard deviation, in ranks, of the noise in the order by which names are cut into topics."""
 
@@ -109,18 +107,12 @@ Turn = tuple[str, str]
 
 @dataclass(frozen=True)
 class Mix:
-    """What is demonstrated."""
-
-    follow_up: float = 0.10
-    """Share of conversations with a second task on the first answer."""
-    revision: float = 0.05
-    """Share with a request to improve the first answer."""
-    downstream: float = 0.08
-    """Share of questions of other kinds; what is left over is single tasks."""
+    follow_up: float = 0.10  # share of conversations with a second task on the first answer
+    revision: float = 0.05  # share with a request to improve the first answer
+    downstream: float = 0.08  # share of questions of other kinds; what is left over is single tasks
     depths: tuple[float, ...] = (0.40, 0.32, 0.18, 0.10)
     """Shares of tasks of one operation, of two, and so on."""
-    names: tuple[str, ...] = RANKED
-    """Names that tasks use, all alike."""
+    names: tuple[str, ...] = RANKED  # names that tasks use, all alike
     lift: float = 0.0
     """Share of the demonstrator's failures that is removed (0 as is, 1 infallible)."""
 
@@ -182,17 +174,13 @@ fixed when the world was written, as the references of the real benchmarks are."
 class Distribution:
     """What a set of prompts looks like."""
 
-    depths: tuple[float, ...]
-    """Shares of tasks of one operation, of two, and so on."""
-    lengths: tuple[int, int]
-    """Shortest and longest list."""
-    frames: int
-    """The first so many sentence patterns are used."""
+    depths: tuple[float, ...]  # shares of tasks of one operation, of two, and so on
+    lengths: tuple[int, int]  # shortest and longest list
+    frames: int  # the first so many sentence patterns are used
     weights: tuple[float, ...]
     """How often each name is used, in the order of `RANKED`; or where prompts have a topic, each
     topic, in the order of `TOPICS`."""
-    topical: bool = False
-    """Whether all names of a prompt are of one topic, each once and all alike."""
+    topical: bool = False  # whether all names of a prompt are of one topic, each once and all alike
 
     def draw(self, rng: random.Random, first: tuple[str, ...] | None = None) -> Task:
         """Draw a task; `first` restricts the name of its first operation."""
@@ -346,8 +334,7 @@ TASKS: dict[str, Callable[[random.Random], Question]] = {
 }
 """One generator for each column of table 9 that it stands for."""
 
-FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")
-"""Those that are facts."""
+FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")  # those that are facts
 
 
 def demonstrated_question(rng: random.Random) -> Question:
@@ -356,9 +343,7 @@ def demonstrated_question(rng: random.Random) -> Question:
     return told(question, rng) if task in FACTS else question
 
 
-DOWNSTREAM = "downstream"
-"""The benchmark's name in profiles."""
-
+DOWNSTREAM = "downstream"  # the benchmark's name in profiles
 ITEMS_OF_TASKS = {
     "musr_ta": 200,
     "tqa_gen": 200,
