@@ -80,16 +80,6 @@ def test_a_logit_is_the_difference_of_two_heads_on_the_marks(path: Path, pairrm:
             assert wins[0, i, j] == pytest.approx(expected, abs=1e-5)
 
 
-def test_tasks_are_averaged(tmp_path: Path) -> None:
-    path = write_pairrm(tmp_path, n_tasks=3)
-    pairrm = load_reward_model(path, "two answers")
-    [encoded] = pairrm.encode([Answered(PROMPT, ("four", "five"))])
-    ids = torch.tensor([encoded.tokens])
-    with torch.inference_mode():
-        logit = float(pairrm.read(ids, torch.ones_like(ids)))
-    assert logit == pytest.approx(by_hand(path, PROMPT[0]["content"], "four", "five"), abs=1e-5)
-
-
 def test_a_sequence_is_three_closed_parts_with_a_mark_each(pairrm: PairRM) -> None:
     [encoded] = pairrm.encode([Answered(PROMPT, ("four", "five six"))])
     words = pairrm.tokenizer.convert_ids_to_tokens(encoded.tokens)

@@ -100,12 +100,6 @@ def test_batching_and_added_conversations_change_no_completion(policy_path: Path
     assert sample(policy_path, CONVERSATIONS[:3]) == everything[:3]
 
 
-def test_two_askings_of_one_prompt_are_answered_by_draws_of_their_own(policy_path: Path) -> None:
-    asked = [CONVERSATIONS[0]] * 4
-    answers = [[it.text for it in each] for each in sample(policy_path, asked, n=4)]
-    assert len({tuple(each) for each in answers}) == 4
-
-
 def test_padding_is_on_the_side_asked_for(policy_path: Path) -> None:
     tokenizer = load_policy(policy_path).tokenizer
     left, left_mask = pad(tokenizer, [[7], [8, 9]], "left", "cpu")

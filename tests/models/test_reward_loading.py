@@ -209,17 +209,6 @@ def test_a_missing_folder_says_how_to_get_one(tmp_path: Path) -> None:
         load_reward_model(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_tokenizer_is_one_clear_error(kind: str, tmp_path: Path) -> None:
-    path = KINDS[kind](tmp_path)
-    (path / "tokenizer.json").unlink()
-    with pytest.raises(
-        UserError,
-        match=r"the tokenizer at .* (cannot be loaded|does not know)|there is no tokenizer at ",
-    ):
-        load(kind, path)
-
-
 def test_a_broken_configuration_or_index_is_one_clear_error(tmp_path: Path) -> None:
     path = write_armo(tmp_path / "a")
     (path / "config.json").write_text("{", encoding="utf-8")

@@ -14,6 +14,7 @@ What is the embedded world's own, `harness.worlds.embedded.world` puts in the pl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -56,11 +57,11 @@ on revisions does not come down to training on longer answers. The wording is th
 what it asks for is the paper's (appendix H.2.1)."""
 
 
+@dataclass
 class Prompts:
     """Where a profile's human prompts come from: a data set of the hub, or a file."""
 
-    def __init__(self, profile: Profile) -> None:
-        self.profile = profile
+    profile: Profile
 
     def identity(self) -> Settings:
         cut: Settings = {"x": self.profile.x, "pieces": self.profile.prompts.available}
@@ -109,11 +110,11 @@ class Prompts:
         return prompts.pool_settings(self.profile.prompts)
 
 
+@dataclass
 class Creator:
     """What rewrites a profile's prompts, and scores those of best-of-n trees."""
 
-    def __init__(self, profile: Profile) -> None:
-        self.profile = profile
+    profile: Profile
 
     def identity(self, scheme: str) -> Settings:
         """Return the model at an endpoint, how it samples and what it is told, or a plug-in."""

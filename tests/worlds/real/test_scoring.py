@@ -14,8 +14,6 @@ from judge_stand_in import StandIn, client_of, completion, digest
 from harness.worlds.real.scoring import (
     COMPLEXITY,
     QUALITY,
-    TOPIC,
-    TOPICS,
     Scorer,
     ask_about_all,
     read_score,
@@ -178,7 +176,3 @@ def test_a_tree_grows_from_what_is_most_complex_and_best(tmp_path: Path) -> None
         assert (score("odd"), score("even")) == (7.0, 8.0)
         assert score("lost") == score("barred") == float("-inf")
         assert max(["lost", "odd", "even", "barred"], key=score) == "even"
-
-
-def test_the_judge_is_told_of_every_topic() -> None:
-    assert all(f"- {name}: {what}" in TOPIC.wording for name, what in TOPICS.items())

@@ -138,24 +138,6 @@ def test_a_data_set_of_the_hub_is_pinned(monkeypatch: pytest.MonkeyPatch) -> Non
             pool_settings(prompts("owner/name", **fields))
 
 
-def test_the_commit_reaches_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`datasets.load_dataset` is asked for the name at the commit; here a folder stands for it."""
-    import datasets
-
-    root, asked = data_set(tmp_path), []
-    load = datasets.load_dataset
-
-    def fetched(source: str, revision: str | None, split: list[str]) -> Any:
-        asked.append((source, revision))
-        return load(str(root), split=split)
-
-    monkeypatch.setattr(datasets, "load_dataset", fetched)
-    splits = ("train_iteration_1", "train_iteration_2")
-    settings = pool_settings(prompts("owner/name", revision=REVISION, splits=splits))
-    assert read_pool(settings) == TEXTS[:3]
-    assert asked == [("owner/name", REVISION)]
-
-
 def test_a_data_set_that_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
