@@ -16,9 +16,6 @@ from harness.strict import Strict
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
 SPEEDS = Path(__file__).with_name("speeds.yaml")
 
-MOST_GPUS = 100_000
-"""More is a slip of the finger."""
-
 
 class Assumed(Strict):
     value: Any
@@ -71,24 +68,15 @@ class Hardware:
     count: int
 
 
-def hardware_of(
-    profile: Profile, gpu: str | None = None, count: int | None = None
-) -> Hardware | None:
-    """Return the hardware that a profile is priced for; None where it names no GPU.
-
-    Another kind of GPU, and another number of them, may be asked for.
-    """
+def hardware_of(profile: Profile) -> Hardware | None:
+    """Return the hardware that a profile is priced for; None where it names no GPU."""
     named = profile.priced_for
-    name = gpu or (named.gpu if named else None)
-    if name is None:
+    if named is None:
         return None
     known = speeds().gpus
-    if name not in known:
+    if named.gpu not in known:
         raise UserError(
-            f"nothing is known of a GPU `{name}`{nearest(name, known)}; known are "
+            f"nothing is known of a GPU `{named.gpu}`{nearest(named.gpu, known)}; known are "
             f"{', '.join(known)}"
         )
-    number = count if count is not None else (named.gpus if named else 1)
-    if not 1 <= number <= MOST_GPUS:
-        raise UserError(f"`--gpus {number}` is no number of GPUs; give one from 1 to {MOST_GPUS}")
-    return Hardware(name, known[name], number)
+    return Hardware(named.gpu, known[named.gpu], named.gpus)

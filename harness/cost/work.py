@@ -262,7 +262,6 @@ def _rows(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
 
 
 def _generate(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
-    """N answers to each prompt."""
     p = c.prompts(stage)
     answer = p.answer(s["max_new_tokens"])
     return StageCost(tuple(_generating(stage, p.total * s["n"], p.length, answer)))
@@ -280,7 +279,6 @@ def _annotate(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
 
 
 def _evolve(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
-    """The creator's rewrites."""
     if "rewriting" not in s:
         return StageCost()
     return StageCost(calls=(_rewrites(s["rewriting"]["model"], c.prompts(stage).total),))
@@ -296,7 +294,6 @@ def _rewrite(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
 
 
 def _train(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
-    """Training on pairs."""
     pairs, longest, policy = c.prompts(stage), s["max_length"], base_policy(stage)
     prompt = min(pairs.length, s["max_prompt_length"] or longest)
     each = 2.0 * pairs.total * min(prompt + pairs.answer(), longest)
@@ -344,7 +341,6 @@ def _judge(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
 
 
 def _items(c: Costing, identity: str) -> int:
-    """Return the number of a benchmark's items."""
     named = class_of(identity).name
     (found,) = (b for name, b in c.profile.benchmarks.items() if benchmark_named(name) == named)
     return cast(int, found.items)

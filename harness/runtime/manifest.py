@@ -55,12 +55,9 @@ class Provenance(TypedDict):
     versions: dict[str, str | None]
 
 
-def collect_provenance(threads: int = 1, root: Path | None = None) -> Provenance:
-    """Return the provenance of what this process and its workers compute.
-
-    The git checkout is the one that this code runs from, where none is given.
-    """
-    commit, dirty = git_state(root or PACKAGE.parent)
+def collect_provenance(threads: int = 1) -> Provenance:
+    """Return the provenance of what this process and its workers compute."""
+    commit, dirty = git_state(PACKAGE.parent)
     return {
         "commit": commit,
         "dirty": dirty,

@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import plan_table
 from harness.registry.declared import named_table
-from harness.registry.profile import Profile, supported_rows
+from harness.registry.profile import PricedFor, Profile, supported_rows
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan
 from harness.runtime.stage import Stage
@@ -33,6 +33,10 @@ def stages(planner: Planner, seeds: Iterable[int] = (0,), **recipe: object) -> l
     declared = Recipe.model_validate({**EVA, **recipe})
     runs = [planner.run("a", declared, seed) for seed in seeds]
     return list(Plan([stage for run in runs for stage in run.targets]))
+
+
+def gpus(name: str, count: int) -> Hardware:
+    return Hardware(name, speeds().gpus[name], count)
 
 
 def totals(price: Price) -> tuple[float, float, float]:
@@ -136,7 +140,7 @@ def test_rows_that_share_stages_cost_less_than_each_by_itself(
 def test_more_gpus_take_less_time_and_more_gpu_hours(planner: Planner, paper: Profile) -> None:
     """Work is split evenly, while all GPUs wait for a stage's start."""
     plan = stages(planner)
-    one, eight = (price(plan, paper, hardware_of(paper, count=n)) for n in (1, 8))
+    one, eight = (price(plan, paper, gpus("h100-80gb", n)) for n in (1, 8))
     assert one.gpu_hours.wall_hours is not None
     assert eight.gpu_hours.wall_hours is not None
     assert eight.gpu_hours.wall_hours < one.gpu_hours.wall_hours
@@ -172,12 +176,11 @@ def test_what_a_gpu_cannot_hold_or_nobody_timed_is_unknown(
     planner: Planner, paper: Profile
 ) -> None:
     large = stages(planner, reward_model="pointwise_large")
-    assert price(large, paper, hardware_of(paper, "l40s-48gb")).gpu_hours.unknown == [
+    assert price(large, paper, gpus("l40s-48gb", 8)).gpu_hours.unknown == [
         "Skywork/Skywork-Reward-Gemma-2-27B does not fit on 1 l40s-48gb"
     ]
     plan = [stage for stage in stages(planner) if stage.kind == "train"]
-    known = hardware_of(paper, "rtx4090-24gb")
-    assert known is not None
+    known = gpus("rtx4090-24gb", 8)
     untimed = replace(known, gpu=known.gpu.model_copy(update={"training": None}))
     found = price(plan, paper, untimed).gpu_hours
     assert found.unknown == ["the speed of a rtx4090-24gb in training is not known"]
@@ -226,10 +229,9 @@ def test_without_gpus_there_are_no_gpu_hours(planner: Planner, paper: Profile) -
     assert found.gpu_hours.known == 0.0
     assert found.hardware is None
     assert found.usd.known > 0
+    slip = paper.model_copy(update={"priced_for": PricedFor(gpu="h100-80g", gpus=8)})
     with pytest.raises(UserError, match="h100-80gb"):
-        hardware_of(bare, "h100-80g")
-    with pytest.raises(UserError, match="--gpus 0"):
-        hardware_of(paper, count=0)
+        hardware_of(slip)
 
 
 def test_every_assumption_has_its_source() -> None:
