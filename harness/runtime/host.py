@@ -1,9 +1,8 @@
 """A host: computes a stage on a node, for an engine whose driver is somewhere else.
 
 It has a worker like those of the local engine, with the same environment, so that a stage computes
-the same bytes wherever it runs; what the worker says is handed on. A `HostOrder` is what travels:
-plain data, without keys. What a judge or a creator is asked with must be in the environment of the
-node.
+the same bytes wherever it runs, and passes the worker's messages on. A `HostOrder` is what travels:
+plain data, without keys. Keys of judges and creators must be in the environment of the node.
 """
 
 from __future__ import annotations

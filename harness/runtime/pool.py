@@ -1,4 +1,4 @@
-"""Who computes: a crew, whatever it is, and the pool of worker processes of this machine.
+"""Who computes: the interface of a crew, and the pool of worker processes of this machine.
 
 An engine asks a crew whether it has room, gives it a stage, and waits for messages. A message is a
 dict with an `event`: `started`, any number of `progress`, and one of `finished`, `failed`,
@@ -105,7 +105,7 @@ class Crew(ABC):
 
     @abstractmethod
     def falls_short(self, need: Need) -> str | None:
-        """Return what there is, in words, where it is less than a need; None where it suffices."""
+        """Return what there is, for a message, if that never covers the need; else None."""
 
     @property
     @abstractmethod
@@ -122,7 +122,7 @@ class Crew(ABC):
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
-        """Wait for messages, or so long; return those that came, each with its stage."""
+        """Wait for messages, at most the timeout; return them with their stages."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -130,7 +130,7 @@ class Crew(ABC):
 
 
 def await_release(store: Store, stages: Iterable[Stage], limit_s: float) -> None:
-    """Wait until no process works on some stages: one that is ended may take a moment."""
+    """Wait until no process works on the stages; one that was ended may take a moment."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end and any(store.claimed(stage.fingerprint) for stage in stages):
         time.sleep(0.1)
@@ -160,8 +160,8 @@ class Worker:
     """Our end of a worker: a fresh Python interpreter that computes stages for us.
 
     No fork, so nothing of this process leaks into a number; a process group of its own, so that
-    Ctrl-C reaches us only. The two talk in JSON over a socket, and when that ends, be it that we
-    closed it or were killed, the worker ends. Its log is `worker-<n>.log`; where several runs share
+    Ctrl-C reaches us only. The two talk in JSON over a socket; when we close it or are killed, the
+    worker ends. Its log is `worker-<n>.log`; where several runs share
     the folder, no two living workers have the same number. `stage` is for a pool: what it computes.
     """
 
@@ -203,7 +203,7 @@ class Worker:
         self._send(record)
 
     def said(self) -> Message:
-        """Wait for its next message; if it died, that and why, with the end of its log."""
+        """Wait for its next message; if it died, return why, with the end of its log."""
         try:
             message: Message = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):

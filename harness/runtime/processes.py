@@ -1,7 +1,7 @@
 """Programs that are not ours, such as the launcher of a training or a server.
 
 They run under a supervisor (`harness.runtime.supervisor`): they end with our block, and also when
-this process is killed. What they print goes to a log, which is quoted when they die.
+this process is killed. Their output goes to a log, which is quoted when they die.
 """
 
 from __future__ import annotations
