@@ -10,6 +10,7 @@ registers what it adds:
 
 A process loads them when it first looks a name up; workers inherit the environment. Plug-in and
 version, which a person changes with the meaning, are part of the identity of stages that use it.
+A name that is taken or no identifier, and a missing version, are a `UserError`.
 """
 
 from __future__ import annotations
@@ -38,14 +39,7 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True)
 class Extension:
-    """Something that a plug-in adds.
-
-    Attributes:
-        thing: What was registered.
-        plugin: Name of the plug-in.
-        version: Its version.
-        options: What else was said about it.
-    """
+    """Something that a plug-in adds: the thing, its plug-in and version, and what else was said."""
 
     thing: Any
     plugin: str
@@ -56,28 +50,23 @@ class Extension:
 class Extensible:
     """One kind of thing that is known by name: the shipped ones, and those of plug-ins.
 
-    Args:
-        what: What one is called in messages.
-        shipped: Where each shipped one stands, as `module:attribute`, by name.
-
-    Attributes:
-        names: Those that are known now.
+    `what` is what one is called in messages; `shipped` says where each shipped one stands, as
+    `module:attribute`, by name.
     """
 
     def __init__(self, what: str, shipped: Mapping[str, str]) -> None:
         self.what = what
         self.shipped = shipped
-        self.names = list(shipped)
         self._added: dict[str, Extension] = {}
         self._watchers: list[Callable[[str, Extension], None]] = []
 
     def __iter__(self) -> Iterator[str]:
         if not _PLUGINS.whole:
             load_plugins()
-        return iter(self.names)
+        return iter([*self.shipped, *self._added])
 
     def __contains__(self, name: object) -> bool:
-        return name in tuple(self)
+        return name in self.shipped or self.added(str(name)) is not None
 
     def added(self, name: str) -> Extension | None:
         """Return what a plug-in registered under a name; None for a shipped or unknown one."""
@@ -119,38 +108,22 @@ class Extensible:
             )
 
     def register(self, name: str, version: str, **options: Any) -> Callable[[Thing], Thing]:
-        """Return a decorator that adds something under a name, with what else is said about it.
-
-        Raises:
-            UserError: The name is taken, or name or version is none.
-        """
+        """Return a decorator that adds something under a name, with what else is said about it."""
 
         def add(thing: Thing) -> Thing:
             plugin = _plugin_of(thing)
-            if not isinstance(name, str) or not name.isidentifier():
-                better = re.sub(r"\W+", "_", str(name)).strip("_")
-                better = better if better.isidentifier() else "my_name"
-                raise UserError(
-                    f"the plug-in {plugin} names its {self.what} `{name}`; a name has letters, "
-                    f"digits and `_` only: write `{better}`"
-                )
+            whose = f"the {self.what} `{name}` of the plug-in {plugin}"
+            if not str(name).isidentifier():
+                raise UserError(f"{whose}: a name has letters, digits and `_` only")
             if not isinstance(version, str) or not version:
-                raise UserError(
-                    f"the {self.what} `{name}` of the plug-in {plugin} needs a version, as "
-                    '`version="1"`'
-                )
-            known = self._added.get(name)
-            if name in self.shipped or known is not None:
+                raise UserError(f'{whose} needs a version, as `version="1"`')
+            if name in self:
+                known = self._added.get(name)
                 owner = "shipped" if known is None else f"from the plug-in {known.plugin}"
-                raise UserError(
-                    f"the plug-in {plugin} adds the {self.what} `{name}`, which there is already "
-                    f"({owner}); choose another name"
-                )
-            extension = Extension(thing, plugin, version, options)
-            self._added[name] = extension
-            self.names.append(name)
+                raise UserError(f"{whose} is there already ({owner}); choose another name")
+            self._added[name] = Extension(thing, plugin, version, options)
             for watcher in self._watchers:
-                watcher(name, extension)
+                watcher(name, self._added[name])
             return thing
 
         return add
@@ -244,9 +217,6 @@ def selector(name: str, *, version: str) -> Callable[[Thing], Thing]:
     It decorates a subclass of `harness.selectors.selector.Selector`, whose constructor takes the
     options of a recipe's `online.league`. It is used as `selector` there. Change the version when
     what it chooses changes.
-
-    Raises:
-        UserError: The name is taken.
     """
     return SELECTORS.register(name, version)
 
@@ -258,9 +228,6 @@ def metric(name: str, *, version: str, inverse: bool = False) -> Callable[[Thing
     returns one number for each prompt. It is used as `creator.metric` or `online.metric`. With
     `inverse`, prompts with small numbers are the informative ones. Change the version when the
     meaning changes.
-
-    Raises:
-        UserError: The name is taken.
     """
     return METRICS.register(name, version, inverse=inverse)
 
@@ -273,9 +240,6 @@ def loss(name: str, *, version: str, like: str = "dpo") -> Callable[[Thing], Thi
     only there the heavy libraries are imported. The loss is used as `algorithm` in recipes; a
     profile offers it in `algorithms` and has its hyperparameters in `training`: those of the
     shipped loss that it is `like`.
-
-    Raises:
-        UserError: The name is taken, or there is no such shipped loss.
     """
     if like not in LOSSES.shipped:
         raise UserError(
@@ -297,9 +261,6 @@ def creator(
     again. It may be called from several threads. It is used as `creator.method` in recipes, at
     every profile that has what it needs. `asks` says that it asks a model; `chained` that each
     rewrite of a prompt starts from the one before, not from the prompt itself.
-
-    Raises:
-        UserError: The name is taken.
     """
     return CREATORS.register(name, version, asks=asks, chained=chained)
 
@@ -310,9 +271,6 @@ def benchmark(name: str, *, version: str) -> Callable[[Thing], Thing]:
     It decorates a subclass of `harness.evaluation.benchmark.Benchmark`, most simply of
     `RatedBenchmark` beside it, and is used as `harness evaluate NAME`. Change the version when what
     is asked or how it is scored changes.
-
-    Raises:
-        UserError: The name is taken.
     """
     add = BENCHMARKS.register(name, version)
 
@@ -329,9 +287,6 @@ def judge(name: str, *, version: str) -> Callable[[Thing], Thing]:
     The function takes the messages of a request, each with `role` and `content`, and returns the
     reply's text. It is used as `--judge NAME`; its replies are kept and addressed with its version,
     and cost nothing.
-
-    Raises:
-        UserError: The name is taken.
     """
     return JUDGES.register(name, version)
 
@@ -348,28 +303,20 @@ def reward(
     that takes the model's folder and a device, and returns that function. A function that `asks`
     takes a third argument, `post`, which sends a path and a JSON body to the server at
     `HARNESS_REWARD_URL` and returns its JSON.
-
-    Raises:
-        UserError: The name is taken.
     """
     return REWARDS.register(name, version, model=model, asks=asks)
 
 
 @dataclass
 class _Plugins:
-    """The plug-ins of this process.
+    """The plug-ins of this process: as the command named them, and those that are loaded.
 
-    Attributes:
-        named: Those that this command named, as it wrote them.
-        loaded: Those that were begun to load, by path or module.
-        whole: Whether all are loaded that there are.
-        withheld: Whether none is to be loaded.
+    `whole` where all are loaded that there are.
     """
 
     named: list[str] = field(default_factory=list)
     loaded: set[str] = field(default_factory=set)
     whole: bool = False
-    withheld: bool = False
 
 
 _PLUGINS = _Plugins()
@@ -380,15 +327,8 @@ def named_plugins() -> tuple[str, ...]:
     return tuple(_PLUGINS.named)
 
 
-def withheld() -> bool:
-    """Return whether this command needs no plug-in, so that what they add is not known to it."""
-    return _PLUGINS.withheld
-
-
-def name_plugins(names: list[str], *, load: bool = True) -> None:
+def name_plugins(names: list[str]) -> None:
     """Name plug-ins, as files or modules, for this process and all that it starts; load them.
-
-    Unless it is told not to load any: what only reads declarations runs nobody's code.
 
     Raises:
         UserError: There is no such file or module, or it cannot be loaded.
@@ -398,7 +338,7 @@ def name_plugins(names: list[str], *, load: bool = True) -> None:
     places = [os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names]
     if places:
         os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *places]))
-    _PLUGINS.named, _PLUGINS.withheld = list(names), not load
+    _PLUGINS.named = list(names)
     load_plugins()
 
 
@@ -408,61 +348,45 @@ def load_plugins() -> None:
     Raises:
         UserError: There is no such file or module, or it cannot be loaded.
     """
-    _PLUGINS.whole = True  # what they import may look names up
-    if _PLUGINS.withheld:
-        return
     root = own_checkout()
     lying = [] if root is None else sorted(map(str, (root / "plugins").glob("*.py")))
     named = filter(None, os.environ.get(VARIABLE, "").split(","))
-    for name in dict.fromkeys([*lying, *named]):
-        if name not in _PLUGINS.loaded:
-            _PLUGINS.loaded.add(name)
-            try:
+    _PLUGINS.whole = True  # what they import may look names up
+    try:
+        for name in dict.fromkeys([*lying, *named]):
+            if name not in _PLUGINS.loaded:
                 _load(name)
-            except BaseException:
-                _PLUGINS.loaded.discard(name)
-                _PLUGINS.whole = False
-                raise
+                _PLUGINS.loaded.add(name)
+    except BaseException:
+        _PLUGINS.whole = False
+        raise
 
 
 def _load(name: str) -> None:
-    """Import a plug-in; whatever it raises is a mistake of the user's, in a sentence.
-
-    Raises:
-        UserError: There is none, or it fails.
-    """
+    """Import a plug-in; whatever it raises is a mistake of the user's, in a sentence."""
     try:
         if name.endswith(".py"):
             _import_file(Path(name))
         else:
             importlib.import_module(name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # code of others may raise anything
-        said = error_in_a_line(error)
-        if isinstance(error, HarnessError):
-            why = said.removeprefix(f"{type(error).__name__}: ")
-        elif isinstance(error, ModuleNotFoundError) and name.startswith(error.name or "\0"):
-            why = f"there is no plug-in `{name}`; name a module, or the path of a `.py` file"
-        else:
-            why = f"the plug-in {in_a_line(name)} cannot be loaded: {said}"
-        raise UserError(why) from error
+    except HarnessError as error:
+        raise UserError(in_a_line(str(error))) from error
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"the plug-in {in_a_line(name)} cannot be loaded: {error_in_a_line(error)}"
+        ) from error
 
 
 def _import_file(path: Path) -> None:
-    shown = in_a_line(str(path))
     if not path.is_file():
-        raise UserError(f"there is no plug-in `{shown}`; correct `--plugin` or {VARIABLE}")
-    module = ModuleType(_module_name(path))
+        raise UserError(f"there is no plug-in `{path}`; correct `--plugin` or {VARIABLE}")
+    # A module's name that no other file has, ending in the file's own.
+    name = f"{_OF_A_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    module = ModuleType(name)
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module
+    sys.modules[name] = module
     # Kept bytecode may be that of another text of the same size and second.
     exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
-
-
-def _module_name(path: Path) -> str:
-    """Return a module's name that no other file has, ending in the file's own."""
-    return f"{_OF_A_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
 
 
 def _plugin_of(thing: object) -> str:

@@ -37,12 +37,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=limit, reverse=True)
 
 
-@pytest.fixture(autouse=True)
-def plugins_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget after each test that a command in this process withheld the plug-ins."""
-    monkeypatch.setattr("harness.extensions._PLUGINS.withheld", False)
-
-
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """Return the folder of published reference data, or skip the test where it is absent."""

@@ -151,9 +151,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
         monkeypatch.setenv("HARNESS_PLUGINS", "")
         monkeypatch.setattr(extensions, "_PLUGINS", extensions._Plugins())
         for kind in ("METRICS", "BENCHMARKS", "JUDGES", "CREATORS"):
-            extensible = getattr(extensions, kind)
-            monkeypatch.setattr(extensible, "_added", {})
-            extensible.names[:] = extensible.shipped
+            monkeypatch.setattr(getattr(extensions, kind), "_added", {})
         return CliRunner().invoke(app, list(arguments))
 
     return run
@@ -313,34 +311,21 @@ def test_an_unknown_metric_gets_the_nearest_right_name(
     assert "`top_gpa` is not known; it can be `a_min`" in without.stderr
 
 
-UNSAYABLE = """
-class Unsayable(BaseException):
-    def __str__(self):
-        raise SystemExit(0)
-raise Unsayable
-"""
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         (None, "there is no plug-in"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
         ("import sys; sys.exit(0)", "cannot be loaded: SystemExit: 0"),
-        ("raise GeneratorExit", "cannot be loaded: GeneratorExit"),
-        ("raise BaseException('no')", "cannot be loaded: BaseException: no"),
-        (UNSAYABLE, "cannot be loaded: Unsayable"),
         ("def", "cannot be loaded: SyntaxError: invalid syntax"),
         ("raise ValueError('\\x1b[31mred\\x07')", "ValueError: \\x1b[31mred\\x07"),
-        ("import harness\nraise harness.UserError('\\x1b[31mred')", "harness: \\x1b[31mred"),
         ("import nothing_at_all", "cannot be loaded: ModuleNotFoundError: No module named"),
         (METRIC.format(version=""), "needs a version"),
         (
             METRIC.replace('"top_gap"', '"top-gap"').format(version="1"),
-            "the plug-in mine names its informativeness metric `top-gap`; a name has letters, "
-            "digits and `_` only: write `top_gap`",
+            "metric `top-gap` of the plug-in mine: a name has letters, digits and `_` only",
         ),
-        (METRIC.format(version="1").replace("top_gap", "a_min"), "there is already (shipped)"),
+        (METRIC.format(version="1").replace("top_gap", "a_min"), "is there already (shipped)"),
         (LOSS.replace('like="dpo"', 'like="ppo"'), "is like `ppo`, which is not shipped"),
     ],
 )
@@ -359,20 +344,9 @@ def test_a_plugin_that_is_wrong_is_one_sentence(
 def test_a_plugin_may_be_a_module(here: Callable[..., Any]) -> None:
     done = here("validate", "--plugin=nothing_at_all")
     assert done.exit_code == 2
-    assert "there is no plug-in `nothing_at_all`; name a module" in done.stderr
+    assert "No module named 'nothing_at_all'" in done.stderr
     assert here("validate", "--plugin=json").exit_code == 0
     assert "requires an argument" in here("validate", "--plugin").stderr
-
-
-def test_list_and_show_load_no_plugin(here: Callable[..., Any], tmp_path: Path) -> None:
-    """And show a table that uses one all the same."""
-    mine = str(plugin(tmp_path, "import sys; sys.exit(0)"))
-    own = str(table(tmp_path, "mine_table", "creator: {metric: top_gap}"))
-    for command in (("list",), ("show", "table4"), ("show", own)):
-        done = here(*command, "--plugin", mine)
-        assert done.exit_code == 0, done.stderr
-    assert "top_gap" in done.stdout
-    assert here("validate", own).exit_code == 2
 
 
 def a_checkout(folder: Path) -> Path:

@@ -177,11 +177,11 @@ app = typer.Typer(
 
 
 @app.callback()
-def _all(ctx: typer.Context, plugin: PluginOption = None, version: VersionOption = False) -> None:
-    """Load the plug-ins before anything else, unless the verb only shows declarations."""
+def _all(plugin: PluginOption = None, version: VersionOption = False) -> None:
+    """Load the plug-ins before anything else."""
     from harness.extensions import name_plugins
 
-    name_plugins(plugin or [], load=ctx.invoked_subcommand not in ("list", "show"))
+    name_plugins(plugin or [])
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from harness.project import project_root
 from harness.registry.documents import Document, Problem, read_declared
-from harness.strict import Strict
+from harness.strict import Strict, refuse
 
 Place = tuple[str, str]
 """A cell of a table: row and column."""
@@ -58,10 +58,9 @@ class Margin(Strict):
 
     @model_validator(mode="after")
     def _one_form(self) -> Margin:
-        if (self.share is None) != (self.of is None) or (self.share is None) == (
-            self.points is None
-        ):
-            raise ValueError("give a margin as `share` and `of`, or as `points`")
+        share, points = self.share is not None, self.points is not None
+        wrong = share != (self.of is not None) or share == points
+        refuse((wrong, "give a margin as `share` and `of`, or as `points`"))
         return self
 
 
@@ -93,10 +92,12 @@ class Compare(Measured):
 
     @model_validator(mode="after")
     def _margin_where_needed(self) -> Compare:
-        if (self.margin is not None) != (self.op in (">=", "within")):
-            raise ValueError("`>=` and `within` need a `margin`, and nothing else has one")
-        if (self.tolerance is not None) != (self.op == "within"):
-            raise ValueError("`within` needs a `tolerance`, and nothing else has one")
+        refuse(
+            ((self.margin is not None) != (self.op in (">=", "within")),
+             "`>=` and `within` need a `margin`, and nothing else has one"),
+            ((self.tolerance is not None) != (self.op == "within"),
+             "`within` needs a `tolerance`, and nothing else has one"),
+        )  # fmt: skip
         return self
 
     @property
@@ -139,8 +140,7 @@ class BestOf(Measured):
 
     @model_validator(mode="after")
     def _among_others(self) -> BestOf:
-        if self.row not in self.among:
-            raise ValueError(f"`among` must hold `{self.row}` itself")
+        refuse((self.row not in self.among, f"`among` must hold `{self.row}` itself"))
         return self
 
     @property
@@ -180,8 +180,8 @@ class Qualitative(Strict):
 
     @model_validator(mode="after")
     def _reason_or_measurement(self) -> Qualitative:
-        if (self.reason is None) == (self.measured_by is None):
-            raise ValueError("give either the `reason` it cannot be tested or `measured_by`")
+        both = (self.reason is None) == (self.measured_by is None)
+        refuse((both, "give either the `reason` it cannot be tested or `measured_by`"))
         return self
 
 
@@ -226,8 +226,8 @@ class FigurePlace(Strict):
     @model_validator(mode="after")
     def _without_scores(self) -> FigurePlace:
         for claim in self.claims:
-            if not isinstance(claim.test, Qualitative):
-                raise ValueError(f"`{claim.id}` compares scores, and only a table has scores")
+            scored = not isinstance(claim.test, Qualitative)
+            refuse((scored, f"`{claim.id}` compares scores, and only a table has scores"))
         return self
 
 
@@ -257,17 +257,15 @@ def claim_problems(
                 text = f"`{claim.id}` cannot be tested; name another one"
                 yield document.wrong(("claims", i, "primary"), text)
             continue
-        for what, names, known in zip(
-            ("row", "column"), zip(*places(claim.test), strict=True), (rows, columns), strict=True
-        ):
-            for name in dict.fromkeys(names):
-                if name not in known:
-                    yield from document.unknown(("claims", i, "test"), what, name, known)
+        named = [list(dict.fromkeys(names)) for names in zip(*places(claim.test), strict=True)]
+        for what, names, known in zip(("row", "column"), named, (rows, columns), strict=True):
+            for name in names:
+                yield from document.unknown(("claims", i, "test"), what, name, known)
     testable = [claim for claim in claims if not isinstance(claim.test, Qualitative)]
     primary = [claim.id for claim in testable if claim.primary]
     if testable and len(primary) != 1:
-        named = ", ".join(f"`{name}`" for name in primary) or "none"
-        yield document.wrong(("claims",), f"exactly one claim is `primary: true`, not {named}")
+        said = ", ".join(f"`{name}`" for name in primary) or "none"
+        yield document.wrong(("claims",), f"exactly one claim is `primary: true`, not {said}")
 
 
 def places(test: Measurable) -> list[Place]:

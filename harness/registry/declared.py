@@ -14,9 +14,9 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args, get_origin
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from harness.errors import UserError
 from harness.extensions import load_plugins
@@ -30,16 +30,15 @@ from harness.registry.documents import (
     at_least_one,
     explain,
     find,
-    nearest,
     read_declared,
     read_files,
     yaml_files,
 )
 from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, find_profile, load_profiles
-from harness.registry.recipe import Recipe, leaves
+from harness.registry.recipe import Recipe, defaults, flattened, leaves
 from harness.registry.schema import Column, Row, Table
-from harness.strict import Strict, models_in
+from harness.strict import Strict
 
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
 
@@ -65,16 +64,16 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
     files += [] if more is None or more in files else [more]
     for document, table in read_files(files, Table, problems, "a table"):
         repeated = [
-            *_repeated(document, "columns", [column.id for column in table.columns]),
-            *_repeated(document, "rows", [row.id for row in table.rows]),
+            *_repeated(_ids(document, "columns", table.columns)),
+            *_repeated(_ids(document, "rows", table.rows)),
         ]
         # Where a name means two things, whatever else could be said follows from that.
         problems += repeated or _references(document, table)
         if not repeated:
             declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
-    problems += _repeated_tables(declared)
-    problems += _repeated_claims(declared)
+    problems += _repeated((table.id, document, ("id",)) for document, table in declared)
+    problems += _repeated(n for pair in declared for n in _ids(pair[0], "claims", pair[1].claims))
     problems += _changed_columns(declared)
     problems += _runs_and_recipes(cells)
     if problems:
@@ -100,6 +99,24 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
+Named = tuple[str, Document, Loc]
+"""A name, and where it is given."""
+
+
+def _ids(document: Document, name: str, items: Sequence[Any]) -> Iterator[Named]:
+    for i, item in enumerate(items):
+        yield item.id, document, (name, i, "id")
+
+
+def _repeated(named: Iterable[Named]) -> Iterator[Problem]:
+    first: dict[str, tuple[Document, Loc]] = {}
+    for name, document, place in named:
+        if name in first:
+            other, at = first[name]
+            yield document.wrong(place, f"`{name}` is already in {other.name}:{other.line(at)}")
+        first.setdefault(name, (document, place))
+
+
 def _references(document: Document, table: Table) -> Iterator[Problem]:
     """Yield what is wrong with a table's ids and with the names that point at them."""
     kind = _FOLDERS.get(document.path.parent.name, table.kind)
@@ -107,46 +124,34 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
         where = f"an {table.kind} does not belong in {document.path.parent.name}/"
         yield document.wrong(("kind",), where)
     columns, rows = [c.id for c in table.columns], {row.id: row for row in table.rows}
+    named: list[tuple[Loc, str, str]] = []
     for i, row in enumerate(table.rows):
         for name in ("values", "printed_notes", "run_by_column"):
-            for column in (getattr(row, name) or {}).keys() - set(columns):
-                yield from document.unknown(("rows", i, name, column), "column", column, columns)
+            given = (getattr(row, name) or {}).keys() - set(columns)
+            named += [(("rows", i, name, column), "column", column) for column in given]
         missing = set(columns) - set(row.run_by_column or columns)
         if missing:
             text = f"no run for {', '.join(sorted(missing))}"
             yield document.wrong(("rows", i, "run_by_column"), text)
         if row.baseline is not None:
-            place = ("rows", i, "baseline")
-            yield from document.unknown(place, "row", row.baseline, rows)
+            place: Loc = ("rows", i, "baseline")
+            named.append((place, "row", row.baseline))
             if row.baseline in rows and rows[row.baseline].baseline is not None:
                 yield document.wrong(place, f"`{row.baseline}` has a baseline of its own")
-        yield from _kind(document, i, row, table.columns)
+        for column in table.columns:
+            if column.of_prompts != (row.kind == "prompts"):
+                scored = "prompts" if column.of_prompts else "answers of a policy"
+                text = f"`{row.id}` is `{row.kind}` and column `{column.id}` scores {scored}"
+                yield document.wrong(("rows", i, "kind"), f"{text}; change one of them")
     if table.study is not None:
-        yield from document.unknown(("study", "column"), "column", table.study.column, columns)
-    yield from _repeated(document, "controls", [control.id for control in table.controls])
+        named.append((("study", "column"), "column", table.study.column))
     for i, control in enumerate(table.controls):
-        yield from document.unknown(("controls", i, "column"), "column", control.column, columns)
-        for name in control.rows:
-            yield from document.unknown(("controls", i, "rows"), "row", name, rows)
+        named.append((("controls", i, "column"), "column", control.column))
+        named += [(("controls", i, "rows"), "row", name) for name in control.rows]
+    for place, what, name in named:
+        yield from document.unknown(place, what, name, columns if what == "column" else rows)
+    yield from _repeated(_ids(document, "controls", table.controls))
     yield from claim_problems(document, table.claims, list(rows), columns)
-
-
-def _repeated(document: Document, name: str, ids: Sequence[str]) -> Iterator[Problem]:
-    for i, item in enumerate(ids):
-        if item in ids[:i]:
-            first = document.line((name, ids.index(item), "id"))
-            yield document.wrong((name, i, "id"), f"`{item}` is already on line {first}")
-
-
-def _kind(document: Document, i: int, row: Row, columns: Sequence[Column]) -> Iterator[Problem]:
-    for column in columns:
-        if column.of_prompts != (row.kind == "prompts"):
-            scored = "prompts" if column.of_prompts else "answers of a policy"
-            yield document.wrong(
-                ("rows", i, "kind"),
-                f"`{row.id}` is `{row.kind}` and column `{column.id}` scores {scored}; change one "
-                "of them",
-            )
 
 
 Cell = tuple[Document, Table, int, Row, Column, Recipe]
@@ -199,25 +204,6 @@ def _unused(document: Document, table: Table, used: set[Loc]) -> Iterator[Proble
                 )
 
 
-def _repeated_tables(declared: Iterable[Declared]) -> Iterator[Problem]:
-    first: dict[str, Document] = {}
-    for document, table in declared:
-        other = first.setdefault(table.id, document)
-        if other is not document:
-            yield document.wrong(("id",), f"`{table.id}` is already declared in {other.name}")
-
-
-def _repeated_claims(declared: Iterable[Declared]) -> Iterator[Problem]:
-    first: dict[str, tuple[Document, Loc]] = {}
-    for document, table in declared:
-        for i, claim in enumerate(table.claims):
-            place: Loc = ("claims", i, "id")
-            known, at = first.setdefault(claim.id, (document, place))
-            if (known, at) != (document, place):
-                where = f"{known.name}:{known.line(at)}"
-                yield document.wrong(place, f"`{claim.id}` is already in {where}")
-
-
 def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:
     first: dict[str, tuple[str, dict[str, Any]]] = {}
     for document, table in declared:
@@ -245,25 +231,23 @@ def _runs_and_recipes(cells: Iterable[Cell]) -> Iterator[Problem]:
         key: Loc = ("rows", i, "run") if row.run else ("rows", i, "run_by_column", column.id)
         known, place = by_run.setdefault(run, (content, where))
         if known != content:
-            yield document.problem(
-                key, f"run `{run}` is another recipe in {place}; change the id or the recipe"
-            )
+            text = f"run `{run}` is another recipe in {place}; change the id or the recipe"
+            yield document.problem(key, text)
         known, place = by_recipe.setdefault(content, (run, where))
         if known != run:
-            yield document.problem(
-                key, f"this recipe is run `{known}` in {place}; use that id instead of `{run}`"
-            )
+            text = f"this recipe is run `{known}` in {place}; use that id instead of `{run}`"
+            yield document.problem(key, text)
 
 
 FILE = Path("experiments") / "deviations.yaml"
 """The file, below the project's folder."""
 
-_ROOTS: Mapping[str, type[BaseModel]] = {"profile": Profile, "recipe": Recipe}
-
 
 class Choice(Strict):
-    """What this project does about it, and where."""
+    """What this project does about something, and where."""
 
+    number: Annotated[int, Field(ge=1)]
+    topic: str
     choice: str
     """What is done here."""
     settings: tuple[str, ...] = ()
@@ -275,8 +259,6 @@ class Choice(Strict):
 class Discrepancy(Choice):
     """A place where the paper and its authors' code do not say the same."""
 
-    number: Annotated[int, Field(ge=1)]
-    topic: str
     paper: str
     code: str
     """What the authors' code does, or what was found otherwise."""
@@ -285,8 +267,6 @@ class Discrepancy(Choice):
 class Ambiguity(Choice):
     """A place where the paper can be read in several ways."""
 
-    number: Annotated[int, Field(ge=1)]
-    topic: str
     open: str
     """What is said, and what is not."""
 
@@ -309,9 +289,7 @@ def deviations(path: Path | None = None) -> Deviations:
 
 
 def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
-    """Return what a setting of a recipe or a profile is.
-
-    A setting is named as `Choice.settings` has it.
+    """Return what a setting of a recipe or a profile is, named as `Choice.settings` has it.
 
     Returns:
         `value` and the profile's; `default` and a recipe's default; or `absent` and None, where
@@ -319,23 +297,15 @@ def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
     """
     root, _, name = setting.partition(".")
     if root == "recipe":
-        return "default", _recipe_default(name.split("."))
-    value: Any = profile
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
-        if value is None:
-            return "absent", None
-    return "value", value
-
-
-def _recipe_default(parts: list[str]) -> Any:
-    model: type[BaseModel] = Recipe
-    for part in parts[:-1]:
-        model = models_in(model.model_fields[part].annotation)[0]
-    return model.model_fields[parts[-1]].get_default(call_default_factory=True)
+        return "default", flattened(defaults())[name]
+    value = flattened(profile.model_dump(by_alias=True)).get(name)
+    return ("absent", None) if value is None else ("value", value)
 
 
 def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
+    known = [f"recipe.{name}" for name in flattened(defaults())]
+    for profile in all_profiles().values():
+        known += [f"profile.{name}" for name in flattened(profile.model_dump(by_alias=True))]
     for group in ("discrepancies", "ambiguities"):
         entries: tuple[Discrepancy | Ambiguity, ...] = getattr(found, group)
         for i, entry in enumerate(entries):
@@ -344,35 +314,11 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
                 text = f"`{entry.number}` should be {i + 1}: they are counted"
                 yield document.wrong((*place, "number"), text)
             for setting in entry.settings:
-                wrong = _unknown(setting)
-                if wrong is not None:
-                    yield document.wrong((*place, "settings"), wrong)
+                yield from document.unknown((*place, "settings"), "setting", setting, known)
             for module in entry.modules:
                 # An installed package has code and declarations in two places.
                 if not any((top / module).is_file() for top in (project_root(), PACKAGE.parent)):
                     yield document.wrong((*place, "modules"), f"there is no file `{module}`")
-
-
-def _unknown(setting: str) -> str | None:
-    """Return what is wrong with the name of a setting, None where there is such a setting."""
-    root, *parts = setting.split(".")
-    if root not in _ROOTS or not parts:
-        return f"`{setting}` begins with neither `profile.` nor `recipe.`"
-    models: list[type[BaseModel]] = [_ROOTS[root]]
-    anything = False
-    for part in parts:
-        if anything:  # the keys of a mapping are the profile's own
-            anything = False
-            continue
-        fields = {name: field for model in models for name, field in model.model_fields.items()}
-        if part not in fields:
-            return f"there is no setting `{setting}`{nearest(part, fields)}"
-        annotation = fields[part].annotation
-        anything = any(
-            get_origin(a) in (dict, Mapping) for a in (annotation, *get_args(annotation))
-        )
-        models = models_in(annotation)
-    return None
 
 
 GROUPS: Final[Mapping[str, str]] = {
@@ -447,6 +393,4 @@ def trains_online(table: Table) -> bool:
 
 def members(group: str, tables: Mapping[str, Table]) -> list[Table]:
     """Return the tables of a group, in their order."""
-    if group not in GROUPS:
-        raise KeyError(group)
     return [table for table in tables.values() if group == "all" or not trains_online(table)]

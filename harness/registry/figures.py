@@ -27,7 +27,7 @@ from harness.registry import documents
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.recipe import Metric
 from harness.registry.schema import Id, Row, ScoreId, Table
-from harness.strict import Strict
+from harness.strict import Strict, refuse
 
 RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]
 """A row of a table, as `table/row`."""
@@ -61,8 +61,9 @@ class Figure(Strict):
     @model_validator(mode="after")
     def _known_placeholders(self) -> Figure:
         for _, name, _, _ in string.Formatter().parse(self.alt):
-            if name is not None and name not in PLACEHOLDERS:
-                raise ValueError(f"`alt` names `{{{name}}}`{documents.nearest(name, PLACEHOLDERS)}")
+            strange = name is not None and name not in PLACEHOLDERS
+            near = documents.nearest(str(name), PLACEHOLDERS)
+            refuse((strange, f"`alt` names `{{{name}}}`{near}"))
         return self
 
     @property
@@ -133,8 +134,8 @@ class LinePanel(Strict):
     @model_validator(mode="after")
     def _distinct_labels(self) -> LinePanel:
         labels = [line.label for line in self.lines]
-        if len(set(labels)) != len(labels):
-            raise ValueError(f"two lines of `{self.title}` have one label; rename one")
+        twice = len(set(labels)) != len(labels)
+        refuse((twice, f"two lines of `{self.title}` have one label; rename one"))
         return self
 
 

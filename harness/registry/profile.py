@@ -8,13 +8,22 @@ that a report can list what is the paper's and what is an assumption.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, PrivateAttr, model_validator
+from pydantic.fields import FieldInfo
 
-from harness.extensions import BENCHMARKS, CREATORS, LOSSES, benchmark_name, load_plugins
+from harness.extensions import (
+    BENCHMARKS,
+    CREATORS,
+    LOSSES,
+    Extension,
+    benchmark_name,
+    load_plugins,
+)
 from harness.project import profiles_dir
 from harness.registry import documents
 from harness.registry.recipe import (
@@ -29,7 +38,7 @@ from harness.registry.recipe import (
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.registry.serving import Role, Served, Serving
 from harness.registry.training import Count, Hardware, Positive, Share, Training
-from harness.strict import Strict
+from harness.strict import Strict, refuse
 
 WORLD = "world"
 """What a profile names in place of a model, prompts or creator where the embedded one serves."""
@@ -147,15 +156,17 @@ class BenchmarkSettings(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> BenchmarkSettings:
-        if len({score in PROMPT_SCORES for score in self.columns}) > 1:
-            raise ValueError("`columns` mixes scores of answers with scores of prompts")
-        sampling = (self.temperature, self.top_p, self.max_new_tokens)
-        if not self.of_prompts and None in sampling:
-            raise ValueError("answers need `temperature`, `top_p` and `max_new_tokens`")
-        if isinstance(self.items, dict) and set(self.items) != set(self.columns):
-            raise ValueError("`items` by score must name each of the `columns`")
-        if not set(self.by_construction) <= set(self.columns):
-            raise ValueError("`by_construction` must name some of the `columns`")
+        columns = set(self.columns)
+        refuse(
+            (self.of_prompts and not columns <= set(PROMPT_SCORES),
+             "`columns` mixes scores of answers with scores of prompts"),
+            (not self.of_prompts and None in (self.temperature, self.top_p, self.max_new_tokens),
+             "answers need `temperature`, `top_p` and `max_new_tokens`"),
+            (isinstance(self.items, dict) and set(self.items) != columns,
+             "`items` by score must name each of the `columns`"),
+            (not set(self.by_construction) <= columns,
+             "`by_construction` must name some of the `columns`"),
+        )  # fmt: skip
         return self
 
     @property
@@ -220,47 +231,41 @@ class Profile(documents.Sourced):
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         for algorithm in self.algorithms:
-            if getattr(self.training, algorithm) is None:
-                raise ValueError(f"`{algorithm}` is offered without hyperparameters in `training`")
-        yields = [score for benchmark in self.benchmarks.values() for score in benchmark.columns]
-        twice = sorted({score for score in yields if yields.count(score) > 1})
-        if twice:
-            raise ValueError(f"`{twice[0]}` comes from two benchmarks; two judges share no column")
+            without = getattr(self.training, algorithm) is None
+            refuse((without, f"`{algorithm}` is offered without hyperparameters in `training`"))
+        twice = [score for score, times in Counter(self.scores).items() if times > 1]
+        both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
+        refuse(
+            (twice, f"`{', '.join(twice)}` comes from two benchmarks; two judges share no column"),
+            (both, f"the reward model `{', '.join(both)}` is named and trained; do one of them"),
+        )
         training = {model.partition("@")[0] for model in self.reward_models.values()}
         for name, benchmark in self.benchmarks.items():
             judge = benchmark.judge.removeprefix(REWARD_JUDGE)
-            if benchmark.judge != judge and judge.partition("@")[0] in training:
-                raise ValueError(
-                    f"`benchmarks.{name}.judge` is the reward model `{judge}` that the policy is "
-                    "trained on, which would judge its own work; name one of another lineage"
-                )
-            if benchmark.against == BASE and self.policy == WORLD:
-                raise ValueError(
-                    f"`benchmarks.{name}.against` is `{BASE}`, which the world has not"
-                )
-        both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
-        if both:
-            raise ValueError(f"the reward model `{both[0]}` is named and trained; do one of them")
+            own = benchmark.judge != judge and judge.partition("@")[0] in training
+            base = benchmark.against == BASE and self.policy == WORLD
+            refuse(
+                (own, f"`benchmarks.{name}.judge` is the reward model `{judge}` that the policy is "
+                 "trained on, which would judge its own work; name one of another lineage"),
+                (base, f"`benchmarks.{name}.against` is `{BASE}`, which the world has not"),
+            )  # fmt: skip
         for role, served in self.serving.roles.items() if self.serving is not None else ():
             self._check_served(role, served)
         return self
 
     def _check_served(self, role: Role, served: Served) -> None:
         if served.model is None:
-            if self.engine != served.engine or self.dtype != served.dtype:
-                raise ValueError("`serving.policy` must have the profile's `engine` and `dtype`")
+            other = (self.engine, self.dtype) != (served.engine, served.dtype)
+            refuse((other, "`serving.policy` must have the profile's `engine` and `dtype`"))
             return
-        answers, prompts = (
-            [b.judge for b in self.benchmarks.values() if b.of_prompts is of]
-            for of in (False, True)
-        )
+        judges = [(b.of_prompts, b.judge) for b in self.benchmarks.values()]
         asked: dict[Role, list[str | None]] = {
             "creator": [self.creator.source],
-            "scorer": [self.creator.scorer, *prompts],
-            "judge": [*answers],
+            "scorer": [self.creator.scorer, *(judge for of_prompts, judge in judges if of_prompts)],
+            "judge": [judge for of_prompts, judge in judges if not of_prompts],
         }
-        if served.name not in asked[role]:
-            raise ValueError(f"`serving.{role}` serves {served.name}, and nobody asks it")
+        unasked = served.name not in asked[role]
+        refuse((unasked, f"`serving.{role}` serves {served.name}, and nobody asks it"))
 
     _file: Path | None = PrivateAttr(default=None)
 
@@ -282,10 +287,7 @@ class Profile(documents.Sourced):
 
     @property
     def scores(self) -> tuple[str, ...]:
-        found: list[str] = []
-        for benchmark in self.benchmarks.values():
-            found += benchmark.columns
-        return tuple(found)
+        return tuple(score for one in self.benchmarks.values() for score in one.columns)
 
     def by_construction(self, score: str) -> str | None:
         """Return why a score must come out as the paper says here; None where it need not."""
@@ -293,12 +295,16 @@ class Profile(documents.Sourced):
         return None if name is None else self.benchmarks[name].by_construction.get(score)
 
 
-def _learn_losses(*_: object) -> None:
-    # A plug-in's loss has hyperparameters, which a profile that was made before did not know.
-    Profile.model_rebuild(force=True)
+def _offer(name: str, loss: Extension) -> None:
+    """Let profiles state the hyperparameters of a plug-in's loss: those of the one it is like."""
+    kind = Training.model_fields[str(loss.options["like"])].annotation
+    described = f"Hyperparameters of {name}, a loss of the plug-in {loss.plugin}."
+    Training.model_fields[name] = FieldInfo(annotation=kind, default=None, description=described)
+    for model in (Training, Profile):
+        model.model_rebuild(force=True)
 
 
-LOSSES.watch(_learn_losses)
+LOSSES.watch(_offer)
 
 
 def source_in_words(source: str) -> str:
@@ -307,10 +313,7 @@ def source_in_words(source: str) -> str:
 
 
 def benchmark_of(profile: Profile, score: str) -> str | None:
-    for name, benchmark in profile.benchmarks.items():
-        if score in benchmark.columns:
-            return name
-    return None
+    return next((name for name, it in profile.benchmarks.items() if score in it.columns), None)
 
 
 def benchmark_named(name: str) -> str | None:
@@ -322,8 +325,7 @@ def benchmark_named(name: str) -> str | None:
 def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> list[str]:
     """Return why a profile cannot run a recipe and measure some columns; empty if it can.
 
-    Each reason is part of a sentence without capital or full stop, such as `micro has no
-    rewriter`.
+    Each reason is part of a sentence, such as `micro has no rewriter`.
     """
     reasons: list[str] = []
     name = f"`{profile.name}`"
@@ -340,17 +342,15 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
     need("algorithm", [recipe.algorithm], profile.algorithms)
     trained = profile.trained_reward_models
     need("reward model", roles_of(recipe), [*profile.reward_models, *trained])
-    if recipe.is_online:
-        reasons += [
-            f"{name} trains the reward model `{role}`, which no file holds"
-            for role in dict.fromkeys(roles_of(recipe))
-            if role in trained
-        ]
-    if recipe.online is not None and recipe.online.league is not None and not reasons:
-        # A schedule that falls would have to know when the budget is spent.
-        schedule = profile.training.of(recipe.algorithm).lr_scheduler
-        if schedule != "constant_with_warmup":
-            reasons.append(f"{name} has a learning rate that falls, and a league has no last step")
+    reasons += [
+        f"{name} trains the reward model `{role}`, which no file holds"
+        for role in dict.fromkeys(roles_of(recipe))
+        if recipe.is_online and role in trained
+    ]
+    league = recipe.online is not None and recipe.online.league is not None and not reasons
+    # A schedule that falls would have to know when the budget is spent.
+    if league and profile.training.of(recipe.algorithm).lr_scheduler != "constant_with_warmup":
+        reasons.append(f"{name} has a learning rate that falls, and a league has no last step")
     methods = _methods(recipe, profile)
     own = {method: added for method in methods if (added := CREATORS.added(method)) is not None}
     need("evolving method", methods, [*profile.creator.methods, *own])
@@ -363,19 +363,19 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
         controls = ("matched", "off_target")
         need("iterations of the kind", (a for a in recipe.chain if a not in controls), profile.arms)
         need("training mode", [recipe.train], profile.train_modes)
-        if recipe.rewriter and not profile.rewriter:
-            reasons.append(f"{name} has no rewriter")
-    if trains_on_matched(recipe) and profile.prompts.matched is None:
-        reasons.append(f"{name} has no prompts matched to the hard benchmark")
+    embedded = profile.in_embedded_world
     reasons += [
         f"{name} has no {what}"
-        for asked, what in (
-            ("off_target" in recipe.chain, "prompts that are off target"),
-            (asks_oracle(recipe), "oracle to choose prompts"),
-            (recipe.creator.reach is not None, "creator whose reach can be set"),
+        for lacks, what in (
+            (recipe.rewriter and not profile.rewriter, "rewriter"),
+            (trains_on_matched(recipe) and profile.prompts.matched is None,
+             "prompts matched to the hard benchmark"),
+            ("off_target" in recipe.chain and not embedded, "prompts that are off target"),
+            (asks_oracle(recipe) and not embedded, "oracle to choose prompts"),
+            (recipe.creator.reach is not None and not embedded, "creator whose reach can be set"),
         )
-        if asked and not profile.in_embedded_world
-    ]
+        if lacks
+    ]  # fmt: skip
     human = human_prompts(recipe)
     if human > profile.prompts.available:
         reasons.append(

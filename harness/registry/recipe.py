@@ -27,8 +27,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS, withheld
-from harness.strict import Strict
+from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
+from harness.strict import Strict, refuse
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
@@ -36,11 +36,10 @@ ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 class OneOf:
     """Marks a text in a declaration that must be one of the names there are, plug-ins' included.
 
-    Plug-ins must be loaded: whoever reads declarations does so first.
+    They are looked up whenever they are needed.
     """
 
     def __init__(self, *names: Iterable[str]) -> None:
-        """Take the names, which are looked up whenever they are needed."""
         self._names = names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
@@ -54,10 +53,7 @@ class OneOf:
         return {"enum": list(chain.from_iterable(self._names)), "type": "string"}
 
     def _checked(self, value: Any) -> str:
-        for names in self._names:
-            if isinstance(value, str) and value in names:
-                return value
-        if isinstance(value, str) and withheld():
+        if isinstance(value, str) and any(value in names for names in self._names):
             return value
         expected = ", ".join(f"'{name}'" for name in chain.from_iterable(self._names))
         raise PydanticCustomError(
@@ -65,7 +61,7 @@ class OneOf:
         )
 
 
-Algorithm = Annotated[str, OneOf(LOSSES.names, ONLINE_ALGORITHMS)]
+Algorithm = Annotated[str, OneOf(LOSSES, ONLINE_ALGORITHMS)]
 Arm = Literal["human", "eva", "select", "same", "matched", "off_target"]
 FIRST_ARMS: Final[tuple[Arm, ...]] = ("human", "matched", "off_target")
 """The arms whose prompts are new, with which a chain can start."""
@@ -77,14 +73,14 @@ RewardRole = Literal[
 ]  # fmt: skip
 """The paper's four reward models; and pointwise ones made to be worse, the first of each the worst:
 trained briefly, or on noisier preferences."""
-Metric = Annotated[str, OneOf(METRICS.names)]
+Metric = Annotated[str, OneOf(METRICS)]
 Sampling = Literal["weighted", "greedy"]
 Choice = Literal["best", "worst"]
 """What the oracle chooses: the prompts that can teach the policy most, or least."""
 Reach = Literal["parent", "topic", "people", "even"]
 """Where the embedded creator takes the names that it adds: from its parent alone, from the topic,
 as people use them, or evenly over all it knows."""
-Method = Annotated[str, OneOf(CREATORS.names)]
+Method = Annotated[str, OneOf(CREATORS)]
 
 
 class Creator(Strict):
@@ -118,10 +114,13 @@ class Creator(Strict):
 
     @model_validator(mode="after")
     def _something_to_shuffle(self) -> Creator:
-        if self.oracle is not None and self.metric != "uniform":
-            raise ValueError("the `oracle` chooses in place of a metric: say `metric: uniform`")
-        if self.shuffled and self.metric == "uniform" and self.oracle is None:
-            raise ValueError("`shuffled` permutes the values of a metric, and `uniform` has none")
+        uniform, oracle = self.metric == "uniform", self.oracle is not None
+        refuse(
+            (oracle and not uniform,
+             "the `oracle` chooses in place of a metric: say `metric: uniform`"),
+            (self.shuffled and uniform and not oracle,
+             "`shuffled` permutes the values of a metric, and `uniform` has none"),
+        )  # fmt: skip
         return self
 
     def canonical(self, *, evolves: bool) -> dict[str, Any]:
@@ -177,8 +176,8 @@ class League(Strict):
 
     @model_validator(mode="after")
     def _a_mark_there_is(self) -> League:
-        if self.mark is not None and self.mark > self.marks:
-            raise ValueError(f"`mark` {self.mark} lies beyond the {self.marks} `marks`")
+        wrong = f"`mark` {self.mark} lies beyond the {self.marks} `marks`"
+        refuse((self.ends > self.marks, wrong))
         return self
 
     @property
@@ -265,33 +264,30 @@ class Online(Strict):
         return self.size * self.passes
 
     @model_validator(mode="after")
-    def _only_without_evolving(self) -> Online:
+    def _consistent(self) -> Online:
+        oracle, plain = self.oracle is not None, self.prompts in ("human", "matched")
         for name in ("passes", "skip"):
-            chosen = self.prompts not in ("human", "matched")
-            if chosen and getattr(self, name) != Online.model_fields[name].default:
-                raise ValueError(
-                    f"`{name}` goes with `prompts: human` or `matched`, not `{self.prompts}`"
-                )
-        if (self.league is None) == self.prompts.endswith("pool"):
-            raise ValueError("a `league` and `prompts: pool` (or `matched_pool`) go together")
-        if self.shuffled and self.oracle is None and self.league is None:
-            raise ValueError("`shuffled` permutes the values of the `oracle`, and none is asked")
-        if self.oracle is not None and self.prompts not in ("eva", "pool"):
-            raise ValueError(f"`oracle` goes with `prompts: eva` or `pool`, not `{self.prompts}`")
-        if self.oracle is not None and self.metric == "uniform":
-            raise ValueError("the `oracle` values prompts: leave `metric: uniform` out, with which "
-                             "all weigh alike")  # fmt: skip
-        return self
-
-    @model_validator(mode="after")
-    def _whole_prompts(self) -> Online:
-        for name, share in (("evolve_share", self.evolve_share), ("ratio_evol", self.ratio_evol)):
+            chosen = not plain and getattr(self, name) != Online.model_fields[name].default
+            only = f"`{name}` goes with `prompts: human` or `matched`, not `{self.prompts}`"
+            refuse((chosen, only))
+        refuse(
+            ((self.league is None) == self.prompts.endswith("pool"),
+             "a `league` and `prompts: pool` (or `matched_pool`) go together"),
+            (self.shuffled and not oracle and self.league is None,
+             "`shuffled` permutes the values of the `oracle`, and none is asked"),
+            (oracle and self.prompts not in ("eva", "pool"),
+             f"`oracle` goes with `prompts: eva` or `pool`, not `{self.prompts}`"),
+            (oracle and self.metric == "uniform",
+             "the `oracle` values prompts: leave `metric: uniform` out"),
+        )  # fmt: skip
+        for name in ("evolve_share", "ratio_evol"):
+            share = getattr(self, name)
             count = share * self.minibatch
-            if abs(count - round(count)) > 1e-9:
-                raise ValueError(
-                    f"`{name}` {share:g} of a mini-batch of {self.minibatch} is {count:g} prompts, "
-                    "which is not a whole number"
-                )
+            wrong = (
+                f"`{name}` {share:g} of a mini-batch of {self.minibatch} is {count:g} prompts, "
+                "which is not a whole number"
+            )
+            refuse((abs(count - round(count)) > 1e-9, wrong))
         return self
 
     def canonical(self) -> dict[str, Any]:
@@ -355,8 +351,8 @@ class Recipe(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
         if self.algorithm is None:
-            if self != Recipe.model_construct():
-                raise ValueError("`algorithm: null` is the base model and takes no other setting")
+            other = self != Recipe.model_construct()
+            refuse((other, "`algorithm: null` is the base model and takes no other setting"))
         elif self.is_online:
             self._check_online()
         else:
@@ -364,64 +360,53 @@ class Recipe(Strict):
         return self
 
     def _check_online(self) -> None:
-        if self.online is None:
-            raise ValueError(f"`{self.algorithm}` trains online and needs an `online` block")
-        offline = Recipe.model_construct(
-            algorithm=self.algorithm, reward_model=self.reward_model, online=self.online,
-            informativeness_reward_model=self.informativeness_reward_model,
-        )  # fmt: skip
-        for name in Recipe.model_fields:
-            if getattr(self, name) != getattr(offline, name):
-                raise ValueError(
-                    f"`{name}` belongs to offline training and `{self.algorithm}` trains online"
-                )
+        refuse(
+            (self.online is None, f"`{self.algorithm}` trains online and needs an `online` block")
+        )
+        both = {"algorithm", "reward_model", "online", "informativeness_reward_model"}
+        for name, field in Recipe.model_fields.items():
+            set_here = name not in both and getattr(self, name) != field.default
+            said = f"`{name}` belongs to offline training and `{self.algorithm}` trains online"
+            refuse((set_here, said))
 
     def _check_offline(self) -> None:
-        if self.online is not None:
-            raise ValueError(f"`{self.algorithm}` trains offline and takes no `online` block")
-        if not self.chain:
-            raise ValueError(f"`{self.algorithm}` needs a `chain` of at least one iteration")
-        if self.chain[0] not in FIRST_ARMS:
-            raise ValueError(
-                f"the `chain` starts with `{self.chain[0]}`, which needs the prompts of an "
-                "iteration before it; start with `human`"
-            )
-        if self.pool is not None and self.chain != ("human",):
-            raise ValueError("`pool` needs a `chain` of one iteration, `human`")
-        if self.pool is not None and self.pool <= self.size:
-            raise ValueError(f"a `pool` of {self.pool} leaves no choice of `size` {self.size}")
-        if "off_target" in self.chain and (self.chain != ("off_target",) or self.size < 2):
-            raise ValueError(
-                "`off_target` is a `chain` of one iteration and needs a `size` of at least 2: the "
-                "first x of its prompts are human ones"
-            )
-        if self.creator.parents is not None and "eva" not in self.chain:
-            raise ValueError("`creator.parents` needs an `eva` iteration in the `chain`")
-        if self.skip and self.chain[0] != "human":
-            raise ValueError("`skip` needs a `chain` that starts with `human`")
-        if "eva" in self.chain and self.creator.method is None:
-            raise ValueError("an `eva` iteration needs a `creator.method`")
-        if self.train == "scratch" and self.chain[-1] != "eva":
-            raise ValueError("`train: scratch` needs a `chain` that ends in `eva`")
-        if self.step_matched and "select" not in self.chain:
-            raise ValueError("`step_matched` needs a `select` iteration in the `chain`")
-        if self.rewriter and "eva" not in self.chain:
-            raise ValueError("`rewriter` needs an `eva` iteration in the `chain`")
-        if self.rewriter and small(self.reward_model) == "pairwise":
-            raise ValueError(
-                "`rewriter` records the reward of each revision and needs a pointwise "
-                f"`reward_model`, not `{self.reward_model}`"
-            )
-        if self.algorithm == "sppo" and small(self.reward_model) != "pairwise":
-            raise ValueError(
-                f"`sppo` learns from win probabilities and needs a pairwise `reward_model`, "
-                f"not `{self.reward_model}`"
-            )
-        if self.reward_model_from > len(self.chain):
-            raise ValueError(
-                f"`reward_model_from` {self.reward_model_from} lies beyond the "
-                f"{len(self.chain)} iterations of the `chain`"
-            )
+        chain, first = self.chain, self.chain[0] if self.chain else None
+        pairwise = small(self.reward_model) == "pairwise"
+        refuse(
+            (self.online is not None,
+             f"`{self.algorithm}` trains offline and takes no `online` block"),
+            (not chain, f"`{self.algorithm}` needs a `chain` of at least one iteration"),
+            (first not in FIRST_ARMS,
+             f"the `chain` starts with `{first}`, which needs the prompts of an iteration before "
+             "it; start with `human`"),
+            (self.pool is not None and chain != ("human",),
+             "`pool` needs a `chain` of one iteration, `human`"),
+            (self.pool is not None and self.pool <= self.size,
+             f"a `pool` of {self.pool} leaves no choice of `size` {self.size}"),
+            ("off_target" in chain and (len(chain) > 1 or self.size < 2),
+             "`off_target` is a `chain` of one iteration and needs a `size` of at least 2: the "
+             "first x of its prompts are human ones"),
+            (self.creator.parents is not None and "eva" not in chain,
+             "`creator.parents` needs an `eva` iteration in the `chain`"),
+            (self.skip and first != "human", "`skip` needs a `chain` that starts with `human`"),
+            ("eva" in chain and self.creator.method is None,
+             "an `eva` iteration needs a `creator.method`"),
+            (self.train == "scratch" and chain[-1:] != ("eva",),
+             "`train: scratch` needs a `chain` that ends in `eva`"),
+            (self.step_matched and "select" not in chain,
+             "`step_matched` needs a `select` iteration in the `chain`"),
+            (self.rewriter and "eva" not in chain,
+             "`rewriter` needs an `eva` iteration in the `chain`"),
+            (self.rewriter and pairwise,
+             "`rewriter` records the reward of each revision and needs a pointwise "
+             f"`reward_model`, not `{self.reward_model}`"),
+            (self.algorithm == "sppo" and not pairwise,
+             "`sppo` learns from win probabilities and needs a pairwise `reward_model`, not "
+             f"`{self.reward_model}`"),
+            (self.reward_model_from > len(chain),
+             f"`reward_model_from` {self.reward_model_from} lies beyond the {len(chain)} "
+             "iterations of the `chain`"),
+        )  # fmt: skip
 
     @property
     def is_base(self) -> bool:
@@ -466,23 +451,20 @@ class Recipe(Strict):
             "reward_model": self.reward_model,
             "reward_model_from": 1 if default_role else self.reward_model_from,
         }
-        if "eva" in self.chain:
+        evolves, pooled = "eva" in self.chain, self.pool is not None
+        if evolves:
             data["rewriter"] = self.rewriter
-            data["creator"] = self.creator.canonical(evolves=True)
-        elif "select" in self.chain:
-            data["creator"] = self.creator.canonical(evolves=False)
-        elif self.pool is not None:
+        if pooled:
             data["pool"] = self.pool
-            data["creator"] = self.creator.canonical(evolves=False)
+        if evolves or "select" in self.chain or pooled:
+            data["creator"] = self.creator.canonical(evolves=evolves)
+        if pooled:
             del data["creator"]["fraction"]  # the pool says it
-        if self.step_matched:
-            data["step_matched"] = True
-        if self.passes > 1:
-            data["passes"] = self.passes
-        if self.skip:
-            data["skip"] = self.skip
+        data |= {"step_matched": True} if self.step_matched else {}
+        data |= {"passes": self.passes} if self.passes > 1 else {}
+        data |= {"skip": self.skip} if self.skip else {}
         scored = [i for i, arm in enumerate(self.chain, start=1) if arm in ("eva", "select")]
-        scored += [1] if self.pool is not None else []
+        scored += [1] if pooled else []
         if scored and self.creator.metric != "uniform":
             data["informativeness_reward_model"] = [
                 self.informativeness_reward_model_at(i) for i in scored
@@ -556,6 +538,11 @@ def layered(
     return merge(below, column) if column else below
 
 
+def defaults() -> dict[str, Any]:
+    """Return every setting of a recipe as it is where nothing is said."""
+    return Recipe().model_dump() | {"online": Online().model_dump()}
+
+
 _SAID = {"algorithm", "chain", "online.prompts", "creator.metric", "online.metric"}
 
 
@@ -565,17 +552,16 @@ def in_short(recipe: Recipe) -> str:
         return "base model"
     online = recipe.online
     path = " → ".join(recipe.chain) if online is None else f"online on {online.prompts} prompts"
-    settings = flattened(recipe.canonical())
+    settings, usual = flattened(recipe.canonical()), flattened(defaults())
     words = [f"{recipe.algorithm}: {path}"]
     words += [str(value) for key, value in settings.items() if key.endswith(".metric")]
-    defaults = flattened(Recipe().model_dump() | {"online": Online().model_dump()})
     if recipe.informativeness_reward_model is None:
         # Then it follows from the reward model, which is said.
         settings.pop("informativeness_reward_model", None)
     words += [
         f"{key.rpartition('.')[2].replace('_', ' ')} {as_text(value)}"
         for key, value in settings.items()
-        if key not in _SAID and defaults.get(key) != value
+        if key not in _SAID and usual.get(key) != value
     ]
     return ", ".join(words)
 

@@ -22,7 +22,7 @@ from harness.registry.claims import Claim, Qualitative, places
 from harness.registry.documents import nearest
 from harness.registry.paper import the_paper
 from harness.registry.recipe import OneOf, Recipe, choice, chooses_prompts, layered
-from harness.strict import Strict
+from harness.strict import Strict, refuse
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 
@@ -34,7 +34,7 @@ SHIPPED_SCORES: Final[tuple[str, ...]] = (
 
 
 class _Added:
-    """The per-prompt scores that plug-ins' benchmarks yield, looked up whenever they are needed."""
+    """The per-prompt scores that plug-ins' benchmarks yield."""
 
     def __iter__(self) -> Iterator[str]:
         for name in BENCHMARKS:
@@ -155,8 +155,8 @@ class Row(Strict):
 
     @model_validator(mode="after")
     def _one_way_to_name_runs(self) -> Row:
-        if (self.run is None) == (self.run_by_column is None):
-            raise ValueError("name the run with either `run` or `run_by_column`")
+        both = (self.run is None) == (self.run_by_column is None)
+        refuse((both, "name the run with either `run` or `run_by_column`"))
         return self
 
     def run_id(self, column: Column) -> str:
@@ -195,23 +195,18 @@ class Control(Strict):
     that is less than a share of another, how far at least."""
 
     @model_validator(mode="after")
-    def _less_than_a_share(self) -> Control:
-        if (self.share is not None) != (self.kind == "less"):
-            raise ValueError("`less` needs a `share`, and nothing else has one")
-        if self.kind == "less" and len(self.rows) != 3:
-            raise ValueError("`less` compares the gains of two `rows` over the first of three")
-        if self.kind != "less" and self.standard_errors == 0:
-            raise ValueError("`standard_errors` of rows that rise or are alike are above 0")
-        return self
-
-    @model_validator(mode="after")
-    def _doses_of_rows(self) -> Control:
-        if self.doses and (self.kind != "rising" or len(self.doses) != len(self.rows)):
-            raise ValueError("`doses` are those of `rows`, one each, which are `rising`")
-        if sorted(set(self.doses)) != list(self.doses):
-            raise ValueError("`doses` must rise")
-        if self.kind == "alike" and len(self.rows) != 2:
-            raise ValueError("two `rows` are `alike`, no more")
+    def _consistent(self) -> Control:
+        less, rows = self.kind == "less", len(self.rows)
+        refuse(
+            ((self.share is not None) != less, "`less` needs a `share`, and nothing else has one"),
+            (less and rows != 3, "`less` compares the gains of two `rows` over the first of three"),
+            (not less and self.standard_errors == 0,
+             "`standard_errors` of rows that rise or are alike are above 0"),
+            (self.doses and (self.kind != "rising" or len(self.doses) != rows),
+             "`doses` are those of `rows`, one each, which are `rising`"),
+            (sorted(set(self.doses)) != list(self.doses), "`doses` must rise"),
+            (self.kind == "alike" and rows != 2, "two `rows` are `alike`, no more"),
+        )  # fmt: skip
         return self
 
 
@@ -279,12 +274,12 @@ class Table(Strict):
 
     @model_validator(mode="after")
     def _nothing_printed_of_ours(self) -> Table:
-        if self.is_ours:
-            for row in self.rows:
-                if row.values or row.printed_notes:
-                    raise ValueError(f"the paper prints no value of `{row.id}`, a row of ours")
-            if self.claims:
-                raise ValueError("the paper claims nothing of a table of ours")
+        printed = [row.id for row in self.rows if row.values or row.printed_notes]
+        refuse(
+            (self.is_ours and printed,
+             f"the paper prints no value of `{''.join(printed[:1])}`, a row of ours"),
+            (self.is_ours and self.claims, "the paper claims nothing of a table of ours"),
+        )  # fmt: skip
         return self
 
     @property
@@ -398,19 +393,15 @@ class Table(Strict):
         ways = {choice(self.recipe_of(self.row(row), self.column(name))) for row, name in cells}
         return len(ways - {None}) > 1
 
-    def settings(self, row: Row, column: Column) -> dict[str, Any]:
-        """Return the settings of a cell as declared, before they are checked."""
-        return layered(self.recipe, row.recipe, column.recipe)
-
+    # Checking a recipe takes longer than all else that is asked of a table.
     _recipes: dict[tuple[str, str | None], Recipe] = PrivateAttr(default_factory=dict)
 
     def recipe_of(self, row: Row, column: Column) -> Recipe:
         place = row.id, column.id if column.recipe else None
-        known = self._recipes.get(place)
-        if known is None:  # checking it takes longer than all else that is asked of a table
-            known = Recipe.model_validate(self.settings(row, column))
-            self._recipes[place] = known
-        return known
+        if place not in self._recipes:
+            settings = layered(self.recipe, row.recipe, column.recipe)
+            self._recipes[place] = Recipe.model_validate(settings)
+        return self._recipes[place]
 
     def recipes(self, row: Row) -> Mapping[str, Recipe]:
         """Return the distinct recipes of a row by their run ids, in order of the columns."""

@@ -6,12 +6,12 @@ What a request leaves out (template arguments, sampling, the longest sequence) c
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
 from harness.registry.training import Count, Positive
-from harness.strict import Strict
+from harness.strict import Strict, refuse
 
 Role: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
 
@@ -48,10 +48,13 @@ class Served(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Served:
-        if self.engine == "sglang" and self.cache_gb is not None:
-            raise ValueError("`cache_gb` is vLLM's; SGLang's cache fills its `gpu_memory`")
-        if self.engine == "sglang" and self.sampling:
-            raise ValueError("`sampling` is vLLM's; SGLang's chats take no defaults of ours")
+        sglang = self.engine == "sglang"
+        refuse(
+            (sglang and self.cache_gb is not None,
+             "`cache_gb` is vLLM's; SGLang's cache fills its `gpu_memory`"),
+            (sglang and self.sampling,
+             "`sampling` is vLLM's; SGLang's chats take no defaults of ours"),
+        )  # fmt: skip
         return self
 
     @property
@@ -84,18 +87,13 @@ class Serving(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Serving:
         for role, served in self.roles.items():
-            if (served.model is None) != (role == "policy"):
-                named = "its stages name" if role == "policy" else "`model` must name"
-                raise ValueError(f"`{role}`: {named} the checkpoint that is served")
+            named = "its stages name" if role == "policy" else "`model` must name"
+            wrong = (served.model is None) != (role == "policy")
+            refuse((wrong, f"`{role}`: {named} the checkpoint that is served"))
         return self
 
     @property
     def roles(self) -> dict[Role, Served]:
         """The roles that are served here, in the order of a run."""
-        found: dict[Role, Served | None] = {
-            "policy": self.policy,
-            "creator": self.creator,
-            "scorer": self.scorer,
-            "judge": self.judge,
-        }
+        found = {role: getattr(self, role) for role in get_args(Role)}
         return {role: served for role, served in found.items() if served is not None}

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
-from pydantic.fields import FieldInfo
 
 from harness.errors import UserError
-from harness.extensions import LOSSES, Extension
 from harness.project import PACKAGE
 from harness.registry.recipe import Algorithm
-from harness.strict import Strict
+from harness.strict import Strict, refuse
 
 _SHIPPED = PACKAGE / "training" / "accelerate"
 
@@ -122,17 +120,6 @@ class Training(Strict):
         return found  # type: ignore[no-any-return]
 
 
-def _offer(name: str, loss: Extension) -> None:
-    """Let profiles state the hyperparameters of a plug-in's loss: those of the one it is like."""
-    kind = Training.model_fields[str(loss.options["like"])].annotation
-    described = f"Hyperparameters of {name}, a loss of the plug-in {loss.plugin}."
-    Training.model_fields[name] = FieldInfo(annotation=kind, default=None, description=described)
-    Training.model_rebuild(force=True)
-
-
-LOSSES.watch(_offer)
-
-
 class Lora(Strict):
     """Low-rank adapters, trained instead of the weights and merged into them at the end."""
 
@@ -156,10 +143,13 @@ class StageNeed(Strict):
 
     @model_validator(mode="after")
     def _divides(self) -> StageNeed:
-        if self.model_gpus is not None and (self.gpus or 0) % self.model_gpus:
-            raise ValueError(f"`model_gpus` is {self.model_gpus}: `gpus` must be a multiple of it")
-        if self.model_gpus is not None and not self.gpus:
-            raise ValueError("`model_gpus` needs `gpus` beside it, a multiple of it")
+        each = self.model_gpus
+        refuse(
+            (each is not None and not self.gpus,
+             "`model_gpus` needs `gpus` beside it, a multiple of it"),
+            (each is not None and (self.gpus or 0) % each,
+             f"`model_gpus` is {each}: `gpus` must be a multiple of it"),
+        )  # fmt: skip
         return self
 
 

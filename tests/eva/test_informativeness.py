@@ -112,7 +112,6 @@ def test_rewards_of_a_wrong_shape_are_an_error(rewards: object) -> None:
 def mine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return what adds a metric `mine` that gives some values."""
     monkeypatch.setattr(METRICS, "_added", dict(METRICS._added))
-    monkeypatch.setattr(METRICS, "names", list(METRICS.names))
 
     def add(values: object, inverse: bool = False) -> None:
         METRICS.register("mine", "1", inverse=inverse)(lambda rewards: values)

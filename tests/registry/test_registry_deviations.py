@@ -59,9 +59,12 @@ def test_the_file_declares_no_table() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"settings": ["recipe.creator.metrics"]}, "did you mean `metric`?"),
-        ({"settings": ["training.dpo"]}, "begins with neither `profile.` nor `recipe.`"),
-        ({"settings": ["profile.training.dpo.batch"]}, "there is no setting"),
+        ({"settings": ["recipe.creator.metrics"]}, "did you mean `recipe.creator.metric`?"),
+        ({"settings": ["training.dpo.beta"]}, "did you mean `profile.training.dpo.beta`?"),
+        (
+            {"settings": ["profile.training.dpo.batch"]},
+            "there is no setting `profile.training.dpo.batch`",
+        ),
         ({"modules": ["harness/no_such.py"]}, "there is no file `harness/no_such.py`"),
         ({"number": 2}, "`2` should be 1"),
         ({"chioce": "x"}, "did you mean `choice`?"),

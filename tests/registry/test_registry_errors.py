@@ -55,7 +55,7 @@ def test_an_id_that_stands_twice_is_one_problem(tmp_path: Path) -> None:
     """What else could be said of runs, baselines and settings follows from it."""
     twice = _changed("  - id: second", "  - id: first")
     (problem,) = _problems(tmp_path, demo=twice)
-    assert problem.message == "rows[1].id: `first` is already on line 13"
+    assert problem.message == f"rows[1].id: `first` is already in {tmp_path}/demo.yaml:13"
 
 
 def test_the_demo_is_valid(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
         ('{ah_wr: "51.6"}', '{ah_rw: "51.6"}', 17, "no column `ah_rw`; did you mean `ah_wr`?"),
         ('{ah_wr: "51.6"}', "{ah_wr: 51.6}", 17, "write `51.6` as a quoted number"),
         ("{id: ah_wr,", "{id: ah_wrr,", 7, "`ah_wrr` is not known; did you mean `ah_wr`?"),
-        ("id: second", "id: first", 18, "`first` is already on line 13"),
+        ("id: second", "id: first", 18, "demo.yaml:13"),
         ("    run: dpo-eva\n", "", 18, "name the run with either `run` or `run_by_column`"),
         ("run: dpo-eva", "run: dpo-h1", 20, "run `dpo-h1` is another recipe in `first` of `demo`"),
         ("title: Demo", "title: Demo\ntitle: Again", 4, "`title` is given twice, first on line 3"),
@@ -178,7 +178,7 @@ def test_a_table_is_declared_once(tmp_path: Path) -> None:
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper" / "demo.yaml").write_text(TABLE, encoding="utf-8")
     problems = _problems(tmp_path, demo=TABLE)
-    assert any("`demo` is already declared in" in p.message for p in problems)
+    assert any("`demo` is already in" in p.message for p in problems)
 
 
 def test_an_empty_file_is_a_mistake(tmp_path: Path) -> None:

@@ -11,6 +11,19 @@ from pydantic import ValidationError
 
 from harness.registry.recipe import Recipe, layered, merge
 
+
+def dpo(*chain: str, **settings: Any) -> dict[str, Any]:
+    return {"algorithm": "dpo", "chain": list(chain), **settings}
+
+
+def rloo(**online: Any) -> dict[str, Any]:
+    return {"algorithm": "rloo", "online": online}
+
+
+def canonical(settings: dict[str, Any]) -> dict[str, Any]:
+    return Recipe.model_validate(settings).canonical()
+
+
 METRICS = ["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
 ARMS = ["human", "eva", "select", "same"]
 
@@ -63,96 +76,62 @@ def test_a_chain_of_human_prompts_is_the_same_run_whatever_the_creator(
 ) -> None:
     human = settings | {"chain": ["human"] * len(settings["chain"]), "creator": {}}
     other = human | {"creator": creator, "informativeness_reward_model": "pairwise"}
-    assert Recipe.model_validate(human).canonical() == Recipe.model_validate(other).canonical()
+    assert canonical(human) == canonical(other)
 
 
 def test_selecting_ignores_how_prompts_would_evolve() -> None:
-    base = {"algorithm": "dpo", "chain": ["human", "select"]}
     evolving = {"method": "self_instruct", "evolutions": 9, "evolved_share": 0.1}
-    plain, other = (Recipe.model_validate(base | {"creator": c}) for c in ({}, evolving))
-    assert plain.canonical() == other.canonical()
-    metric = Recipe.model_validate(base | {"creator": {"metric": "var"}})
-    assert plain.canonical() != metric.canonical()
+    plain = canonical(dpo("human", "select"))
+    assert plain == canonical(dpo("human", "select", creator=evolving))
+    assert plain != canonical(dpo("human", "select", creator={"metric": "var"}))
 
 
-def test_the_settings_of_controls_are_named_only_where_they_are_used() -> None:
+ORACLES = ({"oracle": "best"}, {"oracle": "worst", "shuffled": True})
+
+
+@pytest.mark.parametrize("creator", [*ORACLES, {"parents": 6}, {"reach": "even"}])
+def test_what_controls_set_is_named_only_where_it_is_said(creator: dict[str, Any]) -> None:
     """So that no other run is another one by their being there."""
-    plain = Recipe.model_validate({"algorithm": "dpo", "chain": ["human", "select"]})
-    assert "step_matched" not in plain.canonical()
-    assert "shuffled" not in plain.canonical()["creator"]
-    control = Recipe.model_validate(
-        plain.model_dump() | {"step_matched": True, "creator": {"shuffled": True}}
-    )
-    assert control.canonical() == plain.canonical() | {
-        "step_matched": True,
-        "creator": plain.canonical()["creator"] | {"shuffled": True},
-    }
-
-
-OURS = ({"oracle": "best"}, {"oracle": "worst", "shuffled": True})
-
-
-@pytest.mark.parametrize("creator", [*OURS, {"parents": 6}, {"reach": "even"}])
-def test_who_chooses_and_from_what_is_named_only_where_it_is_said(creator: dict[str, Any]) -> None:
-    base = {"algorithm": "dpo", "chain": ["human", "eva"]}
-    plain = Recipe.model_validate(base | {"creator": {"metric": "uniform"}}).canonical()
-    other = Recipe.model_validate(base | {"creator": {"metric": "uniform"} | creator}).canonical()
+    plain = canonical(dpo("human", "eva", creator={"metric": "uniform"}))
+    other = canonical(dpo("human", "eva", creator={"metric": "uniform"} | creator))
     assert not {"oracle", "shuffled", "parents", "reach"} & set(plain["creator"])
     assert other == plain | {"creator": plain["creator"] | creator}
+    selects = canonical(dpo("human", "select"))
+    control = canonical(dpo("human", "select", step_matched=True, creator={"shuffled": True}))
+    shuffled = selects["creator"] | {"shuffled": True}
+    assert control == selects | {"step_matched": True, "creator": shuffled}
 
 
 def test_selecting_ignores_what_is_said_of_parents_and_not_who_chooses() -> None:
-    def recipe(**creator: Any) -> Recipe:
-        named = {"algorithm": "dpo", "chain": ["human"], "pool": 6}
-        return Recipe.model_validate(named | {"creator": {"metric": "uniform"} | creator})
+    def of(**creator: Any) -> dict[str, Any]:
+        return canonical(dpo("human", pool=6, creator={"metric": "uniform"} | creator))
 
-    assert recipe(reach="even").canonical() == recipe().canonical()
-    assert recipe(oracle="best").canonical() != recipe().canonical()
-    assert recipe(oracle="best").canonical() != recipe(oracle="worst").canonical()
+    assert of(reach="even") == of()
+    assert of() != of(oracle="best") != of(oracle="worst")
 
 
-@pytest.mark.parametrize("online", OURS)
+@pytest.mark.parametrize("online", ORACLES)
 def test_online_the_oracle_is_named_only_where_it_chooses(online: dict[str, Any]) -> None:
-    plain = Recipe.model_validate({"algorithm": "rloo", "online": {"size": 2}}).canonical()
-    other = Recipe.model_validate({"algorithm": "rloo", "online": {"size": 2} | online}).canonical()
+    plain, other = canonical(rloo(size=2)), canonical(rloo(size=2, **online))
     assert not {"oracle", "shuffled"} & set(plain["online"])
     assert other == plain | {"online": plain["online"] | online}
 
 
-def test_an_iteration_on_the_same_prompts_scores_none_of_them() -> None:
-    recipe = Recipe.model_validate({"algorithm": "dpo", "chain": ["human", "same", "eva"]})
-    assert recipe.canonical()["informativeness_reward_model"] == ["pointwise"]
-
-
-def test_uniform_weights_need_no_rewards() -> None:
-    recipe = Recipe.model_validate(
-        {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"metric": "uniform"}}
-    )
-    assert "informativeness_reward_model" not in recipe.canonical()
+def test_only_what_is_chosen_by_a_metric_needs_rewards() -> None:
+    same = canonical(dpo("human", "same", "eva"))
+    assert same["informativeness_reward_model"] == ["pointwise"]
+    uniform = canonical(dpo("human", "eva", creator={"metric": "uniform"}))
+    assert "informativeness_reward_model" not in uniform
 
 
 def test_a_stated_default_is_the_same_run_as_an_unstated_one() -> None:
-    plain = Recipe.model_validate({"algorithm": "dpo", "chain": ["human", "eva"]})
-    stated = Recipe.model_validate(
-        {
-            "algorithm": "dpo",
-            "chain": ["human", "eva"],
-            "informativeness_reward_model": "pointwise",
-            "reward_model_from": 2,
-        }
-    )
-    assert plain.canonical() == stated.canonical()
+    stated = {"informativeness_reward_model": "pointwise", "reward_model_from": 2}
+    assert canonical(dpo("human", "eva")) == canonical(dpo("human", "eva", **stated))
 
 
 def test_a_large_reward_model_can_start_with_the_second_iteration() -> None:
-    recipe = Recipe.model_validate(
-        {
-            "algorithm": "dpo",
-            "chain": ["human", "eva", "eva"],
-            "reward_model": "pointwise_large",
-            "reward_model_from": 2,
-        }
-    )
+    large = {"reward_model": "pointwise_large", "reward_model_from": 2}
+    recipe = Recipe.model_validate(dpo("human", "eva", "eva", **large))
     roles = [recipe.reward_model_at(i) for i in (1, 2, 3)]
     assert roles == ["pointwise", "pointwise_large", "pointwise_large"]
     assert recipe.informativeness_reward_model_at(2) == "pointwise_large"
@@ -160,97 +139,63 @@ def test_a_large_reward_model_can_start_with_the_second_iteration() -> None:
 
 def test_sppo_weights_prompts_by_the_pointwise_rewards() -> None:
     recipe = Recipe.model_validate(
-        {"algorithm": "sppo", "chain": ["human", "eva"], "reward_model": "pairwise_large"}
+        dpo("human", "eva", algorithm="sppo", reward_model="pairwise_large")
     )
     assert recipe.informativeness_reward_model_at(2) == "pointwise"
 
 
 def test_only_eva_iterations_are_rewritten() -> None:
-    recipe = Recipe.model_validate(
-        {"algorithm": "dpo", "chain": ["human", "eva"], "rewriter": True, "train": "scratch"}
-    )
+    recipe = Recipe.model_validate(dpo("human", "eva", rewriter=True, train="scratch"))
     assert [recipe.rewriter_at(i) for i in (1, 2)] == [False, True]
 
 
 def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:
-    one, two = (
-        Recipe.model_validate({"algorithm": "rloo", "online": {"prompts": "human", "n_new": n}})
-        for n in (4, 8)
-    )
-    assert one.canonical() == two.canonical()
+    one, two = (canonical(rloo(prompts="human", n_new=n)) for n in (4, 8))
+    assert one == two
+
+
+EVA = ("human", "eva")
 
 
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
         ({"algorithm": "rloo"}, "needs an `online` block"),
-        ({"algorithm": "rloo", "online": {}, "chain": ["human"]}, "`chain` belongs to offline"),
-        ({"algorithm": "oaif", "online": {}, "size": 2}, "`size` belongs to offline"),
-        ({"algorithm": "dpo"}, "needs a `chain`"),
-        ({"algorithm": "dpo", "chain": ["human"], "online": {}}, "takes no `online` block"),
-        ({"algorithm": "dpo", "chain": ["eva"]}, "start with `human`"),
-        ({"algorithm": None, "chain": ["human"]}, "takes no other setting"),
+        (rloo() | {"chain": ["human"]}, "`chain` belongs to offline"),
+        (rloo() | {"algorithm": "oaif", "size": 2}, "`size` belongs to offline"),
+        (dpo(), "needs a `chain`"),
+        (dpo("human", online={}), "takes no `online` block"),
+        (dpo("eva"), "start with `human`"),
+        (dpo("human", algorithm=None), "takes no other setting"),
         ({"algorithm": None, "online": {}}, "takes no other setting"),
-        ({"algorithm": "dpo", "chain": ["human"], "train": "scratch"}, "ends in `eva`"),
-        ({"algorithm": "dpo", "chain": ["human"], "rewriter": True}, "needs an `eva`"),
-        ({"algorithm": "dpo", "chain": ["human", "same"], "step_matched": True}, "a `select`"),
-        (
-            {
-                "algorithm": "dpo",
-                "chain": ["human", "eva"],
-                "creator": {"metric": "uniform", "shuffled": True},
-            },
-            "`uniform` has none",
-        ),
-        (
-            {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"oracle": "best"}},
-            "say `metric: uniform`",
-        ),
-        (
-            {"algorithm": "dpo", "chain": ["human"], "creator": {"parents": 6}},
-            "`creator.parents` needs an `eva` iteration",
-        ),
-        (
-            {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"parents": 1}},
-            "greater than or equal to 2",
-        ),
-        (
-            {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"reach": "far"}},
-            "'parent', 'topic', 'people' or 'even'",
-        ),
-        ({"algorithm": "dpo", "chain": ["off_target"]}, "a `size` of at least 2"),
-        (
-            {"algorithm": "dpo", "chain": ["off_target", "human"], "size": 2},
-            "`off_target` is a `chain` of one iteration",
-        ),
-        ({"algorithm": "rloo", "online": {"shuffled": True}}, "the values of the `oracle`"),
-        (
-            {"algorithm": "rloo", "online": {"oracle": "best", "metric": "uniform"}},
-            "leave `metric: uniform` out",
-        ),
-        (
-            {"algorithm": "rloo", "online": {"oracle": "best", "prompts": "human"}},
-            "`oracle` goes with `prompts: eva` or `pool`, not `human`",
-        ),
-        ({"algorithm": "sppo", "chain": ["human"]}, "needs a pairwise"),
-        (
-            {
-                "algorithm": "sppo",
-                "chain": ["human", "eva"],
-                "reward_model": "pairwise",
-                "rewriter": True,
-            },
-            "needs a pointwise",
-        ),
-        ({"algorithm": "dpo", "chain": ["human"], "reward_model_from": 2}, "lies beyond"),
-        (
-            {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"method": None}},
-            "needs a `creator.method`",
-        ),
-        ({"algorithm": "rloo", "online": {"ratio_evol": 1.5}}, "less than or equal to 1"),
-        ({"algorithm": "rloo", "online": {"evolve_share": 0.3}}, "not a whole number"),
-        ({"algorithm": "rloo", "online": {"n_new": 0}}, "greater than or equal to 1"),
-        ({"algorithm": "dpo", "chain": ["human"], "creator": {"metrc": "var"}}, "Extra inputs"),
+        (dpo("human", train="scratch"), "ends in `eva`"),
+        (dpo("human", rewriter=True), "needs an `eva`"),
+        (dpo("human", "same", step_matched=True), "a `select`"),
+        (dpo(*EVA, creator={"metric": "uniform", "shuffled": True}), "`uniform` has none"),
+        (dpo(*EVA, creator={"oracle": "best"}), "say `metric: uniform`"),
+        (dpo("human", creator={"parents": 6}), "`creator.parents` needs an `eva` iteration"),
+        (dpo(*EVA, creator={"parents": 1}), "greater than or equal to 2"),
+        (dpo(*EVA, creator={"reach": "far"}), "'parent', 'topic', 'people' or 'even'"),
+        (dpo("off_target"), "a `size` of at least 2"),
+        (dpo("off_target", "human", size=2), "`off_target` is a `chain` of one iteration"),
+        (dpo("human", pool=1), "greater than or equal to 2"),
+        (dpo("human", pool=2, size=2), "leaves no choice of `size` 2"),
+        (dpo(*EVA, pool=2), "`pool` needs a `chain` of one iteration"),
+        (dpo("matched", skip=1), "`skip` needs a `chain` that starts with `human`"),
+        (rloo(shuffled=True), "the values of the `oracle`"),
+        (rloo(oracle="best", metric="uniform"), "leave `metric: uniform` out"),
+        (rloo(oracle="best", prompts="human"), "goes with `prompts: eva` or `pool`, not `human`"),
+        (rloo(passes=2), "`passes` goes with `prompts: human` or `matched`"),
+        (rloo(prompts="pool"), "go together"),
+        (rloo(prompts="pool", league={"mark": 5}), "lies beyond the 4 `marks`"),
+        (dpo("human", algorithm="sppo"), "needs a pairwise"),
+        (dpo(*EVA, algorithm="sppo", reward_model="pairwise", rewriter=True), "needs a pointwise"),
+        (dpo("human", reward_model_from=2), "lies beyond"),
+        (dpo(*EVA, creator={"method": None}), "needs a `creator.method`"),
+        (rloo(ratio_evol=1.5), "less than or equal to 1"),
+        (rloo(evolve_share=0.3), "not a whole number"),
+        (rloo(n_new=0), "greater than or equal to 1"),
+        (dpo("human", creator={"metrc": "var"}), "Extra inputs"),
     ],
 )
 def test_an_impossible_recipe_is_refused(settings: dict[str, Any], complaint: str) -> None:
