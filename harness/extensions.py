@@ -117,8 +117,8 @@ class Extensible:
                 raise UserError(f"{whose}: a name has letters, digits and `_` only")
             if not isinstance(version, str) or not version:
                 raise UserError(f'{whose} needs a version, as `version="1"`')
-            if name in self:
-                known = self._added.get(name)
+            known = self._added.get(name)
+            if name in self.shipped or known is not None:
                 owner = "shipped" if known is None else f"from the plug-in {known.plugin}"
                 raise UserError(f"{whose} is there already ({owner}); choose another name")
             self._added[name] = Extension(thing, plugin, version, options)

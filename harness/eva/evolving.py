@@ -118,6 +118,11 @@ class Evolution:
         """Number of unusable rewrites by reason (each retry counts)."""
         return Counter(a.reason for a in self.tried if a.reason is not None)
 
+    def add(self, other: Evolution) -> None:
+        self.prompts += other.prompts
+        self.tried += other.tried
+        self.dropped += other.dropped
+
 
 Grow = Callable[[Prompt], Evolution]
 """Evolves one prompt."""
@@ -195,9 +200,7 @@ def evolve(
 
     result = Evolution()
     for one in over(grow, starts):
-        result.prompts += one.prompts
-        result.tried += one.tried
-        result.dropped += one.dropped
+        result.add(one)
     return result
 
 

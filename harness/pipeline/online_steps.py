@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UserError
-from harness.eva.evolving import Prompt
+from harness.eva.evolving import Prompt, evolve
 from harness.extensions import SELECTORS
 from harness.models.policy import embed, generate
 from harness.models.reward_model import Rewards
@@ -32,7 +32,7 @@ from harness.runtime.stage import StageContext
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.screening import Ranked
 from harness.selectors.selector import Phase, Pool, Rolled, Selector, Shuffled, Sizes
-from harness.selectors.stream import Evolving, Fed, MiniBatch, PromptStream
+from harness.selectors.stream import Fed, MiniBatch, PromptStream
 from harness.training.distributed import SharedPolicy, is_first
 from harness.training.launch import launch
 from harness.training.online import (
@@ -197,16 +197,18 @@ class StreamSource:
             chosen = Ranked(self._oracle)
         elif online.get("shuffled"):
             chosen = Shuffled(chosen)
-        evolving = None
+        grow = None
         if evolver is not None:
-            evolving = Evolving(evolver.creator, n_new, self._s["retries"], over=evolver.over)
+            how = {"retries": self._s["retries"], "shape": "independent", "over": evolver.over}
+            grow = partial(evolve, creator=evolver.creator, **how)
         return PromptStream(
             chosen,
             Pool(human, len(human)),
             self._s["seed"],
             minibatch=online["minibatch"],
             rollouts=self._hyper.rollouts,
-            evolving=evolving,
+            grow=grow,
+            n_new=n_new,
             seen=league["seen"] or chosen.view,
             embed=self._embedded,
         )
@@ -255,12 +257,12 @@ class StreamSource:
         if self._oracle is not None:
             self._oracle.train([prompt.prompt for prompt in batch.prompts])
         self.costs["gradient_steps"] += 1
-        self.costs["creator_calls"] += fed.calls
+        self.costs["creator_calls"] += fed.evolved.attempts
         if self._budget is not None:
             self.costs["creator_tokens"] += _written(policy, fed)
-        self._children += len(fed.children)
-        self._dropped += fed.dropped
-        self._unusable += sum(fed.unusable.values())
+        self._children += len(fed.evolved.prompts)
+        self._dropped += fed.evolved.dropped
+        self._unusable += sum(fed.evolved.unusable.values())
         self._repeated += fed.repeated
         for i, prompt in enumerate(batch.prompts):
             row = {
@@ -313,9 +315,9 @@ class StreamSource:
             metrics |= {f"phase/{name}": float(batch.phase == name) for name in phases}
             metrics |= {
                 "buffer/size": float(len(buffer)),
-                "buffer/children": float(len(fed.children)),
+                "buffer/children": float(len(fed.evolved.prompts)),
                 "buffer/evicted": float(fed.evicted),
-                "buffer/dropped": float(fed.dropped),
+                "buffer/dropped": float(fed.evolved.dropped),
             }
         if buffer:
             metrics |= {
@@ -396,6 +398,6 @@ class _Step(NamedTuple):
 
 def _written(policy: Policy, fed: Fed) -> int:
     """Return the tokens of all that the creator wrote in a step, as the policy counts them."""
-    refused = [attempt.written for attempt in fed.tried if attempt.written]
-    texts = [*refused, *(child.prompt for child in fed.children)]
+    refused = [attempt.written for attempt in fed.evolved.tried if attempt.written]
+    texts = [*refused, *(child.prompt for child in fed.evolved.prompts)]
     return sum(len(policy.tokenizer(text)["input_ids"]) for text in texts)

@@ -161,7 +161,6 @@ class CompareGains(Measured):
     """A gain: the first row less the second."""
     op: Literal[">", "<"]
     right: Pair
-    """The gain it is compared with."""
     column: str
 
     @cached_property
@@ -176,7 +175,6 @@ class Qualitative(Strict):
     kind: Literal["qualitative"]
     reason: str | None = None
     measured_by: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """The claims that together measure it."""
 
     @model_validator(mode="after")
     def _reason_or_measurement(self) -> Qualitative:
@@ -232,12 +230,9 @@ class FigurePlace(Strict):
 
 
 class FigureClaims(Strict):
-    """The file of the claims that belong to no table."""
-
     noise: dict[str, Noise] = Field(default={})
     """Noise of the printed numbers, by the first part of a column's id."""
     figures: tuple[FigurePlace, ...] = ()
-    """The places, in the paper's order."""
 
 
 def figure_claims(path: Path | None = None) -> FigureClaims:

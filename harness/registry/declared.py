@@ -249,7 +249,6 @@ class Choice(Strict):
     number: Annotated[int, Field(ge=1)]
     topic: str
     choice: str
-    """What is done here."""
     settings: tuple[str, ...] = ()
     """The settings that embody the choice, as `profile.NAME` or `recipe.NAME`."""
     modules: tuple[str, ...] = ()
@@ -268,7 +267,6 @@ class Ambiguity(Choice):
     """A place where the paper can be read in several ways."""
 
     open: str
-    """What is said, and what is not."""
 
 
 class Deviations(Strict):

@@ -37,8 +37,6 @@ PLACEHOLDERS = ("profile", "scale", "seeds", "numbers")
 
 
 class FigureSource(Strict):
-    """Where the paper shows a figure."""
-
     section: str
     """Section, `4.2.4`, or appendix, `D`."""
     figure: int = Field(ge=1)
@@ -46,8 +44,6 @@ class FigureSource(Strict):
 
 
 class Figure(Strict):
-    """What all figures declare."""
-
     id: Id
     kind: str
     title: str
@@ -89,23 +85,16 @@ def _refs(data: Any, named: bool = False) -> Iterator[str]:
 
 
 class LabelledRow(Strict):
-    """A row and what the figure calls it."""
-
     row: RowRef
     label: str
 
 
 class BarGroup(Strict):
-    """Bars that are drawn together."""
-
     title: str
     bars: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
-    """The rows, top to bottom."""
 
 
 class GainsFigure(Figure):
-    """Bars of gains over the rows' baseline rows."""
-
     kind: Literal["gains"]
     columns: Annotated[tuple[Id, ...], Field(min_length=1)]
     """Columns, by their ids in every table that is read."""
@@ -126,8 +115,6 @@ class ChainLine(Strict):
 
 
 class LinePanel(Strict):
-    """Lines that are drawn over one another."""
-
     title: str
     lines: Annotated[tuple[ChainLine, ...], Field(min_length=1)]
 
@@ -140,31 +127,23 @@ class LinePanel(Strict):
 
 
 class IterationsFigure(Figure):
-    """A column over training iterations."""
-
     kind: Literal["iterations"]
     column: Id
     """The column, by its id in every table that is read."""
     panels: Annotated[tuple[LinePanel, ...], Field(min_length=1)]
-    """The panels, left to right."""
 
     def columns_of(self, ref: str) -> tuple[str, ...]:
         return (self.column,)
 
 
 class RatingsFigure(Figure):
-    """A score by the category of the benchmark's prompts."""
-
     kind: Literal["ratings"]
     score: ScoreId
     """The per-prompt score; its benchmark's prompts have categories."""
     polygons: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
-    """The rows, one polygon each."""
 
 
 class SharesFigure(Figure):
-    """Topics of the prompts that each iteration of a row trains on."""
-
     kind: Literal["shares"]
     row: RowRef
 
@@ -181,8 +160,6 @@ class RewardsFigure(Figure):
 
 
 class DensitiesFigure(RewardsFigure):
-    """Histograms of informativeness metrics over prompts."""
-
     kind: Literal["densities"]
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
     """The metrics, each min-max normalised as the weights are."""
@@ -191,16 +168,12 @@ class DensitiesFigure(RewardsFigure):
 
 
 class CorrelationFigure(RewardsFigure):
-    """One informativeness metric against another over prompts."""
-
     kind: Literal["correlation"]
     x: Metric
     y: Metric
 
 
 class TopicsFigure(RewardsFigure):
-    """Share, mean reward and reward gap of each topic."""
-
     kind: Literal["topics"]
     gap: Metric
 

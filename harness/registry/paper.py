@@ -26,18 +26,13 @@ class Contrast(Strict):
 
 
 class Paper(Strict):
-    """The paper."""
-
     title: str
     authors: str
     address: str
-    """Where it can be read."""
     cited: str
     """How it is named in a line: `arXiv 2411.00062`."""
     method: str
-    """Name of what it proposes."""
     question: str
-    """What its experiments ask, in one sentence."""
     answers: tuple[Contrast, ...] = ()
     """What answers it, the most important first."""
 

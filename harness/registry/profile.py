@@ -45,8 +45,6 @@ WORLD = "world"
 
 
 class PromptSettings(Strict):
-    """Where human prompts come from."""
-
     source: str
     """A data set of the hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or to a data
     set's folder, each with a column `prompt`; or `world` for the embedded one. A relative path
@@ -72,8 +70,6 @@ class RewardTraining(Strict):
 
 
 class CreatorModel(Strict):
-    """What rewrites prompts."""
-
     source: str
     """Model that writes, by its name at an endpoint, or `world` for the embedded rewriter."""
     methods: tuple[Method, ...]
@@ -102,15 +98,11 @@ class Pairing(Strict):
 
 
 class SelectionSettings(Strict):
-    """How prompts are drawn by weight."""
-
     too_few: Literal["error", "uniform"]
     """Where fewer prompts than draws have a positive weight: stop, or draw the rest uniformly."""
 
 
 class Generation(Strict):
-    """How the policy answers training prompts."""
-
     n: Count
     """Answers to each prompt."""
     temperature: Positive
@@ -134,7 +126,6 @@ class BenchmarkSettings(Strict):
     """How a benchmark is answered and judged, or what judges the prompts of an iteration."""
 
     columns: tuple[ScoreId, ...]
-    """Scores it yields."""
     items: Count | dict[str, Count]
     """Prompts, or conversations; by score where each score has items of its own."""
     files: str | None = Field(default=None, pattern="^[\\w-][\\w.-]*(/[\\w-][\\w.-]*)*$")
@@ -185,18 +176,14 @@ class PricedFor(Strict):
     gpu: str
     """Kind of GPU, by its name in the cost model."""
     gpus: Count
-    """How many of them a stage holds."""
 
 
 class Profile(documents.Sourced):
-    """The scale a recipe runs at."""
-
     name: Id
     scale: Literal["toy", "reduced", "paper"]
     """What its numbers may be said to show; only `paper` is compared with the paper's values."""
     description: str
     engine: Literal["transformers", "vllm", "sglang", "endpoint"]
-    """What generates text."""
     threads: Count
     dtype: Literal["float32", "bfloat16"]
     priced_for: PricedFor | None = None
@@ -213,11 +200,8 @@ class Profile(documents.Sourced):
     creator: CreatorModel
     algorithms: tuple[Algorithm, ...]
     arms: tuple[Arm, ...]
-    """Kinds of iterations that can stand in a chain."""
     train_modes: tuple[TrainMode, ...]
-    """Ways to train the last iteration."""
     rewriter: bool
-    """Whether chosen answers can be rewritten."""
     generation: Generation
     selection: SelectionSettings
     pairs: Pairing

@@ -155,7 +155,6 @@ class League(Strict):
     """
 
     selector: SelectorName = "uniform"
-    """What chooses. Ours: the peers of eva, each by its own paper."""
     options: dict[str, bool | int | float | str] = Field(default={})
     """The selector's own settings, where they are not the default."""
     seen: Seen | None = None

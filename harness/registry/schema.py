@@ -61,8 +61,6 @@ _PRINTED = re.compile(r"-?\d+(\.\d+)?")
 
 
 class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$")]], frozen=True):
-    """A number as the paper prints it."""
-
     @field_validator("root", mode="before")
     @classmethod
     def _printed(cls, value: object) -> object:
@@ -218,9 +216,7 @@ class LeagueRows(Strict):
     """
 
     id: Id
-    """Name of the league."""
     title: str
-    """What its rows choose."""
     uniform: Id
     """The row that draws evenly, which all others are compared with."""
     start: Id
@@ -257,15 +253,12 @@ class Table(Strict):
     """Settings all rows share, but for the base model."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
     study: TableStudy | None = None
-    """What is measured beside the columns, if anything is."""
     controls: tuple[Control, ...] = ()
     """What must come out for verdicts about prompts to be admissible; only the controls have it."""
     leagues: tuple[LeagueRows, ...] = ()
-    """The leagues of selectors that its rows make, if they do."""
     notes: tuple[str, ...] = ()
     """Known problems of the printed numbers, and readings chosen where the paper is open."""
     claims: tuple[Claim, ...] = ()
-    """What the paper says of the table, one of it primary."""
 
     @field_validator("source", mode="before")
     @classmethod

@@ -21,8 +21,6 @@ TemplateArguments: TypeAlias = dict[
 
 
 class Served(Strict):
-    """How the model of a role is served on this machine."""
-
     engine: Literal["vllm", "sglang"]
     model: str | None = None
     """Its weights on the hub, at a commit: `owner/name@<40 digits>`. Null for the policy alone,
@@ -44,7 +42,6 @@ class Served(Strict):
     sampling: dict[str, int | float] = Field(default={})
     """Sampling that requests leave out, as in `top_k: 20`; the model's own file is not asked."""
     start_s: Count = 1800
-    """Seconds that it may take to start."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Served:
@@ -76,13 +73,9 @@ class Serving(Strict):
     """The servers that the harness starts, shares and stops, by role; the others are elsewhere."""
 
     policy: Served | None = None
-    """Answers training prompts and benchmarks."""
     creator: Served | None = None
-    """Rewrites prompts."""
     scorer: Served | None = None
-    """Scores prompts."""
     judge: Served | None = None
-    """Judges the answers to benchmarks."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Serving:

@@ -26,8 +26,6 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Optimiser(Strict):
-    """What every trainer has."""
-
     learning_rate: Positive
     """Peak learning rate."""
     lr_scheduler: Literal["linear", "cosine", "constant_with_warmup"]
@@ -104,8 +102,6 @@ class OnlineTraining(Optimiser):
 
 
 class Training(Strict):
-    """Hyperparameters of each algorithm the profile offers."""
-
     dpo: Dpo | None = None
     sppo: Sppo | None = None
     simpo: Simpo | None = None
@@ -131,8 +127,6 @@ class Lora(Strict):
 
 
 class StageNeed(Strict):
-    """What a stage needs of one node."""
-
     cpus: Count | None = None
     """Processor cores; null for `threads` where a model runs, and else one."""
     gpus: int | None = Field(default=None, ge=0)

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -44,7 +45,7 @@ from numpy.typing import ArrayLike
 from pydantic import model_validator
 
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import Over, Prompt, Rewriter, Shape
+from harness.eva.evolving import Over, Prompt, Rewriter, Shape, evolve
 from harness.eva.informativeness import Floats, check_rewards, informativeness, select, weights
 from harness.registry.recipe import Online
 from harness.selectors.selector import (
@@ -58,7 +59,7 @@ from harness.selectors.selector import (
     View,
     best,
 )
-from harness.selectors.stream import Evolving, PromptStream
+from harness.selectors.stream import PromptStream
 
 Value = Callable[[Sequence[str]], Floats]
 """Returns a value for each prompt's text, in place of its informativeness: the more, the better."""
@@ -308,16 +309,24 @@ def eva_stream(
 
     `quality` scores a prompt's text, for best-of-n trees; `value` as in `Eva`.
     """
-    evolving = None
+    grow = None
     if creator is not None:
-        depth = settings.tree_depth if settings.shape == "tree" else 1
-        how = (settings.n_new, settings.retries, settings.shape, depth, quality, over)
-        evolving = Evolving(creator, *how)
+        shape, depth = settings.shape, settings.tree_depth if settings.shape == "tree" else 1
+        grow = partial(
+            evolve,
+            creator=creator,
+            retries=settings.retries,
+            shape=shape,
+            depth=depth,
+            quality=quality,
+            over=over,
+        )
     return PromptStream(
         Eva(settings, creates=creator is not None, value=value),
         Pool(human, settings.capacity),
         seed,
         minibatch=settings.minibatch,
         rollouts=rollouts,
-        evolving=evolving,
+        grow=grow,
+        n_new=settings.n_new,
     )

@@ -12,7 +12,6 @@ as if it had not been.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from harness.errors import HarnessError
-from harness.eva.evolving import Attempt, Over, Prompt, Rewriter, Shape, evolve
+from harness.eva.evolving import Evolution, Prompt
 from harness.eva.informativeness import Floats, check_rewards
 from harness.registry.recipe import Seen
 from harness.selectors.selector import (
@@ -48,20 +47,8 @@ Embed = Callable[[Sequence[Prompt]], Floats]
 """Returns what the policy as it is makes of prompts, P x D numbers."""
 
 
-@dataclass(frozen=True)
-class Evolving:
-    """How the creator rewrites: of each prompt up to `n_new` in all, by default.
-
-    `quality` scores a prompt's text, for best-of-n trees.
-    """
-
-    creator: Rewriter
-    n_new: int
-    retries: int = 0
-    shape: Shape = "independent"
-    depth: int = 1
-    quality: Callable[[str], float] | None = None
-    over: Over = map
+Grow = Callable[..., Evolution]
+"""`evolve` with a creator, and all else that is the same at every step."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +74,10 @@ class Fed:
 
     informativeness: Floats
     """What the selector says of the mini-batch's prompts, in order."""
-    children: list[Prompt] = field(default_factory=list)
-    """Rewrites that entered the pool."""
+    evolved: Evolution = field(default_factory=Evolution)
+    """What the creator made of them; its prompts entered the pool."""
     scored: int = 0
     """Prompts that were rolled out after the mini-batch."""
-    calls: int = 0
-    """Calls of the creator."""
-    tried: list[Attempt] = field(default_factory=list)
-    """Each of them."""
-    dropped: int = 0
-    """Rewrites given up after all retries."""
-    unusable: Counter[str] = field(default_factory=Counter)
-    """Unusable rewrites by reason."""
     evicted: int = 0
     """Prompts that left the buffer untrained."""
     repeated: int = 0
@@ -127,11 +106,15 @@ class PromptStream:
         *,
         minibatch: int,
         rollouts: int = 0,
-        evolving: Evolving | None = None,
+        grow: Grow | None = None,
+        n_new: int = 0,
         seen: Seen = "raw",
         embed: Embed = _no_embedding,
     ) -> None:
-        """Begin a run; `rollouts` of each prompt are trained on, seen in the way `seen`."""
+        """Begin a run; `rollouts` of each prompt are trained on, seen in the way `seen`.
+
+        Where prompts are evolved (`grow`), there are `n_new` rewrites of each, by default.
+        """
         self.step = 0
         self.phase = selector.opens
         self.pool = pool
@@ -140,7 +123,7 @@ class PromptStream:
         self._seed = seed
         self._minibatch = minibatch
         self._rollouts = rollouts
-        self._evolving = evolving
+        self._grow, self._n_new = grow, 0 if grow is None else n_new
         self._embed = embed
         self._open: MiniBatch | None = None
 
@@ -196,8 +179,8 @@ class PromptStream:
             fed.scored += len(prompts)
             return roll_out(prompts, n, phase)
 
-        if self._evolving is not None:
-            self._evolve(kept, batch, fed, counted)
+        if self._grow is not None:
+            self._evolve(self._grow, kept, batch, fed, counted)
         asked = self._asked(EVICT, counted, from_buffer=batch.from_buffer)
         fed.evicted, fed.repeated = self.selector.evict(self.pool, kept, asked)
         return fed
@@ -252,7 +235,7 @@ class PromptStream:
             rng=np.random.default_rng([self._seed, self.step, *question]),
             k=self._minibatch,
             n=self._rollouts,
-            n_new=0 if self._evolving is None else self._evolving.n_new,
+            n_new=self._n_new,
             view=self.view,
             roll_out=groups,
             embed=self._embed,
@@ -299,12 +282,14 @@ class PromptStream:
             ]
         return [replace(group, phase="train") for group in kept]
 
-    def _evolve(self, kept: Sequence[Group], batch: MiniBatch, fed: Fed, roll_out: RollOut) -> None:
+    def _evolve(
+        self, grow: Grow, kept: Sequence[Group], batch: MiniBatch, fed: Fed, roll_out: RollOut
+    ) -> None:
         """Have the creator rewrite what the selector names, until it names nothing more."""
-        how = self._evolving
-        assert how is not None
         values = {group.prompt.prompt_id: group.value for group in kept}
         spawned: set[str] = set()
+        # The step as well, because a prompt drawn again is to be evolved anew.
+        seed = int(np.random.SeedSequence([self._seed, self.step]).generate_state(1)[0])
         while True:
             asked = self._asked(SPAWN, roll_out, spawned, batch.from_buffer)
             named = dict(self.selector.spawn(self.pool, kept, asked))
@@ -313,25 +298,10 @@ class PromptStream:
             spawned |= {prompt.prompt_id for prompt in named}
             made: list[Prompt] = []
             for count in dict.fromkeys(named.values()):
-                evolution = evolve(
-                    [prompt for prompt, own in named.items() if own == count],
-                    how.creator,
-                    evolutions=count,
-                    retries=how.retries,
-                    # The step as well, because a prompt drawn again is to be evolved anew.
-                    seed=int(np.random.SeedSequence([self._seed, self.step]).generate_state(1)[0]),
-                    iteration=self.step,
-                    shape=how.shape,
-                    depth=how.depth,
-                    quality=how.quality,
-                    over=how.over,
-                )
+                parents = [prompt for prompt, own in named.items() if own == count]
+                evolution = grow(parents, evolutions=count, seed=seed, iteration=self.step)
                 made += evolution.prompts
-                fed.calls += evolution.attempts
-                fed.tried += evolution.tried
-                fed.dropped += evolution.dropped
-                fed.unusable += evolution.unusable
-            fed.children += made
+                fed.evolved.add(evolution)
             if made:
                 # A child's id is its ancestor's in the mini-batch, the step and its place.
                 suffix = f".{self.step}."

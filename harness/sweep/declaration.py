@@ -55,13 +55,9 @@ FOLDER = Path(__file__).resolve().parent / "declarations"
 
 
 class Parameter(Strict):
-    """The values a setting may take."""
-
     kind: Literal["categorical", "int", "float"]
     choices: tuple[Scalar, ...] = ()
-    """The choices of a categorical setting."""
     low: float | None = None
-    """Least value of a number."""
     high: float | None = None
     step: float | None = Field(default=None, gt=0)
     """Distance between values, from `low`; null: 1 for whole numbers, none for others."""
@@ -125,17 +121,13 @@ class Parameter(Strict):
 
 
 class Objective(Strict):
-    """What is measured of a trial, and which end is better."""
-
     name: Id
     """Name in reports and in MLflow."""
     measure: Measure
     direction: Literal["maximize", "minimize"]
-    """The better end."""
     after: int | None = Field(default=None, ge=1)
     """Measured after so many iterations (offline) or multiples of x (online); null: at the end."""
     unit: str = ""
-    """Unit, for people."""
 
     @property
     def label(self) -> str:
@@ -143,12 +135,9 @@ class Objective(Strict):
 
 
 class Sampler(Strict):
-    """What suggests points."""
-
     kind: SamplerKind
     """Optuna's tree-structured Parzen estimator, independent draws, or every point once."""
     seed: int = Field(ge=0, lt=2**31)
-    """Seed of all suggestions."""
     startup_trials: int = Field(default=10, ge=1)
     """Trials drawn at random before the first that is modelled."""
 
@@ -161,19 +150,13 @@ class Pruner(Strict):
 
 
 class Result(Strict):
-    """How the winner is measured."""
-
     seeds: tuple[int, ...] = Field(min_length=1)
     """Fresh seeds; the winner and the base recipe are run with each on all benchmarks."""
 
 
 class Sweep(Strict):
-    """A search over settings."""
-
     name: Id
-    """Name of the sweep, and of its file."""
     question: str
-    """What it is to answer."""
     recipe: dict[str, Any]
     """Settings of the base recipe, as a row of a table states them."""
     space: dict[str, Parameter] = Field(min_length=1)
@@ -244,10 +227,8 @@ class ListedSweep(Strict):
     settings: tuple[str, ...]
     """The settings that vary, by path."""
     objectives: tuple[str, ...]
-    """Names of what is measured."""
     sampler: SamplerKind
     trials: int
-    """Trials of the whole study."""
 
 
 def listed(sweep: Sweep) -> ListedSweep:

@@ -72,7 +72,7 @@ def test_the_papers_arithmetic_holds() -> None:
     assert [batch.phase for batch, _ in seen] == (
         ["warm-up"] * 4 + ["mix-up"] * 42 + ["bootstrap"] * 14
     )
-    assert [len(fed.children) for _, fed in seen] == [16] * 46 + [8] * 14
+    assert [len(fed.evolved.prompts) for _, fed in seen] == [16] * 46 + [8] * 14
     assert [fed.evicted for _, fed in seen] == [0] * 4 + [12] * 42 + [0] * 14
     assert [batch.from_buffer for batch, _ in seen] == [0] * 4 + [4] * 42 + [8] * 14
     assert run.pool.used == 200
@@ -85,14 +85,14 @@ def test_the_informative_half_is_evolved_and_ties_go_by_position() -> None:
     run.draw()
     gaps = [0, 3, 1, 2, 3, 0, 0, 2]
     fed = run.feed([[0.0, gap] for gap in gaps], rolled)
-    assert list(dict.fromkeys(c.parent_id for c in fed.children)) == ["h1", "h4", "h3", "h7"]
+    assert list(dict.fromkeys(c.parent_id for c in fed.evolved.prompts)) == ["h1", "h4", "h3", "h7"]
     assert fed.informativeness.tolist() == [gap / 2 for gap in gaps]
 
 
 def test_a_child_enters_with_what_its_own_rollouts_say() -> None:
     run = stream()
     _, fed = step(run)
-    expected = {c.prompt_id: rewards_of([c])[0, 1] / 2 for c in fed.children}
+    expected = {c.prompt_id: rewards_of([c])[0, 1] / 2 for c in fed.evolved.prompts}
     held = {e.prompt.prompt_id: e.informativeness for e in run.pool.buffer.entries}
     assert held == pytest.approx(expected)
     assert fed.scored == 16
@@ -110,9 +110,9 @@ def test_a_child_can_inherit_its_parents_informativeness() -> None:
 def test_a_tree_of_depth_two_keeps_the_children_of_the_best_child() -> None:
     run = stream(method="tree_bon", tree_depth=2, child_score="parent")
     _, fed = step(run)
-    assert len(fed.children) == 16
-    assert {c.generation for c in fed.children} == {2}
-    assert fed.calls == 32
+    assert len(fed.evolved.prompts) == 16
+    assert {c.generation for c in fed.evolved.prompts} == {2}
+    assert fed.evolved.attempts == 32
 
 
 def test_human_prompts_can_enter_the_buffer() -> None:
@@ -141,7 +141,7 @@ def test_a_value_takes_the_metrics_place_for_who_is_evolved() -> None:
     run = eva_stream(sizes(), humans(64), Writer(), 0, value=value)
     run.draw()
     fed = run.feed([[0.0, 8.0 - at] for at in range(8)], rolled)
-    assert list(dict.fromkeys(c.parent_id for c in fed.children)) == ["h6", "h4", "h7", "h5"]
+    assert list(dict.fromkeys(c.parent_id for c in fed.evolved.prompts)) == ["h6", "h4", "h7", "h5"]
     assert fed.informativeness.tolist() == [0, 0.5, 2, 1.5, 4, 2.5, 6, 3.5]
 
 
@@ -210,13 +210,13 @@ def test_a_buffer_that_unusable_rewrites_have_emptied_is_filled_by_evolving_all(
     """
     run = stream(count=64, fails=3)
     bootstrap = [fed for batch, fed in (step(run) for _ in range(80)) if batch.phase == "bootstrap"]
-    parents = [len({child.parent_id for child in fed.children}) for fed in bootstrap]
+    parents = [len({child.parent_id for child in fed.evolved.prompts}) for fed in bootstrap]
     short = next(i for i, count in enumerate(parents) if count > 4)
     assert max(parents[:short]) <= 4
-    assert all(len(fed.children) >= 10 for fed in bootstrap if fed.calls == 16)
-    assert {fed.calls for fed in bootstrap} == {8, 16}
+    assert all(len(fed.evolved.prompts) >= 10 for fed in bootstrap if fed.evolved.attempts == 16)
+    assert {fed.evolved.attempts for fed in bootstrap} == {8, 16}
     assert not any(fed.repeated for fed in bootstrap)
-    ids = [child.prompt_id for fed in bootstrap for child in fed.children]
+    ids = [child.prompt_id for fed in bootstrap for child in fed.evolved.prompts]
     assert len(ids) == len(set(ids))
 
 
@@ -313,8 +313,8 @@ def test_where_the_next_mini_batch_is_full_no_more_prompts_are_evolved(
     """Half of 8, two rewrites each: 8 come in for the 8 that went, which is enough."""
     run = restored(held)
     _, fed = step(run)
-    assert len(fed.children) == 8
-    assert len({child.parent_id for child in fed.children}) == 4
+    assert len(fed.evolved.prompts) == 8
+    assert len({child.parent_id for child in fed.evolved.prompts}) == 4
     assert (len(run.pool.buffer), fed.repeated) == (left, 0)
 
 
@@ -322,7 +322,7 @@ def test_nothing_is_repeated_where_the_next_mini_batch_has_human_prompts_to_fill
     """In mix-up half comes from D: the four that are left in the buffer are enough."""
     run = restored(8, phase="mix-up", count=64, fails=1)
     _, fed = step(run)
-    assert (len(run.pool.buffer), fed.repeated, len(fed.children)) == (4, 0, 0)
+    assert (len(run.pool.buffer), fed.repeated, len(fed.evolved.prompts)) == (4, 0, 0)
 
 
 def test_what_waits_already_is_not_put_back_again() -> None:
@@ -342,8 +342,8 @@ def test_what_waits_already_is_not_put_back_again() -> None:
 def test_unusable_rewrites_are_counted() -> None:
     """Four prompts, four rewrites each, every second unusable and not tried again."""
     _, fed = step(stream(fails=2))
-    assert (fed.calls, len(fed.children), fed.dropped) == (16, 8, 8)
-    assert fed.unusable == {"unreadable": 8}
+    assert (fed.evolved.attempts, len(fed.evolved.prompts), fed.evolved.dropped) == (16, 8, 8)
+    assert fed.evolved.unusable == {"unreadable": 8}
 
 
 def test_a_buffer_may_hold_one_mini_batch_and_settings_are_read_back() -> None:
@@ -354,8 +354,8 @@ def test_a_buffer_may_hold_one_mini_batch_and_settings_are_read_back() -> None:
 
 def test_the_depth_of_a_tree_concerns_trees_alone() -> None:
     _, fed = step(stream(tree_depth=3))
-    assert {child.generation for child in fed.children} == {1}
-    assert fed.calls == len(fed.children) == 16
+    assert {child.generation for child in fed.evolved.prompts} == {1}
+    assert fed.evolved.attempts == len(fed.evolved.prompts) == 16
 
 
 def test_what_was_evolved_and_trained_on_does_not_come_back() -> None:
@@ -406,7 +406,7 @@ def evolved_of(run: PromptStream, gaps: Sequence[float]) -> set[str]:
     """Return which prompts of the first mini-batch are evolved, given their gaps."""
     batch = run.draw()
     fed = run.feed(np.array([[0.0, gap] for gap in gaps]), rolled)
-    parents = {str(child.parent_id) for child in fed.children}
+    parents = {str(child.parent_id) for child in fed.evolved.prompts}
     return {str(i) for i, prompt in enumerate(batch.prompts) if prompt.prompt_id in parents}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from harness.errors import HarnessError
-from harness.eva.evolving import Prompt, Rewrite
+from harness.eva.evolving import Prompt, Rewrite, evolve
 from harness.extensions import SELECTORS
 from harness.selectors.remembering import (
     ACCEL,
@@ -37,7 +38,7 @@ from harness.selectors.selector import (
     Sizes,
     View,
 )
-from harness.selectors.stream import Evolving, PromptStream
+from harness.selectors.stream import PromptStream
 
 
 def prompts(count: int) -> list[Prompt]:
@@ -362,13 +363,13 @@ def streamed(name: str, seed: int = 0, *, n_new: int = 0, shuffled: bool = False
     pool = Pool(prompts(24), 24)
     chosen: Selector = SELECTORS.get(name).made({}, Sizes(4, 24, n_new))
     chosen = Shuffled(chosen) if shuffled else chosen
-    evolving = Evolving(Writer(), n_new) if n_new else None
+    grow = partial(evolve, creator=Writer(), retries=0, shape="independent") if n_new else None
 
     def embed(some: Sequence[Prompt]) -> Any:
         return np.array([[1.0, len(p.prompt) / 10] for p in some])
 
     more: dict[str, Any] = {"seen": chosen.view, "embed": embed}
-    return PromptStream(chosen, pool, seed, minibatch=4, rollouts=6, evolving=evolving, **more)
+    return PromptStream(chosen, pool, seed, minibatch=4, rollouts=6, grow=grow, n_new=n_new, **more)
 
 
 def rolled(some: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
@@ -388,7 +389,9 @@ def steps(of: PromptStream, count: int) -> list[tuple[Any, ...]]:
         if batch.kept:
             rewards = [own.rewards for own in batch.kept]
         fed = of.feed(rewards, rolled)
-        seen.append((names(batch.prompts), fed.informativeness.tolist(), names(fed.children)))
+        seen.append(
+            (names(batch.prompts), fed.informativeness.tolist(), names(fed.evolved.prompts))
+        )
     return seen
 
 

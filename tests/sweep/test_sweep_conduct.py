@@ -87,11 +87,8 @@ def test_the_winner_s_runs_have_seeds_that_no_trial_has_seen() -> None:
     assert {run.run_id for run in runs} == {"toy-winner", "toy-base"}
     answered = {name for name, b in micro().benchmarks.items() if not b.of_prompts}
     assert all(set(run.asked) == answered for run in runs)
-
-
-def test_a_winner_that_is_the_base_recipe_is_compared_with_nothing() -> None:
-    runs = final_runs(SWEEP, micro(), {SHARE: 0.6})
-    assert {run.run_id for run in runs} == {"toy-winner"}
+    base = final_runs(SWEEP, micro(), {SHARE: 0.6})  # which the winner may be
+    assert {run.run_id for run in base} == {"toy-winner"}
 
 
 def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(
