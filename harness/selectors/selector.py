@@ -222,11 +222,8 @@ class Context:
     Attributes:
         step: the step, from 1.
         phase: what the last proposal called its phase; at first, what the selector opens with.
-        rng: the generator of this question.
-        k: prompts that a step trains on.
-        n: rollouts of each.
+        k, n: prompts that a step trains on, and rollouts of each.
         n_new: rewrites of each prompt that is evolved; 0 where nothing is.
-        view: how rewards are seen.
         roll_out: rolls prompts out with the policy as it is, so many times each, and pays for it.
         embed: reads prompts with the policy as it is; returns P x D numbers.
         spawned: ids of the prompts of this step that were evolved already.

@@ -29,6 +29,7 @@ from harness.selectors.selector import (
     Group,
     Phase,
     Pool,
+    Proposal,
     Rolled,
     Selector,
     View,
@@ -52,20 +53,15 @@ Grow = Callable[..., Evolution]
 
 
 @dataclass(frozen=True)
-class MiniBatch:
-    """The prompts of one step: its number, from 1, its phase, and how many came from the buffer.
+class MiniBatch(Proposal):
+    """What a step, counted from 1, trains on.
 
-    `kept` has the rollouts of each where they were made already, `dropped` those of the others.
+    `kept` has the rollouts of each prompt where they were made already, `dropped` those of others.
     """
 
-    step: int
-    phase: str
-    prompts: tuple[Prompt, ...]
-    from_buffer: int
+    step: int = 0
     kept: tuple[Group, ...] = ()
     dropped: tuple[Group, ...] = ()
-    predicted: tuple[float, ...] | None = None
-    propensity: tuple[float, ...] | None = None
 
 
 @dataclass
@@ -136,14 +132,7 @@ class PromptStream:
             self._open = self._screened(roll_out)
         else:
             said = self.selector.propose(self.pool, self._minibatch, self._asked(PROPOSE, roll_out))
-            self._open = MiniBatch(
-                self.step,
-                said.phase,
-                tuple(said.prompts),
-                said.from_buffer,
-                predicted=said.predicted,
-                propensity=said.propensity,
-            )
+            self._open = MiniBatch(**vars(said), step=self.step)
         self.phase = self._open.phase
         if len(self._open.prompts) != self._minibatch:
             raise HarnessError(
@@ -262,7 +251,9 @@ class PromptStream:
         kept, dropped = kept + dropped[:missing], dropped[missing:]
         kept = self._extended(kept, self._asked((*JUDGE, MOST_PROPOSALS), roll_out))
         prompts = tuple(group.prompt for group in kept)
-        return MiniBatch(self.step, said.phase, prompts, 0, tuple(kept), tuple(dropped))
+        return MiniBatch(
+            prompts, said.phase, step=self.step, kept=tuple(kept), dropped=tuple(dropped)
+        )
 
     def _extended(self, kept: Sequence[Group], ctx: Context) -> list[Group]:
         """Give each group as many rollouts as training takes, and call them trained on."""
