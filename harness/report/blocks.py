@@ -1,8 +1,7 @@
-"""What a report says in small tables of text: the same in every way of writing it down.
+"""The small tables of text that a report consists of, the same in every format.
 
-Each column of the table with the paper's beside ours, what the rows are worth in human prompts, the
-controls, the comparison of whole columns, and what there is to say of prompts, creator, online
-training and cost.
+They are: each column with the paper's beside ours, worth in human prompts, controls, the comparison
+of whole columns, training prompts, creator, online training, cost, and assumptions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""How numbers, labels and facts of a report read, wherever it is written down.
+"""Numbers, labels and facts of a report as text, the same in every format.
 
-Every place holds text: what is missing says what it is (`not run`, `1/3 seeds`, `failed`), and is
-neither blank nor 0.
+No place is blank or 0 because something is missing: it says `not run`, `1/3 seeds` or `failed`.
 """
 
 from __future__ import annotations

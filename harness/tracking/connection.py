@@ -3,13 +3,12 @@
 By default it is a SQLite database in the work folder, otherwise the tracking server or database
 that `MLFLOW_TRACKING_URI` names. A work folder writes to it one process at a time.
 
-A server may be dead, silent, slow or refuse everything, and a driver may be missing. None of it
-may hold up or spoil what was computed: a report, a sweep and an evaluation go on without MLflow
-after one warning, and `harness sync` adds what is missing when it can be reached. Nothing that is
-said of a server holds the user, the password or the query of its URI.
+A server may be dead, silent or slow, or refuse everything, and a driver may be missing. None of
+this may hold up a run: reports, sweeps and evaluations go on without MLflow after one warning, and
+`harness sync` catches up later. Messages never show the user, password or query of the URI.
 
-A note says which records a server had after the last writing, so that whoever finds all of its
-records there need not even import MLflow.
+A note lists the records that a server held after the last write, so that a run with nothing new to
+write never imports MLflow.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ if TYPE_CHECKING:
     from harness.tracking.server import Server
 
 PATIENCE_S = 60.0
-"""Seconds that a command which has done its work waits for MLflow."""
+"""Seconds that a finished command waits for MLflow."""
 
 _QUIET = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # A server that is away must not hold a run up: one more try at once, then we do without.
+    # A dead server must not hold up a run: one retry, then go on without it.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "PGCONNECT_TIMEOUT": "10",
 }
 
 Warn = Callable[[str], None]
-"""Takes the one sentence that says MLflow is not available, in whichever thread finds out."""
+"""Takes the one sentence that says MLflow is unavailable; may be called from any thread."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,12 +109,12 @@ class Mlflow:
 
         if self._database is None:
             if re.match(r"(postgresql|mysql|sqlite|mssql)\b", self.uri):
-                # MLflow would try ten times to connect, and say so each time.
+                # MLflow would retry ten times, with a log line each time.
                 sqlalchemy.create_engine(self.uri).connect().close()
             return Server(self.uri, None)
         if not self._database.exists():
             self._note.unlink(missing_ok=True)
-            # MLflow creates its tables step by step, and cannot go on where it was killed.
+            # MLflow creates its tables step by step and cannot resume if it is killed midway.
             draft = self._database.with_name(f"{self._database.name}.draft")
             draft.unlink(missing_ok=True)
             Server(f"sqlite:///{draft}", None)
@@ -147,9 +146,9 @@ class Mlflow:
     def attempt(
         self, records: Callable[[], Sequence[Record]], patience_s: float = PATIENCE_S
     ) -> None:
-        """Bring the server to hold what it lacks; at worst there is a warning, and only one.
+        """Write records that the server lacks; on failure, warn once.
 
-        What needs longer than the patience is left to a thread that ends with the process.
+        If that takes longer than the patience, it goes on in a thread that ends with the process.
         """
         if self.failed.is_set():
             return
@@ -168,7 +167,7 @@ class Mlflow:
         self.wait_for(thread, patience_s)
 
     def wait_for(self, thread: threading.Thread, seconds: float) -> None:
-        """Wait for a thread that writes, and give MLflow up if it needs longer."""
+        """Wait for a writing thread; give up on MLflow if it takes longer."""
         thread.join(seconds)
         if thread.is_alive():
             self.give_up(
@@ -179,7 +178,7 @@ class Mlflow:
             )
 
     def give_up(self, error: Exception) -> None:
-        """Say once that MLflow is not available; from now on nothing is attempted."""
+        """Warn once that MLflow is unavailable; nothing more is attempted."""
         if self.failed.is_set():
             return
         self.failed.set()

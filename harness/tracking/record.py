@@ -1,16 +1,15 @@
 """A record: what MLflow should hold of one run, row, table, trial or evaluation.
 
-It is computed from what is stored and nothing else. Everything cheap is in the record itself, and
-its digest is taken over that and the digests of the stored files behind the rest. Scores and curves
-are read only when they have to be written, so that finding out that nothing has changed opens no
-file but the manifests.
+It is computed from the store alone. Cheap values are in the record itself; its digest covers them
+and the digests of the stored files behind the rest. Scores and curves are read only when they must
+be written, so checking that nothing has changed opens only the manifests.
 
-MLflow keeps a time with every point. The store has none (a curve is the same bytes in every run),
-so a point's time is the run's start plus one second for each step: the same whoever writes it,
-and whether it is written while the stage runs or afterwards. MLflow drops a point that it has.
+MLflow needs a timestamp for every point, and the store keeps none (a curve is the same bytes in
+every run). A point's time is therefore the run's start plus one second per step, whether it is
+written while the stage runs or afterwards. MLflow ignores points that it already has.
 
-An experiment's page opens on a *first view*: MLflow keeps a view that somebody shares as a tag, and
-shows it at the address that names the tag's key. Its form is that of MLflow 3.17's own pages.
+An experiment's page opens on a *first view*: MLflow stores a shared view as a tag and shows it at
+the URL that names the tag's key. The format is that of MLflow 3.17's own pages.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class TrackingError(HarnessError):
 
 @dataclass(frozen=True)
 class Lazy(Generic[T]):
-    """What is read, or made, only when it has to be written, and what identifies it until then."""
+    """A value that is read or made only when it must be written, identified by a digest."""
 
     digest: str
     read: Callable[[], T] = field(repr=False, compare=False)

@@ -1,10 +1,9 @@
-"""The writing side: brings an MLflow server to hold what a record says, by MLflow's public client.
+"""Writes records to an MLflow server through MLflow's public client.
 
-MLflow can add to a run but take almost nothing back: parameters never change, points and data sets
-stay. So a run that is RUNNING is completed, and any other that has changed is deleted and written
-afresh. The tag with the record's digest comes last, which is what makes an unchanged run cost
-nothing and one whose writer was killed be written again. A new run takes three calls, whatever it
-holds: create, end, and one batch.
+MLflow is append-only: parameters, points and data sets can't be changed or removed. So a RUNNING
+run is completed in place, and any other run that has changed is deleted and written again. The tag
+with the record's digest is written last: an unchanged run costs nothing, and a run whose writer was
+killed is written again. A new run takes three calls: create, end, and one batch.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _TYPES = {"int64": "long", "int32": "integer", "double": "double", "float": "flo
 class Server:
     """An MLflow server, or a database used without one.
 
-    It decides where artifacts are, unless their folder is given.
+    The server chooses where artifacts go, unless a folder is given.
     """
 
     def __init__(self, uri: str, artifacts: Path | None) -> None:

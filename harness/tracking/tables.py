@@ -4,15 +4,14 @@
                         value, the recipe as parameters; its page opens on our gains and the paper's
     tables/<profile>    one run for each table: its report, finding and claims
 
-A row's numbers are those of the report's cells and of nothing else, with four digits; a cell that
-is not whole has no metrics, only its state. What is ours minus what is the paper's is never
-written: gains over the baseline row are what can be compared. A row that is not whole is KILLED and
-never RUNNING: what is computed is its runs.
+A row's metrics are its report's cells, to four digits; an incomplete cell has a state and no
+metrics. Ours minus the paper's is never written: only gains over the baseline row can be compared.
+An incomplete row is KILLED, never RUNNING: only its runs are computed.
 
-Published results stand apart, in experiments whose names end in `/published`, and need no store:
-`harness sync --published` shows them in a clone in which nothing was run. There are scores, but
-neither training curves nor data nor policies; all seeds of a row are one MLflow run, its scores a
-curve over the seeds, and some answers of two rows stand with what the judge said.
+Published results get experiments of their own, whose names end in `/published`, and need no store:
+`harness sync --published` shows them in a fresh clone. They have scores but no training curves,
+data or policies. All seeds of a row are one MLflow run, with its scores as a curve over the seeds;
+two rows have some answers with the judge's replies.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@
     tracker.finish(lambda: states)           after the run: everything, or one warning
     tracker.sync(states)                     `harness sync`: everything, or an error
 
-While stages run, one background thread imports MLflow, gathers messages for some seconds at a time
-and writes them: points of running trainings as they are, and a run's record again when one of its
-stages has finished or failed. Nothing depends on it: what it missed, the next `sync` adds.
+While stages run, a background thread imports MLflow, collects messages for a few seconds at a time
+and writes them: points of running trainings, and a run's record whenever one of its stages finishes
+or fails. It is best effort: the next `sync` adds what it missed.
 
-One command of a work folder at a time is tracked live, and holds a lock as long as it lives: what
-is RUNNING in MLflow while nobody holds it was left by one that was killed.
+Only one command per work folder is tracked live. It holds a lock for its lifetime: a run that is
+RUNNING in MLflow while nobody holds the lock was left by a killed command.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,6 @@ from harness.eva.informativeness import informativeness
 from harness.registry.figures import (
     CorrelationFigure,
     DensitiesFigure,
-    Figure,
     TopicsFigure,
     load_figures,
 )
@@ -26,6 +27,7 @@ from harness.report.figures.prompts import (
     SHARE,
     SPREAD,
     SUMMARY,
+    TOLD,
     PromptData,
     Prompts,
     correlation_findings,
@@ -39,10 +41,10 @@ from harness.report.figures.prompts import (
 )
 from harness.report.figures.scores import Found, Point
 
-
-@pytest.fixture(scope="module")
-def figures() -> dict[str, Figure]:
-    return load_figures(None)
+FIGURES: dict[str, Any] = load_figures(None)
+DENSITIES: DensitiesFigure = FIGURES["figure9"]
+CORRELATION: CorrelationFigure = FIGURES["figure10"]
+TOPICS: TopicsFigure = FIGURES["figure12"]
 
 
 def data(*seeds: list[list[float]], topics: tuple[str, ...] = (), asked: int = 0) -> PromptData:
@@ -72,28 +74,18 @@ def test_values_are_scaled_from_0_to_1_and_equal_ones_to_0() -> None:
     assert scaled(np.array([2.0, 2.0])).tolist() == [0.0, 0.0]
 
 
-def test_what_is_told_of_a_density_by_hand(figures: dict[str, Figure]) -> None:
+def test_what_is_told_of_a_density_by_hand() -> None:
     """Gaps 0, 1, 2, 4 scale to 0, 1/4, 1/2, 1; variances 0, 1/4, 1, 4 to 0, 1/16, 1/4, 1.
 
     Quartiles of the first lie between its values: 3/16, 3/8, 5/8. Of five bins the first holds 0
     and 1/16, the second 1/4, the third 1/2 and the last 1.
     """
-    figure = figures["figure9"].model_copy(update={"metrics": ("a_min", "var"), "bins": 5})
-    assert isinstance(figure, DensitiesFigure)
+    figure = DENSITIES.model_copy(update={"metrics": ("a_min", "var"), "bins": 5})
     points = by_place(density_points(figure, data(FOUR)))
     gap, var = NAMES["a_min"], NAMES["var"]
 
     def told(name: str) -> list[float | None]:
-        return [
-            points[SUMMARY, name, at].value
-            for at in (
-                "at the least value",
-                "below 0.1",
-                "lower quartile",
-                "median",
-                "upper quartile",
-            )
-        ]
+        return [points[SUMMARY, name, at].value for at, *_ in TOLD]
 
     assert told(gap) == [0.25, 0.25, 3 / 16, 3 / 8, 5 / 8]
     assert told(var)[:2] == [0.25, 0.5]
@@ -102,76 +94,62 @@ def test_what_is_told_of_a_density_by_hand(figures: dict[str, Figure]) -> None:
     assert [points[HISTOGRAM, var, at].value for at in bins] == [0.5, 0.25, 0.0, 0.0, 0.25]
 
 
-def test_bins_hold_every_prompt_once(figures: dict[str, Figure]) -> None:
-    figure = figures["figure9"]
-    assert isinstance(figure, DensitiesFigure)
+def test_bins_hold_every_prompt_once() -> None:
     rng = np.random.default_rng(0)
-    points = density_points(figure, data(rng.normal(size=(50, 6)).tolist()))
-    for metric in figure.metrics:
+    points = density_points(DENSITIES, data(rng.normal(size=(50, 6)).tolist()))
+    for metric in DENSITIES.metrics:
         shares = [
             p.value or 0.0 for p in points if (p.panel, p.series) == (HISTOGRAM, NAMES[metric])
         ]
-        assert len(shares) == figure.bins
+        assert len(shares) == DENSITIES.bins
         assert sum(shares) == pytest.approx(1.0)
 
 
-def test_a_rank_correlation_over_all_prompts_and_over_those_that_vary(
-    figures: dict[str, Figure],
-) -> None:
+def test_a_rank_correlation_over_all_prompts_and_over_those_that_vary() -> None:
     """Three rewards each: gaps 0, 2, 3, 4 and variances 0, 8/9, 2, 8/3 are in one order."""
-    figure = figures["figure10"]
-    assert isinstance(figure, CorrelationFigure)
     alike = [[1.0, 1.0, 1.0], [0.0, 2.0, 2.0], [0.0, 0.0, 3.0], [0.0, 2.0, 4.0]]
-    points = by_place(correlation_points(figure, data(alike)))
+    points = by_place(correlation_points(CORRELATION, data(alike)))
     assert points["", ALL, RHO].value == pytest.approx(1.0)
     assert points["", SPREAD, RHO].value == pytest.approx(1.0)
     assert points["", ALL, PROMPTS].value == 4.0
     assert points["", SPREAD, PROMPTS].value == 3.0
 
 
-def test_a_rank_correlation_below_1_by_hand(figures: dict[str, Figure]) -> None:
+def test_a_rank_correlation_below_1_by_hand() -> None:
     """Gaps 3, 3.2, 4 rank 1, 2, 3; variances 2, 1.707 and 2.667 rank 2, 1, 3.
 
     Variances: (0, 0, 3) 2; (0, 1.6, 3.2) 2·1.6²/3 = 1.707; (0, 2, 4) 8/3. Spearman's ρ is
     1 - 6·(1 + 1 + 0)/(3·8) = 0.5.
     """
-    figure = figures["figure10"]
-    assert isinstance(figure, CorrelationFigure)
     rows = [[0.0, 0.0, 3.0], [0.0, 1.6, 3.2], [0.0, 2.0, 4.0]]
-    points = by_place(correlation_points(figure, data(rows)))
+    points = by_place(correlation_points(CORRELATION, data(rows)))
     assert points["", SPREAD, RHO].value == pytest.approx(0.5)
-    said = correlation_findings(figure, list(points.values()))
+    said = correlation_findings(CORRELATION, list(points.values()))
     assert said == [
         "Rank correlation of best less worst (A*_min) and variance (var), mean over seeds: 0.500 "
         "over all prompts, 0.500 over prompts with any spread."
     ]
 
 
-def test_seeds_are_averaged_with_an_interval_over_them(figures: dict[str, Figure]) -> None:
+def test_seeds_are_averaged_with_an_interval_over_them() -> None:
     """ρ is 0.5 in one seed and 1 in the other: mean 0.75, half 12.7062·0.25 (t of 1 degree)."""
-    figure = figures["figure10"]
-    assert isinstance(figure, CorrelationFigure)
     half = [[0.0, 0.0, 3.0], [0.0, 1.6, 3.2], [0.0, 2.0, 4.0]]
     whole = [[0.0, 0.0, 1.0], [0.0, 0.0, 2.0], [0.0, 0.0, 3.0]]
-    rho = by_place(correlation_points(figure, data(half, whole)))["", ALL, RHO]
+    rho = by_place(correlation_points(CORRELATION, data(half, whole)))["", ALL, RHO]
     assert rho.value == pytest.approx(0.75)
     assert rho.low == pytest.approx(0.75 - 12.7062 * 0.25, abs=1e-4)
     assert rho.done == 2
 
 
-def test_a_correlation_that_is_not_defined_says_so(figures: dict[str, Figure]) -> None:
-    figure = figures["figure10"]
-    assert isinstance(figure, CorrelationFigure)
-    points = correlation_points(figure, data([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0]]))
+def test_a_correlation_that_is_not_defined_says_so() -> None:
+    points = correlation_points(CORRELATION, data([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0]]))
     rho = [point for point in points if point.at == RHO]
     assert [(p.value, p.reason) for p in rho] == [(None, "undefined in 1 of 1 seeds")] * 2
-    assert correlation_findings(figure, points) == []
+    assert correlation_findings(CORRELATION, points) == []
 
 
-def test_a_missing_seed_leaves_no_number(figures: dict[str, Figure]) -> None:
-    figure = figures["figure10"]
-    assert isinstance(figure, CorrelationFigure)
-    points = correlation_points(figure, data(FOUR, asked=2))
+def test_a_missing_seed_leaves_no_number() -> None:
+    points = correlation_points(CORRELATION, data(FOUR, asked=2))
     assert {(p.value, p.state, p.done) for p in points} == {(None, "partial", 1)}
 
 
@@ -194,50 +172,40 @@ def test_every_variance_lies_within_its_bounds(rewards: np.ndarray) -> None:
     assert (var <= high + 1e-6).all()
 
 
-def test_the_plot_shows_both_metrics_of_each_prompt(figures: dict[str, Figure]) -> None:
-    figure = figures["figure10"]
-    assert isinstance(figure, CorrelationFigure)
-    x, y = xy(figure, data(FOUR).of()[0])
+def test_the_plot_shows_both_metrics_of_each_prompt() -> None:
+    x, y = xy(CORRELATION, data(FOUR).of()[0])
     assert (x.tolist(), y.tolist()) == ([0.0, 1.0, 2.0, 4.0], [0.0, 0.25, 1.0, 4.0])
-    x, _ = xy(figure, data(FOUR).of()[0], only_spread=True)
+    x, _ = xy(CORRELATION, data(FOUR).of()[0], only_spread=True)
     assert x.tolist() == [1.0, 2.0, 4.0]
 
 
-def test_topics_by_hand(figures: dict[str, Figure]) -> None:
+def test_topics_by_hand() -> None:
     """Two prompts of math (means 0 and 0.5, gaps 0 and 1), two of coding (1 and 3, 2 and 4)."""
-    figure = figures["figure12"]
-    assert isinstance(figure, TopicsFigure)
-    points = by_place(topic_points(figure, data(FOUR, topics=("math", "math", "coding", "coding"))))
+    points = by_place(topic_points(TOPICS, data(FOUR, topics=("math", "math", "coding", "coding"))))
     gap = "reward gap: best less worst (A*_min)"
     assert [points[SHARE, SHARE, t].value for t in ("math", "coding")] == [0.5, 0.5]
     assert [points[MEAN, MEAN, t].value for t in ("math", "coding")] == [0.25, 2.0]
     assert [points[gap, gap, t].value for t in ("math", "coding")] == [0.5, 3.0]
-    assert topic_findings(figure, list(points.values())) == [
+    assert topic_findings(TOPICS, list(points.values())) == [
         "The topic with the lowest mean reward is math (0.25).",
         "The topic with the largest reward gap is coding (3.00), before math (0.50).",
     ]
 
 
-def test_a_topic_that_a_seed_lacks_has_a_share_of_0_and_no_mean(
-    figures: dict[str, Figure],
-) -> None:
-    figure = figures["figure12"]
-    assert isinstance(figure, TopicsFigure)
+def test_a_topic_that_a_seed_lacks_has_a_share_of_0_and_no_mean() -> None:
     found = data(FOUR, FOUR, topics=("math", "math", "coding", "coding"))
     other = Prompts(found.of()[1].prompt_ids, found.of()[1].rewards, ("math",) * 4)
     lacking = found.model_copy(update={"parts": {**found.parts, (1, 1): other}})
-    points = by_place(topic_points(figure, lacking))
+    points = by_place(topic_points(TOPICS, lacking))
     assert points[SHARE, SHARE, "coding"].value == 0.25
     mean = points[MEAN, MEAN, "coding"]
     assert (mean.value, mean.reason) == (None, "undefined in 1 of 2 seeds")
-    assert topic_findings(figure, list(points.values())) == []
+    assert topic_findings(TOPICS, list(points.values())) == []
 
 
-def test_overlapping_intervals_are_named(figures: dict[str, Figure]) -> None:
+def test_overlapping_intervals_are_named() -> None:
     """Gaps of coding are 3 and 1, of math 0.5 and 2.5: both intervals are wide."""
-    figure = figures["figure12"]
-    assert isinstance(figure, TopicsFigure)
     topics = ("math", "math", "coding", "coding")
     other = [[0.0, 2.0], [0.0, 3.0], [0.0, 1.0], [1.0, 2.0]]
-    points = topic_points(figure, data(FOUR, other, topics=topics))
-    assert "whose interval overlaps with it" in topic_findings(figure, points)[1]
+    points = topic_points(TOPICS, data(FOUR, other, topics=topics))
+    assert "whose interval overlaps with it" in topic_findings(TOPICS, points)[1]

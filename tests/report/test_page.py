@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from copy import deepcopy
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pytest
 from page_reader import Page, numbers_of
@@ -157,36 +157,6 @@ def test_a_model_s_text_is_shown_and_does_nothing(store: Store) -> None:
     assert "{{ 7 * 7 }} &lt; \ufffd[31m\ufffd\ufffdevil\ufffd" in page.text
     assert "characters more)" in page.text
     assert max(len(word) for word in page.text.split()) <= 2000
-
-
-@pytest.mark.parametrize(
-    "place", ["title", "question", "label", "note", "metric", "statement", "reason"]
-)
-def test_a_declaration_s_text_is_shown_and_does_nothing(store: Store, place: str) -> None:
-    table: dict[str, Any] = deepcopy(DECLARATION)
-    claim = {"id": "c", "primary": True, "statement": "s", "source": "here",
-             "test": {"kind": "compare", "left": "dpo-1", "op": ">", "right": "base",
-                      "column": "ah_wr"}}  # fmt: skip
-    table["claims"] = [claim]
-    runs = toy_runs(seeds=[0], table=table)
-    if place in ("title", "question"):
-        table[place] = HOSTILE
-    elif place == "label":
-        table["rows"][1]["label"] = HOSTILE
-    elif place == "note":
-        table["notes"] = [HOSTILE]
-    elif place == "metric":
-        table["columns"][0]["metric"] = HOSTILE
-    elif place == "statement":
-        claim["statement"] = HOSTILE
-    runs = toy_runs(seeds=[0], table=table)
-    write_all(store, runs)
-    if place == "reason":
-        store.discard(judge_of(runs, "base", 0, "ah_wr").fingerprint)
-        store.record_failure(judge_of(runs, "base", 0, "ah_wr"), HOSTILE, "")
-    html = as_html(contents_of(runs, store))
-    harmless(html)
-    assert "<script>alert(1)</script>" in Page(html).text.replace("\n", "")
 
 
 def harmless(html: str) -> None:

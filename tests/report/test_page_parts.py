@@ -22,7 +22,7 @@ from harness.report.page.contents import published_pictures
 from harness.report.page.drawing import Axis, axis_of, draw
 from harness.report.page.examples import Examples, judged_answers, lineages
 from harness.report.page.page import as_html, ticked_parts, visible
-from harness.report.rows import Reader, creator_stages, row_costs
+from harness.report.rows import Reader, row_costs
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
 from harness.runtime import Store
@@ -272,22 +272,6 @@ def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> N
     assert [(a.text, a.reward, a.role) for a in answers] == [
         ("7 5", 1.0, ""), ("b", 3.0, "chosen"), ("c", 3.0, ""), ("d", 0.0, "rejected"),
     ]  # fmt: skip
-
-
-def test_rewrites_of_rewrites_follow_their_parents(store: Store) -> None:
-    runs = toy_runs(seeds=[0])
-    write_lineage(store, runs)
-    write_training(store, runs)
-    drawn = creator_stages(runs.runs[RUN, 0])["select"]
-    assert store.status(drawn.fingerprint) == "done"
-    from harness.report.page.examples import _read, _steps
-
-    children: dict[str, Any] = {}
-    evolve = creator_stages(runs.runs[RUN, 0])["evolve"]
-    for child in _read(store, evolve, "prompts.parquet"):
-        children.setdefault(child["parent_id"], []).append(child)
-    h0 = _read(store, drawn, "selected.parquet")[1]
-    assert [step.name for step in _steps(h0, children, {}, set())] == ["h0", "h0.2.1", "h0.2.2"]
 
 
 def test_judged_answers_stand_side_by_side(store: Store) -> None:

@@ -30,6 +30,9 @@ FILE = "examples.json"
 
 Rows = list[dict[str, Any]]
 
+Facts = tuple[tuple[str, str], ...]
+"""What is said of a prompt, by name."""
+
 OFFLINE_RULE = (
     "The first, the middle and the last prompt in the order in which the creator drew them."
 )
@@ -62,7 +65,7 @@ class Step:
     name: str
     text: str
     how: str
-    facts: tuple[tuple[str, str], ...]
+    facts: Facts
     answers: tuple[Answer, ...] = ()
 
 
@@ -202,10 +205,6 @@ def _evolves(run: Run) -> bool:
     return "evolve" in creator_stages(run)
 
 
-Chains = tuple[list[list[Step]], Stage, list[Stage]]
-"""The prompts that are followed, the stage that rewards them, and the stages they come from."""
-
-
 def lineages(
     table_runs: TableRuns, store: Store, *, online: bool, every: bool = False
 ) -> list[Lineage]:
@@ -223,6 +222,10 @@ def lineages(
     return found
 
 
+Chains = tuple[list[list[Step]], Stage, list[Stage]]
+"""The prompts that are followed, the stage that rewards them, and the stages they come from."""
+
+
 def _offline(run: Run, store: Store) -> Chains:
     stages = creator_stages(run)
     drawn = _read(store, stages["select"], "selected.parquet")
@@ -233,7 +236,22 @@ def _offline(run: Run, store: Store) -> Chains:
     rewarded = mix.inputs["base"].inputs["rewards"]
     answers = _answers(store, rewarded) | _answers(store, stages["pair"].inputs["rewards"])
     trained = {prompt["prompt_id"] for prompt in _read(store, mix, "pairs.parquet")}
-    chains = [_steps(prompt, children, answers, trained) for prompt in _three(drawn)]
+
+    def steps(prompt: dict[str, Any], told: Facts = ()) -> list[Step]:
+        """Return a prompt and all that became of it, from parents to children."""
+        name = prompt["prompt_id"]
+        left_out = "yes" if name in trained else "no, it was left out of the mix"
+        found = [_step(prompt, (*told, ("trained on", left_out)), answers.get(name, ()))]
+        return found + [step for child in children.get(name, []) for step in steps(child)]
+
+    chains = []
+    for prompt in _three(drawn):
+        told = (
+            ("drawn", f"as number {prompt['draw'] + 1}"),
+            ("informativeness", f"{prompt['informativeness']:.3f}"),
+            ("weight", f"{prompt['weight']:.5f}"),
+        )
+        chains.append(steps(prompt, told))
     return chains, rewarded, list(stages.values())
 
 
@@ -241,31 +259,7 @@ def _three(things: Sequence[Any]) -> list[Any]:
     return [things[i] for i in dict.fromkeys((0, len(things) // 2, len(things) - 1))]
 
 
-def _steps(
-    drawn: dict[str, Any],
-    children: Mapping[str, Rows],
-    answers: Mapping[str, tuple[Answer, ...]],
-    trained: set[str],
-) -> list[Step]:
-    told = (
-        ("drawn", f"as number {drawn['draw'] + 1}"),
-        ("informativeness", f"{drawn['informativeness']:.3f}"),
-        ("weight", f"{drawn['weight']:.5f}"),
-    )
-    found, waiting = [], [drawn]
-    while waiting:
-        prompt = waiting.pop(0)
-        name = prompt["prompt_id"]
-        left_out = "yes" if name in trained else "no, it was left out of the mix"
-        facts = (*(told if prompt is drawn else ()), ("trained on", left_out))
-        found.append(_step(prompt, facts, answers.get(name, ())))
-        waiting += children.get(name, [])
-    return found
-
-
-def _step(
-    prompt: Mapping[str, Any], facts: tuple[tuple[str, str], ...], answers: tuple[Answer, ...] = ()
-) -> Step:
+def _step(prompt: Mapping[str, Any], facts: Facts, answers: tuple[Answer, ...] = ()) -> Step:
     how = prompt["method"] or prompt["source"]
     return Step(prompt["prompt_id"], prompt["prompt"], how, facts, answers)
 

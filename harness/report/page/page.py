@@ -1,10 +1,9 @@
-"""The page, written: one HTML file with its style and pictures in it, and one short script.
+"""The page as HTML: one file that contains its style, pictures and one short script.
 
-Every text goes through the template's escaping; the page forbids itself all requests, and all
-scripts but its own, which it names by digest, so that a text which slipped through could not do
-anything either. Nothing needs the script to be read: it sorts, filters, marks where the reader is,
-and makes each table one stop of the keyboard. Every text of a number is the one of
-`harness.report.view`, so that the page says what the terminal says.
+All text is escaped by the templates. As a second line of defense, the page's content security
+policy forbids all requests and all scripts but its own, which it names by digest. The page can be
+read without the script, which sorts, filters, marks the reader's place, and makes each table one
+tab stop. Numbers are formatted by `harness.report.view`, as on the terminal.
 """
 
 from __future__ import annotations
