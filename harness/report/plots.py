@@ -1,9 +1,8 @@
-"""Pictures: the one place where matplotlib is set up, what a report hands over, what a page holds.
+"""Pictures of reports, and the one place where matplotlib is set up.
 
-Colours are Okabe and Ito's, which people with any colour vision tell apart, and no line or bar is
-told by its colour alone. The background is opaque, so that a picture reads the same on a dark page.
-Files are SVG without time or random ids: the same numbers give the same bytes. On a page a picture
-is data within it.
+Colors are Okabe and Ito's, which are safe for color-blind readers, and no line or bar is identified
+by color alone. The background is opaque, so that a picture works on a dark page. Files are SVG
+without dates or random ids: the same numbers give the same bytes. Pages embed them as data URIs.
 """
 
 from __future__ import annotations

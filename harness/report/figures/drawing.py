@@ -1,8 +1,7 @@
 """Figures drawn (bars, lines, a radar, histograms, a scatter plot), and published.
 
-Everything drawn is made of a report's points alone, but for the dots of the scatter plot. What is
-published holds the values of single prompts, from which the points are computed again without a
-store or a model.
+Everything is drawn from a report's points, except the dots of the scatter plot. A published figure
+includes the values of single prompts, from which its points are recomputed without a store.
 """
 
 from __future__ import annotations
@@ -217,7 +216,7 @@ def _draw_ratings(report: FigureReport, target: Target) -> None:
 def _draw_densities(report: FigureReport, target: Target) -> None:
     """Draw a panel for each metric, the share of prompts in each bin, all with the same axes.
 
-    A bar far above all others would flatten them; it is cut off and its share written on it.
+    A bar far above all others would flatten them, so it is cut off and labeled with its share.
     """
     metrics = _by("series", _by("panel", report.points)[HISTOGRAM])
     shares = [sorted(100 * (p.value or 0.0) for p in bins) for bins in metrics.values()]

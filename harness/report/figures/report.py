@@ -1,8 +1,7 @@
 """Everything a report says about a figure: points, words, and where the numbers come from.
 
-A report is one model: what was computed, `report.json` of a published figure and what is read back
-from it. The words follow from it; every place holds text, and what is missing says what it is
-(`not run`, `1/3 seeds`, `not available`).
+A report is one model: it is what was computed, and `report.json` of a published figure. Its words
+follow from it; missing numbers say why (`not run`, `1/3 seeds`, `not available`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The report as one web page that stands alone: no request, nothing beside it, one small script.
+"""The report as one self-contained web page.
 
-`contents` gathers what is on the page, with where each number comes from; `page` writes it. Numbers
-and wording come from `harness.report.view` and its like, which the terminal uses as well; here they
-are joined with what only a page has room for: drawings (`drawing`), prompts and answers
-(`examples`).
+`contents` gathers what is on the page and where each number comes from; `page` renders it. Numbers
+and wording are those of the terminal (`harness.report.view`, `harness.report.blocks`). The page has
+drawings (`drawing`) and examples of prompts and answers (`examples`) besides.
 """

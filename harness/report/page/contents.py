@@ -1,7 +1,6 @@
-"""What is on the page, before it is laid out: gathered from a store or from what is published.
+"""The contents of the page, gathered from a store or from published results.
 
-On a page made from a store every picture is drawn now; else it is the published file, and the
-report beside it says what it shows.
+From a store, every picture is drawn; from published results, the published files are embedded.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What the page draws by itself: gains beside the paper's, and the whole paper.
+"""Positions of what the page draws in SVG: gains beside the paper's, and the paper at a glance.
 
-Gains are marks on an axis that the rows of a column share: ours a dot with its 95% interval, the
-paper's a diamond. Positions are percentages, so that a drawing stretches with the page while its
-marks keep their shape.
+Gains are marks on an axis that a column's rows share: ours a dot with its 95% interval, the paper's
+a diamond. Positions are percentages, so drawings stretch with the page and marks keep their shape.
 
-In the picture of the whole paper a field stands for one column of a table: the margin of the claim
-that the column decides, the primary one first, in units of the paper's own, with the verdict on it.
-Where no claim is about the column it is the gain of the row with the largest printed one. Beside it
-stands how many gains of the column have the paper's sign.
+In the paper at a glance, a field is one column of a table: the margin of the claim that the column
+decides (the primary claim if there are several) in units of the paper's margin, with the verdict.
+A column without a claim shows the gain of the row with the paper's largest gain. Each field also
+counts the column's gains that have the paper's sign.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Examples: prompts on their way through the creator, and benchmark answers before and after.
 
-Which prompts are shown is fixed before anything is looked at, so that none is picked for what it
-says. The run is the left row of a table's primary claim, or else the table's first row that
-evolves prompts, at the first seed; a page of one table from a store has those of every such row and
-seed. Only runs of which every stage needed is done are considered.
-The rules below say which of its prompts and answers are shown; they are printed beside them.
+Which examples are shown is fixed in advance, so that none is cherry-picked. The run is the left row
+of a table's primary claim, or else the table's first row that evolves prompts, at the first seed; a
+page of a single table from a store has every such row and seed. Only runs whose stages are all done
+are considered. The rules below choose prompts and answers, and are printed beside them.
 """
 
 from __future__ import annotations
