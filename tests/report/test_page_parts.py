@@ -22,6 +22,7 @@ from harness.report.page.contents import published_pictures
 from harness.report.page.drawing import Axis, axis_of, draw
 from harness.report.page.examples import Examples, judged_answers, lineages
 from harness.report.page.page import as_html, ticked_parts, visible
+from harness.report.publication import read_index, write_index
 from harness.report.rows import Reader, row_costs
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
@@ -328,8 +329,11 @@ def test_costs_in_words(store: Store) -> None:
 def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
     """What a folder holds is told by its report; a page is what no reader parses."""
     published = results_dir() / "micro"
+    index, copied = read_index(results_dir()), {}
     for name in ("figure12", "over-optimisation", "table4"):
         shutil.copytree(published / name, tmp_path / "micro" / name)
+        copied[f"micro/{name}"] = index[f"micro/{name}"]
+    write_index(tmp_path, copied)
     (tmp_path / "micro" / "figure12" / "report.md").write_text("# Another\n\n![x](../x.svg)\n")
     figure, pushed = published_pictures(tmp_path / "micro", {"table4"})
     assert figure.title.startswith("Figure 12: ")
