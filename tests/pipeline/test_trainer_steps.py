@@ -27,7 +27,7 @@ from harness.models.policy import generate
 from harness.models.reward_model import score
 from harness.pipeline.algorithm import Iteration, Planner, Run
 from harness.pipeline.runs import TableRuns, plan_table
-from harness.pipeline.steps import FUNCTIONS, pair_stage, select_stage
+from harness.pipeline.steps import FUNCTIONS, pair_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
@@ -35,7 +35,6 @@ from harness.runtime import (
     Engine,
     Event,
     Interrupted,
-    Json,
     Plan,
     RunOutcome,
     Stage,
@@ -405,35 +404,6 @@ def test_a_quarter_of_the_prompts_is_selected_by_the_gap_of_best_and_worst(
     }
 
 
-def test_draws_beyond_the_positive_weights_are_made_and_counted(tmp_path: Path) -> None:
-    """Of eight prompts one has a gap between its rewards: it is drawn first, three follow."""
-    inputs = {name: tmp_path / name for name in ("prompts", "rewards")}
-    for folder in (*inputs.values(), tmp_path / "output"):
-        folder.mkdir()
-    ids = [f"h{i}" for i in range(8)]
-    prompts = [vars(Prompt(prompt_id=i, prompt="now reverse-3")) for i in ids]
-    rewards = [
-        {"prompt_id": i, "sample": sample, "reward": 1.0 if (i, sample) == ("h5", 1) else 0.0}
-        for i in ids
-        for sample in (0, 1)
-    ]
-    write_rows(inputs["prompts"] / "prompts.parquet", prompts, PROMPT_SCHEMA)
-    write_rows(inputs["rewards"] / "rewards.parquet", rewards)
-    settings: dict[str, Json] = {
-        "metric": "a_min",
-        "sampling": "weighted",
-        "fraction": 0.5,
-        "too_few": "uniform",
-    }
-    select_stage(StageContext(settings, inputs, tmp_path / "output", seed=3))
-    chosen = read_rows(tmp_path / "output" / "selected.parquet")
-    assert [row["weight"] for row in chosen] == [1.0, 0.0, 0.0, 0.0]
-    assert chosen[0]["prompt_id"] == "h5"
-    assert len({row["prompt_id"] for row in chosen}) == 4
-    summary = json.loads((tmp_path / "output" / "summary.json").read_text(encoding="utf-8"))
-    assert (summary["without_weight"], summary["without_spread"]) == (3, 7 / 8)
-
-
 def test_evolved_prompts_know_where_they_come_from(finished: Finished) -> None:
     """In the first evolution and in the second, which starts from a mix of both kinds."""
     evolutions = stages(finished, "evolve")
@@ -479,21 +449,6 @@ def test_four_fifths_of_the_mix_are_evolved_and_the_rest_is_replayed(finished: F
     assert len({row["prompt_id"] for row in rows}) == X
     assert all(row in given for row in rows)
     assert [row["source"] for row in rows] != sorted(row["source"] for row in rows)
-
-
-def test_a_second_evolution_mixes_pairs_of_the_first_mixs_prompts(finished: Finished) -> None:
-    """The replayed half comes from the mix before, evolved prompts among it."""
-    second, third = finished.twice.iterations[1:]
-    before = {row["prompt_id"]: row for row in finished.rows(second.pairs, "pairs")}
-    rows = finished.rows(third.pairs, "pairs")
-    replayed = [row for row in rows if row["prompt_id"] in before]
-    assert len(rows) == X
-    assert len(replayed) == X // 2
-    assert all(row["prompt"] == before[row["prompt_id"]]["prompt"] for row in replayed)
-    new = [row for row in rows if row["prompt_id"] not in before]
-    assert {row["source"] for row in new} == {"evolved"}
-    assert {row["prompt_id"].split(".")[-2] for row in new} == {"3"}
-    assert max(row["generation"] for row in rows) > 1
 
 
 def test_every_training_starts_at_log_2_from_the_policy_before_it(finished: Finished) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -146,18 +145,6 @@ def test_a_training_that_dies_is_one_sentence_with_the_end_of_its_log(
     assert str(tmp_path / WORK / LOG) in said
 
 
-def test_a_reason_that_a_process_left_is_what_is_said(
-    stand_in: Any, policy_path: Path, tmp_path: Path
-) -> None:
-    stand_in(
-        "import pathlib, sys;"
-        "work = pathlib.Path(sys.argv[1]).parent;"
-        """(work / 'outcome.json').write_text('{"reason": "too hot"}'); raise SystemExit(1)"""
-    )
-    with pytest.raises(HarnessError, match=r"^too hot$"):
-        launch(policy_path, tmp_path, hardware())
-
-
 def test_a_process_does_its_part_and_the_first_writes_the_summary(
     policy_path: Path, tmp_path: Path
 ) -> None:
@@ -292,13 +279,3 @@ def test_accelerate_itself_reads_every_shipped_configuration() -> None:
         assert read.num_processes == processes
         ours = configuration(hardware(accelerate=name, devices=processes))
         assert (ours.kind, ours.use_cpu) == (kind, read.use_cpu)
-
-
-def test_the_command_says_what_the_profile_says(tmp_path: Path) -> None:
-    on = hardware(accelerate="fsdp.yaml", devices=8)
-    command = launching._command(configuration(on), on, "bfloat16", tmp_path / "job.json")
-    pairs = dict(itertools.pairwise(command))
-    assert pairs["--num_processes"] == "8"
-    assert pairs["--mixed_precision"] == "bf16"
-    assert pairs["--config_file"].endswith("harness/training/accelerate/fsdp.yaml")
-    assert command[-2:] == ["harness.training.launch", str(tmp_path / "job.json")]

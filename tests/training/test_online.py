@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tiny_gemma import build_tiny_gemma
 from torch.nn import functional as F
 
@@ -24,6 +25,7 @@ from harness.training.online import (
     train_segment,
 )
 from harness.training.online_losses import OAIF, RLOO
+from harness.training.placement import PLAIN, Placement
 
 BETA = 0.5
 WORDS = "abcdefgh"
@@ -83,6 +85,7 @@ def train(
     first: int = 1,
     last: int = 1,
     optimizer_state: Path | None = None,
+    place: Placement = PLAIN,
     **changes: Any,
 ) -> tuple[Source, list[tuple[int, dict[str, float]]]]:
     out.mkdir(exist_ok=True)
@@ -98,6 +101,7 @@ def train(
         source=source,
         seed=7,
         on_log=lambda step, metrics: logs.append((step, metrics)),
+        place=place,
     )
     return source, logs
 
@@ -258,3 +262,54 @@ def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: P
             segment=Segment(1, 1), source=Broken(), seed=0,
             on_log=lambda step, metrics: None,
         )  # fmt: skip
+
+
+# Laid on devices.
+
+
+def placed(
+    algorithm: type[OnlineAlgorithm], start: Path, out: Path, place: Placement
+) -> tuple[Source, list[dict[str, float]]]:
+    """Take three steps of two prompts with two rollouts each."""
+    source, logs = train(algorithm, start, start, out, last=3, place=place, rollouts=2)
+    return source, [metrics for _, metrics in logs]
+
+
+def test_micro_batches_see_the_same_rollouts_and_take_one_step_together(
+    start: Path, tmp_path: Path
+) -> None:
+    """Four rollouts a step at once or one by one, with activations kept or computed again."""
+    whole, logs = placed(RLOO, start, tmp_path / "whole", Placement())
+    place = Placement(micro_batch=1, gradient_checkpointing=True, attention="eager")
+    parts, cut = placed(RLOO, start, tmp_path / "parts", place)
+    assert len(logs) == len(cut) == 3
+    assert whole.seen[0] == parts.seen[0]
+    expected = load_file(tmp_path / "whole" / "model" / "model.safetensors")
+    for name, weight in load_file(tmp_path / "parts" / "model" / "model.safetensors").items():
+        torch.testing.assert_close(weight, expected[name], atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("algorithm", [RLOO, OAIF])
+def test_bfloat16_trains_float32_weights(
+    algorithm: type[OnlineAlgorithm], start: Path, tmp_path: Path
+) -> None:
+    _, logs = placed(algorithm, start, tmp_path / "out", Placement(dtype="bfloat16"))
+    assert all(torch.isfinite(torch.tensor(metrics["loss"])) for metrics in logs)
+    before = load_file(start / "model.safetensors")
+    after = load_file(tmp_path / "out" / "model" / "model.safetensors")
+    assert {weight.dtype for weight in after.values()} == {torch.float32}
+    assert any(not torch.equal(weight, before[name]) for name, weight in after.items())
+
+
+def test_a_micro_batch_that_cannot_be_is_the_users_error(start: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="4 pairs cannot be made of micro-batches of 3"):
+        Placement(micro_batch=3).batches(4)
+    with pytest.raises(UserError, match=r"set `hardware.micro_batch` to 4 for `oaif`"):
+        placed(OAIF, start, tmp_path / "out", Placement(micro_batch=2))
+
+
+def test_devices_that_do_not_divide_a_step_are_the_users_error(start: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="2 prompts or rollouts of a step cannot be shared by 3"):
+        placed(OAIF, start, tmp_path / "out", Placement(devices=3))
+    with pytest.raises(UserError, match="micro-batches of 3 on 2 device"):
+        Placement(devices=2, micro_batch=3).batches(8)

@@ -99,13 +99,6 @@ def test_a_pair_is_encoded_as_the_chat_template_renders_two_turns_of_the_model()
     assert [encode_pair(p.prompt, p.chosen, p.rejected, ids) for p in pairs] == expected
 
 
-def test_the_longest_pair_fits_the_models_positions() -> None:
-    """Demonstrations have at most 6 items, and each of four operations adds one at most."""
-    rng, ids = random.Random(1), token_ids()
-    pairs = [draw_preference(rng, 0.0) for _ in range(2000)]
-    assert max(len(encode_pair(p.prompt, p.chosen, p.rejected, ids)) for p in pairs) < 256
-
-
 def test_a_margin_is_the_logit_signed_by_the_place_of_the_chosen_answer() -> None:
     """A model that always outputs 2, "the first is better", is right by 2 or wrong by 2.
 

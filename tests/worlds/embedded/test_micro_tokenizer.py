@@ -192,18 +192,6 @@ def test_batches_are_padded_rows_of_one_conversation_each() -> None:
         assert bool((tokens[:, 0] == 1).all())
 
 
-def test_batches_ask_what_to_demonstrate_once_a_pool() -> None:
-    """Eight steps in pools of two: after 0, 2, 4 and 6 of them."""
-    asked: list[float] = []
-
-    def mix_at(progress: float) -> Mix:
-        asked.append(progress)
-        return Mix()
-
-    assert len(list(batches(SMALL, 8, "names", mix_at))) == 8
-    assert asked == [0.0, 0.25, 0.5, 0.75]
-
-
 def test_batches_repeat_with_the_seed_and_differ_by_stream() -> None:
     drawn = [
         next(batches(replace(SMALL, seed=seed), 2, stream, lambda progress: Mix()))[0]
