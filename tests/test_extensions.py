@@ -273,7 +273,7 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(
     (scored,) = package.evaluate("brevity", judge="letters", **asked, track=False)
     (read,) = package.evaluate("brevity", judgments=kept / "judgments.jsonl", track=False)
     for one in (scored, read):
-        assert (one.score.scores, one.columns) == ({"rating": 3.0}, {"rating": "rating@letters"})
+        assert (one.scores, one.columns) == ({"rating": 3.0}, {"rating": "rating@letters"})
     assert package.evaluate("brevity", judge="letters", **asked, dry_run=True) == []
 
 

@@ -187,16 +187,15 @@ def _scores(found: Sequence[Evaluation]) -> Iterator[Any]:
     """Yield a row for each model."""
     columns = list(dict.fromkeys(c for e in found for c in e.columns.values()))
     rows = []
-    for evaluation in found:
-        cells = {evaluation.columns[name]: _cell(evaluation, name) for name in evaluation.columns}
-        score = evaluation.score
-        row = [score.model, evaluation.judge or "not said", str(score.n), str(score.n_missing)]
+    for e in found:
+        cells = {e.columns[name]: _cell(e, name) for name in e.columns}
+        row = [e.model, e.judge or "not said", str(e.n), str(e.n_missing)]
         rows.append([*row, *(cells.get(column, "") for column in columns)])
     yield grid(["model", "judge", "n", "missing", *columns], rows, right="23456789")
 
 
 def _cell(evaluation: Evaluation, name: str) -> str:
-    value = evaluation.score.scores[name]
+    value = evaluation.scores[name]
     if value is None:
         return "not_available"
     interval = evaluation.intervals.get(name)
@@ -212,7 +211,7 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
     from harness.tracking import Mlflow, evaluation_records
 
     found = done.found
-    notes = sorted({f"{name}: {text}" for e in found for name, text in e.score.notes.items()})
+    notes = sorted({f"{name}: {text}" for e in found for name, text in e.notes.items()})
     if as_json:
         summaries = [evaluation.summary for evaluation in found]
         print_json([{"schema_version": s.schema_version, **s.as_json()} for s in summaries])

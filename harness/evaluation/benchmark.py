@@ -22,7 +22,7 @@ import numpy as np
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation import files
-from harness.evaluation.scores import BenchmarkScore, Evaluation, ratio_values
+from harness.evaluation.scores import Evaluation, ratio_values
 from harness.extensions import BENCHMARKS
 from harness.runtime.stage import Json
 
@@ -300,7 +300,7 @@ class Benchmark(ABC):
     @abstractmethod
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
-    ) -> BenchmarkScore:
+    ) -> Evaluation:
         """Score one judge's judgments of one model's answers.
 
         Questions and the folder of the benchmark's files are None where a published file is scored
@@ -314,7 +314,7 @@ class Benchmark(ABC):
         """Score judgments in the benchmark's form, one evaluation for each judge and model."""
         own = cls.filed_judge(cls.own_judge)
         return [
-            Evaluation(cls.scored(rows, str(model), questions, data), judge, own)
+            replace(cls.scored(rows, str(model), questions, data), judge=judge, own_judge=own)
             for judge, judged in files.records_by(records, cls.judge_field).items()
             for model, rows in files.records_by(judged, cls.model_field).items()
         ]
@@ -358,8 +358,8 @@ class Benchmark(ABC):
         records = self.records(answers, judge, list(zip(items, outcomes, strict=True)))
         found = self.score(records, answers)
         if others := client.answered_as:
-            notes = {**found.score.notes, "judge": f"asked for {judge.model}, answered as {others}"}
-            found = replace(found, score=replace(found.score, notes=notes))
+            notes = {**found.notes, "judge": f"asked for {judge.model}, answered as {others}"}
+            found = replace(found, notes=notes)
         return Judged(found, records)
 
 
@@ -442,14 +442,14 @@ class RatedBenchmark(Benchmark):
     @classmethod
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
-    ) -> BenchmarkScore:
+    ) -> Evaluation:
         """Return the mean rating of the questions that were judged."""
         read = [files.number_of(row.get("score"), i, "score") for i, row in enumerate(records)]
         ratings = np.array([np.nan if rating is None else rating for rating in read])
         low, high = cls.scale
         valid = np.isfinite(ratings) & (low <= ratings) & (ratings <= high)
         values = ratio_values(np.where(valid, ratings, 0.0), valid.astype(float))
-        return BenchmarkScore(
+        return Evaluation(
             benchmark=cls.name,
             model=model,
             scores={"rating": float(values.mean())},

@@ -39,8 +39,8 @@ NOT_AVAILABLE = "not_available"
 
 
 @dataclass(frozen=True, eq=False)
-class BenchmarkScore:
-    """One model's result on one benchmark.
+class Evaluation:
+    """One model's scores on one benchmark, under one judge.
 
     Attributes:
         benchmark: `arena_hard`, `mt_bench`, `alpaca_eval`, `lm_eval`, or that of a plug-in.
@@ -55,7 +55,10 @@ class BenchmarkScore:
         per_category: Category to mean score; None where nothing in it was judged.
         notes: Column to the reason why it has no score, or how it came by one out of the ordinary;
             `judge` where its replies named another model.
-        intervals: Column to its 95% interval, where that is not the one over `values`.
+        own_intervals: Column to its 95% interval, where that is not the one over `values`.
+        judge: Whose judgments they are; None where the file does not say.
+        own_judge: The judge whose scores are the benchmark's; None where nobody judges.
+        tasks: Column to the task behind it, where a benchmark is made of tasks.
     """
 
     benchmark: str
@@ -67,14 +70,17 @@ class BenchmarkScore:
     values: Mapping[str, FloatArray]
     per_category: Mapping[str, float | None] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    own_intervals: Mapping[str, Interval] = field(default_factory=dict)
+    judge: str | None = None
+    own_judge: str | None = None
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def having(self, column: str, values: FloatArray) -> BenchmarkScore:
+    def having(self, column: str, values: FloatArray) -> Evaluation:
         """Return the score with one more column, the mean of values by prompt."""
         scores = {**self.scores, column: float(values.mean())}
         return replace(self, scores=scores, values={**self.values, column: values})
 
-    def without(self, column: str, reason: str) -> BenchmarkScore:
+    def without(self, column: str, reason: str) -> Evaluation:
         """Return the score with a column that has none, for a reason."""
         notes = {**self.notes, column: f"{NOT_AVAILABLE}: {reason}"}
         return replace(self, scores={**self.scores, column: None}, notes=notes)
@@ -97,6 +103,39 @@ class BenchmarkScore:
             "per_category": dict(self.per_category),
             "notes": {columns.get(name, name): note for name, note in self.notes.items()},
         }
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Score to the name of the column it belongs in."""
+        own = self.judge is None or self.own_judge in (None, self.judge)
+        return {name: name if own else f"{name}@{self.judge}" for name in self.scores}
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        """The 95% interval of every score; None where there is none."""
+        from harness.statistics.intervals import mean_interval
+
+        found: dict[str, Interval] = dict.fromkeys(self.scores)
+        for column, values in self.values.items():
+            if len(values) > 1:
+                interval = mean_interval(values[None, :])
+                found[column] = (interval.low, interval.high)
+        return {**found, **self.own_intervals}
+
+    @property
+    def summary(self) -> Summary:
+        """The scores without their values by prompt."""
+        return Summary(
+            benchmark=self.benchmark,
+            model=self.model,
+            judge=self.judge,
+            n=self.n,
+            n_missing=self.n_missing,
+            scores=dict(self.scores),
+            intervals=self.intervals,
+            per_category=dict(self.per_category),
+            tasks={column: dict(facts) for column, facts in self.tasks.items()},
+        )
 
 
 class Summary(Output):
@@ -122,57 +161,6 @@ class Summary(Output):
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON data, tasks only where there are some."""
         return self.model_dump(mode="json", exclude_defaults=True)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One model's scores under one judge.
-
-    Attributes:
-        score: The scores and counts.
-        judge: Whose judgments they are; None where the file does not say.
-        own_judge: The judge whose scores are the benchmark's; None where nobody judges.
-        tasks: Column to the task behind it, where a benchmark is made of tasks.
-    """
-
-    score: BenchmarkScore
-    judge: str | None
-    own_judge: str | None = None
-    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Score to the name of the column it belongs in."""
-        own = self.judge is None or self.own_judge in (None, self.judge)
-        return {name: name if own else f"{name}@{self.judge}" for name in self.score.scores}
-
-    @property
-    def intervals(self) -> dict[str, Interval]:
-        """The 95% interval of every score; None where there is none."""
-        from harness.statistics.intervals import mean_interval
-
-        found: dict[str, Interval] = dict.fromkeys(self.score.scores)
-        for column, values in self.score.values.items():
-            if len(values) > 1:
-                interval = mean_interval(values[None, :])
-                found[column] = (interval.low, interval.high)
-        return {**found, **self.score.intervals}
-
-    @property
-    def summary(self) -> Summary:
-        """The scores without their values by prompt."""
-        score = self.score
-        return Summary(
-            benchmark=score.benchmark,
-            model=score.model,
-            judge=self.judge,
-            n=score.n,
-            n_missing=score.n_missing,
-            scores=dict(score.scores),
-            intervals=self.intervals,
-            per_category=dict(score.per_category),
-            tasks={column: dict(facts) for column, facts in self.tasks.items()},
-        )
 
 
 def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
@@ -247,7 +235,7 @@ def keep(
     entry = Kept(
         **dict(evaluation.summary),
         columns=evaluation.columns,
-        notes=dict(evaluation.score.notes),
+        notes=dict(evaluation.notes),
         source=dict(source),
         cost=None if cost is None else dict(cost),
         finished=utc_now(),
@@ -281,7 +269,7 @@ class Evaluated:
         sha256 = sha256_of(self.place)
         source, root, paths = {"kind": "published", "data": sha256}, evaluations_dir(), []
         for item in self.found:
-            folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)
+            folder = folder_of(root, item.benchmark, item.model, item.judge)
             paths.append(keep(folder / f"published-{sha256[:12]}", item, source))
         return paths
 

@@ -29,7 +29,7 @@ from harness.evaluation.benchmarks.alpaca_eval import (
 )
 from harness.evaluation.benchmarks.alpaca_package import length_controlled
 from harness.evaluation.files import Question, read_records
-from harness.evaluation.scores import BenchmarkScore
+from harness.evaluation.scores import Evaluation
 
 WON = 200
 """Instructions on which the toy judge prefers the toy model."""
@@ -137,9 +137,9 @@ def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
     assert [message["role"] for message in body["messages"]] == ["system", "user"]
     first = ["ours-" in b["messages"][1]["content"].split("theirs-")[0] for b in server.bodies]
     assert 300 < sum(first) < 505
-    assert found.score.scores["win_rate"] == pytest.approx(100 * (WON - 1) / 804)
-    assert (found.score.n, found.score.n_missing) == (804, 1)
-    assert found.score.scores["length_controlled_win_rate"] is None
+    assert found.scores["win_rate"] == pytest.approx(100 * (WON - 1) / 804)
+    assert (found.n, found.n_missing) == (804, 1)
+    assert found.scores["length_controlled_win_rate"] is None
     assert (found.judge, found.columns["win_rate"]) == (OWN_ANNOTATOR, "win_rate")
     path = tmp_path / "out" / "alpaca_eval" / "m" / OWN_ANNOTATOR / "judgments.jsonl"
     rows = read_records(path)
@@ -191,10 +191,10 @@ def test_annotations_get_the_benchmark_s_order_and_a_file_may_hold_several_model
     shuffled = annotated() + other
     random.Random(1).shuffle(shuffled)
     found = AlpacaEval.evaluations(shuffled, QUESTIONS, tmp_path)
-    first, second = sorted(found, key=lambda e: e.score.model)
+    first, second = sorted(found, key=lambda e: e.model)
     expected = 100 * sum((i * 37 % 101) / 100 for i in range(805)) / 805
-    assert first.score.scores["win_rate"] == pytest.approx(expected)
-    assert (second.score.model, second.score.scores["win_rate"]) == ("n", 50.0)
+    assert first.scores["win_rate"] == pytest.approx(expected)
+    assert (second.model, second.scores["win_rate"]) == ("n", 50.0)
     ordered = in_order([row for row in shuffled if row["generator_2"] == "m"], "m", INSTRUCTIONS)
     assert [row["instruction"] for row in ordered] == INSTRUCTIONS
 
@@ -262,7 +262,7 @@ def test_another_model_s_scores_are_filed_under_the_annotator_and_it() -> None:
     assert AlpacaEval.filed_judge("gpt-6-sol") == "alpaca_eval_gpt4_turbo_fn/gpt-6-sol"
 
 
-def scored(*preferences: float | None, **options: Any) -> BenchmarkScore:
+def scored(*preferences: float | None, **options: Any) -> Evaluation:
     items = [Preference(str(i), p, float(i - 1)) for i, p in enumerate(preferences)]
     return score_preferences(items, "m", **options)
 

@@ -118,8 +118,8 @@ def test_a_run_weighs_strong_verdicts_three_times_and_follows_up_unparsed_ones(
         found = run(ArenaHard.load(data), ANSWERS, judge_of(server, tmp_path), tmp_path)
         followed = [b["messages"] for b in server.bodies if len(b["messages"]) > 2]
         assert server.requests == 6
-    assert found.score.scores == pytest.approx({"win_rate": 70.0, "answer_tokens": 20.0})
-    assert (found.score.n, found.score.n_missing) == (2, 1)
+    assert found.scores == pytest.approx({"win_rate": 70.0, "answer_tokens": 20.0})
+    assert (found.n, found.n_missing) == (2, 1)
     assert {m[-1]["content"] for m in followed} == {FOLLOW_UP}
     assert {m[-2]["content"] for m in followed} == {"no verdict", "hm"}
     interval = found.intervals["win_rate"]
@@ -167,7 +167,7 @@ def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) ->
         found = run(bench, own, judge_of(server, tmp_path), tmp_path)
     battles = battles_from_judgments(records, BASELINE)
     expected = score_battles(battles, BASELINE)["gemma-1.1-2b-it"]
-    assert found.score.scores["win_rate"] == pytest.approx(expected.scores["win_rate"])
+    assert found.scores["win_rate"] == pytest.approx(expected.scores["win_rate"])
 
 
 @pytest.mark.parametrize(

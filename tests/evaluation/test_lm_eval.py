@@ -86,15 +86,15 @@ def test_every_printed_value_is_a_share_of_whole_items() -> None:
 def test_scores_are_percent_with_their_intervals_versions_and_shots() -> None:
     """Derivation: 50 ± 1.96 x 5, and 60 ± 1.96 x 10; the group's shots are its parts'."""
     found = evaluate_results(results())
-    assert found.score.scores["gsm8k"] == 50.0
-    assert found.score.scores["wmdp"] == 60.0
+    assert found.scores["gsm8k"] == 50.0
+    assert found.scores["wmdp"] == 60.0
     assert found.intervals["gsm8k"] == pytest.approx((50 - 9.79982, 50 + 9.79982), abs=1e-4)
     assert found.tasks["gsm8k"] == {
         "task": "gsm8k", "metric": "exact_match,strict-match", "version": 3.0, "shots": 5,
         "documents": 100,
     }  # fmt: skip
     assert (found.tasks["wmdp"]["shots"], found.tasks["wmdp"]["documents"]) == ("0", 30)
-    assert (found.score.model, found.judge) == ("org/model", "lm-evaluation-harness 0.4.13")
+    assert (found.model, found.judge) == ("org/model", "lm-evaluation-harness 0.4.13")
     assert found.columns["gsm8k"] == "gsm8k"
     assert found.summary.tasks["wmdp"]["version"] == 1
 
@@ -103,19 +103,19 @@ def test_what_was_not_run_is_missing_and_not_zero() -> None:
     """Derivation: 1,219 of GSM8K were left out, and four sets were not run at all."""
     found = evaluate_results(results())
     absent = [task for task in TASKS if task.column not in ("gsm8k", "wmdp")]
-    assert all(found.score.scores[task.column] is None for task in absent)
+    assert all(found.scores[task.column] is None for task in absent)
     assert all(found.intervals[task.column] is None for task in absent)
-    assert found.score.n == 130
-    assert found.score.n_missing == 1219 + sum(task.documents for task in absent)
-    assert found.score.notes["tqa_gen"] == "not_available: truthfulqa_gen was not run"
+    assert found.n == 130
+    assert found.n_missing == 1219 + sum(task.documents for task in absent)
+    assert found.notes["tqa_gen"] == "not_available: truthfulqa_gen was not run"
 
 
 def test_results_without_counts_or_versions_are_read() -> None:
     found = evaluate_results({"results": {"gsm8k": {"exact_match,strict-match": 0.5}}})
-    assert (found.score.n, found.tasks["gsm8k"]["version"]) == (1319, None)
+    assert (found.n, found.tasks["gsm8k"]["version"]) == (1319, None)
     assert found.judge == "lm-evaluation-harness of unknown version"
     assert found.intervals["gsm8k"] is None
-    assert found.score.model == "not said"
+    assert found.model == "not said"
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_a_local_model_is_asked_as_the_authors_script_does(package: Any) -> None
         "key": None,
     }
     evaluation = evaluate_results(found, "mine")
-    assert set(evaluation.score.scores.values()) == {25.0}
-    assert (evaluation.score.n, evaluation.score.n_missing) == (6 * 7, 6 * 93)
+    assert set(evaluation.scores.values()) == {25.0}
+    assert (evaluation.n, evaluation.n_missing) == (6 * 7, 6 * 93)
 
 
 def test_an_endpoint_gets_the_model_s_key_and_never_the_judge_s(
@@ -220,7 +220,7 @@ def test_the_package_runs_all_six_tasks_on_sets_of_a_few_items(
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     results = keep_results(measure(Measurement("none", engine="dummy")), tmp_path / "out")
     found = evaluate_results(results, "none")
-    assert None not in found.score.scores.values()
+    assert None not in found.scores.values()
     assert {c: facts["documents"] for c, facts in found.tasks.items()} == ITEMS
     shots = {c: int(facts["shots"]) for c, facts in found.tasks.items()}
     assert shots == {

@@ -96,12 +96,12 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
         answers = bench.read_answers(folder / f"answer_{SPPO}.jsonl", None)
         found = run(bench, answers, judge, tmp_path / "out")
         assert server.requests == 160
-    assert found.score.model == SPPO
-    assert found.score.scores == pytest.approx(
+    assert found.model == SPPO
+    assert found.scores == pytest.approx(
         {"average": 8.62, "turn_1": 9.03, "turn_2": 8.21}, abs=0.005 + 1e-9
     )
-    assert (found.score.n, found.score.n_missing) == (80, 0)
-    assert len(found.score.per_category) == 8
+    assert (found.n, found.n_missing) == (80, 0)
+    assert len(found.per_category) == 8
     assert found.columns["average"] == "average"
     kept = read_records(tmp_path / "out" / "mt_bench" / SPPO / "gpt-4" / "judgments.jsonl")
     wanted = {(r["question_id"], r["turn"]): (r["judgment"], r["score"]) for r in records}
@@ -114,8 +114,8 @@ def test_a_reply_without_a_rating_is_counted_and_never_zero(data: Path, tmp_path
     with StandIn(lambda body: completion(next(texts))) as server:
         judge = Judge(client_of(server, tmp_path), "other", concurrency=1)
         found = run(MtBench.load(data), ANSWERS, judge, tmp_path / "out")
-    assert found.score.scores == pytest.approx({"average": 6.0, "turn_1": 6.0, "turn_2": 6.0})
-    assert found.score.n_missing == 1
+    assert found.scores == pytest.approx({"average": 6.0, "turn_1": 6.0, "turn_2": 6.0})
+    assert found.n_missing == 1
     assert found.columns == {c: f"{c}@other" for c in ("average", "turn_1", "turn_2")}
 
 

@@ -16,7 +16,7 @@ from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.evaluation.benchmark import Item, Judge, Questions, Records, Replied
 from harness.evaluation.benchmarks import alpaca_eval
 from harness.evaluation.files import Answers
-from harness.evaluation.scores import BenchmarkScore
+from harness.evaluation.scores import Evaluation
 from harness.foreign import read_json
 from harness.runtime.stage import Json
 
@@ -79,7 +79,7 @@ class Ranked(alpaca_eval.AlpacaEval):
     @classmethod
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
-    ) -> BenchmarkScore:
+    ) -> Evaluation:
         """Score preferences, with a length-controlled win rate by this project's regression."""
         preferences = alpaca_eval.preferences_from_annotations(records)
         score = alpaca_eval.score_preferences(preferences, model, length_control=True)

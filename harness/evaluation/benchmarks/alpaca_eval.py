@@ -47,7 +47,7 @@ from harness.evaluation.benchmark import (
 )
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.calibration import PUBLISHED
-from harness.evaluation.scores import BenchmarkScore, FloatArray, prompt_order, ratio_values
+from harness.evaluation.scores import Evaluation, FloatArray, prompt_order, ratio_values
 from harness.extensions import benchmark_place
 from harness.project import benchmarks_dir
 from harness.runtime.files import sha256_of
@@ -231,7 +231,9 @@ class AlpacaEval(Benchmark):
         judged = super().compared(answers, judge)
         preferences = preferences_from_annotations(judged.records)
         score = score_preferences(preferences, answers.model, length_control=True)
-        return Judged(replace(judged.evaluation, score=score), judged.records)
+        found = judged.evaluation
+        score = replace(score, judge=found.judge, own_judge=found.own_judge)
+        return Judged(score, judged.records)
 
     def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
         """Return the preferences; there is no reply to keep, because the judge calls a function."""
@@ -244,7 +246,7 @@ class AlpacaEval(Benchmark):
     @classmethod
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
-    ) -> BenchmarkScore:
+    ) -> Evaluation:
         instructions = None if questions is None else [q.turns[0] for q in questions]
         ordered = in_order(records, model, instructions)
         score = score_preferences(preferences_from_annotations(ordered), model)
@@ -352,7 +354,7 @@ def score_preferences(
     model: str,
     prompts: Sequence[str] | None = None,
     length_control: bool = False,
-) -> BenchmarkScore:
+) -> Evaluation:
     """Score one model's preferences.
 
     There is at most one of each prompt. Of the benchmark's prompts, one that was never judged
@@ -376,7 +378,7 @@ def score_preferences(
             f"None of the {len(order)} preferences on {model} is valid; look at the judge's "
             "replies."
         )
-    score = BenchmarkScore(
+    score = Evaluation(
         benchmark=AlpacaEval.name,
         model=model,
         scores={"win_rate": float(100.0 * wins[valid].mean())},

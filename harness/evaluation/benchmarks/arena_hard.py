@@ -35,7 +35,6 @@ from harness.evaluation.benchmark import (
     Replied,
 )
 from harness.evaluation.scores import (
-    BenchmarkScore,
     Evaluation,
     FloatArray,
     Interval,
@@ -271,7 +270,7 @@ class ArenaHard(Benchmark):
     @classmethod
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
-    ) -> BenchmarkScore:
+    ) -> Evaluation:
         (score,) = _with_intervals(battles_from_judgments(records, BASELINE), questions)
         return score
 
@@ -283,26 +282,26 @@ class ArenaHard(Benchmark):
         if "winner" not in records[0]:
             return super().evaluations(records, questions, data)
         scores = _with_intervals(battles_from_battles(records), questions)
-        return [Evaluation(score, None, OWN_JUDGE) for score in scores]
+        return [replace(score, own_judge=OWN_JUDGE) for score in scores]
 
     def score(self, records: Records, answers: files.Answers) -> Evaluation:
         """Score verdicts on a model's answers, with their mean length where it can be counted."""
         found, tokens = super().score(records, answers), answer_tokens(answers)
         if tokens is None:
             reason = "the file has no lengths, and tiktoken or its vocabulary is absent"
-            score = found.score.without("answer_tokens", reason)
-        else:
-            lengths = np.array([tokens[prompt] for prompt in found.score.prompts], dtype=np.float64)
-            score = found.score.having("answer_tokens", lengths)
-        return replace(found, score=score)
+            return found.without("answer_tokens", reason)
+        lengths = np.array([tokens[prompt] for prompt in found.prompts], dtype=np.float64)
+        return found.having("answer_tokens", lengths)
 
 
-def _with_intervals(battles: Sequence[Battle], questions: Questions) -> list[BenchmarkScore]:
+def _with_intervals(battles: Sequence[Battle], questions: Questions) -> list[Evaluation]:
     prompts = None if questions is None else [question.prompt_id for question in questions]
     return [
         replace(
             score,
-            intervals={"win_rate": bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)},
+            own_intervals={
+                "win_rate": bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)
+            },
         )
         for model, score in score_battles(battles, BASELINE, prompts).items()
     ]
@@ -375,7 +374,7 @@ def score_battles(
     baseline: str,
     prompts: Sequence[str] | None = None,
     answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
-) -> dict[str, BenchmarkScore]:
+) -> dict[str, Evaluation]:
     """Score every model that met the baseline.
 
     Of the benchmark's prompts, one absent from a model's battles counts as two missing
@@ -396,7 +395,7 @@ def score_battles(
             )
         judged = {fight.prompt_id for fight in fought}
         unread = sum(fight.winner is None for fight in fought)
-        score = BenchmarkScore(
+        score = Evaluation(
             benchmark=ArenaHard.name,
             model=model,
             scores={"win_rate": float(100.0 * won.sum() / weight.sum())},

@@ -24,7 +24,6 @@ from typing import Any
 from harness.errors import HarnessError, UserError
 from harness.evaluation.scores import (
     NOT_AVAILABLE,
-    BenchmarkScore,
     Evaluated,
     Evaluation,
     Interval,
@@ -267,7 +266,7 @@ def evaluate_results(
         raise UserError(f"The results hold none of the tasks {names}; run one of them")
     if results.get("chat_template"):
         notes["chat template"] = "one was applied; the paper's runs had none"
-    score = BenchmarkScore(
+    return Evaluation(
         benchmark=BENCHMARK,
         model=model or _model(results),
         scores=scores,
@@ -276,9 +275,10 @@ def evaluate_results(
         prompts=(),
         values={},
         notes=notes,
-        intervals=intervals,
+        own_intervals=intervals,
+        judge=scorer(results),
+        tasks=facts,
     )
-    return Evaluation(score, scorer(results), None, facts)
 
 
 def scorer(results: Results) -> str:

@@ -32,7 +32,7 @@ from harness.evaluation.benchmark import (
     Records,
     Replied,
 )
-from harness.evaluation.scores import BenchmarkScore, FloatArray, prompt_order, ratio_values
+from harness.evaluation.scores import Evaluation, FloatArray, prompt_order, ratio_values
 from harness.runtime.stage import Json
 
 REFERENCE_CATEGORIES = frozenset({"math", "reasoning", "coding"})
@@ -199,7 +199,7 @@ class MtBench(Benchmark):
     @classmethod
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
-    ) -> BenchmarkScore:
+    ) -> Evaluation:
         ratings = ratings_from_judgments(records)
         if questions is None:
             return score_ratings(ratings, model)
@@ -258,7 +258,7 @@ def score_ratings(
     model: str,
     prompts: Sequence[str] | None = None,
     categories: Mapping[str, str] | None = None,
-) -> BenchmarkScore:
+) -> Evaluation:
     """Score one model's ratings.
 
     Several ratings of one turn all count, as in the benchmark. Where categories are given by
@@ -286,7 +286,7 @@ def score_ratings(
     expected = {(prompt, turn) for prompt in order for turn in TURNS}
     absent = expected - {(rating.prompt_id, rating.turn) for rating in ratings}
     columns = ("average", *(f"turn_{turn}" for turn in TURNS))
-    return BenchmarkScore(
+    return Evaluation(
         benchmark=MtBench.name,
         model=model,
         scores={c: float(values[c].mean()) if c in values else None for c in columns},

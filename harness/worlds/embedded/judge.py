@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness.evaluation.benchmarks import alpaca_eval, arena_hard, mt_bench
-from harness.evaluation.scores import BenchmarkScore
+from harness.evaluation.scores import Evaluation
 from harness.worlds import Item
 from harness.worlds.embedded.language import parse, score
 
@@ -75,7 +75,7 @@ def rating(value: float) -> str:
     return f"Rating: [[{1 + round(9 * value)}]]"
 
 
-Judged = tuple[list[Judgment], BenchmarkScore]
+Judged = tuple[list[Judgment], Evaluation]
 
 
 def judge_arena_hard(items: Sequence[Item], answers: Answers) -> Judged:

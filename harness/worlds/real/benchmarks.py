@@ -271,12 +271,12 @@ def judge_answers(ctx: StageContext) -> None:
         for prompt, number, reply, verdict in benchmark.judgments(judged.records)
     ]
     # AlpacaEval's annotations number nothing; they are in the order of the questions.
-    ids = dict(zip(found.score.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
+    ids = dict(zip(found.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
     scores = [
         {"prompt_id": ids[prompt], "column": columns[score], "value": float(value)}
-        for prompt, score, value in found.score.rows()
+        for prompt, score, value in found.rows()
     ]
-    summary = {"filed_under": found.judge, **found.score.under(columns)}
+    summary = {"filed_under": found.judge, **found.under(columns)}
     summary["not_available"] = {
         column: note.removeprefix(f"{NOT_AVAILABLE}: ")
         for column, note in summary["notes"].items()
@@ -368,7 +368,7 @@ def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
         _write_nothing(ctx.output, said, {task.column: absent for task in TASKS})
         return
     found = evaluate_results(read_results(file), "policy")
-    means, notes = found.score.scores, dict(found.score.notes)
+    means, notes = found.scores, dict(found.notes)
     judgments = [
         {name: row[name] for name in ("prompt_id", "column", "value")}
         for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
@@ -384,8 +384,8 @@ def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
             )
     summary = {
         "scores": dict(means),
-        "n": found.score.n,
-        "n_missing": found.score.n_missing,
+        "n": found.n,
+        "n_missing": found.n_missing,
         "notes": notes,
         "not_available": {column: notes[column] for column, mean in means.items() if mean is None},
         "tasks": {column: dict(facts) for column, facts in found.tasks.items()},
