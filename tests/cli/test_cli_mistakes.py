@@ -15,7 +15,6 @@ from harness.errors import UserError
 from harness.selection.names import parse_names, parse_seeds
 from harness.words import seeds_text
 
-PRICED = "plan table4 --profile paper --seeds 0"
 JUDGED = "evaluate mt_bench --data DATA --answers ANSWERS"
 MISTAKES = {
     "show tabel4": "there is no table `tabel4`; did you mean `table4`?",
@@ -62,8 +61,7 @@ MISTAKES = {
     "plan figure11": "there is no figure `figure11`; did you mean `figure1",
     "run figure": "there is no figure `figure`",
     "claims figure4 --profile micr": "did you mean `micro`?",
-    f"{PRICED} --max-gpu-hours -1": "is no limit",
-    f"{PRICED} --set profile.priced_for.gpu=h100-80": "did you mean `h100-80gb`",
+    "plan table4 --profile paper --seeds 0 --max-gpu-hours -1": "is no limit",
     "doctor table99": "there is no table `table99`",
     "calibrate some-judge": "type `harness evaluate fetch alpaca_eval`",
     "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",

@@ -145,7 +145,7 @@ def test_validate_takes_tables_and_profiles_of_ones_own(call: Any, tmp_path: Pat
     profile.write_text(text.replace("name: micro\n", "name: mini\n"))
     found = call("validate", str(table), str(profile))
     assert found.exit_code == 0, found.stderr
-    assert f"So are yours: {table}, {profile}." in found.stdout
+    assert f"So are yours: {table}, {profile}." in " ".join(found.stdout.split())
     table.write_text("id: mine\nrows: []\n")
     profile.write_text("name: mini\nscale: huge\nengine: vllm\n")
     found = call("validate", str(table), str(profile), "other.txt")
