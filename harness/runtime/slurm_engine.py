@@ -69,7 +69,9 @@ def batch_scripts(
     for i, (need, stages) in enumerate(needs.grouped(ready).items()):
         name = f"array-{i}"
         command = ["sbatch", *options(folder, most, sbatch, need, len(stages)), f"{name}.sh"]
-        found.append(f"# {shlex.join(command)}\n{script(folder, name)}")
+        # The second line of a comment would be a command: no name may begin one.
+        line = shlex.join(command).replace("\n", r"'$'\n''")
+        found.append(f"# {line}\n{script(folder, name)}")
     return found
 
 

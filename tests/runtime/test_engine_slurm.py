@@ -30,7 +30,6 @@ from harness.runtime import (
     StageProgress,
     StageStarted,
     Store,
-    slurm_engine,
 )
 
 WHY_NOT = slurm_cluster.why_not()
@@ -44,6 +43,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder, here = tmp_path_factory.mktemp("slurm"), Path(__file__).parent
     with slurm_cluster.running(folder) as conf, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(conf))
+        patch.setenv("HARNESS_WORK", str(folder))
         patch.setenv("PYTHONPATH", f"{here}:{os.environ.get('PYTHONPATH', '')}")
         yield
 
@@ -136,20 +136,29 @@ def test_batch_scripts_hold_what_the_user_says_and_no_key(
     assert not (tmp_path / "logs").exists()
 
 
-@pytest.mark.parametrize("name", ["a b", "50%A", 'say "it"', "don't", "$(touch x)", "a\nb"])
-def test_every_name_of_a_work_folder_is_one_argument_and_no_command(
-    tmp_path: Path, name: str
-) -> None:
+@pytest.mark.parametrize(
+    "name", ["a b", "50%A", 'say "it"', "don't", "$(touch x)", "a\ntouch x\n#"]
+)
+def test_every_name_is_one_argument_and_no_command(tmp_path: Path, name: str) -> None:
     """What would be run is run, with a program that prints its arguments in place of Python."""
-    text = slurm_engine.script(tmp_path / name, "array-0")
+    asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
+    engine = asked.make(Store(tmp_path / "store"), FUNCTIONS, tmp_path / name)
+    [text] = engine.batch_scripts(Plan([toy("draw", number=1)]))
     (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$@"')
     (tmp_path / "python").chmod(0o755)
-    text = text.replace(shlex.quote(sys.executable), shlex.quote(str(tmp_path / "python")), 1)
-    done = subprocess.run(
-        ["bash", "-c", text], env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.defpath},
-        capture_output=True, text=True, cwd=tmp_path, check=True,
-    )  # fmt: skip
-    assert done.stdout.split("\0")[:3] == ["-m", "harness.runtime.host", str(tmp_path / name)]
+
+    def arguments(script: str) -> list[str]:
+        done = subprocess.run(
+            ["bash", "-c", script], env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.defpath},
+            capture_output=True, text=True, cwd=tmp_path, check=True,
+        )  # fmt: skip
+        return done.stdout.split("\0")
+
+    ran = arguments(text.replace(shlex.quote(sys.executable), "./python", 1))
+    assert ran[:2] == ["-m", "harness.runtime.host"]
+    assert ran[2].startswith(f"{tmp_path / name}/slurm/")
+    submits = arguments(text.splitlines()[0].replace("# sbatch", "./python", 1))
+    assert f"--comment={name}" in submits
     assert not (tmp_path / "x").exists()
 
 
