@@ -136,9 +136,7 @@ def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
         done = Evaluated([found], options.results)
     elif options.model is not None:
         url = os.environ.get("HARNESS_SOLVER_URL")
-        done = tasks.evaluate(
-            tasks.Measurement(options.model, base_url=url, limit=options.limit, tasks=asked)
-        )
+        done = tasks.evaluate(options.model, url, asked, options.limit)
     else:
         raise UserError("There is nothing to evaluate; give --model, or --results to score a file")
     _show_done(done, "results and samples", track=options.track, as_json=as_json)

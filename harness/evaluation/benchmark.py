@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -119,7 +119,6 @@ class Benchmark(ABC):
         judge_field: The field of a judgment that says who judged.
         model_field: The field of a judgment that says whose answer it is.
         package: A package that some of its scores need, beside the project's own.
-        package_judges: Whether the package has what the judge is told.
         anchor: The answers that a reward model compares with; None where there are none.
         turns: The turns of a conversation.
         verdicts: How often a judge is asked about a conversation, for the estimate.
@@ -136,7 +135,6 @@ class Benchmark(ABC):
     judge_field: ClassVar[str] = "judge"
     model_field: ClassVar[str] = "model"
     package: ClassVar[str | None] = None
-    package_judges: ClassVar[bool] = False
     turns: ClassVar[int] = 1
     verdicts: ClassVar[int] = 1
     reply_tokens: ClassVar[int] = 200
@@ -168,22 +166,17 @@ class Benchmark(ABC):
         return files.read_questions(path, cls.turns)
 
     @classmethod
-    def scored_with(cls, data: Path) -> dict[str, Json]:
-        """Return what decides, besides judge and answers, which of its scores there are.
+    def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
+        """Return what decides, besides the answers, which of its scores there are.
 
         Once that is there, answers are judged anew; what the judge replied before is kept.
         """
         return {} if cls.package is None else {"package": version_of(cls.package)}
 
     @classmethod
-    def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
-        """Yield which scores will not be available with that, and why."""
-        yield from ()
-
-    @classmethod
-    def why_unscored(cls, scored_with: Mapping[str, Json]) -> str | None:
-        """Return why there is no score at all with that, so that no judge is asked."""
-        return None
+    def missing(cls, scored_with: Mapping[str, Json]) -> dict[str, str]:
+        """Return why scores cannot be had with that; where none can, no judge is asked."""
+        return {}
 
     @classmethod
     def filed_judge(cls, judge: str) -> str:

@@ -18,7 +18,7 @@ from lm_eval_data import ITEMS, STAND_IN, stood_in, write_sets
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.lm_eval import (
     TASKS,
-    Measurement,
+    answering,
     evaluate_results,
     installed,
     keep_results,
@@ -140,7 +140,7 @@ def test_a_file_that_holds_no_results_is_one_sentence(tmp_path: Path, text: str)
 
 
 def test_a_local_model_is_asked_as_the_authors_script_does(package: Any) -> None:
-    found = measure(Measurement("org/model", arguments={"dtype": "bfloat16"}, limit=7))
+    found = measure("hf", {"pretrained": "org/model", "dtype": "bfloat16"}, limit=7)
     (call,) = package.CALLS
     assert call == {
         "model": "hf",
@@ -162,8 +162,8 @@ def test_an_endpoint_gets_the_model_s_key_and_never_the_judge_s(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the judge's")
     monkeypatch.setenv("HARNESS_SOLVER_KEY", "the model's")
-    found = measure(Measurement("m", base_url="http://127.0.0.1:8000/v1/"))
-    measure(Measurement("m"))
+    found = measure(*answering("m", "http://127.0.0.1:8000/v1/"))
+    measure(*answering("m"))
     endpoint, local = package.CALLS
     assert endpoint["model"] == "local-completions"
     assert endpoint["model_args"] == {
@@ -177,21 +177,21 @@ def test_an_endpoint_gets_the_model_s_key_and_never_the_judge_s(
 def test_what_cannot_be_loaded_is_one_sentence(package: Any) -> None:
     package.FAILS.append(ConnectionError("cannot reach\nthe hub"))
     with pytest.raises(HarnessError, match=r"cannot reach the hub.*HF_HUB_OFFLINE=0"):
-        measure(Measurement("m"))
+        measure(*answering("m"))
     package.FAILS.append(ModuleNotFoundError("No module named 'vllm'"))
     with pytest.raises(UserError, match="lacks a package"):
-        measure(Measurement("m"))
+        measure(*answering("m"))
 
 
 @pytest.mark.skipif(INSTALLED, reason="the extra `lm-eval` is installed")
 def test_without_the_package_there_is_one_sentence() -> None:
     assert not installed()
     with pytest.raises(UserError, match="install the extra `lm-eval`"):
-        measure(Measurement("m"))
+        measure(*answering("m"))
 
 
 def test_results_and_samples_are_kept_as_they_came(package: Any, tmp_path: Path) -> None:
-    found = measure(Measurement("m"))
+    found = measure(*answering("m"))
     kept = keep_results(found, tmp_path)
     assert "samples" not in kept
     assert read_results(tmp_path / "results.json") == kept
@@ -218,7 +218,7 @@ def test_the_package_runs_all_six_tasks_on_sets_of_a_few_items(
     write_sets(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    results = keep_results(measure(Measurement("none", engine="dummy")), tmp_path / "out")
+    results = keep_results(measure("dummy", {"pretrained": "none"}), tmp_path / "out")
     found = evaluate_results(results, "none")
     assert None not in found.scores.values()
     assert {c: facts["documents"] for c, facts in found.tasks.items()} == ITEMS

@@ -42,7 +42,7 @@ class Ranked(alpaca_eval.AlpacaEval):
         return alpaca_eval.read_inputs(data, count=None)
 
     @classmethod
-    def scored_with(cls, data: Path) -> dict[str, Json]:
+    def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
         return {}
 
     def requests(self, answers: Answers, judge: Judge) -> list[Item]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -50,6 +50,7 @@ from harness.evaluation.calibration import PUBLISHED
 from harness.evaluation.scores import Evaluation, FloatArray, prompt_order, ratio_values
 from harness.extensions import benchmark_place
 from harness.project import benchmarks_dir
+from harness.registry.profile import REWARD_JUDGE
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
 
@@ -104,7 +105,6 @@ class AlpacaEval(Benchmark):
     judge_field = "annotator"
     model_field = "generator_2"
     package = "alpaca-eval"
-    package_judges = True
     reply_tokens = 40  # a ranking of two, as JSON
     homes = (
         files.HomeFile(
@@ -130,28 +130,26 @@ class AlpacaEval(Benchmark):
         return cls.read_files(data).questions
 
     @classmethod
-    def scored_with(cls, data: Path) -> dict[str, Json]:
-        """Return the package's version, and the digest of the length control's data if any."""
+    def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
+        """Return the package's version, and the digest of the length control's data if any.
+
+        A reward model needs neither.
+        """
+        if judge.startswith(REWARD_JUDGE):
+            return {}
         file = data / alpaca_package.FILE_NAME
         digest = sha256_of(file)[:DIGITS] if file.is_file() else None
-        return {**super().scored_with(data), "length_control": digest}
+        return {**super().scored_with(data, judge), "length_control": digest}
 
     @classmethod
-    def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
+    def missing(cls, scored_with: Mapping[str, Json]) -> dict[str, str]:
         if scored_with.get("package") == NOT_INSTALLED:
-            yield "AlpacaEval will not be available: install the extra `alpaca`"
-        elif scored_with.get("length_control", "") is None:
-            yield (
-                "AlpacaEval's length-controlled win rate will not be available: its data "
-                f"{alpaca_package.FILE_NAME} are not beside the benchmark's files; type `harness "
-                "evaluate fetch alpaca_eval`"
-            )
-
-    @classmethod
-    def why_unscored(cls, scored_with: Mapping[str, Json]) -> str | None:
-        if scored_with.get("package") != NOT_INSTALLED:
-            return None
-        return "the package alpaca-eval (extra `alpaca`), which has the judge's prompts, was absent"
+            why = "install the extra `alpaca`: its package alpaca-eval has the judge's prompts"
+            return dict.fromkeys(cls.columns, why)
+        if scored_with.get("length_control", "") is not None:
+            return {}
+        why = f"its {alpaca_package.FILE_NAME} comes with `harness evaluate fetch alpaca_eval`"
+        return {LENGTH_CONTROLLED: why}
 
     @classmethod
     def filed_judge(cls, judge: str) -> str:

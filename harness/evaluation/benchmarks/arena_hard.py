@@ -14,7 +14,7 @@ Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/ju
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -163,12 +163,9 @@ class ArenaHard(Benchmark):
         return Inputs(questions, answers, **_settings(path))
 
     @classmethod
-    def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
-        if scored_with.get("package") == NOT_INSTALLED:
-            yield (
-                "Arena-Hard's lengths in tokens will not be available: its tokenizer needs the "
-                "package `tiktoken`"
-            )
+    def missing(cls, scored_with: Mapping[str, Json]) -> dict[str, str]:
+        absent = scored_with.get("package") == NOT_INSTALLED
+        return {"answer_tokens": "install tiktoken, which has the tokenizer"} if absent else {}
 
     @property
     def references(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ BATCH_SIZE = "4"
 """As in the authors' script."""
 
 RESULTS = "results.json"
+ENDPOINT = "local-completions"
 _KEY_THAT_THE_PACKAGE_READS = "OPENAI_API_KEY"
 
 Results = Mapping[str, Any]
@@ -96,43 +97,15 @@ TASKS = (
 )
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What is asked of lm-eval.
+def answering(model: str, base_url: str | None = None) -> tuple[str, dict[str, Json]]:
+    """Return lm-eval's name for what gives a model's answers, and its arguments.
 
-    Attributes:
-        model: A folder or a name on the hub; at an endpoint, the name there.
-        engine: lm-eval's name for what runs a model that is here.
-        base_url: An OpenAI-compatible endpoint that completes text instead, as
-            `http://host:port/v1`; its key is in HARNESS_SOLVER_KEY.
-        arguments: Further arguments of the engine.
-        batch_size: Prompts at once.
-        device: As torch names it; None leaves it to the package.
-        limit: Documents of each task; None for all.
-        tasks: The tasks.
+    A model is a folder or a name on the hub; at an OpenAI-compatible endpoint that completes text
+    (`http://host:port/v1`), the name there.
     """
-
-    model: str
-    engine: str = "hf"
-    base_url: str | None = None
-    arguments: Mapping[str, Json] = field(default_factory=dict)
-    batch_size: str = BATCH_SIZE
-    device: str | None = None
-    limit: int | None = None
-    tasks: Sequence[Task] = TASKS
-
-    @property
-    def runner(self) -> str:
-        """lm-eval's name for what gives the answers."""
-        return self.engine if self.base_url is None else "local-completions"
-
-    @property
-    def model_arguments(self) -> dict[str, Json]:
-        """The engine's arguments, the model among them; no key is one of them."""
-        if self.base_url is None:
-            return {"pretrained": self.model, **self.arguments}
-        url = self.base_url.rstrip("/") + "/completions"
-        return {"model": self.model, "base_url": url, **self.arguments}
+    if base_url is None:
+        return "hf", {"pretrained": model}
+    return ENDPOINT, {"model": model, "base_url": base_url.rstrip("/") + "/completions"}
 
 
 def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
@@ -147,8 +120,18 @@ def installed() -> bool:
     return importlib.util.find_spec("lm_eval") is not None
 
 
-def measure(asked: Measurement) -> dict[str, Any]:
-    """Run the tasks and return lm-eval's results, the samples among them."""
+def measure(
+    engine: str,
+    arguments: Mapping[str, Json],
+    tasks: Sequence[Task] = TASKS,
+    batch_size: str = BATCH_SIZE,
+    device: str | None = None,
+    limit: int | None = None,
+) -> dict[str, Any]:
+    """Run the tasks and return lm-eval's results, the samples among them.
+
+    An endpoint's key is in HARNESS_SOLVER_KEY. The limit is in documents of each task.
+    """
     if not installed():
         raise UserError(
             "Table 9's tasks need the package lm-eval, which is not installed; install the extra "
@@ -156,15 +139,15 @@ def measure(asked: Measurement) -> dict[str, Any]:
         )
     import lm_eval
 
-    with _key_of(asked):
+    with _key_of(engine):
         try:
             results = lm_eval.simple_evaluate(
-                model=asked.runner,
-                model_args=asked.model_arguments,
-                tasks=[task.name for task in asked.tasks],
-                batch_size=asked.batch_size,
-                device=asked.device,
-                limit=asked.limit,
+                model=engine,
+                model_args=dict(arguments),
+                tasks=[task.name for task in tasks],
+                batch_size=batch_size,
+                device=device,
+                limit=limit,
                 log_samples=True,
                 # The authors' script applies none.
                 apply_chat_template=False,
@@ -182,17 +165,20 @@ def measure(asked: Measurement) -> dict[str, Any]:
     return dict(results)
 
 
-def evaluate(asked: Measurement) -> Evaluated:
+def evaluate(
+    model: str, base_url: str | None, tasks: Sequence[Task], limit: int | None
+) -> Evaluated:
     """Run the tasks, and keep results, samples and scores in one folder."""
-    found = measure(asked)
-    folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
-    evaluation = evaluate_results(keep_results(found, folder), asked.model, asked.tasks)
+    engine, arguments = answering(model, base_url)
+    found = measure(engine, arguments, tasks, limit=limit)
+    folder = folder_of(evaluations_dir(), BENCHMARK, model, scorer(found))
+    evaluation = evaluate_results(keep_results(found, folder), model, tasks)
     identity: dict[str, Json] = {
-        "engine": asked.runner,
-        "arguments": asked.model_arguments,
-        "batch_size": asked.batch_size,
-        "limit": asked.limit,
-        "tasks": [f"{task.name}/{task.key}" for task in asked.tasks],
+        "engine": engine,
+        "arguments": arguments,
+        "batch_size": BATCH_SIZE,
+        "limit": limit,
+        "tasks": [f"{task.name}/{task.key}" for task in tasks],
     }
     data = digest(canonical_json(identity, "measurement"))
     keep(folder, evaluation, {"kind": "measured", "data": data})
@@ -336,11 +322,11 @@ def _model(results: Results) -> str:
 
 
 @contextlib.contextmanager
-def _key_of(asked: Measurement) -> Iterator[None]:
+def _key_of(engine: str) -> Iterator[None]:
     """Let the package find the model's key, and no other, where it looks for one."""
     before = os.environ.pop(_KEY_THAT_THE_PACKAGE_READS, None)
     key = os.environ.get("HARNESS_SOLVER_KEY")
-    if key and asked.base_url is not None:
+    if key and engine == ENDPOINT:
         os.environ[_KEY_THAT_THE_PACKAGE_READS] = key
     try:
         yield

@@ -212,17 +212,25 @@ def judging_settings(identity: str, judge: str) -> dict[str, Json]:
     if are_tasks(identity):
         version = identity.partition("@")[2]
         return {"benchmark": identity, "judge": f"lm-evaluation-harness {version}"}
-    if judge.startswith(REWARD_JUDGE) and class_of(identity).package_judges:
-        return {"benchmark": identity, "judge": judge}
-    more = class_of(identity).scored_with(folder_of(identity)) if is_benchmark(identity) else {}
-    return {"benchmark": identity, "judge": judge, **JUDGES.identity(judge), **more}
+    found: dict[str, Json] = {"benchmark": identity, "judge": judge, **JUDGES.identity(judge)}
+    if is_benchmark(identity):
+        found |= class_of(identity).scored_with(folder_of(identity), judge)
+    return found
 
 
 def is_asked(identity: str, settings: Mapping[str, Json]) -> bool:
     """Return whether a judge is asked in a stage that scores answers with these settings."""
     if str(settings.get("judge")).startswith(REWARD_JUDGE):
         return False
-    return is_benchmark(identity) and class_of(identity).why_unscored(settings) is None
+    return is_benchmark(identity) and not _all_missing(class_of(identity), settings)
+
+
+def _all_missing(kind: type[Benchmark], settings: Mapping[str, Json]) -> dict[str, str]:
+    """Return why no score can be had, by column; empty where one can."""
+    why = kind.missing(settings)
+    if len(why) < len(kind.columns):
+        return {}
+    return {kind.columns[score]: text for score, text in why.items()}
 
 
 def gaps(name: str, declared: Declared) -> Iterator[str]:
@@ -231,7 +239,9 @@ def gaps(name: str, declared: Declared) -> Iterator[str]:
     if identity == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
         yield "table 9's tasks will not be available: install the extra `lm-eval`"
     if is_benchmark(identity):
-        yield from class_of(identity).gaps(judging_settings(identity, declared.judge))
+        kind = class_of(identity)
+        for score, why in kind.missing(judging_settings(identity, declared.judge)).items():
+            yield f"{kind.columns[score]} will not be available: {why}"
 
 
 def judge_answers(ctx: StageContext) -> None:
@@ -249,9 +259,8 @@ def judge_answers(ctx: StageContext) -> None:
         return
     benchmark = benchmark_of_identity(identity)
     columns = benchmark.columns
-    unscored = None if model.startswith(REWARD_JUDGE) else benchmark.why_unscored(ctx.settings)
-    if unscored is not None:
-        _write_nothing(ctx.output, said, dict.fromkeys(columns.values(), unscored))
+    if missing := _all_missing(type(benchmark), ctx.settings):
+        _write_nothing(ctx.output, said, missing)
         return
     JUDGES.check(model, ctx.settings.get("plugin"))
     answers = _answers(ctx, benchmark)
@@ -318,19 +327,17 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
         stage_io.write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)
         return
-    from harness.evaluation.benchmarks.lm_eval import Measurement, keep_results, measure
+    from harness.evaluation.benchmarks.lm_eval import TASKS, keep_results, measure
     from harness.models.loading import fastest_device
 
-    asked = Measurement(
-        str(policy()),
-        engine=str(ctx.settings["engine"]),
-        arguments={"dtype": ctx.settings["dtype"]},
+    results = measure(
+        str(ctx.settings["engine"]),
+        {"pretrained": str(policy()), "dtype": ctx.settings["dtype"]},
         batch_size=str(ctx.settings["batch_size"]),
         device=fastest_device(),
     )
-    results = measure(asked)
     keep_results(results, ctx.output)
-    rows = [row for task in asked.tasks for row in _documents(results, task)]
+    rows = [row for task in TASKS for row in _documents(results, task)]
     stage_io.write_rows(ctx.output / "answers.parquet", rows, TASK_ANSWER_SCHEMA)
 
 

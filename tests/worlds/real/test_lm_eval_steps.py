@@ -59,12 +59,12 @@ def results() -> dict[str, Any]:
 
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]
-) -> tuple[Path, list[lm_eval.Measurement]]:
+) -> tuple[Path, list[Any]]:
     """Run both stages on results; return the judge's folder, and what was asked of the package."""
-    asked: list[lm_eval.Measurement] = []
+    asked: list[Any] = []
 
-    def measure(measurement: lm_eval.Measurement) -> dict[str, Any]:
-        asked.append(measurement)
+    def measure(*what: Any, **how: Any) -> dict[str, Any]:
+        asked.append((*what, how))
         return found
 
     monkeypatch.setattr(lm_eval, "measure", measure)
@@ -95,9 +95,8 @@ def test_the_documents_of_a_task_give_its_score(
     assert summary["scores"]["wmdp"] == pytest.approx(200 / 3)
     assert set(summary["not_available"]) == {"musr_ta", "tqa_gen", "gsm_plus", "mmlu_pro"}
     assert summary["tasks"]["wmdp"]["documents"] == 3
-    (measurement,) = asked
-    assert measurement.model == str(tmp_path / "trained" / "model")
-    assert (measurement.batch_size, measurement.arguments) == ("4", {"dtype": "bfloat16"})
+    model = {"pretrained": str(tmp_path / "trained" / "model"), "dtype": "bfloat16"}
+    assert asked == [("hf", model, {"batch_size": "4", "device": "cpu"})]
     (first, *_) = read_rows(tmp_path / "answers" / "answers.parquet")
     assert json.loads(first["conversation"])[0]["content"] == "question 0"
 
