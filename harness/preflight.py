@@ -157,7 +157,8 @@ def doctor() -> Doctor:
     """Return what this machine has, and whether each profile can run; nobody is asked."""
     machine, profiles = inspect_machine(), []
     for profile in all_profiles().values():
-        missing = [need.line for need in requirements(profile) if need.state == "missing"]
+        needs = requirements(Demand.of(profile))
+        missing = [need.line for need in needs if need.state == "missing"]
         can = [t.id for t in all_tables().values() if not table_unsupported(t, profile)]
         profiles.append(
             ProfileState(
@@ -176,8 +177,8 @@ def readiness(
     profile: Profile, stages: Sequence[Stage] | None = None, table: str | None = None
 ) -> Readiness:
     """Return everything that stages need, or else their profile."""
-    needs = requirements(profile, stages)
-    needs += demand_of(profile, stages).calibrations()
+    demand = Demand.of(profile, stages)
+    needs = [*requirements(demand), *demand.calibrations()]
     return Readiness(
         profile=profile.name,
         asked_as=profile.asked_as,
@@ -203,7 +204,7 @@ def refuse_to_start(
     Raises:
         UserError: Something is missing; the message names everything that is, with what to type.
     """
-    needs = requirements(profile, stages, here=here, serves=here and serves)
+    needs = requirements(Demand.of(profile, stages, serves=here and serves), here=here)
     missing = [f"\n  {need.line}" for need in needs if need.state == "missing"]
     if missing:
         raise UserError(
@@ -223,25 +224,11 @@ def to_download(needs: Iterable[Requirement], profile: str, name: str | None) ->
     return f"\nModels, prompts and benchmarks: harness download {asked}"
 
 
-def demand_of(profile: Profile, stages: Sequence[Stage] | None, *, serves: bool = True) -> Demand:
-    """Return what stages take from outside, or else all that their profile could."""
-    if stages is None:
-        return Demand.of_profile(profile)
-    return Demand.of_stages(profile, stages, serves=serves)
+def requirements(demand: Demand, *, here: bool = True) -> list[Requirement]:
+    """Return everything that is needed, and of what computes it only if that happens here.
 
-
-def requirements(
-    profile: Profile,
-    stages: Sequence[Stage] | None = None,
-    *,
-    here: bool = True,
-    serves: bool | None = None,
-) -> list[Requirement]:
-    """Return everything that stages need which are to be computed, or else their profile.
-
-    Nobody is asked. What other machines would need as well is left out unless it is computed here.
+    Nobody is asked.
     """
-    demand = demand_of(profile, stages, serves=here if serves is None else serves)
     outside = list(demand.requirements())
     if not here or demand.stages == {}:
         return outside

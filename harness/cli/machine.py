@@ -113,13 +113,13 @@ def download(
     """
     # Before the hub's library is imported, which reads it once.
     os.environ["HF_HUB_OFFLINE"] = "0"
-    from harness.preflight import demand_of
     from harness.registry.declared import named_profile
+    from harness.worlds.needs import Demand
     from harness.worlds.needs import download as fetch
 
     left = None if table is None else _left(table, profile)
     say = common.saying(console(stderr=as_json))
-    found = fetch(demand_of(named_profile(profile), left), say)
+    found = fetch(Demand.of(named_profile(profile), left), say)
     if as_json:
         print_json(Downloaded(fetched=found))
 

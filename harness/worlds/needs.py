@@ -100,7 +100,7 @@ class Demand:
     served: bool = False
 
     @classmethod
-    def of_profile(cls, profile: Profile) -> Demand:
+    def _of_profile(cls, profile: Profile) -> Demand:
         found, is_embedded = cls(profile, served=True), profile.policy == WORLD
         source, creator = profile.prompts.source, profile.creator
         judges = {name: declared.judge for name, declared in profile.benchmarks.items()}
@@ -132,8 +132,15 @@ class Demand:
         return found._asking(asked)
 
     @classmethod
-    def of_stages(cls, profile: Profile, stages: Iterable[Stage], *, serves: bool = True) -> Demand:
-        """Return what stages need that are still to be computed; `serves` what a profile may."""
+    def of(
+        cls, profile: Profile, stages: Iterable[Stage] | None = None, *, serves: bool = True
+    ) -> Demand:
+        """Return what stages need that are still to be computed, or all that their profile could.
+
+        `serves` says whether the harness serves what the profile lets it.
+        """
+        if stages is None:
+            return cls._of_profile(profile)
         names = {_place(profile, name): name for name in profile.benchmarks}
         kinds, pools = dict[str, int](), dict[str, Settings]()
         found, asked = cls(profile, kinds), dict[tuple[Role, str], bool]()

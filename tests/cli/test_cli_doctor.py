@@ -14,6 +14,7 @@ from harness import preflight
 from harness.errors import HarnessError
 from harness.evaluation.calibration import Calibration, record_path
 from harness.registry.profile import load_profiles
+from harness.worlds.needs import Demand
 
 PAPER = ("doctor", "--profile", "paper")
 KEY = "sk-very-secret-0123456789"
@@ -211,7 +212,7 @@ def test_a_broken_world_and_a_full_disk_are_missing(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("harness.worlds.embedded.files.check", check)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e8}))
-    needs = preflight.requirements(load_profiles()["micro"])
+    needs = preflight.requirements(Demand.of(load_profiles()["micro"]))
     missing = {need.what: need for need in needs if need.state != "met"}
     assert set(missing) == {"embedded world", "disk"}
     assert all(need.do for need in missing.values())
@@ -289,8 +290,8 @@ def test_doctor_lists_only_what_a_table_needs(says: Any) -> None:
 def test_other_machines_packages_gpus_and_disk_are_theirs() -> None:
     """Stages that Ray or Slurm place elsewhere need models and keys here, and no GPU."""
     paper = load_profiles()["paper"]
-    here = {n.what for n in preflight.requirements(paper)}
-    elsewhere = {n.what for n in preflight.requirements(paper, here=False)}
+    here = {n.what for n in preflight.requirements(Demand.of(paper))}
+    elsewhere = {n.what for n in preflight.requirements(Demand.of(paper), here=False)}
     assert {"GPU", "disk", "package torch", "engine vllm"} <= here - elsewhere
     assert {"creator gemini-1.5-pro", "model google/gemma-2-9b-it", "prompts"} <= elsewhere
 

@@ -114,7 +114,7 @@ def _place(declared: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
 @pytest.fixture
 def user(profile: Path, tmp_path: Path) -> Mapping[str, str]:
     """Return the environment of a user who has downloaded everything and serves nothing."""
-    for model in Demand.of_profile(named_profile(str(profile))).models:
+    for model in Demand.of(named_profile(str(profile))).models:
         name, _, commit = model.partition("@")
         folder = tmp_path / "hub" / f"models--{name.replace('/', '--')}" / "snapshots" / commit
         folder.mkdir(parents=True)

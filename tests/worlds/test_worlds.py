@@ -57,11 +57,11 @@ def stage(tmp_path: Path, inputs: dict[str, Path] | None = None, **settings: Any
 
 
 def needs_of(profile: Profile) -> dict[str, Requirement]:
-    return {need.what: need for need in Demand.of_profile(profile).requirements()}
+    return {need.what: need for need in Demand.of(profile).requirements()}
 
 
 def test_the_embedded_world_asks_nobody() -> None:
-    demand = Demand.of_profile(PROFILES["micro"])
+    demand = Demand.of(PROFILES["micro"])
     assert demand.lacking_models == []
     assert {need.what: need.state for need in demand.requirements()} == {"embedded world": "met"}
 

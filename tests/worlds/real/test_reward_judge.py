@@ -139,10 +139,10 @@ def test_the_plan_compares_with_the_base_policy_and_asks_no_endpoint(
         base = stage.inputs["anchor"]
         assert "policy" not in base.inputs
         assert base.settings["benchmark"] == stage.inputs["answers"].settings["benchmark"]
-    demand = Demand.of_stages(profile, stages)
+    demand = Demand.of(profile, stages)
     assert any(model.startswith("me/judge@") for model in demand.models)
     assert "JUDGE" not in {role for role, _, _ in demand.endpoints}
-    assert "me/judge" in Demand.of_profile(profile).models
+    assert "me/judge" in Demand.of(profile).models
 
 
 def test_who_trains_may_not_judge(paper: Profile) -> None:

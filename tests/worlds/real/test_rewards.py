@@ -71,7 +71,7 @@ def test_a_function_rewards_in_a_stage_and_what_it_cannot_say_is_left_out(
         "cut": 0,
         "left_out": 1,
     }
-    assert "brevity" not in Demand.of_profile(profile).models
+    assert "brevity" not in Demand.of(profile).models
 
 
 def test_another_version_or_role_is_refused() -> None:
