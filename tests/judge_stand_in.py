@@ -18,11 +18,11 @@ from typing import Any, cast
 from stand_in.server import Body, MockEndpoint, Request, answer, completion, digest
 
 from harness.endpoint.budget import Ledger
-from harness.endpoint.client import Client, ReplyCache
+from harness.endpoint.client import Client, ReplyCache, ServedModel
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message
-from harness.evaluation.benchmark import Benchmark, Judge
+from harness.evaluation.benchmark import Benchmark
 from harness.evaluation.files import Answers
 from harness.evaluation.scores import Evaluation
 from harness.worlds.real import evaluating
@@ -55,14 +55,14 @@ def client_of(
     return Client(endpoint, ReplyCache(folder / "replies"), Ledger(budget), price, **options)
 
 
-def run(benchmark: Benchmark, answers: Answers, judge: Judge, output: Path) -> Evaluation:
+def run(benchmark: Benchmark, answers: Answers, judge: ServedModel, output: Path) -> Evaluation:
     """Judge answers, and keep all of it below a folder."""
     return evaluating.Evaluating(benchmark, answers, judge).run(output)
 
 
-def named(model: str) -> Judge:
+def named(model: str) -> ServedModel:
     """Return a judge that is asked nothing."""
-    return Judge(cast(Client, None), model)
+    return ServedModel(cast(Client, None), model)
 
 
 def write_lines(path: Path, *records: Any) -> Path:

@@ -24,9 +24,9 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -47,6 +47,7 @@ from harness.errors import HarnessError
 from harness.foreign import in_a_line
 from harness.runtime.files import explained
 from harness.runtime.manifest import utc_now
+from harness.runtime.stage import Json
 
 ATTEMPTS = 8
 FIRST_PAUSE_S = 0.5
@@ -295,6 +296,24 @@ def _pause(state: tenacity.RetryCallState) -> float:
 
 
 @dataclass(frozen=True)
+class ServedModel:
+    """A model behind a client."""
+
+    client: Client
+    model: str
+    """Its name at its endpoint."""
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    """How replies are drawn, where whoever asks does not say."""
+    concurrency: int = 8
+    """Most requests at once."""
+
+    @property
+    def clients(self) -> list[Client]:
+        """The clients to account for."""
+        return [self.client]
+
+
+@dataclass(frozen=True)
 class Outcome(Generic[Result]):
     """What became of one item: its result, or why the endpoint refused it."""
 
@@ -306,20 +325,19 @@ class Outcome(Generic[Result]):
 def work_through(
     items: Sequence[Item],
     work: Callable[[Item], Result],
-    client: Client,
-    concurrency: int,
+    served: ServedModel,
     done: Done = lambda count, total: None,
 ) -> list[Outcome[Result]]:
     """Do the work of every item, so many at once.
 
-    `work` asks `client`, one request after the other, so that no more requests are under way than
+    `work` asks the model, one request after the other, so that no more requests are under way than
     items. `done` is told how far it is, in the calling thread. The outcomes, in the order of the
     items, are results or refusals; what had arrived before an error is in the cache.
     """
     outcomes: list[Outcome[Result]] = [Outcome()] * len(items)
-    client.resume()
+    served.client.resume()
     failed_in_a_row, any_result = 0, False
-    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="ask") as pool:
+    with ThreadPoolExecutor(max_workers=served.concurrency, thread_name_prefix="ask") as pool:
         position = {pool.submit(work, item): i for i, item in enumerate(items)}
         try:
             for count, future in enumerate(as_completed(position), start=1):
@@ -339,7 +357,7 @@ def work_through(
                     )
                 done(count, len(items))
         except BaseException:
-            client.stop()
+            served.client.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     lacking = [o.failure for o in outcomes if o.failure is not None and not o.refused]

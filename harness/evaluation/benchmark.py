@@ -27,7 +27,7 @@ from harness.extensions import BENCHMARKS
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
-    from harness.endpoint.client import Client, Done, Outcome
+    from harness.endpoint.client import Client, Done, Outcome, ServedModel
     from harness.models.reward_model import Rewards
 
 NOT_INSTALLED = "not-installed"
@@ -39,21 +39,6 @@ def version_of(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return NOT_INSTALLED
-
-
-@dataclass(frozen=True)
-class Judge:
-    """A judge that writes: the client of an endpoint, and its name as a benchmark knows it."""
-
-    client: Client
-    model: str
-    concurrency: int = 8
-    """Most requests at once."""
-
-    @property
-    def clients(self) -> list[Client]:
-        """The clients to account for."""
-        return [self.client]
 
 
 @dataclass(frozen=True)
@@ -224,7 +209,7 @@ class Benchmark(ABC):
         ]
 
     @abstractmethod
-    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
         """Return what is asked of a judge, follow-ups not counted.
 
         Raises:
@@ -237,7 +222,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def records(
-        self, answers: files.Answers, judge: Judge, replied: Replied
+        self, answers: files.Answers, judge: ServedModel, replied: Replied
     ) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form, unread ones among them."""
 
@@ -330,7 +315,7 @@ class Benchmark(ABC):
     def judge(
         self,
         answers: files.Answers,
-        judge: Judge | RewardJudge,
+        judge: ServedModel | RewardJudge,
         done: Done = lambda count, total: None,
     ) -> Judged:
         """Judge a model's answers and score them.
@@ -345,9 +330,7 @@ class Benchmark(ABC):
             return self.compared(answers, judge)
         client = judge.client
         items = self.requests(answers, judge)
-        outcomes = work_through(
-            items, lambda item: self.ask(client, item), client, judge.concurrency, done
-        )
+        outcomes = work_through(items, lambda item: self.ask(client, item), judge, done)
         records = self.records(answers, judge, list(zip(items, outcomes, strict=True)))
         found = self.score(records, answers)
         if others := client.answered_as:
@@ -404,7 +387,7 @@ class RatedBenchmark(Benchmark):
         """Return greedy decoding."""
         return {"temperature": 0.0, "max_tokens": self.answer_tokens}
 
-    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
         """Return one request for each question."""
         found = []
         for question, answer in zip(self.questions, answers.to(self.questions), strict=True):
@@ -415,7 +398,7 @@ class RatedBenchmark(Benchmark):
         return found
 
     def records(
-        self, answers: files.Answers, judge: Judge, replied: Replied
+        self, answers: files.Answers, judge: ServedModel, replied: Replied
     ) -> list[dict[str, Any]]:
         """Return a record for each question, with a score of null where there is no rating."""
         records = []

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_stand_in import StandIn, client_of, completion, run
 
+from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.benchmarks.alpaca_eval import (
     OWN_ANNOTATOR,
@@ -74,8 +74,8 @@ def rank(body: Any) -> Any:
     return completion(None, tool_calls=[{"id": "1", "type": "function", "function": function}])
 
 
-def judge_of(server: StandIn, tmp_path: Path, model: str = OWN_JUDGE) -> Judge:
-    return Judge(client_of(server, tmp_path, price=None, timeout_s=60.0), model)
+def judge_of(server: StandIn, tmp_path: Path, model: str = OWN_JUDGE) -> ServedModel:
+    return ServedModel(client_of(server, tmp_path, price=None, timeout_s=60.0), model)
 
 
 def test_the_benchmark_has_805_instructions(data: Path) -> None:

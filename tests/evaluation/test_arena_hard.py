@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_stand_in import StandIn, client_of, completion, named, run, write_lines
 
+from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks.arena_hard import (
     BASELINE,
     FOLLOW_UP,
@@ -71,8 +71,8 @@ def data(tmp_path: Path) -> Path:
 ANSWERS = Answers("m", {"p": Answer(("mp",), 10), "q": Answer(("mq",), 30)})
 
 
-def judge_of(server: StandIn, tmp_path: Path, model: str = OWN_JUDGE) -> Judge:
-    return Judge(client_of(server, tmp_path, price=None, timeout_s=10.0), model)
+def judge_of(server: StandIn, tmp_path: Path, model: str = OWN_JUDGE) -> ServedModel:
+    return ServedModel(client_of(server, tmp_path, price=None, timeout_s=10.0), model)
 
 
 def verdicts(texts: dict[str, list[str]]) -> Any:

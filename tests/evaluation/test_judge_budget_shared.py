@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from harness.endpoint.budget import BudgetReachedError, Ledger, shared_file
 from harness.endpoint.client import ReplyCache
-from harness.endpoint.client import Client, work_through
+from harness.endpoint.client import Client, ServedModel, work_through
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message
@@ -43,7 +43,8 @@ requests = [ChatRequest("p", "judge", (Message("user", text),), settings) for te
 print("drawing", flush=True)
 sys.stdin.readline()
 try:
-    work_through(requests, lambda request: client.ask(request).text, client, 2)
+    served = ServedModel(client, "judge", concurrency=2)
+    work_through(requests, lambda request: client.ask(request).text, served)
 except BudgetReachedError as error:
     print(error)
 """

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
 from harness.endpoint.budget import BudgetReachedError, Ledger
-from harness.endpoint.client import Client, estimate, work_through
+from harness.endpoint.client import Client, ServedModel, estimate, work_through
 from harness.endpoint.connection import BLOT, Endpoint, UnansweredError
 from harness.endpoint.prices import SHIPPED, Price, parse_price, read_prices
 from harness.endpoint.request import (
@@ -37,7 +37,8 @@ KEY = "sk-a-key-of-the-tests-0123456789"
 
 
 def ask_all(client: Client, requests: list[ChatRequest], concurrency: int = 4) -> list[str | None]:
-    outcomes = work_through(requests, lambda r: client.ask(r).text, client, concurrency)
+    served = ServedModel(client, "m", concurrency=concurrency)
+    outcomes = work_through(requests, lambda r: client.ask(r).text, served)
     return [outcome.result for outcome in outcomes]
 
 
@@ -276,7 +277,8 @@ def test_a_refused_item_is_left_out_but_a_model_that_refuses_all_is_an_error(
     requests = [ask_for(str(i)) for i in range(6)]
     with StandIn(reply) as server:
         client = client_of(server, tmp_path)
-        outcomes = work_through(requests, lambda r: client.ask(r).text, client, 1)
+        served = ServedModel(client, "m", concurrency=1)
+        outcomes = work_through(requests, lambda r: client.ask(r).text, served)
         assert [o.refused for o in outcomes] == [False] * 3 + [True] + [False] * 2
         assert "too long" in str(outcomes[3].failure)
         assert server.requests == 6
@@ -539,7 +541,7 @@ def test_an_interrupted_evaluation_sends_nothing_more(tmp_path: Path) -> None:
     with StandIn(latency_s=0.01) as server:
         client = client_of(server, tmp_path)
         with pytest.raises(KeyboardInterrupt):
-            work_through(requests, client.ask, client, 2, interrupt)
+            work_through(requests, client.ask, ServedModel(client, "m", concurrency=2), interrupt)
         sent = server.requests
         assert sent < 20
         assert sum(kept(client, request) for request in requests) == sent

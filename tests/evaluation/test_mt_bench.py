@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_stand_in import StandIn, client_of, completion, named, run, write_lines
 
-from harness.endpoint.client import Outcome
+from harness.endpoint.client import Outcome, ServedModel
 from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks.mt_bench import MtBench, Rating, parse_rating, score_ratings
 from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
-from harness.worlds.real.evaluating import Evaluating, ServedModel
+from harness.worlds.real.evaluating import Evaluating, answers_of
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")
@@ -91,7 +90,7 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
     records = read_records(folder / f"judgment_{SPPO}_single.jsonl")
     replies = {r["user_prompt"]: r["judgment"] for r in records}
     with StandIn(lambda body: completion(replies[body["messages"][1]["content"]])) as server:
-        judge = Judge(client_of(server, tmp_path), "gpt-4")
+        judge = ServedModel(client_of(server, tmp_path), "gpt-4")
         bench = MtBench.load(folder)
         answers = bench.read_answers(folder / f"answer_{SPPO}.jsonl", None)
         found = run(bench, answers, judge, tmp_path / "out")
@@ -112,7 +111,7 @@ def test_a_reply_without_a_rating_is_counted_and_never_zero(data: Path, tmp_path
     """Derivation: ratings 4, none, 8, 6: the average is 18 / 3 = 6, turn 2 is 6."""
     texts = iter(["[[4]]", "no rating", "[[8]]", "[[6]]"])
     with StandIn(lambda body: completion(next(texts))) as server:
-        judge = Judge(client_of(server, tmp_path), "other", concurrency=1)
+        judge = ServedModel(client_of(server, tmp_path), "other", concurrency=1)
         found = run(MtBench.load(data), ANSWERS, judge, tmp_path / "out")
     assert found.scores == pytest.approx({"average": 6.0, "turn_1": 6.0, "turn_2": 6.0})
     assert found.n_missing == 1
@@ -137,7 +136,7 @@ def test_the_model_answers_two_turns_at_the_category_s_temperature(
     bench = MtBench.load(data)
     with StandIn(reply) as server:
         model = ServedModel(client_of(server, tmp_path), "m")
-        answers = model.answer(bench, lambda what, count, total: None)
+        answers = answers_of(model, bench, lambda what, count, total: None)
         bodies = sorted(server.bodies, key=lambda b: (b["temperature"], len(b["messages"])))
     assert answers.by_prompt["2"] == Answer(("re: first 2", "re: second 2"))
     assert [b["temperature"] for b in bodies] == [0.0, 0.0, 0.7, 0.7]
@@ -149,7 +148,7 @@ def test_an_estimate_before_there_are_answers_sends_nothing(data: Path, tmp_path
     bench = MtBench.load(data)
     with StandIn() as server:
         client = client_of(server, tmp_path)
-        planned = Evaluating(bench, ServedModel(client, "m"), Judge(client, "j")).estimates()
+        planned = Evaluating(bench, ServedModel(client, "m"), ServedModel(client, "j")).estimates()
         assert server.requests == 0
     assert [(e.what, e.requests) for e in planned] == [("answers", 4), ("judgments", 4)]
     assert all(e.usd is not None and 0 < e.usd < (e.usd_at_most or 0) for e in planned)
@@ -161,16 +160,16 @@ def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed
     """Derivation: a request sets about 6.26 cents aside, so 6.42 are spent after two at most."""
     bench, calm = MtBench.load(data), tmp_path / "calm"
     with StandIn() as server:
-        judge = Judge(client_of(server, calm), "j")
+        judge = ServedModel(client_of(server, calm), "j")
         expected = run(bench, ANSWERS, judge, calm)
         first = server.bodies
     rough = tmp_path / "rough"
     with StandIn(failing=0.5) as server:
         for budget in (0.0, 0.0642):
-            judge = Judge(client_of(server, rough, budget=budget), "j")
+            judge = ServedModel(client_of(server, rough, budget=budget), "j")
             with pytest.raises(HarnessError, match="budget"):
                 run(bench, ANSWERS, judge, rough)
-        judge = Judge(client_of(server, rough), "j")
+        judge = ServedModel(client_of(server, rough), "j")
         found = run(bench, ANSWERS, judge, rough)
         assert Counter(server.answered.values()) == {1: len(first)}
     assert found.summary == expected.summary

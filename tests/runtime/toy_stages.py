@@ -138,7 +138,7 @@ def asks(ctx: StageContext) -> None:
     from harness.endpoint.request import ChatRequest, Message
     from harness.worlds.real.models import access_to
 
-    client = access_to("JUDGE", "judge").client()
+    client = access_to("JUDGE", "judge").served().client
     for number in range(10):
         question = Message("user", f"{'x' * 88}{ctx.settings['number']} {number}")
         client.ask(ChatRequest("p", "judge", (question,), {"temperature": 0, "max_tokens": 10}))

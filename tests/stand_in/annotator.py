@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.endpoint.client import ServedModel
 from harness.endpoint.request import ChatRequest, Message, Reply
-from harness.evaluation.benchmark import Item, Judge, Questions, Records, Replied
+from harness.evaluation.benchmark import Item, Questions, Records, Replied
 from harness.evaluation.benchmarks import alpaca_eval
 from harness.evaluation.files import Answers
 from harness.evaluation.scores import Evaluation
@@ -45,7 +46,7 @@ class Ranked(alpaca_eval.AlpacaEval):
     def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
         return {}
 
-    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: Answers, judge: ServedModel) -> list[Item]:
         """Return one request for each instruction; an item says what is shown first."""
         found, own = [], answers.to(self.questions)
         pairs = zip(self.questions, self.inputs.references, own, strict=True)
@@ -59,7 +60,9 @@ class Ranked(alpaca_eval.AlpacaEval):
             found.append(Item(question.prompt_id, 1, request, "own" if swapped else ""))
         return found
 
-    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
+    def records(
+        self, answers: Answers, judge: ServedModel, replied: Replied
+    ) -> list[dict[str, Any]]:
         """Return annotations in AlpacaEval's form; one without a preference has null."""
         return [
             {

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from judge_stand_in import client_of
 
+from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import NoReplyError
 from harness.registry.profile import Profile, load_profiles
@@ -245,7 +246,8 @@ def test_a_plug_in_is_told_why_there_is_no_reply(written: Written, reason: str) 
 
 def test_prompts_evolved_at_once_are_counted_and_none_is_lost(tmp_path: Path) -> None:
     counted: list[int] = []
-    over: Any = at_once(client_of("http://127.0.0.1:9/v1", tmp_path), 2, counted.append)
+    served = ServedModel(client_of("http://127.0.0.1:9/v1", tmp_path), "m")
+    over: Any = at_once(served, counted.append)
     assert over(lambda prompt: prompt * 2, [1, 2, 3]) == [2, 4, 6]
     assert sorted(counted) == [1, 2, 3]
     with pytest.raises(HarnessError, match="evolving a prompt gave no result"):

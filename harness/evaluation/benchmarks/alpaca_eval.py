@@ -27,7 +27,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from harness.evaluation.benchmark import (
     Benchmark,
     Better,
     Item,
-    Judge,
     Judged,
     Questions,
     Records,
@@ -53,6 +52,9 @@ from harness.project import benchmarks_dir
 from harness.registry.profile import REWARD_JUDGE
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
+
+if TYPE_CHECKING:
+    from harness.endpoint.client import ServedModel
 
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
 OWN_JUDGE = "gpt-4-1106-preview"
@@ -179,13 +181,13 @@ class AlpacaEval(Benchmark):
             for question, answer in zip(self.questions, own, strict=True)
         ]
 
-    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
         """Return one request for each instruction, but where the two outputs are equal."""
         asked = alpaca_package.prompts_of(self._rows(answers), judge.model, OWN_ANNOTATOR)
         return [Item("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
     def records(
-        self, answers: files.Answers, judge: Judge, replied: Replied
+        self, answers: files.Answers, judge: ServedModel, replied: Replied
     ) -> list[dict[str, Any]]:
         replies = {
             item.shown: None if outcome.result is None else outcome.result[0]

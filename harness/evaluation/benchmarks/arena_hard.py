@@ -29,7 +29,6 @@ from harness.evaluation.benchmark import (
     Benchmark,
     Better,
     Item,
-    Judge,
     Questions,
     Records,
     Replied,
@@ -45,7 +44,7 @@ from harness.registry.documents import read_yaml
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
-    from harness.endpoint.client import Client
+    from harness.endpoint.client import Client, ServedModel
 
 OWN_JUDGE = "gpt-4-1106-preview"
 BASELINE = "gpt-4-0314"
@@ -174,7 +173,7 @@ class ArenaHard(Benchmark):
     def sampling(self, question: files.Question) -> dict[str, Json]:
         return {"temperature": 0.0, "max_tokens": ANSWER_TOKENS}
 
-    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
         """Return two requests for each question, one for each game.
 
         Raises:
@@ -213,7 +212,7 @@ class ArenaHard(Benchmark):
         return replies
 
     def records(
-        self, answers: files.Answers, judge: Judge, replied: Replied
+        self, answers: files.Answers, judge: ServedModel, replied: Replied
     ) -> list[dict[str, Any]]:
         games: dict[str, list[dict[str, Any]]] = {}
         for item, outcome in replied:

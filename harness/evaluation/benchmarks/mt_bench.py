@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -27,13 +27,15 @@ from harness.evaluation.benchmark import (
     Benchmark,
     Better,
     Item,
-    Judge,
     Questions,
     Records,
     Replied,
 )
 from harness.evaluation.scores import Evaluation, FloatArray, prompt_order, ratio_values
 from harness.runtime.stage import Json
+
+if TYPE_CHECKING:
+    from harness.endpoint.client import ServedModel
 
 REFERENCE_CATEGORIES = frozenset({"math", "reasoning", "coding"})
 TEMPERATURES = {
@@ -140,7 +142,7 @@ class MtBench(Benchmark):
         temperature = TEMPERATURES.get(question.category, OTHER_TEMPERATURE)
         return {"temperature": temperature, "max_tokens": ANSWER_TOKENS}
 
-    def requests(self, answers: files.Answers, judge: Judge) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
         found = []
         own = answers.to(self.questions)
         for question, answer in zip(self.questions, own, strict=True):
@@ -161,7 +163,7 @@ class MtBench(Benchmark):
         return found
 
     def records(
-        self, answers: files.Answers, judge: Judge, replied: Replied
+        self, answers: files.Answers, judge: ServedModel, replied: Replied
     ) -> list[dict[str, Any]]:
         records = []
         for item, outcome in replied:

@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from harness.endpoint.client import PATIENCE, Client, work_through
+from harness.endpoint.client import PATIENCE, ServedModel, work_through
 from harness.endpoint.connection import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry import documents
 from harness.registry.documents import Document, Problem
-from harness.runtime.stage import Json, canonical_json, digest
+from harness.runtime.stage import canonical_json, digest
 from harness.strict import Strict
 
 if TYPE_CHECKING:
@@ -218,11 +218,7 @@ class Written:
 class EndpointGenerator:
     """Has a model at an OpenAI-compatible endpoint write; may be called from many threads."""
 
-    client: Client
-    model: str
-    """Its name there."""
-    settings: Mapping[str, Json]
-    """Sampling: temperature, top_p, max_tokens."""
+    served: ServedModel
     refused: int = 0
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
@@ -234,13 +230,14 @@ class EndpointGenerator:
             HarnessError: The endpoint refuses everything, did not answer in all attempts, or the
                 budget is used up.
         """
-        request = ChatRequest(label, self.model, tuple(messages), self.settings, sample)
+        served = self.served
+        request = ChatRequest(label, served.model, tuple(messages), served.settings, sample)
         try:
-            reply = self.client.ask(request)
+            reply = served.client.ask(request)
         except UnansweredError as error:
             self.refused += 1
             # One prompt may be refused; all of them are a mistake in the model or its settings.
-            refuses_all = self.refused >= PATIENCE and not self.client.has_answered
+            refuses_all = self.refused >= PATIENCE and not served.client.has_answered
             if refuses_all or not error.refused:
                 raise
             return Written("", refused=True)
@@ -310,8 +307,8 @@ def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator
     return written.text
 
 
-def at_once(client: Client, concurrency: int, done: Callable[[int], None] | None = None) -> Over:
-    """Return a way to evolve many prompts at once, each asking a client.
+def at_once(served: ServedModel, done: Callable[[int], None] | None = None) -> Over:
+    """Return a way to evolve many prompts at once, each asking a model.
 
     `done` is told, in the calling thread, how many prompts are evolved.
     """
@@ -321,7 +318,7 @@ def at_once(client: Client, concurrency: int, done: Callable[[int], None] | None
             if done is not None:
                 done(count)
 
-        outcomes = work_through(prompts, grow, client, concurrency, told)
+        outcomes = work_through(prompts, grow, served, told)
         grown = [outcome.result for outcome in outcomes]
         if None in grown:
             raise HarnessError(f"evolving a prompt gave no result: {outcomes[grown.index(None)]}")

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from harness.endpoint.budget import Ledger, Spending
-from harness.endpoint.client import Client, Estimate, estimate, work_through
+from harness.endpoint.client import Client, Estimate, ServedModel, estimate, work_through
 from harness.endpoint.prices import Price, Retirement, read_prices
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.evaluation import scores
-from harness.evaluation.benchmark import Benchmark, Judge, RewardJudge, benchmark_class
+from harness.evaluation.benchmark import Benchmark, RewardJudge, benchmark_class
 from harness.evaluation.calibration import (
     Calibration,
     Comparison,
@@ -69,7 +69,7 @@ def _ignore(*_: object) -> None: ...
 
 def judge_of(
     name: str, dtype: str = "float32", ledger: Ledger | None = None
-) -> Judge | RewardJudge:
+) -> ServedModel | RewardJudge:
     """Return the judge of a name: a reward model, a plug-in's function, or a model at an endpoint.
 
     A reward model is named by what identifies it (`reward:owner/name@<commit>`). With a ledger of
@@ -81,55 +81,43 @@ def judge_of(
     if name.startswith(REWARD_JUDGE):
         reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
         return RewardJudge(reward, name)
-    access = access_to("JUDGE", name, keyless=ledger is not None)
-    return Judge(access.client(ledger), name, access.concurrency)
+    return access_to("JUDGE", name, keyless=ledger is not None).served(ledger)
 
 
-@dataclass(frozen=True)
-class ServedModel:
-    """A model behind an endpoint, which answers so many questions at once."""
+def answers_of(served: ServedModel, benchmark: Benchmark, progress: Progress) -> Answers:
+    """Return a model's answers, each turn asked with those before it.
 
-    client: Client
-    model: str
-    concurrency: int = 8
+    Raises:
+        HarnessError: It refused a question.
+    """
 
-    def requests(self, benchmark: Benchmark) -> list[ChatRequest]:
-        """Return what it will be asked, with stand-ins for its own answers."""
-        said = [_STAND_IN]
-        return [
-            self._request(benchmark, question, said * turn)
-            for question in benchmark.questions
-            for turn in range(len(question.turns))
-        ]
-
-    def answer(self, benchmark: Benchmark, progress: Progress) -> Answers:
-        questions, done = benchmark.questions, partial(progress, "answers")
-        work = partial(self._answer, benchmark)
-        outcomes = work_through(questions, work, self.client, self.concurrency, done)
-        refused = [o.failure for o in outcomes if o.result is None]
-        if refused:
-            raise HarnessError(
-                f"{len(refused)} of {len(questions)} questions were refused (first: {refused[0]}); "
-                "give the model a longer context, or its answers with --answers"
-            )
-        answers = {q.prompt_id: o.result for q, o in zip(questions, outcomes, strict=True)}
-        return Answers(self.model, {p: a for p, a in answers.items() if a is not None})
-
-    def _answer(self, benchmark: Benchmark, question: Question) -> Answer:
+    def answer(question: Question) -> Answer:
         said: list[str] = []
         for _ in question.turns:
-            said.append(self.client.ask(self._request(benchmark, question, said)).text)
+            said.append(served.client.ask(_request(served, benchmark, question, said)).text)
         return Answer(tuple(said))
 
-    def _request(
-        self, benchmark: Benchmark, question: Question, said: Sequence[str]
-    ) -> ChatRequest:
-        return ChatRequest(
-            label=f"question {question.prompt_id}, turn {len(said) + 1}",
-            model=self.model,
-            messages=tuple(Message(**m) for m in conversation(question, said)),
-            settings=benchmark.sampling(question),
+    questions = benchmark.questions
+    outcomes = work_through(questions, answer, served, partial(progress, "answers"))
+    refused = [o.failure for o in outcomes if o.result is None]
+    if refused:
+        raise HarnessError(
+            f"{len(refused)} of {len(questions)} questions were refused (first: {refused[0]}); "
+            "give the model a longer context, or its answers with --answers"
         )
+    answers = {q.prompt_id: o.result for q, o in zip(questions, outcomes, strict=True)}
+    return Answers(served.model, {p: a for p, a in answers.items() if a is not None})
+
+
+def _request(
+    served: ServedModel, benchmark: Benchmark, question: Question, said: Sequence[str]
+) -> ChatRequest:
+    return ChatRequest(
+        label=f"question {question.prompt_id}, turn {len(said) + 1}",
+        model=served.model,
+        messages=tuple(Message(**m) for m in conversation(question, said)),
+        settings=benchmark.sampling(question),
+    )
 
 
 _STAND_IN = "word" * EXPECTED_ANSWER_TOKENS
@@ -214,7 +202,7 @@ class Evaluating:
 
     benchmark: Benchmark
     source: Source
-    judge: Judge | RewardJudge
+    judge: ServedModel | RewardJudge
     against: Path | None = None
     """A file of answers in the place of the benchmark's own."""
 
@@ -237,7 +225,7 @@ class Evaluating:
                 "HARNESS_JUDGE_PRICE"
             )
         if options.against is not None:
-            if isinstance(found, Judge):
+            if isinstance(found, ServedModel):
                 raise UserError(
                     "`--against` is for a reward model; what a judge that writes compares with is "
                     "the benchmark's own"
@@ -264,7 +252,12 @@ class Evaluating:
         """Return what will be asked and what that costs; nothing is sent."""
         source, judge, found = self.source, self.judge, list[Estimate]()
         if isinstance(source, ServedModel):
-            asked = source.requests(self.benchmark)
+            said = [_STAND_IN]  # for answers of its own
+            asked = [
+                _request(source, self.benchmark, question, said * turn)
+                for question in self.benchmark.questions
+                for turn in range(len(question.turns))
+            ]
             found.append(
                 estimate("answers", source.model, asked, source.client, EXPECTED_ANSWER_TOKENS)
             )
@@ -274,7 +267,7 @@ class Evaluating:
                 q.prompt_id: Answer((_STAND_IN,) * len(q.turns)) for q in self.benchmark.questions
             }
             shown = Answers(shown.model, of_each)
-        if isinstance(judge, Judge):
+        if isinstance(judge, ServedModel):
             items = [item.request for item in self.benchmark.requests(shown, judge)]
             tokens = self.benchmark.reply_tokens
             found.append(estimate("judgments", judge.model, items, judge.client, tokens))
@@ -283,7 +276,9 @@ class Evaluating:
     def run(self, output: Path, progress: Progress = _ignore) -> scores.Evaluation:
         """Answer where needed, judge, score, and keep all of it in the evaluation's folder."""
         answers, benchmark = self.source, self.benchmark
-        if not isinstance(answers, Answers):
+        if isinstance(answers, ServedModel):
+            answers = answers_of(answers, benchmark, progress)
+        elif isinstance(answers, LocalModel):
             answers = answers.answer(benchmark, progress)
         found = benchmark.judge(answers, self.judge, partial(progress, "judgments"))
         folder = self.folder(output)
@@ -318,8 +313,7 @@ def _source(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> S
         return LocalModel(Path(model))
     access = access_to("SOLVER", model, keyless=True)
     # What a server of one's own charges nobody knows; it counts as nothing.
-    access = replace(access, price=access.price or Price(0.0, 0.0))
-    return ServedModel(access.client(ledger), model, access.concurrency)
+    return replace(access, price=access.price or Price(0.0, 0.0)).served(ledger)
 
 
 def plan(name: str, options: EvaluateOptions) -> EvaluationPlan:
@@ -464,8 +458,7 @@ def _by_reward(named: str, comparisons: list[Comparison]) -> tuple[str, Verdicts
 def _asked(
     judge: str, comparisons: list[Comparison], done: Callable[[int, int], None]
 ) -> tuple[str, Verdicts]:
-    access = access_to("JUDGE", judge)
-    client = access.client()
+    served = access_to("JUDGE", judge).served()
 
     def verdict(item: tuple[Comparison, bool]) -> float | None:
         one, swapped = item
@@ -473,11 +466,11 @@ def _asked(
         fields = {"prompt": one.prompt, "first": first, "second": second}
         text = re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], WORDING)
         request = ChatRequest("a comparison", judge, (Message("user", text),), CALIBRATING)
-        share = verdict_of(client.ask(request).text)
+        share = verdict_of(served.client.ask(request).text)
         return 1.0 - share if swapped and share is not None else share
 
     items = [(one, swapped) for one in comparisons for swapped in (False, True)]
-    outcomes = work_through(items, verdict, client, access.concurrency, done)
+    outcomes = work_through(items, verdict, served, done)
     shares = [outcome.result for outcome in outcomes]
     plugin = JUDGES.identity(judge).get("plugin")
     identity = judge if plugin is None else f"{judge}@{plugin['name']}-{plugin['version']}"

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.endpoint.budget import Ledger, shared_file
-from harness.endpoint.client import Client, ReplyCache
+from harness.endpoint.client import Client, ReplyCache, ServedModel
 from harness.endpoint.connection import SELLERS, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
@@ -41,6 +41,7 @@ from harness.extensions import JUDGES
 from harness.foreign import READ_BY_LOADERS
 from harness.project import models_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
+from harness.runtime.stage import Json
 
 NOT_DOWNLOADED = "not-downloaded"
 """Revision of what is not on this machine."""
@@ -221,20 +222,24 @@ class Access:
     from its name alone, so that they are part of a run.
     """
 
+    model: str
     server: Endpoint | FunctionEndpoint
     concurrency: int
     """Most requests at once."""
     price: Price | None
     parameters: ChatParameters
 
-    def client(self, ledger: Ledger | None = None) -> Client:
-        """Return a client that keeps its replies in the work folder.
+    def served(
+        self, ledger: Ledger | None = None, settings: Mapping[str, Json] | None = None
+    ) -> ServedModel:
+        """Return the model behind a client that keeps its replies in the work folder.
 
         Without a ledger that of the run counts what is spent.
         """
         ledger = ledger or Ledger(_number("HARNESS_BUDGET_USD"), shared_file())
         cache = ReplyCache(work_dir() / "replies")
-        return Client(self.server, cache, ledger, self.price, parameters=self.parameters)
+        client = Client(self.server, cache, ledger, self.price, parameters=self.parameters)
+        return ServedModel(client, self.model, settings or {}, self.concurrency)
 
 
 def price_of(role: Role, model: str) -> Price | None:
@@ -255,7 +260,7 @@ def access_to(
         UserError: Nothing says where, a key is lacking, or a variable cannot be read.
     """
     if role == "JUDGE" and model in JUDGES:
-        return Access(FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), PLAIN)
+        return Access(model, FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), PLAIN)
     url, key_variable = _place(role, model)
     price = price_of(role, model)
     at_once = _number(f"HARNESS_{role}_CONCURRENCY") or CONCURRENCY
@@ -268,7 +273,7 @@ def access_to(
     server = Endpoint(url, key_variable, timeout_s, os.environ.get(f"HARNESS_{role}_KEPT_AS"))
     if not keyless:
         server.check_key()
-    return Access(server, int(at_once), price, chat_parameters_of(model))
+    return Access(model, server, int(at_once), price, chat_parameters_of(model))
 
 
 def _place(role: Role, model: str) -> tuple[str, str]:

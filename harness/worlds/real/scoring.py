@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from harness.endpoint.client import Client, Done, work_through
+from harness.endpoint.client import Done, ServedModel, work_through
 from harness.endpoint.connection import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
@@ -49,17 +49,6 @@ _FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Scorer:
-    client: Client
-    model: str
-    """Its name at its endpoint."""
-    concurrency: int
-    """Most requests at once."""
-    settings: Mapping[str, Json] = field(default_factory=lambda: SETTINGS)
-    """How replies are drawn."""
-
-
-@dataclass(frozen=True)
 class Question(Generic[Value]):
     """What is asked about a text, and how the reply is read."""
 
@@ -74,7 +63,7 @@ class Question(Generic[Value]):
         told = {"wording": self.wording, "settings": dict(settings)}
         return f"{model}/{self.name}@{digest(canonical_json(told, 'question'))[:16]}"
 
-    def request(self, scorer: Scorer, text: str, sample: int) -> ChatRequest:
+    def request(self, scorer: ServedModel, text: str, sample: int) -> ChatRequest:
         message = Message("user", self.wording.replace("{prompt}", text))
         return ChatRequest(self.name, scorer.model, (message,), scorer.settings, sample)
 
@@ -91,7 +80,7 @@ class Values(Generic[Value]):
     refused: int
 
 
-def ask(scorer: Scorer, question: Question[Value], text: str) -> tuple[Value | None, int]:
+def ask(scorer: ServedModel, question: Question[Value], text: str) -> tuple[Value | None, int]:
     """Return a scorer's value of one text, None if it gave none, and how many replies were broken.
 
     Raises:
@@ -106,14 +95,14 @@ def ask(scorer: Scorer, question: Question[Value], text: str) -> tuple[Value | N
 
 
 def ask_about_all(
-    scorer: Scorer,
+    scorer: ServedModel,
     question: Question[Value],
     texts: Sequence[str],
     done: Done = lambda count, total: None,
 ) -> Values[Value]:
     """Ask a question about every text; equal texts are asked about once."""
     distinct, work = list(dict.fromkeys(texts)), partial(ask, scorer, question)
-    outcomes = work_through(distinct, work, scorer.client, scorer.concurrency, done)
+    outcomes = work_through(distinct, work, scorer, done)
     found = dict(zip(distinct, (o.result or (None, 0) for o in outcomes), strict=True))
     return Values(
         values=tuple(found[text][0] for text in texts),
@@ -184,17 +173,16 @@ SCORES: Mapping[str, Question[int]] = {"complexity": COMPLEXITY, "quality": QUAL
 
 def scorer_of(
     model: str, sampling: Mapping[str, Json], asked: Json, questions: Mapping[str, Question[Any]]
-) -> Scorer:
+) -> ServedModel:
     """Return who answers a stage's questions, if the stage was planned with just these."""
     if asked != [question.identity(model, sampling) for question in questions.values()]:
         raise HarnessError(
             "the stage asks a scorer other questions than this version has; plan the run again"
         )
-    access = access_to("SCORER", model)
-    return Scorer(access.client(), model, access.concurrency, sampling)
+    return access_to("SCORER", model).served(settings=sampling)
 
 
-def tree_score(scorer: Scorer) -> Callable[[str], float]:
+def tree_score(scorer: ServedModel) -> Callable[[str], float]:
     """Return the score by which a best-of-n tree grows on: complexity and quality together.
 
     A prompt that lacks either has no score and so loses to every prompt that has both.

@@ -332,17 +332,14 @@ class Runtime:
             )
         if own is not None and "model" not in spelled:
             return Evolver(OwnCreator(own, why_unusable))
-        model = str(spelled["model"])
-        access = access_to("CREATOR", model)
-        client = access.client()
-        generator = creator.EndpointGenerator(client, model, spelled["sampling"])
+        served = access_to("CREATOR", str(spelled["model"])).served(settings=spelled["sampling"])
+        generator = creator.EndpointGenerator(served)
         writer = (
             creator.ModelCreator(generator, creator.Scheme.model_validate(spelled["templates"]))
             if own is None
             else OwnCreator(own, why_unusable, partial(creator.replied, generator))
         )
-        over = creator.at_once(client, access.concurrency, done)
-        return Evolver(writer, over, client)
+        return Evolver(writer, creator.at_once(served, done), served.client)
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
         """Return what scores prompts for best-of-n trees; None where no tree grows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from judge_stand_in import StandIn, completion, digest
 
 from harness.endpoint.budget import Ledger
-from harness.endpoint.client import Client, ReplyCache
+from harness.endpoint.client import Client, ReplyCache, ServedModel
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.errors import HarnessError, UserError
@@ -66,12 +67,12 @@ def generator_of(server: StandIn, folder: Path, **options: Any) -> EndpointGener
         attempts=options.pop("attempts", 8),
         sleep=lambda seconds: None,
     )
-    return EndpointGenerator(client, "writer", SAMPLING)
+    return EndpointGenerator(ServedModel(client, "writer", SAMPLING))
 
 
 def run(generator: EndpointGenerator, concurrency: int = 4, retries: int = 2) -> Evolution:
     prompts = [Prompt(f"p{i}", f"What is the number {i} good for?") for i in range(CHAINS)]
-    over = at_once(generator.client, concurrency)
+    over = at_once(replace(generator.served, concurrency=concurrency))
     creator = ModelCreator(generator, SCHEME)
     return evolve(prompts, creator, evolutions=STEPS, retries=retries, seed=1, over=over)
 
@@ -106,7 +107,7 @@ def test_an_asking_that_went_through_is_not_repeated(tmp_path: Path) -> None:
         again = generator_of(server, tmp_path)
         assert run(again) == first
         assert server.requests - asked == refused
-    spending = again.client.ledger.spending
+    spending = again.served.client.ledger.spending
     assert (spending.requests, spending.from_cache) == (0, asked - refused)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from judge_stand_in import StandIn, client_of, completion, digest
 
+from harness.endpoint.client import ServedModel
 from harness.worlds.real.scoring import (
     COMPLEXITY,
     QUALITY,
-    Scorer,
+    SETTINGS,
     ask_about_all,
     read_score,
     read_topic,
@@ -24,8 +25,9 @@ from harness.worlds.real.scoring import (
 PROMPTS = [f"What is the number {i} good for?" for i in range(20)]
 
 
-def judge_of(server: StandIn, folder: Path, **options: Any) -> Scorer:
-    return Scorer(client_of(server, folder, price=None), "scorer", concurrency=4, **options)
+def judge_of(server: StandIn, folder: Path, **options: Any) -> ServedModel:
+    client = client_of(server, folder, price=None)
+    return ServedModel(client, "scorer", SETTINGS, concurrency=4, **options)
 
 
 def score_of(body: Any) -> int:
