@@ -36,7 +36,6 @@ JUDGE = f"reward:length@{__name__}-1"
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks whole, models and a reward of these tests."""
     monkeypatch.setattr(REWARDS, "_added", {})
-    monkeypatch.setattr(REWARDS, "names", ["math"])
     write_data(tmp_path / "benchmarks")
     for name in ("alpaca-eval", "arena-hard", "mt-bench"):
         folder = tmp_path / "benchmarks" / name

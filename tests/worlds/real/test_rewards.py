@@ -30,7 +30,6 @@ TALK = [{"role": "user", "content": "one"}]
 def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewards of these tests, gone afterwards, and models of their own."""
     monkeypatch.setattr(REWARDS, "_added", {})
-    monkeypatch.setattr(REWARDS, "names", ["math"])
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
     monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
 
