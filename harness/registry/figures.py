@@ -67,8 +67,9 @@ class Figure(Strict):
         """The rows it is drawn from, as `table/row`, each once."""
         return tuple(dict.fromkeys(_refs(self.model_dump())))
 
-    def columns_of(self, ref: str) -> tuple[str, ...]:
-        """Return the columns it reads of a row, by their ids; none where it reads no column."""
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that it reads of its rows, by their ids."""
         return ()
 
 
@@ -102,7 +103,8 @@ class GainsFigure(Figure):
     reward_model_accuracy: bool = False
     """Whether to name the held-out accuracy of each row's reward model."""
 
-    def columns_of(self, ref: str) -> tuple[str, ...]:
+    @property
+    def reads(self) -> tuple[str, ...]:
         return self.columns
 
 
@@ -132,7 +134,8 @@ class IterationsFigure(Figure):
     """The column, by its id in every table that is read."""
     panels: Annotated[tuple[LinePanel, ...], Field(min_length=1)]
 
-    def columns_of(self, ref: str) -> tuple[str, ...]:
+    @property
+    def reads(self) -> tuple[str, ...]:
         return (self.column,)
 
 
@@ -232,12 +235,12 @@ def _read(document: documents.Document, problems: list[documents.Problem]) -> Fi
         problems += document.problems or [none]
         return None
     kind = data.get("kind")
-    if not isinstance(kind, str) or kind not in MODELS:
-        problems += document.problems
-        wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"
-        problems.append(document.wrong(("kind",), f"{wrong}{documents.nearest(str(kind), MODELS)}"))
-        return None
-    return documents.checked(document, MODELS[kind], problems, "a figure")
+    if isinstance(kind, str) and kind in MODELS:
+        return documents.checked(document, MODELS[kind], problems, "a figure")
+    wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"
+    wrong += documents.nearest(str(kind), MODELS)
+    problems += [*document.problems, document.wrong(("kind",), wrong)]
+    return None
 
 
 def reference_problems(
@@ -258,12 +261,12 @@ def reference_problems(
 
 def _reference_faults(figure: Figure, ref: str, table: Table, row: Row) -> Iterator[str]:
     columns = [column.id for column in table.columns]
-    for column in figure.columns_of(ref):
+    for column in figure.reads:
         if column not in columns:
             yield f"`{table.id}` has no column `{column}`{documents.nearest(column, columns)}"
     if isinstance(figure, GainsFigure) and row.baseline is None:
         yield f"`{ref}` is a baseline row and has no gain"
-    if not figure.columns_of(ref) and row.run is None:
+    if not figure.reads and row.run is None:
         yield f"`{ref}` has another run in each column; name one with a single run"
     elif isinstance(figure, RewardsFigure | SharesFigure):
         chain = table.recipe_of(row, table.columns[0]).chain

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from harness.errors import HarnessError
 from harness.registry.declared import all_profiles
-from harness.report.figures.drawing import FIGURE
+from harness.report.figures.report import FIGURE
 from harness.report.measurements import OVER_OPTIMISATION
 from harness.report.model import Count
 from harness.report.publication import (

@@ -253,7 +253,7 @@ class Selection:
         Raises:
             HarnessError: It is refused.
         """
-        from harness.report.figures.drawing import publish_figure
+        from harness.report.figures.report import publish_figure
         from harness.report.publish import publish
 
         if self.is_group:

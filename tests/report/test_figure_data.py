@@ -18,9 +18,8 @@ from toy_figures import (
 from toy_tables import PROVENANCE, ToyWorld, stored
 
 from harness.pipeline.runs import plan_figure
-from harness.report.figures.prompts import PromptData
+from harness.report.figures.points import Point, ScoreData, stored_prompts
 from harness.report.figures.report import FigureReport, assemble_figure, points_of
-from harness.report.figures.scores import Point, ScoreData
 from harness.report.scores import read_rows
 from harness.runtime import Stage, Store
 from harness.worlds import Topics
@@ -185,7 +184,7 @@ def test_rewards_of_a_selection_without_evolving_are_those_it_selects_by(store: 
 def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
     runs = toy_figure("figure12")
     write_stages(store, runs, ["generate", "annotate"])
-    data = PromptData.stored(runs, store)
+    data = stored_prompts(runs, store)
     assert data.found[0].state == "ok"
     assert data.topics == CATEGORIES
     part = data.parts[1, 1]
@@ -221,7 +220,7 @@ def test_each_iteration_s_prompts_are_missing_for_themselves(store: Store) -> No
     for seed in (0, 1):
         write_stage(store, runs.runs["dpo-eva-round3", seed].iterations[0].pairs)
     write_stage(store, runs.runs["dpo-eva-round3", 0].iterations[1].pairs)
-    data = PromptData.stored(runs, store)
+    data = stored_prompts(runs, store)
     assert [found.state for found in data.found] == ["ok", "partial", "not_run", "not_run"]
 
 
@@ -259,7 +258,7 @@ def test_topics_told_by_a_model_are_of_the_prompts_and_need_the_rewards_beside_t
         write_rows(output / "topics.parquet", topics)
     assert states(assemble_figure(runs, store)) == {"not_run": 27}
     write_stages(store, runs, ["annotate"])
-    data = PromptData.stored(runs, store)
+    data = stored_prompts(runs, store)
     assert set(data.parts[1, 0].topics) == {"math"}
     (behind,) = data.stages.values()
     assert store.manifest(behind["annotate 1"])["kind"] == "annotate"

@@ -17,7 +17,8 @@ from harness.registry.figures import (
     TopicsFigure,
     load_figures,
 )
-from harness.report.figures.prompts import (
+from harness.report.figures.drawing import variance_bounds
+from harness.report.figures.points import (
     ALL,
     HISTOGRAM,
     MEAN,
@@ -28,18 +29,14 @@ from harness.report.figures.prompts import (
     SPREAD,
     SUMMARY,
     TOLD,
+    Found,
+    Point,
     PromptData,
     Prompts,
-    correlation_findings,
-    correlation_points,
-    density_points,
     scaled,
-    topic_findings,
-    topic_points,
-    variance_bounds,
     xy,
 )
-from harness.report.figures.scores import Found, Point
+from harness.report.figures.report import correlation_findings, prompt_points, topic_findings
 
 FIGURES: dict[str, Any] = load_figures(None)
 DENSITIES: DensitiesFigure = FIGURES["figure9"]
@@ -81,7 +78,7 @@ def test_what_is_told_of_a_density_by_hand() -> None:
     and 1/16, the second 1/4, the third 1/2 and the last 1.
     """
     figure = DENSITIES.model_copy(update={"metrics": ("a_min", "var"), "bins": 5})
-    points = by_place(density_points(figure, data(FOUR)))
+    points = by_place(prompt_points(figure, data(FOUR)))
     gap, var = NAMES["a_min"], NAMES["var"]
 
     def told(name: str) -> list[float | None]:
@@ -96,7 +93,7 @@ def test_what_is_told_of_a_density_by_hand() -> None:
 
 def test_bins_hold_every_prompt_once() -> None:
     rng = np.random.default_rng(0)
-    points = density_points(DENSITIES, data(rng.normal(size=(50, 6)).tolist()))
+    points = prompt_points(DENSITIES, data(rng.normal(size=(50, 6)).tolist()))
     for metric in DENSITIES.metrics:
         shares = [
             p.value or 0.0 for p in points if (p.panel, p.series) == (HISTOGRAM, NAMES[metric])
@@ -108,7 +105,7 @@ def test_bins_hold_every_prompt_once() -> None:
 def test_a_rank_correlation_over_all_prompts_and_over_those_that_vary() -> None:
     """Three rewards each: gaps 0, 2, 3, 4 and variances 0, 8/9, 2, 8/3 are in one order."""
     alike = [[1.0, 1.0, 1.0], [0.0, 2.0, 2.0], [0.0, 0.0, 3.0], [0.0, 2.0, 4.0]]
-    points = by_place(correlation_points(CORRELATION, data(alike)))
+    points = by_place(prompt_points(CORRELATION, data(alike)))
     assert points["", ALL, RHO].value == pytest.approx(1.0)
     assert points["", SPREAD, RHO].value == pytest.approx(1.0)
     assert points["", ALL, PROMPTS].value == 4.0
@@ -122,7 +119,7 @@ def test_a_rank_correlation_below_1_by_hand() -> None:
     1 - 6·(1 + 1 + 0)/(3·8) = 0.5.
     """
     rows = [[0.0, 0.0, 3.0], [0.0, 1.6, 3.2], [0.0, 2.0, 4.0]]
-    points = by_place(correlation_points(CORRELATION, data(rows)))
+    points = by_place(prompt_points(CORRELATION, data(rows)))
     assert points["", SPREAD, RHO].value == pytest.approx(0.5)
     said = correlation_findings(CORRELATION, list(points.values()))
     assert said == [
@@ -135,21 +132,21 @@ def test_seeds_are_averaged_with_an_interval_over_them() -> None:
     """ρ is 0.5 in one seed and 1 in the other: mean 0.75, half 12.7062·0.25 (t of 1 degree)."""
     half = [[0.0, 0.0, 3.0], [0.0, 1.6, 3.2], [0.0, 2.0, 4.0]]
     whole = [[0.0, 0.0, 1.0], [0.0, 0.0, 2.0], [0.0, 0.0, 3.0]]
-    rho = by_place(correlation_points(CORRELATION, data(half, whole)))["", ALL, RHO]
+    rho = by_place(prompt_points(CORRELATION, data(half, whole)))["", ALL, RHO]
     assert rho.value == pytest.approx(0.75)
     assert rho.low == pytest.approx(0.75 - 12.7062 * 0.25, abs=1e-4)
     assert rho.done == 2
 
 
 def test_a_correlation_that_is_not_defined_says_so() -> None:
-    points = correlation_points(CORRELATION, data([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0]]))
+    points = prompt_points(CORRELATION, data([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0]]))
     rho = [point for point in points if point.at == RHO]
     assert [(p.value, p.reason) for p in rho] == [(None, "undefined in 1 of 1 seeds")] * 2
     assert correlation_findings(CORRELATION, points) == []
 
 
 def test_a_missing_seed_leaves_no_number() -> None:
-    points = correlation_points(CORRELATION, data(FOUR, asked=2))
+    points = prompt_points(CORRELATION, data(FOUR, asked=2))
     assert {(p.value, p.state, p.done) for p in points} == {(None, "partial", 1)}
 
 
@@ -181,7 +178,9 @@ def test_the_plot_shows_both_metrics_of_each_prompt() -> None:
 
 def test_topics_by_hand() -> None:
     """Two prompts of math (means 0 and 0.5, gaps 0 and 1), two of coding (1 and 3, 2 and 4)."""
-    points = by_place(topic_points(TOPICS, data(FOUR, topics=("math", "math", "coding", "coding"))))
+    points = by_place(
+        prompt_points(TOPICS, data(FOUR, topics=("math", "math", "coding", "coding")))
+    )
     gap = "reward gap: best less worst (A*_min)"
     assert [points[SHARE, SHARE, t].value for t in ("math", "coding")] == [0.5, 0.5]
     assert [points[MEAN, MEAN, t].value for t in ("math", "coding")] == [0.25, 2.0]
@@ -194,9 +193,9 @@ def test_topics_by_hand() -> None:
 
 def test_a_topic_that_a_seed_lacks_has_a_share_of_0_and_no_mean() -> None:
     found = data(FOUR, FOUR, topics=("math", "math", "coding", "coding"))
-    other = Prompts(found.of()[1].prompt_ids, found.of()[1].rewards, ("math",) * 4)
+    other = found.of()[1]._replace(topics=("math",) * 4)
     lacking = found.model_copy(update={"parts": {**found.parts, (1, 1): other}})
-    points = by_place(topic_points(TOPICS, lacking))
+    points = by_place(prompt_points(TOPICS, lacking))
     assert points[SHARE, SHARE, "coding"].value == 0.25
     mean = points[MEAN, MEAN, "coding"]
     assert (mean.value, mean.reason) == (None, "undefined in 1 of 2 seeds")
@@ -207,5 +206,5 @@ def test_overlapping_intervals_are_named() -> None:
     """Gaps of coding are 3 and 1, of math 0.5 and 2.5: both intervals are wide."""
     topics = ("math", "math", "coding", "coding")
     other = [[0.0, 2.0], [0.0, 3.0], [0.0, 1.0], [1.0, 2.0]]
-    points = topic_points(TOPICS, data(FOUR, other, topics=topics))
+    points = prompt_points(TOPICS, data(FOUR, other, topics=topics))
     assert "whose interval overlaps with it" in topic_findings(TOPICS, points)[1]

@@ -3,6 +3,6 @@
     store or published file -> data -> points -> report: words, drawing, JSON
 
 A figure's data are values of single prompts. Its numbers, with their intervals, are its points
-(`scores`, `prompts`). Everything shown is made of points, except the dots of a scatter plot.
+(`points`). Everything shown is made of points, except the dots of a scatter plot.
 Published figures include the data, so that their points can be recomputed.
 """

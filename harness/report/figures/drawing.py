@@ -1,60 +1,93 @@
-"""Figures drawn (bars, lines, a radar, histograms, a scatter plot), and published.
+"""What is shown of a figure, and its drawing: bars, lines, a radar, histograms, a scatter plot.
 
-Everything is drawn from a report's points, except the dots of the scatter plot. A published figure
-includes the values of single prompts, from which its points are recomputed without a store.
+Everything is drawn from a report's points, except the dots of the scatter plot.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from harness.registry.figures import CorrelationFigure
-from harness.report import plots
-from harness.report.figures.prompts import HISTOGRAM, NAMES, RHO, PromptData, variance_bounds, xy
-from harness.report.figures.report import FILE, FigureReport, as_markdown, points_of
-from harness.report.figures.scores import Point
-from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES, Picture, Target
-from harness.report.publication import Entry, Kind, differing, without_numbers
+from harness.registry.figures import AnyFigure, CorrelationFigure
+from harness.report import plots, view
+from harness.report.figures.points import (
+    HISTOGRAM,
+    NAMES,
+    RHO,
+    Data,
+    Floats,
+    Point,
+    PromptData,
+    xy,
+)
+from harness.report.model import Origin
+from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES
+from harness.strict import Strict
+from harness.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Canvas = Callable[..., AbstractContextManager["tuple[Figure, Any]"]]
+"""Opens a canvas, `harness.report.plots.canvas`, given its size and panels."""
+
+
+class Shown(Strict):
+    """What is shown of a figure: its points, and what they were computed from."""
+
+    figure: Annotated[AnyFigure, Field(discriminator="kind")]
+    profile: str
+    scale: Literal["toy", "reduced", "paper"]
+    seeds: tuple[int, ...]
+    stand_in: bool
+    """Whether the profile has other benchmarks in the places of the paper's."""
+    points: tuple[Point, ...]
+    data: Annotated[Data, Field(discriminator="file")]
+    """The values of single prompts behind it; the file names them, the values lie in it."""
+    origin: Origin
+
+    @property
+    def seed_count(self) -> str:
+        return counted(len(self.seeds), "seed")
+
+    def why_missing(self, point: Point, undefined: str | None = None) -> str:
+        if point.state == "ok":
+            return undefined or point.reason or "undefined"
+        return view.state_words(point.state, point.done, len(self.seeds))
+
+    def text_of(self, point: Point) -> str:
+        """Return our number with half the width of its interval, or why there is none."""
+        if point.value is None:
+            return self.why_missing(point, "undefined")
+        if point.high is None:
+            return number_text(point.value, point)
+        half = number_text(point.high - point.value, point).lstrip("+")
+        return f"{number_text(point.value, point)} ±{half}"
+
+
+DECIMALS: Mapping[str, int] = {
+    "level": 2, "reward": 2, "rank correlation": 3, "count": 0
+}  # fmt: skip
+"""Decimals of quantities that have the same in every unit."""
+
+
+def number_text(value: float, point: Point) -> str:
+    if point.quantity == "share":
+        return f"{100 * value:.1f}%"
+    decimals = DECIMALS.get(point.quantity, 1 if point.unit == "%" else 2)
+    return view.signed(value, decimals) if point.quantity == "gain" else f"{value:.{decimals}f}"
+
+
 MOST_PANELS = 4
 """Panels of lines that stand in a row."""
-
-
-def picture(report: FigureReport) -> Picture:
-    draw = functools.partial(draw_figure, report)
-    return Picture(report.heading, FILE, report.alt, draw, tuple(report.findings))
-
-
-def draw_figure(report: FigureReport, target: Target) -> None:
-    DRAW[report.figure.kind](report, target)
-
-
-def _canvas(
-    report: FigureReport,
-    target: Target,
-    size: tuple[float, float],
-    rows: int = 1,
-    columns: int = 1,
-    **options: Any,
-) -> AbstractContextManager[tuple[Figure, Any]]:
-    below = f"{report.profile} · scale: {report.scale} · {report.seed_count} · intervals: 95%"
-    return plots.canvas(
-        target, report.figure.id, size, rows, columns, below=below,
-        described=(report.figure.title, report.alt), **options,
-    )  # fmt: skip
 
 
 def _by(axis: str, points: Iterable[Point]) -> dict[str, list[Point]]:
@@ -68,7 +101,7 @@ def _sides(points: Sequence[Point]) -> list[str]:
     return ["value", *(["paper"] if any(p.paper is not None for p in points) else [])]
 
 
-def _called(report: FigureReport, side: str) -> str:
+def _called(report: Shown, side: str) -> str:
     ours = "ours, on a stand-in" if report.stand_in else "ours"
     return ours if side == "value" else "the paper's"
 
@@ -93,7 +126,7 @@ def _interval(points: Sequence[Point]) -> list[list[float]]:
     return [below, above]
 
 
-def _draw_bars(report: FigureReport, target: Target) -> None:
+def draw_bars(report: Shown, canvas: Canvas) -> None:
     """Draw a row of panels for each group of bars, ours beside the paper's in each column."""
     columns = _by("panel", report.points)
     # Where each panel has a series of its own, there are no groups.
@@ -103,7 +136,7 @@ def _draw_bars(report: FigureReport, target: Target) -> None:
     bars = [len(_by("at", own)) for own in groups.values()]
     size = (1.6 + 1.75 * len(places), 1.5 + 0.3 * sum(bars) + 0.35 * len(groups))
     shape = {"sharex": "col", "sharey": "row", "gridspec_kw": {"height_ratios": bars}}
-    with _canvas(report, target, size, len(groups), len(places), **shape) as (_, panels):
+    with canvas(size, len(groups), len(places), **shape) as (_, panels):
         for row, (group, points) in zip(panels, groups.items(), strict=True):
             row[0].set_ylabel(group.replace(": ", ":\n").replace(" (", "\n("))
             for axes, (column, side) in zip(row, places, strict=True):
@@ -120,7 +153,7 @@ def _draw_bars(report: FigureReport, target: Target) -> None:
 COLOURS = {"value": OURS, "paper": PAPERS}
 
 
-def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) -> None:
+def _bars(axes: Axes, report: Shown, points: Sequence[Point], side: str) -> None:
     """Draw points as bars, the first on top; the paper's are hatched and have no intervals."""
     plots.plain_frame(axes, grid="x")
     axes.spines["left"].set_visible(False)
@@ -146,7 +179,7 @@ def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) 
             axes.barh(i, length, height=0.62, color=OURS, alpha=0.85, ecolor=INK, **errors)
 
 
-def _draw_lines(report: FigureReport, target: Target) -> None:
+def draw_lines(report: Shown, canvas: Canvas) -> None:
     """Draw a panel for each topic or size, all with the same axes; ours above the paper's."""
     panels, sides = _by("panel", report.points), _sides(report.points)
     series = list(_by("series", report.points))
@@ -155,7 +188,7 @@ def _draw_lines(report: FigureReport, target: Target) -> None:
     rows = -(-len(panels) // columns)
     size = (2.9 * columns + 0.4, 2.2 * rows * len(sides) + 1.0)
     shape = {"sharex": True, "sharey": "row" if len(sides) > 1 else True}
-    with _canvas(report, target, size, rows * len(sides), columns, **shape) as (sheet, grid):
+    with canvas(size, rows * len(sides), columns, **shape) as (sheet, grid):
         for row, side in enumerate(sides):
             for axes, (name, points) in zip(grid[row * rows :].flat, panels.items(), strict=False):
                 plots.plain_frame(axes, grid="y")
@@ -188,12 +221,12 @@ def _line(axes: Axes, at: Any, points: Sequence[Point], i: int, side: str = "val
                   linewidth=1.3, markersize=4.5, elinewidth=1, capsize=2, label=label)  # fmt: skip
 
 
-def _draw_ratings(report: FigureReport, target: Target) -> None:
+def draw_ratings(report: Shown, canvas: Canvas) -> None:
     """Draw a polygon for each series that is whole, and name the others in the legend."""
     categories = list(_by("at", report.points))
     values = [point.value for point in report.points if point.value is not None]
     polar = {"projection": "polar"}
-    with _canvas(report, target, (8.0, 5.4), subplot_kw=polar) as (sheet, panels):
+    with canvas((8.0, 5.4), subplot_kw=polar) as (sheet, panels):
         axes = panels[0][0]
         angles = np.arange(len(categories)) * 2 * np.pi / len(categories)
         axes.set_theta_zero_location("N")
@@ -213,7 +246,7 @@ def _draw_ratings(report: FigureReport, target: Target) -> None:
         sheet.legend(loc="outside right center", frameon=False)
 
 
-def _draw_densities(report: FigureReport, target: Target) -> None:
+def draw_densities(report: Shown, canvas: Canvas) -> None:
     """Draw a panel for each metric, the share of prompts in each bin, all with the same axes.
 
     A bar far above all others would flatten them, so it is cut off and labeled with its share.
@@ -222,7 +255,7 @@ def _draw_densities(report: FigureReport, target: Target) -> None:
     shares = [sorted(100 * (p.value or 0.0) for p in bins) for bins in metrics.values()]
     top = 1.4 * max(own[-2] for own in shares) or 100.0
     size = (2.1 * len(metrics) + 0.4, 3.0)
-    with _canvas(report, target, size, 1, len(metrics), sharey=True) as (_, panels):
+    with canvas(size, 1, len(metrics), sharey=True) as (_, panels):
         for axes, (metric, bins) in zip(panels[0], metrics.items(), strict=True):
             plots.plain_frame(axes, grid="y")
             axes.set_title(metric.rstrip(")").replace(" (", "\n"), loc="left")
@@ -243,7 +276,17 @@ def _draw_densities(report: FigureReport, target: Target) -> None:
         panels[0][0].set_ylabel("share of prompts (%)")
 
 
-def _draw_correlation(report: FigureReport, target: Target) -> None:
+def variance_bounds(gap: Floats, n: int) -> tuple[Floats, Floats]:
+    """Return the least and the largest variance that n rewards of a range can have.
+
+    n rewards of range R have a variance of at least R²/2n, where all but the two ends lie in the
+    middle, and of at most R²/4 (a little less for odd n), where half of them lie at each end.
+    """
+    low, high = n // 2, n - n // 2
+    return np.asarray(gap**2 / (2 * n)), np.asarray(gap**2 * low * high / n**2)
+
+
+def draw_correlation(report: Shown, canvas: Canvas) -> None:
     """Draw a dot for each prompt of the first seed, between the bounds that arithmetic sets.
 
     The correlations beside them are over all seeds.
@@ -251,7 +294,7 @@ def _draw_correlation(report: FigureReport, target: Target) -> None:
     figure, data = report.figure, report.data
     assert isinstance(figure, CorrelationFigure)
     assert isinstance(data, PromptData)
-    with _canvas(report, target, (6.4, 4.6)) as (_, panels):
+    with canvas((6.4, 4.6)) as (_, panels):
         axes = panels[0][0]
         plots.plain_frame(axes)
         axes.set_xlabel(f"{NAMES[figure.x]}, in units of the reward model")
@@ -273,68 +316,3 @@ def _draw_correlation(report: FigureReport, target: Target) -> None:
         told = [f"{RHO} = {report.text_of(point)}, {point.series}" for point in points]
         axes.text(0.02, 0.98, "\n".join(told), transform=axes.transAxes, va="top")
         axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False)
-
-
-DRAW: Mapping[str, Callable[[FigureReport, Target], None]] = {
-    "gains": _draw_bars,
-    "iterations": _draw_lines,
-    "ratings": _draw_ratings,
-    "shares": _draw_lines,
-    "densities": _draw_densities,
-    "correlation": _draw_correlation,
-    "topics": _draw_bars,
-}
-"""Draws each kind of figure."""
-
-
-# --- Published ---
-
-
-def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<figure>/` and return it."""
-    return FIGURE.publish(
-        report,
-        f"{report.profile}/{report.figure.id}",
-        results_dir,
-        lambda folder: report.data.write(folder / report.data.file),
-        stages=report.data.stages,
-        allow_fewer=allow_fewer,
-    )
-
-
-def figure_extent(report: FigureReport) -> Entry:
-    """Return how much a published figure has; its rows are the series of its panels."""
-    points = report.points
-    return Entry(
-        rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
-        seeds=report.seeds,
-        counts={"numbers": sum(point.value is not None for point in points)},
-        lacking=without_numbers((point.name, point.state) for point in points),
-    )
-
-
-def difference(report: FigureReport, folder: Path) -> str | None:
-    data = report.data.read(folder / report.data.file)
-    points = points_of(report.figure, data, report.points)
-    if len(report.points) != len(points):
-        return f"number of points ({len(report.points)}, and {len(points)} follow from the data)"
-    for was, now in zip(report.points, points, strict=True):
-        if differing(was, now, ("panel", "series", "at", "quantity")):
-            return f"place `{was.name}`"
-        if name := differing(was, now, ("value", "low", "high")):
-            return f"{name} of `{was.name}`"
-        if (was.state == "ok") != (now.state == "ok"):
-            return f"state of `{was.name}`"
-    return None
-
-
-FIGURE = Kind(
-    "figure",
-    FigureReport,
-    figure_extent,
-    page=lambda report: as_markdown(report, picture(report)),
-    pictures=lambda report: [picture(report)],
-    values=lambda report: report.data.file,
-    difference=difference,
-)
-"""A figure with the values of single prompts its points follow from."""

@@ -6,29 +6,31 @@ follow from it; missing numbers say why (`not run`, `1/3 seeds`, `not available`
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, computed_field, model_validator
+from pydantic import computed_field, model_validator
 
-from harness.registry.figures import AnyFigure
+from harness.registry.figures import AnyFigure, CorrelationFigure, TopicsFigure
 from harness.registry.paper import the_paper
 from harness.registry.profile import benchmark_of
-from harness.report import view
-from harness.report.figures import prompts
-from harness.report.figures.prompts import PromptData
-from harness.report.figures.scores import Point, ScoreData, score_points, stored_scores
-from harness.report.model import Origin
+from harness.report.figures import drawing, points
+from harness.report.figures.drawing import Shown
+from harness.report.figures.points import Data, Point, PromptData, ScoreData
 from harness.report.origin import origin_of
-from harness.report.plots import Picture
+from harness.report.plots import Picture, Target
+from harness.report.plots import canvas as canvas_of
+from harness.report.publication import Entry, differing, without_numbers
+from harness.report.publication import Kind as Publication
 from harness.report.render import markdown, print_parts, text_parts
-from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain, signed
+from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain
 from harness.runtime import Store
 from harness.runtime.files import dumps
-from harness.strict import Strict
-from harness.words import counted
+from harness.statistics import mean_over_seeds, spearman
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,75 +40,114 @@ if TYPE_CHECKING:
 FILE = "figure.svg"
 """The drawing, beside a published report."""
 
-DECIMALS: Mapping[str, int] = {
-    "level": 2, "reward": 2, "rank correlation": 3, "count": 0
-}  # fmt: skip
-"""Decimals of quantities that have the same in every unit."""
-
 _HEAD_WIDTH = 14
 """Widest word of a heading before it goes on in a new line."""
 
 Axis = Literal["panel", "series", "at"]
 
-Data = ScoreData | PromptData
-"""The values of single prompts behind a figure."""
-
 
 @dataclass(frozen=True)
 class Kind:
-    """What is done for a kind of figure.
+    """How a kind of figure is drawn and written down.
 
     Attributes:
         block: What of a point has a small table of its own, with `row` and `column`; None for one.
-        points: Computes its points from the figure's declaration and its prompts; None for a figure
-            of scores, whose points say which scores they are computed from.
+        places: Yields the points of a figure of scores, without their numbers.
+        values: Yields what is shown of a figure's prompts, in each seed.
         only: The one panel that is written down, where the others are drawn only.
         findings: Says what was found, in sentences computed from the points.
     """
 
+    draw: Callable[[Shown, drawing.Canvas], None]
     block: Axis | None
     row: Axis
     column: Axis
-    points: Callable[[Any, PromptData], list[Point]] | None = None
+    places: Callable[[FigureRuns, Any, Sequence[str]], points.Places] | None = None
+    values: Callable[[Any, PromptData], points.Values] | None = None
     only: str | None = None
     findings: Callable[[Any, Sequence[Point]], list[str]] = lambda figure, points: []
 
 
+def correlation_findings(figure: CorrelationFigure, shown: Sequence[Point]) -> list[str]:
+    rho = {point.series: point for point in shown if point.at == points.RHO}
+    if any(point.value is None for point in rho.values()):
+        return []
+    told = ", ".join(f"{p.value:.3f} over {series}" for series, p in rho.items())
+    names = f"{points.NAMES[figure.x]} and {points.NAMES[figure.y]}"
+    return [f"Rank correlation of {names}, mean over seeds: {told}."]
+
+
+def topic_findings(figure: TopicsFigure, shown: Sequence[Point]) -> list[str]:
+    """Return which topics lie at the ends, and how the two orders agree; none while unknown."""
+    means = {p.at: p.value for p in shown if p.panel == points.MEAN and p.value is not None}
+    gaps = {p.at: p for p in shown if p.panel == points.gap_name(figure) and p.value is not None}
+    if len(means) < 2 or means.keys() != gaps.keys():
+        return []
+    lowest = min(means, key=means.__getitem__)
+    first, second = sorted(gaps.values(), key=lambda point: -(point.value or 0.0))[:2]
+    apart = second.high is None or first.low is None or second.high < first.low
+    overlap = "" if apart else ", whose interval overlaps with it"
+    said = [
+        f"The topic with the lowest mean reward is {lowest} ({means[lowest]:.2f}).",
+        f"The topic with the largest reward gap is {first.at} ({first.value:.2f}), before "
+        f"{second.at} ({second.value:.2f}){overlap}.",
+    ]
+    rho = spearman(list(means.values()), [gaps[topic].value or 0.0 for topic in means])
+    if rho is not None:
+        said.append(
+            f"Over the {len(means)} topics the rank correlation of mean reward and reward gap is "
+            f"{rho:+.2f}."
+        )
+    return said
+
+
 KINDS: Mapping[str, Kind] = {
-    "gains": Kind("series", "at", "panel"),
-    "iterations": Kind("panel", "series", "at"),
-    "ratings": Kind(None, "at", "series"),
-    "shares": Kind(None, "panel", "at", prompts.share_points),
-    "densities": Kind(None, "series", "at", prompts.density_points, only=prompts.SUMMARY),
-    "correlation": Kind(
-        None, "series", "at", prompts.correlation_points, findings=prompts.correlation_findings
+    "gains": Kind(drawing.draw_bars, "series", "at", "panel", places=points.gains),
+    "iterations": Kind(drawing.draw_lines, "panel", "series", "at", places=points.iterations),
+    "ratings": Kind(drawing.draw_ratings, None, "at", "series", places=points.ratings),
+    "shares": Kind(drawing.draw_lines, None, "panel", "at", values=points.shares),
+    "densities": Kind(
+        drawing.draw_densities, None, "series", "at", values=points.densities, only=points.SUMMARY
     ),
-    "topics": Kind(None, "at", "panel", prompts.topic_points, findings=prompts.topic_findings),
-}
+    "correlation": Kind(
+        drawing.draw_correlation, None, "series", "at", values=points.correlation,
+        findings=correlation_findings,
+    ),
+    "topics": Kind(
+        drawing.draw_bars, None, "at", "panel", values=points.topics, findings=topic_findings
+    ),
+}  # fmt: skip
 """The kinds of figures."""
 
 
-def points_of(figure: AnyFigure, data: Data, points: Iterable[Point]) -> list[Point]:
+def points_of(figure: AnyFigure, data: Data, known: Iterable[Point]) -> list[Point]:
     """Return the points of a figure computed from its data, in place of those that are known."""
     if isinstance(data, ScoreData):
-        return score_points(data, points)
-    compute = KINDS[figure.kind].points
-    assert compute is not None
-    return compute(figure, data)
+        return points.score_points(data, known)
+    return prompt_points(figure, data)
 
 
-class FigureReport(Strict):
-    figure: Annotated[AnyFigure, Field(discriminator="kind")]
-    profile: str
-    scale: Literal["toy", "reduced", "paper"]
-    seeds: tuple[int, ...]
-    stand_in: bool
-    """Whether the profile has other benchmarks in the places of the paper's."""
-    points: tuple[Point, ...]
-    data: Annotated[Data, Field(discriminator="file")]
-    """The values of single prompts behind it; the file names them, the values lie in it."""
-    origin: Origin
+def prompt_points(figure: AnyFigure, data: PromptData) -> list[Point]:
+    """Return means over seeds, with an interval over them; none where a seed is missing."""
+    values_of = KINDS[figure.kind].values
+    assert values_of is not None
+    shown = []
+    for panel, series, at, quantity, unit, values in values_of(figure, data):
+        found = data.found[int(at) - 1 if figure.kind == "shares" else 0]
+        reason, low, mean, high = found.reason, None, None, None
+        known = [value for value in values if value is not None]
+        if found.state == "ok" and len(known) < len(values):
+            reason = f"undefined in {len(values) - len(known)} of {len(values)} seeds"
+        elif found.state == "ok":
+            mean, low, high = mean_over_seeds(known)
+        shown.append(Point(
+            panel=panel, series=series, at=at, quantity=quantity, unit=unit,
+            state=found.state, done=found.done, reason=reason, value=mean, low=low, high=high,
+        ))  # fmt: skip
+    return shown
 
+
+class FigureReport(Shown):
     @model_validator(mode="before")
     @classmethod
     def _without_computed(cls, data: Any) -> Any:
@@ -127,8 +168,7 @@ class FigureReport(Strict):
         reasons: dict[str, str] = {}
         for point in self.points:
             if point.reason is not None:
-                words = "undefined" if point.state == "ok" else self._state(point)
-                reasons.setdefault(point.reason, words)
+                reasons.setdefault(point.reason, self.why_missing(point, "undefined"))
         return [plain(f"{words}: {reason}") for reason, words in reasons.items()]
 
     @computed_field  # type: ignore[prop-decorator]
@@ -151,10 +191,6 @@ class FigureReport(Strict):
     def heading(self) -> str:
         number, title = self.figure.source.figure, self.figure.title
         return plain(f"Figure {number}: {title} ({self.profile}, scale: {self.scale})")
-
-    @property
-    def seed_count(self) -> str:
-        return counted(len(self.seeds), "seed")
 
     @property
     def numbers(self) -> str:
@@ -202,23 +238,8 @@ class FigureReport(Strict):
         ]  # fmt: skip
         return [(name, plain(text)) for name, text in found]
 
-    def text_of(self, point: Point) -> str:
-        """Return our number with half the width of its interval, or why there is none."""
-        if point.value is None:
-            return "undefined" if point.state == "ok" else self._state(point)
-        if point.high is None:
-            return number_text(point.value, point)
-        half = number_text(point.high - point.value, point).lstrip("+")
-        return f"{number_text(point.value, point)} ±{half}"
-
-    def why_missing(self, point: Point) -> str:
-        return point.reason or "undefined" if point.state == "ok" else self._state(point)
-
     def json_text(self) -> str:
         return dumps(self.model_dump(mode="json"))
-
-    def _state(self, point: Point) -> str:
-        return view.state_words(point.state, point.done, len(self.seeds))
 
     def _block(self, title: str, points: Sequence[Point]) -> Block:
         places = {
@@ -253,10 +274,10 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
     assert isinstance(figure, AnyFigure)
     data: Data
     places: list[Point] = []
-    if KINDS[figure.kind].points is None:
-        data, places = stored_scores(runs, store)
+    if (of_kind := KINDS[figure.kind].places) is None:
+        data = points.stored_prompts(runs, store)
     else:
-        data = PromptData.stored(runs, store)
+        data, places = points.stored_scores(runs, store, of_kind)
     return FigureReport(
         figure=figure,
         profile=profile.name,
@@ -275,13 +296,6 @@ def _benchmarks(runs: FigureRuns, points: Iterable[Point]) -> list[str]:
     return list(dict.fromkeys(name for name in found if name is not None))
 
 
-def number_text(value: float, point: Point) -> str:
-    if point.quantity == "share":
-        return f"{100 * value:.1f}%"
-    decimals = DECIMALS.get(point.quantity, 1 if point.unit == "%" else 2)
-    return signed(value, decimals) if point.quantity == "gain" else f"{value:.{decimals}f}"
-
-
 def as_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
     return markdown(report.heading, report.facts, [*report.blocks, *report.lists], drawn)
 
@@ -289,3 +303,67 @@ def as_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
 def print_figure(report: FigureReport, console: Console) -> None:
     blocks = [*report.blocks, *report.lists]
     print_parts(text_parts(report.heading, report.facts, blocks), console)
+
+
+def picture(report: FigureReport) -> Picture:
+    draw = functools.partial(draw_figure, report)
+    return Picture(report.heading, FILE, report.alt, draw, tuple(report.findings))
+
+
+def draw_figure(report: FigureReport, target: Target) -> None:
+    below = f"{report.profile} · scale: {report.scale} · {report.seed_count} · intervals: 95%"
+    described = (report.figure.title, report.alt)
+    canvas = functools.partial(
+        canvas_of, target, report.figure.id, below=below, described=described
+    )
+    report.kind.draw(report, canvas)
+
+
+def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
+    """Write `results/<profile>/<figure>/` and return it."""
+    return FIGURE.publish(
+        report,
+        f"{report.profile}/{report.figure.id}",
+        results_dir,
+        lambda folder: report.data.write(folder / report.data.file),
+        stages=report.data.stages,
+        allow_fewer=allow_fewer,
+    )
+
+
+def figure_extent(report: FigureReport) -> Entry:
+    """Return how much a published figure has; its rows are the series of its panels."""
+    points = report.points
+    return Entry(
+        rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
+        seeds=report.seeds,
+        counts={"numbers": sum(point.value is not None for point in points)},
+        lacking=without_numbers((point.name, point.state) for point in points),
+    )
+
+
+def difference(report: FigureReport, folder: Path) -> str | None:
+    data = report.data.read(folder / report.data.file)
+    points = points_of(report.figure, data, report.points)
+    if len(report.points) != len(points):
+        return f"number of points ({len(report.points)}, and {len(points)} follow from the data)"
+    for was, now in zip(report.points, points, strict=True):
+        if differing(was, now, ("panel", "series", "at", "quantity")):
+            return f"place `{was.name}`"
+        if name := differing(was, now, ("value", "low", "high")):
+            return f"{name} of `{was.name}`"
+        if (was.state == "ok") != (now.state == "ok"):
+            return f"state of `{was.name}`"
+    return None
+
+
+FIGURE = Publication(
+    "figure",
+    FigureReport,
+    figure_extent,
+    page=lambda report: as_markdown(report, picture(report)),
+    pictures=lambda report: [picture(report)],
+    values=lambda report: report.data.file,
+    difference=difference,
+)
+"""A figure with the values of single prompts its points follow from."""
