@@ -132,7 +132,7 @@ class Asked:
         option(
             "--set",
             "KEY=VALUE",
-            "Another value of a setting, as `profile.training.dpo.beta=0.5`; may be repeated.",
+            "Override a setting, as in `profile.training.dpo.beta=0.5`; may be repeated.",
             default="none",
         ),
     ] = None

@@ -254,9 +254,9 @@ def calibrate(
     limit: ComparisonsOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Measure a judge: its agreement with published judgments, and its leanings.
+    """Measure a judge's agreement with published judgments, and its position and length bias.
 
-    `harness doctor --profile NAME` says which judges of a profile are calibrated.
+    `harness doctor --profile NAME` shows which judges of a profile are calibrated.
     """
     from harness.worlds.real.evaluating import calibrate as measured
 

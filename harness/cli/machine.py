@@ -50,11 +50,11 @@ def doctor(
     profile: OneProfileOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Say what this machine can run, and what is missing for each profile.
+    """Show which profiles can run on this machine, and what each one still needs.
 
-    With a table, what `harness run` would look for before it starts. Fails if no profile can run
-    here, or what is named cannot. Nobody is asked over the network. Keys are only looked for; their
-    values are never shown.
+    With a table, run the checks that `harness run` makes before it starts. Exits with 1 if no
+    profile, or not the one named, can run here. Makes no network requests. Shows whether API keys
+    are set, never their values.
     """
     from harness import preflight
 
@@ -106,10 +106,10 @@ def download(
     profile: common.ProfileOption = DEFAULT_PROFILE,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Fetch the models, prompts and benchmarks that a profile needs and this machine lacks.
+    """Download the models, prompts and benchmarks that a profile needs.
 
-    Models are those that the profile pins, at their commits; what is here is not fetched again.
-    Runs themselves download nothing.
+    Models are downloaded at the commits the profile pins; what is already here is skipped. Runs
+    never download anything.
     """
     # Before the hub's library is imported, which reads it once.
     os.environ["HF_HUB_OFFLINE"] = "0"

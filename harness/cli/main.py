@@ -24,21 +24,21 @@ from harness.quiet import silence
 COMMANDS = {
     "list": ("tables", "List tables and figures, and where each can run."),
     "show": ("tables", "Show what a table asks and what the paper found."),
-    "validate": ("tables", "Check everything that is declared."),
-    "plan": ("plan", "Show what a run would compute, and its cost."),
-    "run": ("run", "Compute what is missing, then report."),
-    "report": ("report", "Report what has been computed."),
-    "why": ("tables", "Explain which stages rows share."),
-    "sync": ("store", "Bring MLflow to the state of the store."),
-    "store": ("store", "Show what the store holds, check it, prune it."),
+    "validate": ("tables", "Check all declarations."),
+    "plan": ("plan", "Show what a run would compute and what it costs."),
+    "run": ("run", "Run what is missing, then report."),
+    "report": ("report", "Report the results so far."),
+    "why": ("tables", "Explain which stages a row shares with others."),
+    "sync": ("store", "Update MLflow from the store."),
+    "store": ("store", "Inspect, check and prune the store."),
     "ui": ("store", "Serve MLflow's pages on this machine."),
-    "doctor": ("machine", "Say what this machine lacks for a profile."),
-    "download": ("machine", "Fetch what a profile reads and this machine lacks."),
-    "claims": ("report", "Judge the paper's claims by the runs."),
-    "verify": ("report", "Compute all published numbers again."),
+    "doctor": ("machine", "Check what a profile needs on this machine."),
+    "download": ("machine", "Download the models and data a profile needs."),
+    "claims": ("report", "Judge the paper's claims from our runs."),
+    "verify": ("report", "Recompute all published numbers."),
     "calibrate": ("evaluate", "Measure a judge against published judgments."),
     "export": ("store", "Write a trained policy for transformers."),
-    "micro": ("machine", "The embedded world of the profile `micro`."),
+    "micro": ("machine", "Build and inspect the embedded world of `micro`."),
     "sweep": ("sweep", "Search over settings with Optuna."),
     "evaluate": ("evaluate", "Run the paper's benchmarks on any model."),
 }
@@ -50,13 +50,13 @@ A module is imported when its verb is used, so that `harness --help` imports non
 HELP = """Run the tables of the eva paper and report them beside the paper's numbers.
 
 \b
-    harness list              what there is
-    harness show table4       what a table asks, and what the paper found
-    harness plan table4       what a run would compute, and how long it takes
-    harness run table4        compute what is missing, then report
-    harness run all-offline   the same for all tables without online training, together
-    harness report table4     report what is there, without computing anything
-    harness ui                look at the runs in MLflow
+    harness list              list tables and figures
+    harness show table4       show what a table asks and what the paper found
+    harness plan table4       show what a run would compute and how long it takes
+    harness run table4        run what is missing, then report
+    harness run all-offline   do so for every table without online training
+    harness report table4     report the results so far, without running anything
+    harness ui                browse the runs in MLflow
 
 Runs write to .harness/ in the current folder (in a checkout, at its top); HARNESS_WORK names
 another one.

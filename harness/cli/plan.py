@@ -33,11 +33,11 @@ def plan(
     power: PowerOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Show what a run would compute: stages done, missing, failed, and the time left.
+    """Show what a run would compute: stages done, missing and failed, and the time left.
 
-    For a profile with models from outside the embedded world it shows the price instead of the
-    time: GPU hours, dollars and disk, and what they assume. Of a group, tables that the profile
-    cannot run are left out. The exit code is 1 if a limit is passed.
+    For a profile of real models it shows the cost instead of the time: GPU hours, dollars and disk,
+    with the assumptions behind them. `all-offline` and `all` skip the tables that the profile can't
+    run. Exits with 1 if a limit is exceeded.
     """
     if power:
         _show_power(asked, as_json)

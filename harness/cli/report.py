@@ -74,12 +74,12 @@ def report(
     full: common.FullOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Report what has been computed, without computing anything.
+    """Report the results so far, without running anything.
 
-    First stands the answer, then the summary; `--full` prints the rest.
+    The answer comes first, then the summary; `--full` prints the rest.
 
-    The seeds are the most complete ones of each table; those left out are named. Of several tables
-    (`all-offline`, `all`), those that the profile cannot run are left out, with a note.
+    Without `--seeds`, each table shows its most complete seeds and names the others. `all-offline`
+    and `all` skip the tables that the profile can't run, with a note.
     """
     from harness.selection.selection import select
 
@@ -203,12 +203,12 @@ def claims(
     full: common.FullOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Judge the paper's claims by what has been computed, without computing anything.
+    """Judge the paper's claims from the results so far, without running anything.
 
-    First stands the answer, then a line for each claim, of several tables for each table; `--full`
-    prints what each claim rests on.
+    The answer comes first, then one line per claim, or one per table if there are several; `--full`
+    prints the evidence for each claim.
 
-    The seeds are the most complete ones of each table; those left out are named.
+    Without `--seeds`, each table uses its most complete seeds and names the others.
     """
     from harness.registry.declared import named_profile
     from harness.selection.reporting import judge

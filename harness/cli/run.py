@@ -81,13 +81,12 @@ def run(
     max_seeds: MaxSeedsOption = 10,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Compute what is missing of a table, track it in MLflow, and report it.
+    """Run what is missing of a table, track it in MLflow, and report it.
 
-    What is done is kept: after Ctrl-C, a failure or with more seeds, the same command goes on.
-    Several tables (`all-offline`, `all`) are planned together, so that what they share is computed
-    once; those that the profile cannot run are left out, and at the end stands a line for each
-    table instead of its report. If the estimate of what is left (`harness plan`) passes a limit,
-    nothing is started.
+    Finished stages are kept: after Ctrl-C, after a failure or with more seeds, the same command
+    continues. `all-offline` and `all` plan their tables together, so that shared stages run once,
+    skip the tables that the profile can't run, and end with one line per table instead of its
+    report. If the estimated cost of the rest (`harness plan`) exceeds a limit, nothing starts.
     """
     where = engine.options
 

@@ -72,12 +72,12 @@ def store(
     yes: YesOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Show what the store holds, by kind of stage, and what can be given back.
+    """Show what the store holds, by kind of stage, and what can be pruned.
 
-    Needed is what the declared tables and figures need with the seeds that this work folder has
-    run; stages of sweeps and of other folders' runs count as unneeded. Of online runs the weights
-    and optimizer states are given back that the run has gone on from; reports stay as they are.
-    Whatever is deleted can be computed again.
+    A stage is needed if a declared table or figure uses it, at a seed that this work folder has
+    run; stages of sweeps and of other work folders' runs are not. Pruning an online run also drops
+    the weights and optimizer states of segments that later ones continued; reports don't change.
+    Anything deleted can be computed again.
     """
     from harness.runtime import Store
     from harness.selection import stored
@@ -122,10 +122,10 @@ def _stored(said: Stored, prune: bool) -> Iterator[Any]:
 
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
 def sync(published: PublishedOption = False, as_json: common.JsonOption = False) -> None:
-    """Bring the tracking server to the state of the store.
+    """Update the tracking server from the store.
 
-    All tables and sweeps that were ever run, and all evaluations that were kept, are written to
-    MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
+    Writes every table and sweep that was run, and every evaluation that was kept, to
+    MLFLOW_TRACKING_URI, by default a database in the work folder. Running it again changes nothing.
     """
     out = console(stderr=as_json)
     found: list[Synced] = []

@@ -39,7 +39,7 @@ JobsOption = Annotated[int, common.option("--jobs", "N", "Trials that are worked
 SetOption = Annotated[
     list[str] | None,
     common.option(
-        "--set", "KEY=VALUE", "Another value of a setting, as `recipe.size=2`; can be repeated."
+        "--set", "KEY=VALUE", "Override a setting, as in `recipe.size=2`; may be repeated."
     ),
 ]
 
@@ -86,9 +86,10 @@ def run(
     no_final: NoFinalOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Run the trials that a sweep lacks, then its winner on the benchmarks.
+    """Run the missing trials of a sweep, then its winner on the benchmarks.
 
-    What is done is kept: after Ctrl-C, a kill or with more trials, the same command goes on.
+    Finished trials are kept: after Ctrl-C, after a kill or with more trials, the same command
+    continues.
     """
     from harness.sweep.conduct import Order, run_sweep, shared_stages
 

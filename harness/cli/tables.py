@@ -120,9 +120,9 @@ def _printed(row: Row, column: str) -> str:
 
 @app.command("validate", epilog="Example: harness validate ./my_table.yaml")
 def validate(files: FilesArgument = None, as_json: common.JsonOption = False) -> None:
-    """Check everything that is declared, and name everything that is wrong.
+    """Check all declarations and list everything that is wrong.
 
-    Files of one's own, each with a table or a profile, are checked with it.
+    Your own files, each with a table or a profile, are checked along with them.
     """
     from harness import overview
     from harness.registry.documents import RegistryError
@@ -154,10 +154,10 @@ def why(
     seed: common.SeedOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Explain which stages of a row are shared, and which setting makes the others new.
+    """Explain which stages a row shares with others, and which setting makes the rest new.
 
-    A stage is new where its own settings or those of a stage before it differ from every stage of
-    the other rows of its table.
+    A stage is new if its own settings, or those of a stage before it, differ from every stage of
+    the table's other rows.
     """
     from harness.selection.selection import select
 
