@@ -17,6 +17,7 @@ from harness.words import seeds_text
 
 JUDGED = "evaluate mt_bench --data DATA --answers ANSWERS"
 MISTAKES = {
+    "plan all-online": "there is no table `all-online`",
     "show tabel4": "there is no table `tabel4`; did you mean `table4`?",
     "plan table4 --profile mirco": "there is no profile `mirco`; did you mean `micro`?",
     "plan table4 --rows eva-amin": "`table4` has no row `eva-amin`; did you mean `eva-a_min`?",

@@ -145,7 +145,7 @@ def test_prompts_are_rated_one_by_one(tmp_path: Path) -> None:
 
 
 def test_a_judge_of_prompts_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="no judge of prompts `micro-4/oracle`; use `rules`"):
+    with pytest.raises(HarnessError, match="no such judge `micro-4/oracle`; use `rules`"):
         rate_stage(rated(tmp_path, "micro-4/oracle"))
 
 
@@ -228,7 +228,7 @@ def test_answers_are_drawn_by_the_runs_seed_whatever_the_stages_own(
 
 def test_another_judge_or_other_items_are_refused(tmp_path: Path) -> None:
     settings: Any = {"benchmark": texts.downstream_identity(), "judge": "micro-4/oracle"}
-    with pytest.raises(HarnessError, match="`downstream` has no judge `micro-4/oracle`"):
+    with pytest.raises(HarnessError, match="no such judge `micro-4/oracle`; use `exact_match`"):
         judge_stage(StageContext(settings, {}, tmp_path, 0))
     with pytest.raises(HarnessError, match="are not those of this code"):
         runtime_of("micro-4/downstream@0123456789abcdef").questions(

@@ -247,5 +247,5 @@ def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: 
         fit_reward_model(replace(REWARD_MODELS[role], **SHORT), theta0, tmp_path / role)
     model = load_reward_model(tmp_path / "pairwise", "two answers").model
     assert model.config.num_hidden_layers == REWARD_MODELS["pairwise"].layers == 3
-    with pytest.raises(HarnessError, match="is no pairwise reward model"):
+    with pytest.raises(HarnessError, match="scores one answer: give it a pointwise role"):
         load_reward_model(tmp_path / "pointwise_large", "two answers")
