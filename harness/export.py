@@ -35,7 +35,7 @@ from harness.registry.profile import Profile, roles_of, source_in_words, unsuppo
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 from harness.report.render import template
-from harness.report.scores import numbers, read_wanted
+from harness.report.scores import RunScores, read_wanted
 from harness.runtime.files import FileEntry, dumps, explained, seal_files
 from harness.runtime.manifest import git_state
 from harness.runtime.plan import Plan
@@ -212,9 +212,9 @@ def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
     named = [(name, score) for name in run.judges for score in profile.benchmarks[name].columns]
     wanted = [(run.run_id, run.seed, score) for _, score in named]
     measured = read_wanted({(run.run_id, run.seed): run}, wanted, profile, store)
-    lines: list[tuple[str, ...]] = []
+    scores, lines = RunScores(measured, (run.seed,)), list[tuple[str, ...]]()
     for name, score in named:
-        found = numbers(measured, run.run_id, None, (run.seed,), score)
+        found = scores.of_gain(run.run_id, None, score)
         told = (NOT_RUN, "–", "–")
         if found.mean is not None and found.ci_low is not None:
             items = len(measured[run.run_id, run.seed, score])

@@ -237,8 +237,7 @@ def over_optimise(
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
     from harness.pipeline.studies import push
-    from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER
-    from harness.report.measurements import Pushed as Measured
+    from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER, OverOptimisation
     from harness.runtime import StageFinished, Store
 
     results_dir, say = publishing_dir(), common.saying(console(stderr=as_json))
@@ -248,7 +247,7 @@ def over_optimise(
             say(f"{event.stage.label}: {event.wall_s:.1f} s")
 
     store = Store(work_dir() / "over-optimise" / "store")
-    measured = Measured.model_validate(push(store, workers_of(jobs), tell))
+    measured = OverOptimisation.model_validate(push(store, workers_of(jobs), tell))
     place = f"micro/{PUSHED_FOLDER}"
     folder = OVER_OPTIMISATION.publish(measured, place, results_dir, allow_fewer=allow_fewer)
     note(f"published in {folder}")

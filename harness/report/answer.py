@@ -21,7 +21,7 @@ from harness.report import view
 from harness.report.claims import counts, totals
 from harness.report.model import Cell, Part, Report, Scale, Study, Verdict, VerdictWord
 from harness.report.reward_study import CALLED
-from harness.report.scores import Numbers, numbers
+from harness.report.scores import Numbers, RunScores
 from harness.report.view import plain, signed
 from harness.words import counted
 
@@ -130,7 +130,7 @@ def _gain(asked: Contrast, report: Report) -> Cell | Numbers:
     table = report.table
     column = table.column(asked.column)
     left, right = (table.row(name).run_id(column) for name in (asked.left, asked.right))
-    return numbers(report.measured, left, right, report.seeds, column.reads)
+    return RunScores(report.measured, report.seeds).of_gain(left, right, column.reads)
 
 
 def _seen(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:

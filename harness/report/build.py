@@ -238,24 +238,10 @@ def _declared(
         "scale": profile.scale,
         "seeds": tuple(seeds),
         "columns": tuple(
-            ReportColumn(
-                id=column.id,
-                score=column.reads,
-                unit=column.unit,
-                direction=column.direction,
-                by_construction=profile.by_construction(column.reads),
-            )
+            ReportColumn.of(column, profile.by_construction(column.reads))
             for column in table.columns
         ),
-        "rows": tuple(
-            ReportRow(
-                id=row.id,
-                label=row.label,
-                baseline=row.baseline,
-                runs={column.id: row.run_id(column) for column in table.columns},
-            )
-            for row in rows
-        ),
+        "rows": tuple(ReportRow.of(row, table) for row in rows),
         "notes": tuple(plain(note) for note in table.notes),
     }
 

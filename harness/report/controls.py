@@ -35,7 +35,7 @@ from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.asked import ever_asked, most_complete, recall
 from harness.report.model import CheckedControl
 from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_published
-from harness.report.scores import Measured, TableScores, read_scores, scores_of
+from harness.report.scores import Measured, RunScores, TableScores, read_scores
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, Scores, mean_interval
 from harness.statistics.dose import Side, Worth, on_curve, worth
@@ -91,13 +91,12 @@ class Controls:
     def curve(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
         """Return the scores of human prompts alone by dose; without doses that lack seeds."""
         column = next((c.id for c in self.table.columns if c.reads == score), "")
-        found = {}
-        for dose, row in self._doses.get(training, {}).items():
-            run = self.scores.run(row, column)
-            own = None if run is None else scores_of(self.scores.measured, run, seeds, score)
-            if own is not None:
-                found[dose] = own
-        return found
+        scores = RunScores(self.scores.measured, seeds)
+        doses = self._doses.get(training, {})
+        found = {
+            dose: scores.of_run(self.scores.run(row, column), score) for dose, row in doses.items()
+        }
+        return {dose: own for dose, own in found.items() if own is not None}
 
     def paper(self, training: TrainingKind, column: str) -> dict[int, float]:
         """Return what the paper prints of the same runs, in any of its tables, by dose."""

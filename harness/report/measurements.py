@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.report.plots import Picture, Target, canvas, plain_frame
-from harness.report.publication import Entry, Kind
+from harness.report.publication import IndexEntry, Publication
 from harness.report.render import template
 from harness.strict import Strict
 
@@ -42,7 +42,7 @@ class PushedSetting(Strict):
     """Fingerprint of the rewards after each size."""
 
 
-class Pushed(Strict):
+class OverOptimisation(Strict):
     points: Annotated[tuple[PushedPoint, ...], Field(min_length=1)]
     setting: PushedSetting
 
@@ -70,9 +70,9 @@ class Pushed(Strict):
         )
 
     @property
-    def extent(self) -> Entry:
+    def extent(self) -> IndexEntry:
         """How much there is; its rows are the sizes after which was measured."""
-        return Entry(
+        return IndexEntry(
             rows=tuple(f"{point.size}x" for point in self.points),
             seeds=(self.setting.seed,),
             counts={"prompts": self.setting.prompts, "answers to each": self.setting.n},
@@ -98,9 +98,9 @@ class Pushed(Strict):
             sheet.legend(loc="outside upper center", ncols=2)
 
 
-OVER_OPTIMISATION = Kind(
+OVER_OPTIMISATION = Publication(
     PUSHED_FOLDER,
-    Pushed,
+    OverOptimisation,
     lambda found: found.extent,
     page=lambda found: found.markdown,
     pictures=lambda found: [found.picture],

@@ -24,7 +24,7 @@ from harness.strict import Strict
 if TYPE_CHECKING:
     from harness.evaluation.calibration import Calibration
     from harness.registry.profile import Profile
-    from harness.registry.schema import Column, Table
+    from harness.registry.schema import Column, Row, Table
 
 Scale = Literal["toy", "reduced", "paper"]
 State = Literal["ok", "partial", "not_run", "failed", "not_available"]
@@ -114,6 +114,16 @@ class ReportColumn(Part):
     by_construction: str | None = None
     """Why the column must come out as the paper says; null where it need not."""
 
+    @classmethod
+    def of(cls, column: Column, by_construction: str | None = None) -> ReportColumn:
+        return cls(
+            id=column.id,
+            score=column.reads,
+            unit=column.unit,
+            direction=column.direction,
+            by_construction=by_construction,
+        )
+
 
 class ReportRow(Part):
     id: Id
@@ -121,6 +131,11 @@ class ReportRow(Part):
     baseline: Id | None
     runs: Mapping[str, str]
     """The run behind it in each column."""
+
+    @classmethod
+    def of(cls, row: Row, table: Table) -> ReportRow:
+        runs = {column.id: row.run_id(column) for column in table.columns}
+        return cls(id=row.id, label=row.label, baseline=row.baseline, runs=runs)
 
 
 class Summary(Part):

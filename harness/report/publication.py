@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from harness import foreign
 from harness.errors import HarnessError
@@ -47,7 +47,7 @@ _SHOWN = 3
 """How many of the places without a number an error names."""
 
 
-class Entry(Strict):
+class IndexEntry(Strict):
     """What the index says of one publication: how much it has, and lacks, in words.
 
     Its rows are what it has numbers for: a table's rows, a figure's series, a sweep's scores. Its
@@ -67,7 +67,7 @@ class Entry(Strict):
         """How many numbers follow from values of single prompts; of a sweep that is its rows."""
         return self.counts.get("numbers", len(self.rows))
 
-    def less_than(self, before: Entry) -> list[str]:
+    def less_than(self, before: IndexEntry) -> list[str]:
         rows = [f"`{row}`" for row in before.rows if row not in self.rows]
         seeds = [str(seed) for seed in before.seeds if seed not in self.seeds]
         found = [f"row{'s' * (len(rows) > 1)} {_some(rows)}"] if rows else []
@@ -79,22 +79,25 @@ class Entry(Strict):
         ]
 
 
-Index = dict[str, Entry]
+Index = dict[str, IndexEntry]
 """All that is published, by its place below the folder of results: `micro/table4`."""
 
-_INDEX = TypeAdapter(Index)
+
+class Digests(Strict):
+    files: dict[str, str]
+    """The sha256 of every other file of the folder, by name."""
+    stages: dict[str, dict[str, str]] | None = Field(
+        default=None, exclude_if=lambda stages: stages is None
+    )
+    """Fingerprints of the stages behind the report, by run and what they do."""
 
 
 class Refused(HarnessError):
     """A publication that is not whole, or has less than what stands there."""
 
 
-def _nothing(folder: Path) -> None:
-    """Write no further file."""
-
-
 @dataclass(frozen=True)
-class Kind(Generic[Model]):
+class Publication(Generic[Model]):
     """A kind of publication: what is written of its report, and how that is checked.
 
     Attributes:
@@ -108,7 +111,7 @@ class Kind(Generic[Model]):
 
     name: str
     model: type[Model]
-    extent: Callable[[Model], Entry]
+    extent: Callable[[Model], IndexEntry]
     page: Callable[[Model], str]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
     values: Callable[[Model], str | None] = lambda report: None
@@ -119,7 +122,7 @@ class Kind(Generic[Model]):
         report: Model,
         place: str,
         results_dir: Path,
-        write: Callable[[Path], None] = _nothing,
+        write: Callable[[Path], None] = lambda folder: None,
         *,
         stages: Mapping[str, Mapping[str, str]] | None = None,
         allow_fewer: bool = False,
@@ -146,15 +149,15 @@ class Kind(Generic[Model]):
                 (draft / REPORT).write_text(text, encoding="utf-8")
                 write(draft)
                 files = {p.relative_to(draft).as_posix(): sha256_of(p) for p in files_below(draft)}
-                digests = {"files": files} | ({} if stages is None else {"stages": stages})
-                (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
+                digests = Digests.model_validate({"files": files, "stages": stages})
+                (draft / DIGESTS).write_text(dumps(digests.model_dump()), encoding="utf-8")
                 entry = self.entry(report, draft)
                 if not allow_fewer:
                     _refuse_less(place, entry, index.get(place))
             write_index(results_dir, index | {place: entry})
         return target
 
-    def entry(self, report: Model, folder: Path) -> Entry:
+    def entry(self, report: Model, folder: Path) -> IndexEntry:
         digests = sha256_of(folder / DIGESTS)
         return self.extent(report).model_copy(update={"kind": self.name, "digests": digests})
 
@@ -164,39 +167,23 @@ class Kind(Generic[Model]):
         Raises:
             HarnessError: It is missing, is not JSON, or was published in another form.
         """
-        return _read(self.model, folder, self.name)
+        return _read(self.model, folder / REPORT, self.name)
 
     def check(self, folder: Path) -> Model:
         """Return a published report, its files checked and its numbers computed again.
 
         Raises:
-            HarnessError: A file is missing or changed, or a number does not follow; a file that was
-                changed is named with the first number it changes.
+            HarnessError: A file is missing or changed, or a number does not follow.
         """
-        fault: HarnessError | None = None
-        try:
-            known = check_files(folder, (PAGE, REPORT), self.name)
-        except HarnessError as error:
-            known, fault = {}, error
-        try:
-            report = self.read(folder)
-            file, number = self.values(report), self.difference(report, folder)
-            pictures = [picture.file for picture in self.pictures(report)]
-        except HarnessError as error:
-            raise fault or error from error
-        except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise fault or changed_file(folder / REPORT, self.name) from error
-        if fault is not None and number is not None:
-            raise HarnessError(f"{fault}; the first number that changes is the {number}")
-        if fault is not None:
-            raise fault
-        for name in (*pictures, *([file] if file else [])):
+        known = check_files(folder, (PAGE, REPORT), self.name)
+        report = self.read(folder)
+        file, again = self.values(report), f"publish the {self.name} again"
+        for name in (*(it.file for it in self.pictures(report)), *([file] if file else [])):
             if name not in known:
                 raise changed_file(folder / name, self.name)
-        again = f"publish the {self.name} again"
         if file is None and self.page(report) != (folder / PAGE).read_text(encoding="utf-8"):
             raise HarnessError(f"{folder / PAGE} does not follow from {REPORT}; {again}")
-        if number is not None:
+        if number := self.difference(report, folder):
             said = f"the {number} does not follow from {file}"
             raise HarnessError(f"{folder / REPORT}: {said}; {again}")
         return report
@@ -209,54 +196,38 @@ def read_published(folder: Path) -> tuple[Report, Measured]:
         HarnessError: A file is missing, is not what was published, or was written in another form.
     """
     check_files(folder, (PAGE, REPORT, SCORES), "table")
-    return _read(Report, folder, "table"), read_score_file(folder / SCORES)
+    return _read(Report, folder / REPORT, "table"), read_score_file(folder / SCORES)
 
 
-def _read(model: type[Model], folder: Path, what: str) -> Model:
-    data = read_json(folder / REPORT, what)
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "/".join(map(str, first["loc"]))
-        raise HarnessError(
-            f"{folder} was published in another form ({where}: {first['msg']}); publish the "
-            f"{what} again"
-        ) from error
+def read_digests(folder: Path, what: str = "table") -> Digests:
+    return _read(Digests, folder / DIGESTS, what)
 
 
 def read_index(results_dir: Path) -> Index:
     """Return what the index names."""
-    path = results_dir / INDEX
-    refuse_what_is_no_file(results_dir)
+    return _read(Index, results_dir / INDEX, "results")
+
+
+def _read(form: type[Any], path: Path, what: str) -> Any:
+    """Read JSON that publishing wrote; `what` was published, for the message."""
+    again = f"restore it from version control, or publish the {what} again"
     try:
-        text = path.read_text(encoding="utf-8")
-        found = _INDEX.validate_python(foreign.read_json(text))
+        return TypeAdapter(form).validate_python(foreign.read_json(path.read_bytes()))
     except FileNotFoundError as error:
+        raise HarnessError(f"{path} is missing; {again}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "/".join(map(str, first["loc"])) or "the whole"
         raise HarnessError(
-            f"{path} is missing, so nothing says what must be published; restore it from version "
-            "control, or publish something"
+            f"{path} was published in another form ({where}: {first['msg']}); {again}"
         ) from error
     except (OSError, ValueError) as error:
-        raise _broken(path) from error
-    if text != _index_text(found):
-        raise _broken(path)
-    return found
-
-
-def _broken(path: Path) -> HarnessError:
-    return HarnessError(
-        f"{path} is not in the form that publishing writes; restore it from version control, or "
-        "remove it and publish everything again"
-    )
-
-
-def _index_text(index: Index) -> str:
-    return dumps({place: index[place].model_dump(mode="json") for place in sorted(index)})
+        raise HarnessError(f"{path} cannot be read as JSON ({error}); {again}") from error
 
 
 def write_index(results_dir: Path, index: Index) -> None:
-    write_whole(results_dir / INDEX, _index_text(index))
+    text = dumps({place: index[place].model_dump(mode="json") for place in sorted(index)})
+    write_whole(results_dir / INDEX, text)
 
 
 def published_folders(results_dir: Path, kind: str = "table") -> list[Path]:
@@ -280,19 +251,6 @@ def differing(before: object, again: object, names: Iterable[str]) -> str | None
     return next(found, None)
 
 
-def read_json(path: Path, what: str = "table") -> dict[str, Any]:
-    """Read a published JSON object; `what` was published, for the message."""
-    try:
-        found = foreign.read_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise HarnessError(f"{path} is missing; publish the {what} again") from error
-    except ValueError as error:
-        raise HarnessError(f"{path} is not JSON; publish the {what} again") from error
-    if not isinstance(found, dict):
-        raise HarnessError(f"{path} does not hold a report; publish the {what} again")
-    return found
-
-
 def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return the places that should have a number and have none, each in words."""
     # What the profile has no benchmark for cannot have a number.
@@ -309,9 +267,7 @@ def check_files(folder: Path, required: Sequence[str], what: str) -> Mapping[str
     Raises:
         HarnessError: A file is missing, or is not what was published.
     """
-    refuse_what_is_no_file(folder)
-    digests = read_json(folder / DIGESTS, what).get("files")
-    known = digests if isinstance(digests, dict) else {}
+    known = read_digests(folder, what).files
     for name in dict.fromkeys([*required, *known]):
         path = folder / name
         if not path.is_file():
@@ -328,21 +284,11 @@ def changed_file(path: Path, what: str) -> HarnessError:
     )
 
 
-def refuse_what_is_no_file(folder: Path) -> None:
-    """Refuse a folder with a link, a pipe or a device in it: reading one may never end."""
-    for path in files_below(folder):
-        if path.is_symlink() or not path.is_file():
-            raise HarnessError(
-                f"{path} is a link, a pipe or a device, not a regular file; restore it from "
-                "version control, or remove it"
-            )
-
-
 def files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
 
 
-def _refuse_less(place: str, entry: Entry, standing: Entry | None) -> None:
+def _refuse_less(place: str, entry: IndexEntry, standing: IndexEntry | None) -> None:
     said = [f"it lacks {_some(entry.lacking)}"] if entry.lacking else []
     less = [] if standing is None else entry.less_than(standing)
     said += [f"the published result has more: {', '.join(less)}"] if less else []

@@ -21,8 +21,8 @@ from harness.report.model import Cell, Report, Summary, Verdict
 from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import (
     SCORES,
-    Entry,
-    Kind,
+    IndexEntry,
+    Publication,
     differing,
     read_published,
     same,
@@ -45,7 +45,7 @@ NOT_PUBLISHED = "not published at this profile"
 
 
 def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<table>/` and return it, as `Kind.publish` does."""
+    """Write `results/<profile>/<table>/` and return it, as `Publication.publish` does."""
     table_runs, store = stored.runs, stored.store
     report = stored.report_with_costs
     measured = stored.measured | read_study(table_runs, store)
@@ -99,7 +99,7 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
     def verdicts() -> list[Verdict]:
         barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
         certain = {column.id: column.by_construction for column in report.columns}
-        scores = TableScores.of_report(report, measured)
+        scores = TableScores(report.rows, report.columns, report.seeds, measured)
         return judge(Evidence(table, report.cells, scores, {}, certain, barred))
 
     return report.beside(
@@ -112,7 +112,8 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
 
 
 def difference(report: Report, folder: Path) -> str | None:
-    scores = TableScores.of_report(report, read_score_file(folder / SCORES))
+    measured = read_score_file(folder / SCORES)
+    scores = TableScores(report.rows, report.columns, report.seeds, measured)
     cells = recompute(report, scores)
     for old, new in zip(report.cells, cells, strict=True):
         if name := differing(old, new, (*Numbers.__dataclass_fields__, "state")):
@@ -151,11 +152,11 @@ def recompute(report: Report, scores: TableScores) -> list[Cell]:
     return cells
 
 
-def table_extent(report: Report) -> Entry:
+def table_extent(report: Report) -> IndexEntry:
     states = [(f"{cell.row}/{cell.column}", cell.state) for cell in report.cells]
     models = () if report.study is None else report.study.models
     states += [(f"{model.row} in the study", model.state) for model in models]
-    return Entry(
+    return IndexEntry(
         rows=tuple(row.id for row in report.rows),
         seeds=report.seeds,
         counts={"numbers": sum(cell.mean is not None for cell in report.cells)},
@@ -163,7 +164,7 @@ def table_extent(report: Report) -> Entry:
     )
 
 
-TABLE = Kind(
+TABLE = Publication(
     "table",
     Report,
     table_extent,

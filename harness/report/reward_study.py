@@ -22,7 +22,7 @@ from harness.report.model import Agreement, Report, StudiedModel, Study
 from harness.report.origin import stage_summary
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
-from harness.report.scores import Measured, grouped, read_rows, scores_of
+from harness.report.scores import Measured, RunScores, read_rows
 from harness.report.view import APPLIES_NOT, NO_COMPARISON, Block, signed
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
@@ -53,7 +53,7 @@ def read_study(table_runs: TableRuns, store: Store) -> Measured:
     study = table_runs.study
     if study is None:
         return {}
-    rows: list[tuple[tuple[str, int, str], str, float]] = []
+    measured: Measured = {}
     for model in studied(table_runs):
         run, role = model.run, study.roles[model.row]
         stages = [((run, SEED, ACCURACY), study.held_out[role])]
@@ -61,8 +61,8 @@ def read_study(table_runs: TableRuns, store: Store) -> Measured:
         for key, stage in stages:
             if store.status(stage.fingerprint) == "done":
                 file = store.file(stage.fingerprint, "scores.parquet")
-                rows += [(key, *row) for row in read_rows(file, "prompt_id", "value")]
-    return grouped(rows)
+                measured[key] = dict(sorted(read_rows(file, "prompt_id", "value")))
+    return measured
 
 
 def studied(table_runs: TableRuns) -> list[StudiedModel]:
@@ -151,13 +151,14 @@ def recomputed(study: Study, measured: Measured) -> Study:
 def _matrices(
     measured: Measured, model: StudiedModel, seeds: Sequence[int], score: str
 ) -> dict[str, ScoreMatrix] | None:
-    asked: Sequence[tuple[str, Sequence[int], str]] = (
-        (model.run, [SEED], ACCURACY), (model.run, seeds, BEST_OF_N),
-        (model.run, seeds, score), (model.baseline, seeds, score),
-    )  # fmt: skip
-    found = [scores_of(measured, *one) for one in asked]
+    scores = RunScores(measured, seeds)
+    found = [
+        RunScores(measured, [SEED]).of_run(model.run, ACCURACY),
+        scores.of_run(model.run, BEST_OF_N),
+        *(scores.of_run(run, score) for run in (model.run, model.baseline)),
+    ]
     whole = [own for own in found if isinstance(own, ScoreMatrix)]
-    if len(whole) < len(asked):
+    if len(whole) < len(found):
         return None
     accuracy, chosen, ours, base = whole
     return {"accuracy": accuracy, "best_of_n": chosen, "gain": ours.minus(base)}

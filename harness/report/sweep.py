@@ -16,9 +16,9 @@ from pathlib import Path
 from pydantic import Field
 
 from harness.report.plots import Picture
-from harness.report.publication import SCORES, Entry, Kind, differing
+from harness.report.publication import SCORES, IndexEntry, Publication, differing
 from harness.report.render import markdown
-from harness.report.scores import Measured, numbers, read_score_file, write_scores
+from harness.report.scores import Measured, RunScores, read_score_file, write_scores
 from harness.report.view import Block
 from harness.strict import Strict
 
@@ -140,14 +140,16 @@ class SweepReport(Strict):
         return list({tuple(t.params.items()): t for t in reversed(ranked)}.values())[::-1]
 
     @property
-    def extent(self) -> Entry:
+    def extent(self) -> IndexEntry:
         left = self.target - self.counted
         lacking = [f"{left} of {self.target} trials"] if left > 0 else []
         lacking += [] if self.benchmarks else ["the winner on the benchmarks"]
         lacking += [f"{it.score} of the winner" for it in self.benchmarks if it.mean is None]
         scores = tuple(found.score for found in self.benchmarks)
         counts = {"trials": self.counted}
-        return Entry(rows=scores, seeds=self.result_seeds, counts=counts, lacking=tuple(lacking))
+        return IndexEntry(
+            rows=scores, seeds=self.result_seeds, counts=counts, lacking=tuple(lacking)
+        )
 
 
 def winner_run(sweep: str) -> str:
@@ -164,10 +166,10 @@ def winner_scores(
     """Return what a winner scores on each benchmark; scores not measured are left out."""
     known = {score for _, _, score in measured}
     base = base_run(sweep) if base_run(sweep) in {run for run, _, _ in measured} else None
-    found = []
+    values, found = RunScores(measured, seeds), []
     for score in (name for name in scores if name in known):
-        best = numbers(measured, winner_run(sweep), base, seeds, score)
-        beside = best if base is None else numbers(measured, base, None, seeds, score)
+        best = values.of_gain(winner_run(sweep), base, score)
+        beside = best if base is None else values.of_gain(base, None, score)
         own = {name: it for name, it in asdict(best).items() if name in WinnerScore.model_fields}
         found.append(WinnerScore(score=score, base=beside.mean, **own))
     return tuple(found)
@@ -328,7 +330,7 @@ def difference(report: SweepReport, folder: Path) -> str | None:
     return None
 
 
-SWEEP = Kind(
+SWEEP = Publication(
     "sweep",
     SweepReport,
     lambda report: report.extent,

@@ -8,7 +8,7 @@ holds the stages the values came from, and the digest of each of their files can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,12 +21,12 @@ from harness.report.publication import (
     DIGESTS,
     INDEX,
     REPORT,
-    Entry,
     Index,
-    Kind,
+    IndexEntry,
+    Publication,
     files_below,
+    read_digests,
     read_index,
-    read_json,
 )
 from harness.report.publish import TABLE
 from harness.report.sweep import SWEEP
@@ -34,7 +34,7 @@ from harness.runtime import Store
 from harness.runtime.files import sha256_of
 from harness.strict import Output
 
-KINDS: dict[str, Kind[Any]] = {
+KINDS: dict[str, Publication[Any]] = {
     kind.name: kind for kind in (TABLE, FIGURE, SWEEP, OVER_OPTIMISATION)
 }
 """Every kind of publication, by name."""
@@ -88,19 +88,19 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
     reports = {place: _verified(results_dir, place, entry) for place, entry in index.items()}
     not_covered = _not_covered(results_dir, index)
 
-    def of(*kinds: Kind[Any]) -> tuple[str, ...]:
+    def of(*kinds: Publication[Any]) -> tuple[str, ...]:
         names = {kind.name for kind in kinds}
         return tuple(place for place, entry in index.items() if entry.kind in names)
 
-    def numbers(*kinds: Kind[Any]) -> int:
+    def numbers(*kinds: Publication[Any]) -> int:
         return sum(index[place].numbers for place in of(*kinds))
 
     _verify_freeze({place: reports[place].origin for place in of(TABLE, FIGURE)})
     stages, absent = None, None
     if store is not None:
         held = store.check()
-        known = (read_json(results_dir / place / DIGESTS) for place in of(TABLE, FIGURE))
-        behind = {name for own in known for run in own["stages"].values() for name in run.values()}
+        known = [read_digests(results_dir / place).stages or {} for place in of(TABLE, FIGURE)]
+        behind = {name for own in known for run in own.values() for name in run.values()}
         stages, absent = len(held), len(behind - set(held))
     return Verified(
         tables=of(TABLE),
@@ -146,7 +146,7 @@ def _verify_freeze(origins: Mapping[str, Any]) -> None:
             )
 
 
-def _verified(results_dir: Path, place: str, entry: Entry) -> Any:
+def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
     """Return the report at one place of the index, checked.
 
     Raises:
@@ -154,6 +154,7 @@ def _verified(results_dir: Path, place: str, entry: Entry) -> Any:
             has not what the index says.
     """
     folder, kind = results_dir / place, KINDS.get(entry.kind)
+    restore = "restore both from version control or publish it again"
     if kind is None:
         raise HarnessError(f"{results_dir / INDEX}: nothing of the kind of `{place}` is published")
     if not (folder / DIGESTS).is_file():
@@ -161,23 +162,14 @@ def _verified(results_dir: Path, place: str, entry: Entry) -> Any:
             f"{folder / DIGESTS if folder.is_dir() else folder} is missing, and {INDEX} says that "
             "it was published; restore it from version control, or publish it again"
         )
-    said, restore = [], "restore both from version control or publish it again"
     if sha256_of(folder / DIGESTS) != entry.digests:
-        said.append(
+        raise HarnessError(
             f"{folder / DIGESTS} is not what was published (its digest differs from that in "
             f"{INDEX}); {restore}"
         )
-    try:
-        report = kind.check(folder)
-    except HarnessError as error:
-        raise HarnessError("; ".join([*said, str(error)])) from error
-    found = kind.entry(report, folder).model_copy(update={"digests": entry.digests})
-    if found != entry:
-        lost = found.less_than(entry)
-        other = f"has lost {', '.join(lost)}" if lost else "has other rows, seeds or counts"
-        said.append(f"{folder} {other}, as {INDEX} has it; {restore}")
-    if said:
-        raise HarnessError("; ".join(said))
+    report = kind.check(folder)
+    if kind.entry(report, folder) != entry:
+        raise HarnessError(f"{folder} has other rows, seeds or counts than {INDEX}; {restore}")
     return report
 
 
@@ -189,7 +181,7 @@ def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
     """
     known = {INDEX}
     for place in index:
-        names: Iterable[str] = read_json(results_dir / place / DIGESTS)["files"]
+        names = read_digests(results_dir / place).files
         known |= {f"{place}/{name}" for name in (DIGESTS, *names)}
     files = [path.relative_to(results_dir) for path in files_below(results_dir)]
     for path in files:

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from harness.pipeline.algorithm import Planner, Run
 from harness.registry.profile import Profile
 from harness.report.plots import Picture, Target
-from harness.report.scores import Key, Measured, grouped, read_rows
+from harness.report.scores import Measured, read_values
 from harness.report.sweep import (
     SweepObjective,
     SweepReport,
@@ -177,13 +177,14 @@ def final_scores(runs: Sequence[Run], store: Store) -> Measured:
     """Return the per-prompt scores of the winner's and the base's runs; empty while one lacks."""
     if plan_of(runs).pending(store):
         return {}
-    rows: list[tuple[Key, str, float]] = []
-    for run in runs:
-        for stage in run.judged.values():
-            path = store.open(stage.fingerprint) / "scores.parquet"
-            for score, prompt, value in read_rows(path, "column", "prompt_id", "value"):
-                rows.append(((run.run_id, run.seed, score), prompt, value))
-    return grouped(rows)
+    return {
+        (run.run_id, run.seed, score): dict(sorted(values.items()))
+        for run in runs
+        for stage in run.judged.values()
+        for (score,), values in read_values(
+            store.open(stage.fingerprint) / "scores.parquet", "column"
+        ).items()
+    }
 
 
 def pictures(report: SweepReport) -> list[Picture]:

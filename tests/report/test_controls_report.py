@@ -31,7 +31,7 @@ from harness.report.controls import (
     worth_of,
 )
 from harness.report.render import as_csv, as_markdown, as_text
-from harness.report.scores import Measured, scores_of
+from harness.report.scores import Measured, RunScores
 from harness.runtime import Store
 
 MICRO = load_profiles()["micro"]
@@ -218,8 +218,9 @@ def test_the_papers_rloo_and_eva_is_worth_what_its_printed_curve_says() -> None:
 def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_number() -> None:
     found = controls(noise=0.5)
     scores = measured(LEVELS | {"other": 43.0, "flat": 60.0}, 0.5, seed=1)
-    like_2x: Any = scores_of(scores, "dpo-h1-other", SEEDS, "ah_wr")
-    above: Any = scores_of(scores, "dpo-flat", SEEDS, "ah_wr")
+    every = RunScores(scores, SEEDS)
+    like_2x: Any = every.of_run("dpo-h1-other", "ah_wr")
+    above: Any = every.of_run("dpo-flat", "ah_wr")
     worth: Any = worth_of(like_2x, found, "offline", "ah_wr", SEEDS)
     assert worth.times == pytest.approx(2.0, rel=0.1)
     assert worth.low < worth.times < worth.high
@@ -228,7 +229,7 @@ def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_numb
     assert (most.times, most.text, most.interval) == (None, "more than 6x", "more than 6x")
     assert worth_of(above, found, "offline", "mt_avg", SEEDS) is None
     # With four seeds its interval would go from below 1x to above 6x.
-    four: Any = scores_of(scores, "dpo-h1-other", SEEDS[:4], "ah_wr")
+    four: Any = RunScores(scores, SEEDS[:4]).of_run("dpo-h1-other", "ah_wr")
     assert worth_of(four, found, "offline", "ah_wr", SEEDS[:4]) is None
     assert worth_of(above, controls(**lower), "offline", "ah_wr", SEEDS) is None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER, Pushed
+from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER, OverOptimisation
 from harness.report.publication import Refused
 from harness.runtime.files import sha256_of
 
@@ -18,9 +18,9 @@ SETTING = {
 }  # fmt: skip
 
 
-def pushed(*pairs: tuple[float, float]) -> Pushed:
+def pushed(*pairs: tuple[float, float]) -> OverOptimisation:
     points = [{"size": i, "reward": r, "oracle": o} for i, (r, o) in enumerate(pairs)]
-    return Pushed.model_validate({"points": points, "setting": SETTING})
+    return OverOptimisation.model_validate({"points": points, "setting": SETTING})
 
 
 def test_a_reward_that_rises_while_the_oracle_falls_is_told() -> None:
@@ -70,7 +70,7 @@ def test_a_page_that_does_not_follow_from_its_report_is_named(tmp_path: Path) ->
     with pytest.raises(HarnessError, match=r"report\.md does not follow from report\.json"):
         OVER_OPTIMISATION.check(folder)
     forge("[]")
-    with pytest.raises(HarnessError, match=r"report\.json does not hold a report"):
+    with pytest.raises(HarnessError, match=r"report\.json was published in another form"):
         OVER_OPTIMISATION.check(folder)
     forge(json.dumps(given.model_dump(mode="json")), without="figure.svg")
     with pytest.raises(HarnessError, match=r"figure\.svg is not what was published"):

@@ -17,6 +17,7 @@ from toy_tables import (
     stored,
     toy_runs,
     write_all,
+    write_parquet,
     write_scores,
 )
 
@@ -155,10 +156,13 @@ def test_broken_and_repeated_scores_are_refused(store: Store) -> None:
     with pytest.raises(StoreError, match=r"scores\.parquet has other content"):
         _ = damaged.cells
 
-    from harness.report.scores import grouped
 
-    with pytest.raises(HarnessError, match="`p0` twice"):
-        grouped([(("dpo-h1", 0, "ah_wr"), "p0", 1.0), (("dpo-h1", 0, "ah_wr"), "p0", 2.0)])
+def test_a_prompt_that_is_scored_twice_is_an_error(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    twice = {"prompt_id": ["p0", "p1", "p0"], "column": ["ah_wr"] * 3, "value": [1.0, 2.0, 3.0]}
+    write_parquet(store, judge_of(runs, "dpo-h1", 0, "ah_wr"), "scores.parquet", twice)
+    with pytest.raises(HarnessError, match="twice"):
+        _ = stored(runs, store).cells
 
 
 def test_json_has_exactly_the_agreed_fields_in_order_and_comes_back(store: Store) -> None:

@@ -30,8 +30,8 @@ from harness.errors import HarnessError
 from harness.report.page.contents import from_results
 from harness.report.page.examples import FILE, examples_of, read_examples
 from harness.report.publication import (
-    Entry,
-    Kind,
+    IndexEntry,
+    Publication,
     Refused,
     published_folders,
     read_index,
@@ -67,7 +67,8 @@ def seal(folder: Path, name: str) -> None:
 
 def test_what_is_published_is_computed_again_to_the_same_digits(folder: Path) -> None:
     report, measured = read_published(folder)
-    assert recompute(report, TableScores.of_report(report, measured)) == list(report.cells)
+    scores = TableScores(report.rows, report.columns, report.seeds, measured)
+    assert recompute(report, scores) == list(report.cells)
     assert numbers(folder) == 8
     assert sorted(path.name for path in folder.iterdir()) == [
         "digests.json", "report.json", "report.md", "scores.parquet",
@@ -254,11 +255,11 @@ def test_rivals_publish_one_after_the_other(tmp_path: Path) -> None:
     """Twelve publications, four at a time: the index names them all."""
     results = tmp_path / "results"
 
-    def extent(report: Toy) -> Entry:
-        return Entry(rows=(), seeds=(report.number,), counts={})
+    def extent(report: Toy) -> IndexEntry:
+        return IndexEntry(rows=(), seeds=(report.number,), counts={})
 
     def put(number: int) -> None:
-        kind = Kind("toy", Toy, extent, page=lambda _: "")
+        kind = Publication("toy", Toy, extent, page=lambda _: "")
         kind.publish(Toy(number=number), f"micro/toy{number}", results)
 
     with ThreadPoolExecutor(4) as pool:
@@ -286,10 +287,10 @@ def test_a_publication_that_fails_leaves_the_one_before(
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
 
 
-def test_nothing_from_cells_to_publishing_imports_a_model_library_or_pandas(
+def test_nothing_from_cells_to_reports_imports_a_model_library_or_pandas(
     folder: Path, store: Store
 ) -> None:
-    """In a process of its own, because pyarrow imports pandas as soon as it converts a list."""
+    """In a process of its own, because other tests import them."""
     code = f"""
 import sys
 from pathlib import Path
@@ -297,7 +298,6 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from toy_tables import stored, toy_runs
 from harness.report.render import as_json
 from harness.report.render import as_markdown
-from harness.report.publish import publish
 from harness.report.publish import TABLE
 from harness.report.render import as_text
 from harness.runtime import Store
@@ -306,7 +306,7 @@ runs, store = toy_runs(), Store(Path({str(store.root)!r}))
 cells = stored(runs, store).cells
 report = stored(runs, store).report
 assert as_text(report) and as_json(cells) and as_markdown(report)
-assert TABLE.check(publish(stored(runs, store), Path({str(folder.parent.parent)!r})))
+assert TABLE.check(Path({str(folder)!r}))
 heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}
 print(sorted(heavy & set(sys.modules)))
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,16 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from toy_tables import judge_of, scores_file, stored, toy_runs, write_all, write_prompts
+from toy_tables import judge_of, stored, toy_runs, write_all, write_prompts
 
 from harness.errors import HarnessError
 from harness.project import PACKAGE, results_dir
 from harness.report.build import summarise
 from harness.report.model import Report
-from harness.report.publication import Entry, read_index, write_index
+from harness.report.publication import IndexEntry, read_index, write_index
 from harness.report.publish import publish
 from harness.report.scores import TableScores
 from harness.report.verify import KINDS, verify
@@ -36,16 +33,6 @@ def results(store: Store, tmp_path: Path) -> Path:
     write_prompts(store, runs)
     publish(stored(runs, store), tmp_path / "results")
     return tmp_path / "results"
-
-
-def change_score(folder: Path, run_id: str, by: float) -> None:
-    """Change the first stored score of a run by hand."""
-    path = scores_file(folder)
-    table = pq.read_table(path)
-    values = table.column("value").to_pylist()
-    values[table.column("run_id").to_pylist().index(run_id)] += by
-    place = table.schema.get_field_index("value")
-    pq.write_table(table.set_column(place, "value", pa.array(values, pa.float64())), path)
 
 
 def test_what_is_published_is_verified_with_and_without_the_store(
@@ -64,26 +51,6 @@ def test_what_is_published_is_verified_with_and_without_the_store(
     assert whole.absent == 0
     elsewhere = verify(results, Store(store.root.parent / "elsewhere"))
     assert (elsewhere.stages, (elsewhere.absent or 0) > 0) == (0, True)
-
-
-def test_one_changed_score_is_named_with_the_first_number_it_changes(results: Path) -> None:
-    """The score is a prompt's of `eva-a_min`, the last row, in the first column."""
-    change_score(results / "micro" / "table90", "dpo-eva-a_min", 1.0)
-    with pytest.raises(HarnessError, match=r"scores\.parquet is not what was published") as caught:
-        verify(results)
-    assert "the first number that changes is the mean of `eva-a_min` in `ah_wr`" in str(
-        caught.value
-    )
-
-
-def test_one_changed_number_is_named(results: Path) -> None:
-    path = results / "micro" / "table90" / "report.json"
-    report = json.loads(path.read_text(encoding="utf-8"))
-    cell = next(c for c in report["cells"] if c["row"] == "dpo-1" and c["column"] == "mt_avg")
-    cell["ci_high"] += 0.001
-    path.write_text(json.dumps(report), encoding="utf-8")
-    with pytest.raises(HarnessError, match="ci_high of `dpo-1` in `mt_avg`"):
-        verify(results)
 
 
 def test_one_changed_file_of_the_store_is_named(results: Path, store: Store) -> None:
@@ -108,7 +75,7 @@ def test_a_publication_that_the_index_does_not_name_is_an_error(results: Path) -
     write_index(results, {"micro/table90": known})
     with pytest.raises(HarnessError, match="nothing of the kind of `micro/table90` is published"):
         verify(results)
-    entry = {"micro/elsewhere": Entry(kind="table", rows=(), seeds=(), counts={}, digests="0")}
+    entry = {"micro/elsewhere": IndexEntry(kind="table", rows=(), seeds=(), counts={}, digests="0")}
     write_index(results, entry)
     with pytest.raises(HarnessError, match="micro/elsewhere is missing"):
         verify(results)
@@ -140,21 +107,21 @@ def lose_a_row(report: dict[str, Any]) -> None:
         for seed in found.seeds
     }
     # Too few rows are left for their order to be in it.
-    scores = TableScores.of_report(found, measured)
+    scores = TableScores(found.rows, found.columns, found.seeds, measured)
     report["summary"] = [summary.as_json() for summary in summarise(found.cells, scores)]
 
 
 @pytest.mark.parametrize(
     ("lose", "lost"),
     [
-        (lose_a_row, "has lost row `eva-uniform`, 2 of 8 numbers, as index.json has it"),
+        (lose_a_row, "has other rows, seeds or counts than index.json"),
         (lambda report: report["seeds"].remove(1), "the mean of `base` in `ah_wr` does not follow"),
     ],
 )
 def test_a_row_or_a_seed_that_is_lost_is_named(
     results: Path, lose: Callable[[dict[str, Any]], None], lost: str
 ) -> None:
-    """Its digest is a new one. Of the row the report is consistent, and only the index knows."""
+    """All digests are new ones. Of the row the report is consistent, and only the index knows."""
     folder = results / "micro" / "table90"
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     lose(report)
@@ -162,9 +129,11 @@ def test_a_row_or_a_seed_that_is_lost_is_named(
     digests = json.loads((folder / "digests.json").read_text(encoding="utf-8"))
     digests["files"]["report.json"] = sha256_of(folder / "report.json")
     (folder / "digests.json").write_text(json.dumps(digests), encoding="utf-8")
-    with pytest.raises(HarnessError, match="is not what was published") as caught:
+    known = read_index(results)["micro/table90"]
+    again = known.model_copy(update={"digests": sha256_of(folder / "digests.json")})
+    write_index(results, {"micro/table90": again})
+    with pytest.raises(HarnessError, match=lost):
         verify(results)
-    assert lost in str(caught.value)
 
 
 def one_of_each() -> list[tuple[str, str]]:
@@ -256,17 +225,3 @@ def test_the_results_of_the_project_are_verified_in_ten_seconds_without_heavy_li
     after = os.times()
     used = after.children_user + after.children_system
     assert used - before.children_user - before.children_system < 10.0
-
-
-@pytest.mark.parametrize("make", ["pipe", "loop", "device"])
-@pytest.mark.parametrize("name", ["index.json", "micro/table90/report.json", "micro/notes.md"])
-def test_what_is_no_file_is_named_and_not_read(results: Path, make: str, name: str) -> None:
-    """A pipe or a device would never end, and a link that leads to itself cannot be opened."""
-    path = results / name
-    path.unlink(missing_ok=True)
-    if make == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to(path.name if make == "loop" else "/dev/zero")
-    with pytest.raises(HarnessError, match=re.escape(str(path))):
-        verify(results)

@@ -37,11 +37,9 @@ from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
 from harness.report.model import State
 from harness.report.scores import (
-    AsRead,
     Measured,
     Numbers,
-    gain_priors,
-    numbers,
+    RunScores,
     read_rows,
     read_score_file,
     read_wanted,
@@ -249,16 +247,13 @@ def score_points(data: ScoreData, points: Iterable[Point]) -> list[Point]:
     for point in points:
         if point.run is not None and point.baseline is not None:
             compared.setdefault(point.score, []).append((point.run, point.baseline))
-    priors = {
-        score: gain_priors(data.measured, pairs, data.seeds, score)
-        for score, pairs in compared.items()
-    }
+    scores = RunScores(data.measured, data.seeds)
+    priors = {score: scores.gain_priors(pairs, score) for score, pairs in compared.items()}
     found = []
     for point in points:
         own, prior = Numbers(), priors.get(point.score)
         if point.run is not None:
-            behind = (point.run, point.baseline)
-            own = numbers(data.measured, *behind, data.seeds, point.score, prior)
+            own = scores.of_gain(point.run, point.baseline, point.score, prior)
         value, low, high = own.mean, own.ci_low, own.ci_high
         if point.quantity == "gain":
             value, low, high = own.gain, own.gain_ci_low, own.gain_ci_high
@@ -345,7 +340,7 @@ def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
 
 
 def _by_category(measured: Measured, categories: Mapping[str, str]) -> Measured:
-    parted = AsRead()
+    parted: Measured = {}
     for (run, seed, score), values in measured.items():
         for prompt, value in values.items():
             key = (run, seed, f"{score}/{categories[prompt]}")

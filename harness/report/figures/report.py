@@ -24,8 +24,7 @@ from harness.report.figures.points import Data, Point, PromptData, ScoreData
 from harness.report.origin import origin_of
 from harness.report.plots import Picture, Target
 from harness.report.plots import canvas as canvas_of
-from harness.report.publication import Entry, differing, without_numbers
-from harness.report.publication import Kind as Publication
+from harness.report.publication import IndexEntry, Publication, differing, without_numbers
 from harness.report.render import markdown, print_parts, text_parts
 from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain
 from harness.runtime import Store
@@ -331,10 +330,10 @@ def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool
     )
 
 
-def figure_extent(report: FigureReport) -> Entry:
+def figure_extent(report: FigureReport) -> IndexEntry:
     """Return how much a published figure has; its rows are the series of its panels."""
     points = report.points
-    return Entry(
+    return IndexEntry(
         rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
         seeds=report.seeds,
         counts={"numbers": sum(point.value is not None for point in points)},

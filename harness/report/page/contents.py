@@ -24,7 +24,7 @@ from harness.report.figures.report import assemble_figure, picture
 from harness.report.model import Report, Verdict
 from harness.report.page.examples import FILE, Examples, examples_of, first_of, read_examples
 from harness.report.plots import Picture
-from harness.report.publication import DIGESTS, read_index, read_json
+from harness.report.publication import read_digests, read_index
 from harness.report.publish import (
     NOT_PUBLISHED,
     OF_STUDY,
@@ -172,7 +172,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
             reports.append(without_runs(table, profile, (), reason, absent))
             continue
         report = published_report(table, place, known)
-        trace(report, read_json(place / DIGESTS)["stages"], traces)
+        trace(report, read_digests(place).stages or {}, traces)
         reports.append(with_all_rows(report))
         table_pictures[table.id] = list(_beside(place, pictures(report)))
         own = read_examples(place / FILE)
