@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from harness.cost import pricing
-    from harness.report.answer import Answer
+    from harness.report.answer import ReportAnswer
     from harness.runtime import EngineOptions
     from harness.selection.selection import Selection
 
@@ -370,7 +370,7 @@ def save(text: str, output: Path) -> None:
     note(f"written to {path}")
 
 
-def print_json(value: Any, answer: Answer | None = None) -> None:
+def print_json(value: Any, answer: ReportAnswer | None = None) -> None:
     """Print a model, models, plain data or JSON as every command writes it, on stdout.
 
     It is an object that begins with a schema version. A list is the object's `items`, below the

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.registry.profile import Profile
-    from harness.report.model import Report, Verdict
+    from harness.report.model import ClaimVerdict, Report
     from harness.report.verify import Verified
     from harness.selection.reporting import Reports
     from harness.selection.selection import Selection
@@ -244,7 +244,7 @@ def _note_judges(profile: Profile) -> None:
 
 
 def _claims(
-    reports: tuple[Report, ...], verdicts: list[Verdict], *, full: bool, published: bool
+    reports: tuple[Report, ...], verdicts: list[ClaimVerdict], *, full: bool, published: bool
 ) -> Iterator[Any]:
     from harness.report.claims import PRIMARY, counts, line, share_tested
     from harness.report.model import TESTED
@@ -280,7 +280,7 @@ def _claims(
         yield f"More of each claim: --full{elsewhere}"
 
 
-def _sentences(verdict: Verdict) -> Iterator[Any]:
+def _sentences(verdict: ClaimVerdict) -> Iterator[Any]:
     """Yield a claim with its verdict; below, what the paper says, what was measured, and why not.
 
     What there is not is left out.

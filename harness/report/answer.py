@@ -19,7 +19,7 @@ from harness.registry.paper import Contrast, Paper, the_paper
 from harness.registry.schema import Column
 from harness.report import view
 from harness.report.claims import counts, totals
-from harness.report.model import Cell, Part, Report, Scale, Study, Verdict, VerdictWord
+from harness.report.model import Cell, ClaimVerdict, Part, Report, Scale, Study, VerdictWord
 from harness.report.reward_study import CALLED
 from harness.report.scores import Numbers, RunScores
 from harness.report.view import plain, signed
@@ -62,7 +62,7 @@ class Told(Part):
         return f"cannot be told apart from {self.over} {where}"
 
 
-class Answer(Part):
+class ReportAnswer(Part):
     question: str
     table: str
     """The first of the tables that it is from."""
@@ -86,7 +86,7 @@ class Answer(Part):
         ]
 
 
-def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
+def answer_to(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict]) -> ReportAnswer:
     (first, *others), paper = reports, the_paper()
     told: tuple[Told, ...] = ()
     if others:
@@ -95,7 +95,7 @@ def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
         seen = _seen(told, first.scale, reports)
     else:
         question, seen = first.table.question, finding(first, verdicts)
-    return Answer(
+    return ReportAnswer(
         question=plain(question),
         table=told[0].table if told else first.table_id,
         profile=first.profile_id,
@@ -149,7 +149,7 @@ def _seen(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:
     return f"{view.capital(where)}: {'; '.join(said)}."
 
 
-def _sure(reports: Sequence[Report], verdicts: Sequence[Verdict], paper: Paper) -> str:
+def _sure(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict], paper: Paper) -> str:
     said = []
     if verdicts:
         said.append(f"of {counted(len(verdicts), 'claim')} of the paper: {totals(verdicts)}")
@@ -160,7 +160,7 @@ def _sure(reports: Sequence[Report], verdicts: Sequence[Verdict], paper: Paper) 
     return f"{view.capital('; '.join(said))}."
 
 
-def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
+def finding(report: Report, verdicts: Sequence[ClaimVerdict]) -> str:
     """Return what a table's runs say, in one sentence, or one for each of its leagues."""
     if report.leagues:
         table = report.table
@@ -187,11 +187,11 @@ def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
     return f"{plain(view.capital(said))}."
 
 
-def primary_of(verdicts: Iterable[Verdict]) -> Verdict | None:
+def primary_of(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict | None:
     return next((verdict for verdict in verdicts if verdict.primary), None)
 
 
-def _margins(primary: Verdict, decimals: int) -> str:
+def _margins(primary: ClaimVerdict, decimals: int) -> str:
     ours, low, high = (
         signed(number or 0.0, decimals)
         for number in (primary.margin, primary.ci_low, primary.ci_high)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harness.runtime import Store
 
 
-class Asked(Strict):
+class AskedSeeds(Strict):
     """The record of a table or figure at a profile."""
 
     seeds: Annotated[tuple[StrictInt, ...], Field(min_length=1)]
@@ -54,7 +54,7 @@ def remember(
     except HarnessError:
         before = ()  # a broken record stops no run, and is replaced
     earlier = tuple(seed for seed in before if seed not in seeds)
-    record = Asked(seeds=tuple(seeds), earlier=earlier, files=dict(files or {}))
+    record = AskedSeeds(seeds=tuple(seeds), earlier=earlier, files=dict(files or {}))
     with explained("keeping the seeds asked for", work_dir):
         write_whole(_path(work_dir, table, profile), f"{record.model_dump_json()}\n")
 
@@ -75,10 +75,10 @@ def _path(work_dir: Path, table: str, profile: str) -> Path:
     return work_dir / "asked" / profile / f"{table}.json"
 
 
-def _read(path: Path) -> Asked | None:
+def _read(path: Path) -> AskedSeeds | None:
     try:
         with explained("reading the seeds asked for", path.parent):
-            return Asked.model_validate(read_json(path.read_bytes()))
+            return AskedSeeds.model_validate(read_json(path.read_bytes()))
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -117,7 +117,7 @@ def with_own_files(work_dir: Path) -> tuple[dict[str, Profile], dict[str, Table]
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownSeeds:
     """The seeds that a report shows.
 
     Attributes:
@@ -135,7 +135,7 @@ class Shown:
 
 def shown_seeds(
     work_dir: Path, store: Store, table: Table, profile: Profile, rows: Sequence[str] | None = None
-) -> Shown | None:
+) -> ShownSeeds | None:
     """Return the seeds that a report of a table shows when it is not told which.
 
     `rows` are the ids of the rows it has, by default all that the profile can run.
@@ -162,7 +162,7 @@ def shown_seeds(
     return most_complete(plan_table(table, profile, asked, rows), store, last)
 
 
-def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int]) -> Shown:
+def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int]) -> ShownSeeds:
     """Return the seeds of which most runs are done, of all the seeds that some runs have.
 
     Where nothing is done, they are `last`.
@@ -175,4 +175,4 @@ def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int
     most = max(done.values(), default=0)
     seeds = [seed for seed, number in done.items() if number == most] if most else sorted(last)
     left_out = {seed: number for seed, number in done.items() if seed not in seeds}
-    return Shown(tuple(seeds), most, left_out, len({run_id for run_id, _ in runs.runs}))
+    return ShownSeeds(tuple(seeds), most, left_out, len({run_id for run_id, _ in runs.runs}))

@@ -14,13 +14,13 @@ from harness.registry.profile import benchmark_of
 from harness.registry.schema import Column
 from harness.report.model import (
     GROUPS,
+    ColumnSummary,
     Creation,
     OfRow,
     OnlineCost,
     PromptDistance,
     Report,
     RowCost,
-    Summary,
 )
 from harness.report.view import (
     APPLIES_NOT,
@@ -194,14 +194,14 @@ def summary_blocks(report: Report, intervals: bool = False) -> list[Block]:
     return [Block("Beside the paper", notes, head, tuple(rows))]
 
 
-def _signs_interval(summary: Summary) -> str:
+def _signs_interval(summary: ColumnSummary) -> str:
     if not summary.signs or summary.signs_agree is None:
         return APPLIES_NOT
     low, high = share_interval(summary.signs_agree, summary.signs)
     return f"{low:.0%} to {high:.0%}"
 
 
-def _comparison(summary: Summary, seeds: int) -> tuple[str, str, str]:
+def _comparison(summary: ColumnSummary, seeds: int) -> tuple[str, str, str]:
     if summary.rows and seeds == 1:
         return NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
     unfinished = f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER

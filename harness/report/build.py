@@ -32,6 +32,8 @@ from harness.report.league import leagues_of
 from harness.report.model import (
     Assumption,
     Cell,
+    ClaimVerdict,
+    ColumnSummary,
     Origin,
     Pooled,
     Power,
@@ -39,12 +41,10 @@ from harness.report.model import (
     ReportColumn,
     ReportRow,
     State,
-    Summary,
-    Verdict,
 )
 from harness.report.origin import origin_of
 from harness.report.reward_study import study_of
-from harness.report.rows import Reader, creations, online_costs, prompt_distances, row_costs
+from harness.report.rows import StoreReader, creations, online_costs, prompt_distances, row_costs
 from harness.report.scores import ALPHA, Measured, TableScores, read_scores
 from harness.report.verdicts import Evidence, judge, judge_without
 from harness.report.view import plain, state_words
@@ -65,7 +65,7 @@ class StoredTable:
         level: Level at which claims are decided.
     """
 
-    def __init__(self, runs: TableRuns, reader: Reader, level: float = ALPHA) -> None:
+    def __init__(self, runs: TableRuns, reader: StoreReader, level: float = ALPHA) -> None:
         self.runs, self.lacking, self.level = runs, lacking_rows(runs.table, runs.profile), level
         self.reader, self.store = reader, reader.store
 
@@ -89,7 +89,7 @@ class StoredTable:
         return self.reader.controls(self.runs.profile).beside(judged_runs(self.cells))
 
     @cached_property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[ClaimVerdict]:
         return judge(self.evidence)
 
     @property
@@ -264,7 +264,7 @@ def _failures(cells: Iterable[Cell]) -> list[str]:
     ]
 
 
-def summarise(cells: Sequence[Cell], scores: TableScores) -> list[Summary]:
+def summarise(cells: Sequence[Cell], scores: TableScores) -> list[ColumnSummary]:
     found = []
     for summary, own in zip(compared_signs(cells), _columns(cells), strict=True):
         if summary.signs is None:
@@ -285,7 +285,7 @@ def summarise(cells: Sequence[Cell], scores: TableScores) -> list[Summary]:
     return found
 
 
-def compared_signs(cells: Sequence[Cell]) -> list[Summary]:
+def compared_signs(cells: Sequence[Cell]) -> list[ColumnSummary]:
     """Return of each column's summary what follows from the cells alone: all but the order."""
     return [_signs(own) for own in _columns(cells)]
 
@@ -295,10 +295,10 @@ def _columns(cells: Sequence[Cell]) -> list[list[Cell]]:
     return [[cell for cell in cells if cell.column == column] for column in columns]
 
 
-def _signs(cells: Sequence[Cell]) -> Summary:
+def _signs(cells: Sequence[Cell]) -> ColumnSummary:
     printed = [cell for cell in cells if cell.paper is not None]
     done = [cell for cell in printed if cell.mean is not None]
-    summary = Summary(
+    summary = ColumnSummary(
         column=cells[0].column, scale=cells[0].scale, rows=len(printed), done=len(done)
     )
     if not printed or len(done) < len(printed) or len(cells[0].seeds) == 1:

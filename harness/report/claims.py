@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from harness.registry.claims import Claim, FigureClaims, Qualitative
-from harness.report.model import TESTED, Report, Scale, Verdict, VerdictWord
+from harness.report.model import TESTED, ClaimVerdict, Report, Scale, VerdictWord
 from harness.report.verdicts import Evidence, Tested, bare, judge_with_tests
 from harness.report.view import probability, signed
 from harness.statistics.sequential import seeds_needed
@@ -27,15 +27,17 @@ from harness.strict import Strict
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
 
-def all_verdicts(reports: Iterable[Report], declared: FigureClaims, scale: Scale) -> list[Verdict]:
+def all_verdicts(
+    reports: Iterable[Report], declared: FigureClaims, scale: Scale
+) -> list[ClaimVerdict]:
     """Return the verdicts of tables, then those on the claims of figures, which rest on them."""
     of_tables = [verdict for report in reports for verdict in report.verdicts]
     return [*of_tables, *judge_figures(declared, of_tables, scale)]
 
 
 def judge_figures(
-    declared: FigureClaims, verdicts: Iterable[Verdict], scale: Scale
-) -> list[Verdict]:
+    declared: FigureClaims, verdicts: Iterable[ClaimVerdict], scale: Scale
+) -> list[ClaimVerdict]:
     known = {verdict.id: verdict for verdict in verdicts}
     return [
         _figure_verdict(claim, figure.id, known, scale)
@@ -45,8 +47,8 @@ def judge_figures(
 
 
 def _figure_verdict(
-    claim: Claim, figure: str, known: Mapping[str, Verdict], scale: Scale
-) -> Verdict:
+    claim: Claim, figure: str, known: Mapping[str, ClaimVerdict], scale: Scale
+) -> ClaimVerdict:
     test = claim.test
     if not isinstance(test, Qualitative) or test.measured_by is None:
         return bare(claim, figure, scale, "not_testable", getattr(test, "reason", None) or "")
@@ -68,7 +70,7 @@ _FIRST: Sequence[VerdictWord] = (
 """Of claims that only together measure another one, the first of these that any has decides."""
 
 
-def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:
+def counts(verdicts: Sequence[ClaimVerdict]) -> dict[VerdictWord, int]:
     found = Counter(verdict.verdict for verdict in verdicts)
     return {word: found[word] for word in WORDS}
 
@@ -99,7 +101,7 @@ class Line:
     statement: str
 
 
-def line(verdict: Verdict) -> Line:
+def line(verdict: ClaimVerdict) -> Line:
     paper, low, high = verdict.paper_margin, verdict.ci_low, verdict.ci_high
     return Line(
         name=f"{verdict.id}{' *' if verdict.primary else ''}",
@@ -115,7 +117,7 @@ def line(verdict: Verdict) -> Line:
     )
 
 
-def share_tested(verdicts: Sequence[Verdict]) -> str:
+def share_tested(verdicts: Sequence[ClaimVerdict]) -> str:
     count = sum(verdict.verdict in TESTED for verdict in verdicts)
     powered = count - sum(verdict.verdict == "underpowered" for verdict in verdicts)
     share = f"{100 * powered / len(verdicts):.0f}%" if verdicts else NONE
@@ -125,7 +127,7 @@ def share_tested(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def totals(verdicts: Sequence[Verdict]) -> str:
+def totals(verdicts: Sequence[ClaimVerdict]) -> str:
     certain = sum(v.verdict == "supported" and v.by_construction is not None for v in verdicts)
     marks = {"supported": f" ({certain} by construction)"} if certain else {}
     return ", ".join(
@@ -169,7 +171,7 @@ def power_of(evidence: Evidence) -> list[ClaimPower]:
     ]
 
 
-def _needed(verdict: Verdict, tested: Tested, seeds: int) -> int | None:
+def _needed(verdict: ClaimVerdict, tested: Tested, seeds: int) -> int | None:
     if verdict.verdict in ("supported", "contradicted"):
         return seeds
     if tested.sought is None or tested.sought <= 0.0:
@@ -187,7 +189,7 @@ def looks_until(first: int, most: int) -> tuple[int, ...]:
     return (*range(first, most, STEP), most)
 
 
-def undecided(looked: Sequence[Iterable[Verdict]]) -> list[str]:
+def undecided(looked: Sequence[Iterable[ClaimVerdict]]) -> list[str]:
     """Return the primary claims that no look so far has decided, and more seeds may.
 
     Args:

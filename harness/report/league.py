@@ -33,7 +33,7 @@ from harness.report.model import (
 )
 from harness.report.origin import stage_summary
 from harness.report.plots import INK, MUTED, OURS, Picture, Target, canvas, plain_frame
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.report.scores import ALPHA, TableScores, read_rows
 from harness.report.view import APPLIES_NOT, Block, probability, signed
 from harness.statistics import (
@@ -60,7 +60,9 @@ Facts = Mapping[str, tuple[tuple[LeagueMark, ...], LeagueCosts | None]]
 """What the stages of each row say of themselves."""
 
 
-def leagues_of(runs: TableRuns, reader: Reader, scores: TableScores) -> tuple[FoundLeague, ...]:
+def leagues_of(
+    runs: TableRuns, reader: StoreReader, scores: TableScores
+) -> tuple[FoundLeague, ...]:
     table, asked = runs.table, set(runs.row_ids)
     leagues = {it.id: _rows(table, it) for it in table.leagues if it.uniform in asked}
     wanted = {row for rows in leagues.values() for row in rows} & asked
@@ -225,7 +227,7 @@ def _named(rows: Sequence[str]) -> str:
 
 
 def _facts(
-    runs: TableRuns, row: str, reader: Reader, scores: TableScores
+    runs: TableRuns, row: str, reader: StoreReader, scores: TableScores
 ) -> tuple[tuple[LeagueMark, ...], LeagueCosts | None]:
     table = runs.table
     heights = _marks(row, scores)
@@ -247,7 +249,7 @@ def _mean(numbers: Sequence[Mapping[str, float | None]]) -> dict[str, float | No
     return {name: float(np.mean(values)) if values else None for name, values in known.items()}
 
 
-def _at_mark(run: Run, reader: Reader) -> dict[str, float]:
+def _at_mark(run: Run, reader: StoreReader) -> dict[str, float]:
     last = run.training[-1]
     file = reader.store.file(last.fingerprint, "trained.parquet")
     said = stage_summary(reader.store, last)
@@ -258,7 +260,7 @@ def _at_mark(run: Run, reader: Reader) -> dict[str, float]:
     }
 
 
-def _at_the_end(run: Run, reader: Reader, profile: Profile) -> dict[str, float | None]:
+def _at_the_end(run: Run, reader: StoreReader, profile: Profile) -> dict[str, float | None]:
     said = stage_summary(reader.store, run.training[-1])
     rows = [
         row
@@ -280,7 +282,7 @@ def _at_the_end(run: Run, reader: Reader, profile: Profile) -> dict[str, float |
     }
 
 
-def _topics(run: Run, reader: Reader, profile: Profile) -> float | None:
+def _topics(run: Run, reader: StoreReader, profile: Profile) -> float | None:
     """Return the exponential of the entropy of the topics trained on: of k alike it is k."""
     from harness.worlds.lookup import world_of
 

@@ -138,7 +138,7 @@ class ReportRow(Part):
         return cls(id=row.id, label=row.label, baseline=row.baseline, runs=runs)
 
 
-class Summary(Part):
+class ColumnSummary(Part):
     """A column beside the paper's."""
 
     column: str
@@ -463,7 +463,7 @@ TESTED: tuple[VerdictWord, ...] = ("supported", "contradicted", "inconclusive", 
 """The verdicts on claims that were tested; but for the last, with enough power."""
 
 
-class Verdict(Part):
+class ClaimVerdict(Part):
     """A claim of the paper and what our runs say of it."""
 
     id: str
@@ -524,11 +524,11 @@ class Beside:
     profile: Profile
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
-    judge: Callable[[], Sequence[Verdict]] = tuple
+    judge: Callable[[], Sequence[ClaimVerdict]] = tuple
     scores: Callable[[], PerPrompt] = dict
 
     @cached_property
-    def verdicts(self) -> Sequence[Verdict]:
+    def verdicts(self) -> Sequence[ClaimVerdict]:
         return self.judge()
 
 
@@ -542,7 +542,7 @@ class Report(Part):
     columns: tuple[ReportColumn, ...]
     rows: tuple[ReportRow, ...]
     cells: tuple[Cell, ...]
-    summary: tuple[Summary, ...]
+    summary: tuple[ColumnSummary, ...]
     distances: tuple[PromptDistance, ...] = ()
     creation: tuple[Creation, ...] = ()
     """What the creator did behind each row that is trained offline."""
@@ -609,7 +609,7 @@ class Report(Part):
         return {} if self._beside is None else self._beside.calibrations
 
     @property
-    def verdicts(self) -> Sequence[Verdict]:
+    def verdicts(self) -> Sequence[ClaimVerdict]:
         return () if self._beside is None else self._beside.verdicts
 
     @property

@@ -17,7 +17,7 @@ from harness.report.build import StoredTable, summarise
 from harness.report.cells import judged_runs
 from harness.report.controls import KnownControls, inadmissible_claims
 from harness.report.league import found_again
-from harness.report.model import Cell, Report, Summary, Verdict
+from harness.report.model import Cell, ClaimVerdict, ColumnSummary, Report
 from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import (
     SCORES,
@@ -96,7 +96,7 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
     report, measured = read_published(folder)
     shown = {row.id for row in report.rows}
 
-    def verdicts() -> list[Verdict]:
+    def verdicts() -> list[ClaimVerdict]:
         barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
         certain = {column.id: column.by_construction for column in report.columns}
         scores = TableScores(report.rows, report.columns, report.seeds, measured)
@@ -119,7 +119,7 @@ def difference(report: Report, folder: Path) -> str | None:
         if name := differing(old, new, (*Numbers.__dataclass_fields__, "state")):
             return f"{name} of `{old.row}` in `{old.column}`"
     for before, anew in zip(report.summary, summarise(cells, scores), strict=True):
-        if name := differing(before, anew, Summary.model_fields):
+        if name := differing(before, anew, ColumnSummary.model_fields):
             return f"{name} in the summary of `{before.column}`"
     again = [league.as_json() for league in found_again(report, scores)]
     parts = list(_parts([league.as_json() for league in report.leagues], again, "leagues"))

@@ -89,7 +89,7 @@ def _share(part: int | None, whole: int | None) -> float | None:
 COUNTED = ("rollouts", "tokens", "gradient_steps", "creator_calls")
 
 
-class Reader:
+class StoreReader:
     """Reads what stages cost and what prompts they hold, each once, however many rows share them.
 
     Tables share stages too, so a page of all tables has one reader.
@@ -151,7 +151,7 @@ class Reader:
         return self._bags[stage.fingerprint]
 
 
-def row_costs(table_runs: TableRuns, reader: Reader) -> list[RowCost]:
+def row_costs(table_runs: TableRuns, reader: StoreReader) -> list[RowCost]:
     """Return the cost of every run of every row of a table, in printed order.
 
     A row's cost is that of all stages behind its policy (or its prompts, where they are what is
@@ -299,7 +299,7 @@ _PROMPTS_OF = {
 """File and column with the prompts of each kind of stage; of others they are those of pairs."""
 
 
-def prompt_distances(table_runs: TableRuns, reader: Reader) -> list[PromptDistance]:
+def prompt_distances(table_runs: TableRuns, reader: StoreReader) -> list[PromptDistance]:
     """Return how far the training prompts of every run of every row lie from other prompts.
 
     A creator could win by walking to the test distribution; these distances let a reader see it or

@@ -68,7 +68,7 @@ from harness.registry.claims import (
     places,
 )
 from harness.registry.schema import Table
-from harness.report.model import Cell, Scale, Verdict, VerdictWord
+from harness.report.model import Cell, ClaimVerdict, Scale, VerdictWord
 from harness.report.scores import ALPHA, POWER, TableScores
 from harness.statistics import (
     Prior,
@@ -156,7 +156,7 @@ class Evidence:
         return judged or self.scores.run(*place)
 
 
-def judge(evidence: Evidence) -> list[Verdict]:
+def judge(evidence: Evidence) -> list[ClaimVerdict]:
     """Return the verdict on each claim of a table, in the order they are declared.
 
     Raises:
@@ -165,7 +165,7 @@ def judge(evidence: Evidence) -> list[Verdict]:
     return [verdict for verdict, _ in judge_with_tests(evidence)]
 
 
-def judge_with_tests(evidence: Evidence) -> list[tuple[Verdict, Tested | None]]:
+def judge_with_tests(evidence: Evidence) -> list[tuple[ClaimVerdict, Tested | None]]:
     """Return the same with what each verdict was tested by, None where nothing was."""
     claims = evidence.table.claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
@@ -183,7 +183,7 @@ def judge_with_tests(evidence: Evidence) -> list[tuple[Verdict, Tested | None]]:
     ]
 
 
-def judge_without(table: Table, scale: Scale, reason: str) -> list[Verdict]:
+def judge_without(table: Table, scale: Scale, reason: str) -> list[ClaimVerdict]:
     return [
         _untestable(claim, claim.test, table.id, scale)
         if isinstance(claim.test, Qualitative)
@@ -192,16 +192,16 @@ def judge_without(table: Table, scale: Scale, reason: str) -> list[Verdict]:
     ]
 
 
-def _untestable(claim: Claim, test: Qualitative, table: str, scale: Scale) -> Verdict:
+def _untestable(claim: Claim, test: Qualitative, table: str, scale: Scale) -> ClaimVerdict:
     reason = test.reason or "the claims that measure it belong to other tables"
     return bare(claim, table, scale, "not_testable", reason)
 
 
 def bare(
     claim: Claim, table: str, scale: Scale, verdict: VerdictWord, reason: str | None, **ours: Any
-) -> Verdict:
+) -> ClaimVerdict:
     """Return a verdict with the paper's side, and without numbers of ours but those given."""
-    return Verdict(
+    return ClaimVerdict(
         id=claim.id,
         table=table,
         statement=claim.statement,
@@ -236,7 +236,7 @@ class Tested:
     favoured: bool
 
 
-def _draft(claim: Claim, evidence: Evidence, alpha: float) -> tuple[Verdict, Tested | None]:
+def _draft(claim: Claim, evidence: Evidence, alpha: float) -> tuple[ClaimVerdict, Tested | None]:
     """Return a verdict before the correction for many tests, and what it was tested by."""
     table, scale, test = evidence.table.id, evidence.cells[0].scale, claim.test
     if isinstance(test, Qualitative):
@@ -284,8 +284,8 @@ def _draft(claim: Claim, evidence: Evidence, alpha: float) -> tuple[Verdict, Tes
 
 
 def _decided(
-    verdict: Verdict, tested: Tested | None, adjusted: float | None, evidence: Evidence
-) -> Verdict:
+    verdict: ClaimVerdict, tested: Tested | None, adjusted: float | None, evidence: Evidence
+) -> ClaimVerdict:
     if tested is None or verdict.p is None or verdict.detectable is None:
         return verdict
     p = verdict.p if adjusted is None else adjusted

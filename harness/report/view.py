@@ -265,7 +265,7 @@ def heading(report: Report) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class Piece:
     """A piece of a text, set low where it is an index, and as code where it is a name."""
 
     text: str
@@ -273,20 +273,20 @@ class Part:
     code: bool = False
 
 
-def label_parts(label: str) -> list[Part]:
+def label_parts(label: str) -> list[Piece]:
     """Return a label as the paper prints it: `θ_{0→1}` and `A*_min` have an index.
 
     A word or a number after an underscore is an index only behind a star or a symbol of the
     paper's, so that names such as `ratio_evol` stay as they are.
     """
-    parts: list[Part] = []
+    parts: list[Piece] = []
     end = 0
     for match in _INDEX.finditer(label):
         before = label[match.start() - 1 : match.start()]
         if match[1] is None and (before.isascii() and before != "*"):
             continue
         index = match[2] if match[1] is None else match[1]
-        parts += [Part(label[end : match.start()]), Part(index, low=True)]
+        parts += [Piece(label[end : match.start()]), Piece(index, low=True)]
         end = match.end()
-    parts.append(Part(label[end:]))
+    parts.append(Piece(label[end:]))
     return [part for part in parts if part.text]

@@ -29,8 +29,8 @@ from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report import asked
 from harness.report.claims import all_verdicts
-from harness.report.model import Verdict
-from harness.report.rows import Reader
+from harness.report.model import ClaimVerdict
+from harness.report.rows import StoreReader
 from harness.report.view import row_names
 from harness.runtime import Store
 from harness.selection.names import DEFAULT_SEEDS, Format, Say, format_of, seeds_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from harness.report.answer import Answer
+    from harness.report.answer import ReportAnswer
     from harness.report.build import StoredTable
     from harness.report.figures.report import FigureReport
     from harness.report.model import Report
@@ -73,7 +73,7 @@ class Reports:
     figure: FigureReport | None = None
     outcome: RunOutcome | None = None
     page: Callable[[], str] | None = None
-    judged: Sequence[Verdict] | None = None
+    judged: Sequence[ClaimVerdict] | None = None
 
     def __repr__(self) -> str:
         return self.text(full=False)
@@ -102,7 +102,7 @@ class Reports:
         return {stage.title: reason for stage, reason in failed.items()}
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> ReportAnswer | None:
         """What was asked, what was seen and how sure that is; None without tables."""
         from harness.report.answer import answer_to
 
@@ -203,7 +203,7 @@ def stored_tables(work: Work, store: Store, level: float | None = None) -> tuple
     from harness.report.build import StoredTable
     from harness.report.scores import ALPHA
 
-    reader, tables = Reader(store), [] if isinstance(work, FigureRuns) else parts_of(work)
+    reader, tables = StoreReader(store), [] if isinstance(work, FigureRuns) else parts_of(work)
     return tuple(StoredTable(runs, reader, level or ALPHA) for runs in tables)
 
 
@@ -231,7 +231,7 @@ def page_of(
     from harness.report.page.page import as_html
 
     figures = all_figures().values()
-    return as_html(from_store(tables, profile, seeds, Reader(store), figures))
+    return as_html(from_store(tables, profile, seeds, StoreReader(store), figures))
 
 
 def figure_report(runs: FigureRuns, store: Store) -> FigureReport:
@@ -325,7 +325,7 @@ def judge(
 
         reports = from_results(needed, profile, project.results_dir()).reports
     else:
-        reader = Reader(Store(store_dir()))
+        reader = StoreReader(Store(store_dir()))
         reports = tuple(_stored(table, profile, seeds, reader, on_note) for table in needed)
     verdicts = all_verdicts(reports, declared, profile.scale)
     return Reports(
@@ -335,7 +335,11 @@ def judge(
 
 
 def _stored(
-    table: Table, profile: Profile, asked_for: Sequence[int] | None, reader: Reader, on_note: Say
+    table: Table,
+    profile: Profile,
+    asked_for: Sequence[int] | None,
+    reader: StoreReader,
+    on_note: Say,
 ) -> Report:
     """Return what the store holds of a table, of some seeds or of the most complete ones."""
     from harness.report.build import StoredTable, without_runs

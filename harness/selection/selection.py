@@ -167,7 +167,7 @@ class Selection:
         """
         from harness.pipeline.runs import runnable
         from harness.report.build import StoredTable, with_all_rows
-        from harness.report.rows import Reader
+        from harness.report.rows import StoreReader
         from harness.selection import reporting
 
         if self.figure is not None:
@@ -178,7 +178,7 @@ class Selection:
             return reporting.Reports(figure=reporting.figure_report(runs, Store(store_dir())))
         if not self.is_group:
             return self._reports_of(self._stored(self.tables[0], seeds, on_note), seeds)
-        tables, reader = [], Reader(Store(store_dir()))
+        tables, reader = [], StoreReader(Store(store_dir()))
         for table in self.tables:
             some, lacking = runnable(table, self.profile, self._shown(table, seeds, on_note))
             if some is None:

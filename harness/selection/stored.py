@@ -27,7 +27,7 @@ from harness.registry.declared import all_figures, all_tables
 from harness.registry.profile import supported_rows
 from harness.report.asked import ever_asked, most_complete, recall, shown_seeds, with_own_files
 from harness.report.build import StoredTable
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.runtime import Plan, Store
 from harness.runtime.files import BrokenEntry, explained
 from harness.selection.names import Say
@@ -250,7 +250,7 @@ def asked_states(store: Store) -> list[TableState]:
     Of runs there are those of all seeds ever asked for, of rows those with the seeds that a report
     shows. Of a figure that was run there are the runs behind it, by table and without cells.
     """
-    states, reader = [], Reader(store)
+    states, reader = [], StoreReader(store)
     for runs in _ever_run():
         if isinstance(runs, FigureRuns):
             states += [TableState(part) for part in runs.parts.values()]

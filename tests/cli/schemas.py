@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, create_model
 
-from harness.report.answer import Answer
-from harness.report.model import Cell, Verdict
+from harness.report.answer import ReportAnswer
+from harness.report.model import Cell, ClaimVerdict
 from harness.strict import Output
 
 OUTPUTS = {
@@ -35,7 +35,7 @@ OUTPUTS = {
     "download": ("harness.cli.machine:Downloaded",),
     "why": ("harness.selection.why:Explanation",),
     "report": ("harness.report.model:Cell[]", "harness.report.figures.report:FigureReport"),
-    "claims": ("harness.report.model:Verdict[]",),
+    "claims": ("harness.report.model:ClaimVerdict[]",),
     "store": ("harness.selection.stored:Stored",),
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
@@ -67,7 +67,9 @@ def with_version(printed: Any) -> type[BaseModel]:
     Above cells and verdicts stands the answer that they are the evidence of.
     """
     if not (isinstance(printed, type) and issubclass(printed, BaseModel)):
-        more: Any = {"answer": (Answer, None)} if printed in (list[Cell], list[Verdict]) else {}
+        more: Any = (
+            {"answer": (ReportAnswer, None)} if printed in (list[Cell], list[ClaimVerdict]) else {}
+        )
         return create_model("Listed", __base__=Output, items=(printed, ...), **more)
     if "schema_version" in printed.model_fields:
         return printed

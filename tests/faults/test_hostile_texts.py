@@ -23,7 +23,7 @@ from harness.report.build import StoredTable
 from harness.report.model import Report
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.runtime import Store
 from harness.tracking.tables import TableState, state_records
 
@@ -80,7 +80,7 @@ def filled(folder: Path, dice: random.Random) -> tuple[TableRuns, Store]:
 @pytest.mark.parametrize("scene", rounds(2), indirect=True)
 def test_hostile_texts_in_every_form(scene: Scene) -> None:
     runs, store = filled(scene.folder, scene.dice)
-    found = StoredTable(runs, Reader(store))
+    found = StoredTable(runs, StoreReader(store))
     cells, report = found.cells, found.report
     check_page(as_html(contents_of(runs, store)))
     check_markdown(as_markdown(report))

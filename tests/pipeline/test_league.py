@@ -18,7 +18,7 @@ from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.report.league import _at_the_end
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.runtime import Engine, Plan, Store
 from harness.worlds.embedded.world import category_of_first_operation
 from harness.worlds.lookup import world_of
@@ -123,7 +123,7 @@ def test_a_row_ends_with_the_step_that_uses_its_budget_up(
 def test_what_a_row_cost_is_read_off_its_stages(trained: dict[str, Any]) -> None:
     """Four steps of four prompts in two parts; e to the entropy of their categories."""
     store, run = trained["store"], trained["runs"]["mopps"]
-    found = _at_the_end(run, Reader(store), small(trained["profile"]))
+    found = _at_the_end(run, StoreReader(store), small(trained["profile"]))
     folders = [store.open(stage.fingerprint) for stage in run.training]
     rows = [row for folder in folders for row in read_rows(folder / "trained.parquet")]
     told = Counter(category_of_first_operation(row["prompt"]) for row in rows)

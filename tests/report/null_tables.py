@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
-from harness.report.model import TESTED, Cell, Verdict
+from harness.report.model import TESTED, Cell, ClaimVerdict
 from harness.report.scores import Measured, TableScores
 from harness.report.verdicts import Evidence, ends_of, judge
 
@@ -33,7 +33,7 @@ more here, because fewer prompts are simulated than are judged there.
 """
 
 
-def counted(verdicts: Iterable[Verdict]) -> dict[str, tuple[int, int]]:
+def counted(verdicts: Iterable[ClaimVerdict]) -> dict[str, tuple[int, int]]:
     """Return how many verdicts were tested, and how many of them decided: all, and primary ones."""
     known = [verdict for verdict in verdicts if verdict.verdict in TESTED]
     return {
@@ -44,7 +44,7 @@ def counted(verdicts: Iterable[Verdict]) -> dict[str, tuple[int, int]]:
 
 def simulated_nulls(
     tables: Iterable[Table], repetitions: int, *, seeds: int = 3, prompts: int = 40, root: int = 0
-) -> list[Verdict]:
+) -> list[ClaimVerdict]:
     """Return the verdicts on the claims of tables whose rows do not differ.
 
     Claims that rows are alike within some points are left out: where nothing differs they are
@@ -62,7 +62,7 @@ def simulated_nulls(
 
 def one_recipe_twice(
     measured: Measured, seeds: Sequence[int], each: int, deals: int = 20, root: int = 0
-) -> list[Verdict]:
+) -> list[ClaimVerdict]:
     """Return the verdicts on one recipe under two names of so many seeds each, none in common.
 
     A run that lacks a score is left out.

@@ -11,7 +11,7 @@ from harness.errors import HarnessError, UserError
 from harness.pipeline.runs import plan_table
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.asked import Shown, ever_asked, recall, remember, shown_seeds
+from harness.report.asked import ShownSeeds, ever_asked, recall, remember, shown_seeds
 from harness.runtime import Store
 
 
@@ -70,24 +70,24 @@ def test_the_most_complete_seeds_are_shown(tmp_path: Path, store: Store) -> None
             if store.status(judge.fingerprint) != "done":
                 write_scores(store, planned, str(name), seed, ah_wr={"p0": 1.0})
 
-    def shown(rows: list[str] | None = None) -> Shown | None:
+    def shown(rows: list[str] | None = None) -> ShownSeeds | None:
         return shown_seeds(tmp_path, store, table, profile, rows)
 
     assert shown() is None
     remember(tmp_path, "table16", "micro", [0, 1, 2])
     remember(tmp_path, "table16", "micro", [5])
-    assert shown() == Shown((5,), 0, {0: 0, 1: 0, 2: 0}, 4)
+    assert shown() == ShownSeeds((5,), 0, {0: 0, 1: 0, 2: 0}, 4)
     # Where no seed has every row, those with most of them.
     done(0, 2)
     done(1, 1)
     done(5, 2)
-    assert shown() == Shown((0, 5), 2, {1: 1, 2: 0}, 4)
+    assert shown() == ShownSeeds((0, 5), 2, {1: 1, 2: 0}, 4)
     # A seed of other rows, asked for last, takes nothing away from those that are whole.
     for seed in (0, 1, 2):
         done(seed, 4)
-    assert shown() == Shown((0, 1, 2), 4, {5: 2}, 4)
+    assert shown() == ShownSeeds((0, 1, 2), 4, {5: 2}, 4)
     # What counts is the rows of the report, with their baseline.
-    assert shown([table.rows[0].id]) == Shown((0, 1, 2, 5), 2, {}, 2)
+    assert shown([table.rows[0].id]) == ShownSeeds((0, 1, 2, 5), 2, {}, 2)
     with pytest.raises(UserError, match="no row `none`"):
         shown(["none"])
     assert shown_seeds(tmp_path, store, table, load_profiles()["single-gpu"]) is None

@@ -18,7 +18,7 @@ from harness.project import results_dir
 from harness.registry.claims import FigureClaims, Qualitative
 from harness.registry.schema import Table
 from harness.report.claims import counts, judge_figures, share_tested
-from harness.report.model import TESTED, Cell, Verdict
+from harness.report.model import TESTED, Cell, ClaimVerdict
 from harness.report.publication import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import judge, judge_without
@@ -75,7 +75,7 @@ def scores_of(levels: Mapping[str, float], seeds: int = 3, scatter: float = 0.0)
 
 def judged(
     table: Table, measured: Measured, rows: Iterable[str] = ROWS, seeds: int = 3, **more: Any
-) -> list[Verdict]:
+) -> list[ClaimVerdict]:
     """Judge claims of a table of which some rows were asked for; `cell` are fields of all cells."""
     fields = more.pop("cell", {})
     cells = [cell_of(table, row, tuple(range(seeds)), **fields) for row in rows]
@@ -84,12 +84,12 @@ def judged(
 
 def verdicts_of(
     claims: Sequence[dict[str, Any]], measured: Measured, seeds: int = 3, **cell: Any
-) -> dict[str, Verdict]:
+) -> dict[str, ClaimVerdict]:
     found = judged(table_of(*claims), measured, seeds=seeds, cell=cell)
     return {verdict.id: verdict for verdict in found}
 
 
-def verdict_of(test: Mapping[str, Any], measured: Measured, seeds: int = 3) -> Verdict:
+def verdict_of(test: Mapping[str, Any], measured: Measured, seeds: int = 3) -> ClaimVerdict:
     return verdicts_of([claim("it", test, primary=True)], measured, seeds)["it"]
 
 
@@ -404,7 +404,7 @@ def test_a_figure_is_judged_by_the_claims_that_measure_it() -> None:
         ]}],
     })  # fmt: skip
     x, y = (
-        Verdict(
+        ClaimVerdict(
             id=name, table="table90", statement="s", verdict="supported", scale="toy", primary=False
         )
         for name in ("x", "y")
@@ -611,7 +611,7 @@ PAPER = {"a": "58.0", "b": "56.0", "c": "50.0"}
 
 def judged_in_units(
     a: float, b: float, c: float, noise: float, paper: Mapping[str, str] = PAPER, **more: Any
-) -> Verdict:
+) -> ClaimVerdict:
     scores = {} if more.pop("nothing", False) else around(a, b, noise, c=c)
     (found,) = judged(measured_by(paper), scores, "abc", **more)
     return found
@@ -627,7 +627,7 @@ def test_each_verdict_can_come_out_each_way(level: float, gain: float) -> None:
     our gain: with n = gain / 13 it would be found, with n = gain / 12 it would not.
     """
 
-    def verdict(a: float, b: float, noise: float, **more: Any) -> Verdict:
+    def verdict(a: float, b: float, noise: float, **more: Any) -> ClaimVerdict:
         return judged_in_units(a, b, level - gain, noise, **more)
 
     small = gain / 50.0

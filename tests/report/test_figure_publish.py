@@ -29,7 +29,7 @@ from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.plots import Target
 from harness.report.publication import Refused, published_folders
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.report.verify import verify
 from harness.runtime import Store
 from harness.runtime.files import sha256_of
@@ -133,12 +133,12 @@ def test_a_page_of_the_store_has_no_published_figure(
     tables, figures = declared()
     page = functools.partial(from_store, [tables["table4"]], toy_profile())
     shown = [figures[name] for name in ("figure9", "figure10", "figure12", "figure3")]
-    empty = page(lambda _: (0, 1), Reader(Store(tmp_path / "empty")), shown)
+    empty = page(lambda _: (0, 1), StoreReader(Store(tmp_path / "empty")), shown)
     assert empty.pictures == ()
     assert "Source: published" not in as_html(empty)
-    assert page(lambda _: (7,), Reader(store), shown).pictures == ()
+    assert page(lambda _: (7,), StoreReader(store), shown).pictures == ()
 
-    contents = page(lambda _: (0, 1), Reader(store), shown)
+    contents = page(lambda _: (0, 1), StoreReader(store), shown)
     nine, ten, twelve = contents.pictures
     assert {p.origin for p in (nine, ten, twelve)} == {"drawn from the store, 2 seeds"}
     assert (ten.title, ten.alt, ten.findings) == (
@@ -155,7 +155,7 @@ def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
 ) -> None:
     table = declared()[0]["table4"]
     bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
-    contents = from_store([table], bare, lambda _: (0,), Reader(store))
+    contents = from_store([table], bare, lambda _: (0,), StoreReader(store))
     (report,) = contents.reports
     assert not report.has_numbers
     assert {*report.absent} == {row.id for row in table.rows}

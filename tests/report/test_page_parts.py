@@ -23,7 +23,7 @@ from harness.report.page.drawing import Axis, axis_of, draw
 from harness.report.page.examples import Examples, judged_answers, lineages
 from harness.report.page.page import as_html, ticked_parts, visible
 from harness.report.publication import read_index, write_index
-from harness.report.rows import Reader, row_costs
+from harness.report.rows import StoreReader, row_costs
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
 from harness.runtime import Store
@@ -299,7 +299,7 @@ def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
     """
     runs = toy_runs(seeds=[0])
     write_training(store, runs)
-    found = {cost.row: cost for cost in row_costs(runs, Reader(store))}
+    found = {cost.row: cost for cost in row_costs(runs, StoreReader(store))}
     eva = found["eva-a_min"]
     assert (eva.state, eva.gradient_steps, eva.creator_calls) == ("ok", 126.0, 10.0)
     assert (eva.rollouts, eva.tokens) == (6.0, 54.0)
@@ -317,7 +317,7 @@ def test_costs_in_words(store: Store) -> None:
     write_training(store, runs)
     costs = [
         c.model_copy(update={"seconds": 120.0}) if c.state == "ok" else c
-        for c in row_costs(runs, Reader(store))
+        for c in row_costs(runs, StoreReader(store))
     ]
     report = stored(runs, store).report
     rows = {row[0]: row[1:] for row in cost_block(report, costs).rows}

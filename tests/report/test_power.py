@@ -11,7 +11,7 @@ from test_claims import PAPER, ROWS, around, cell_of, measured_by
 from harness.cli.plan import power_line
 from harness.registry.schema import Table
 from harness.report.claims import looks_until, power_of, undecided
-from harness.report.model import Verdict, VerdictWord
+from harness.report.model import ClaimVerdict, VerdictWord
 from harness.report.verdicts import Evidence, judge
 
 
@@ -48,8 +48,10 @@ def test_a_run_looks_every_two_seeds_and_at_the_most() -> None:
     assert looks_until(3, 9) == (3, 5, 7, 9)
 
 
-def verdict(name: str, word: VerdictWord, *, primary: bool = True) -> Verdict:
-    return Verdict(id=name, table="t", statement="s", verdict=word, scale="toy", primary=primary)
+def verdict(name: str, word: VerdictWord, *, primary: bool = True) -> ClaimVerdict:
+    return ClaimVerdict(
+        id=name, table="t", statement="s", verdict=word, scale="toy", primary=primary
+    )
 
 
 def test_what_one_look_decided_stays_decided_and_what_no_seed_decides_is_not_waited_for() -> None:

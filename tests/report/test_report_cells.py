@@ -24,7 +24,7 @@ from toy_tables import (
 from harness.errors import HarnessError
 from harness.pipeline.runs import TableRuns
 from harness.report.blocks import summary_blocks
-from harness.report.model import Cell, Summary
+from harness.report.model import Cell, ColumnSummary
 from harness.report.origin import behind, origin_of
 from harness.report.view import facts
 from harness.runtime import Store, StoreError
@@ -192,7 +192,7 @@ def test_columns_that_change_the_run_have_cells_of_their_own(store: Store) -> No
     assert (cells["eva", "ah_wr"].mean, cells["eva", "greedy"].mean) == (2.0, 6.0)
 
 
-def summaries(runs: TableRuns, store: Store) -> list[Summary]:
+def summaries(runs: TableRuns, store: Store) -> list[ColumnSummary]:
     return list(stored(runs, store).report.summary)
 
 
@@ -206,17 +206,17 @@ def test_a_column_is_summarised_whole_or_not_at_all(store: Store) -> None:
     runs = toy_runs()
     write_all(store, runs)
     wins, ratings, missing = summaries(runs, store)
-    assert wins == Summary(
+    assert wins == ColumnSummary(
         column="ah_wr", scale="toy", rows=4, done=4, signs_agree=2, signs=3, ranked=3
     )
-    assert ratings == Summary(
+    assert ratings == ColumnSummary(
         column="mt_avg", scale="toy", rows=3, done=3, signs_agree=2, signs=2, ranked=2
     )
-    assert missing == Summary(column="gsm8k", scale="toy", rows=0, done=0)
+    assert missing == ColumnSummary(column="gsm8k", scale="toy", rows=0, done=0)
 
     store.discard(judge_of(runs, "base", 1, "ah_wr").fingerprint)
     wins, *_ = summaries(runs, store)
-    assert wins == Summary(column="ah_wr", scale="toy", rows=4, done=3)
+    assert wins == ColumnSummary(column="ah_wr", scale="toy", rows=4, done=3)
 
 
 METRICS = ("uniform", "var", "a_avg", "a_min")
@@ -282,9 +282,9 @@ def test_one_seed_is_not_compared_with_the_paper(store: Store) -> None:
     runs = toy_runs(seeds=[0])
     write_all(store, runs)
     wins, ratings, missing = summaries(runs, store)
-    assert wins == Summary(column="ah_wr", scale="toy", rows=4, done=4)
-    assert ratings == Summary(column="mt_avg", scale="toy", rows=3, done=3)
-    assert missing == Summary(column="gsm8k", scale="toy", rows=0, done=0)
+    assert wins == ColumnSummary(column="ah_wr", scale="toy", rows=4, done=4)
+    assert ratings == ColumnSummary(column="mt_avg", scale="toy", rows=3, done=3)
+    assert missing == ColumnSummary(column="gsm8k", scale="toy", rows=0, done=0)
 
 
 def test_the_report_says_whether_a_published_models_weights_were_verified(store: Store) -> None:

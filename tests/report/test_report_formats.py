@@ -37,7 +37,7 @@ from harness.report.publication import read_published
 from harness.report.publish import publish
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
 from harness.report.render import latex_escape as escape
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.report.view import facts
 from harness.runtime import Store
 from harness.tracking.tables import TableState, state_records
@@ -161,7 +161,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
                 write_scores(store, runs, run_id, seed, ah_wr=scores, mt_avg=scores)
         publish(stored(runs, store), results)
     pages = {
-        "store": from_store(tables, profile, lambda _: (0, 1), Reader(store)),
+        "store": from_store(tables, profile, lambda _: (0, 1), StoreReader(store)),
         "results": from_results(tables, profile, results),
     }
     cards = {name: cards_of(as_html(contents)) for name, contents in pages.items()}

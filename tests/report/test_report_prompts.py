@@ -18,9 +18,9 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.blocks import column_blocks, distance_block
 from harness.report.controls import KnownControls
-from harness.report.model import Report, Verdict
+from harness.report.model import ClaimVerdict, Report
 from harness.report.publish import publish, published_report
-from harness.report.rows import Reader, prompt_distances
+from harness.report.rows import StoreReader, prompt_distances
 from harness.report.verify import verify
 from harness.report.view import facts
 from harness.runtime import Store
@@ -115,7 +115,7 @@ def test_what_is_published_is_verified(results: Path, store: Store) -> None:
     assert known["quality"] is None
 
 
-def by_id(verdicts: list[Verdict]) -> dict[str, Verdict]:
+def by_id(verdicts: list[ClaimVerdict]) -> dict[str, ClaimVerdict]:
     return {verdict.id: verdict for verdict in verdicts}
 
 
@@ -142,9 +142,9 @@ def test_by_construction_marks_what_is_supported_and_nothing_else() -> None:
         "primary": True,
         "by_construction": "so",
     }
-    known = Verdict(**said, verdict="supported", scale="paper")
+    known = ClaimVerdict(**said, verdict="supported", scale="paper")
     assert known.text == "supported (by construction)"
-    other = Verdict(**said, verdict="inconclusive", scale="toy")
+    other = ClaimVerdict(**said, verdict="inconclusive", scale="toy")
     assert other.text == "inconclusive (toy)"
 
 
@@ -177,7 +177,7 @@ def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None
         mixed = stage.kind == "mix"
         file, text = ("pairs", "now sort 3 1 2") if mixed else ("prompts", "sort 3 1 2")
         write_parquet(store, stage, f"{file}.parquet", {"prompt": [text]})
-    found = {distance.row: distance for distance in prompt_distances(runs, Reader(store))}
+    found = {distance.row: distance for distance in prompt_distances(runs, StoreReader(store))}
     assert found["seed"].to_seed == 0.0
     assert (found["eva-iter-2"].to_seed or 0.0) > 0.1
     assert found["seed"].to_benchmarks == {}

@@ -14,7 +14,7 @@ from harness.pipeline.runs import TableRuns
 from harness.report.blocks import creation_block
 from harness.report.model import Creation, Report
 from harness.report.render import as_markdown, as_text
-from harness.report.rows import Reader, creations, creator_stages, prompt_distances
+from harness.report.rows import StoreReader, creations, creator_stages, prompt_distances
 from harness.runtime import Store
 from harness.statistics.distance import bigrams, jensen_shannon
 
@@ -171,12 +171,12 @@ def test_each_row_is_placed_against_its_seed_prompts_and_the_benchmarks(store: S
     near to: (now sort, sort #, # #) against (now sort, sort #, # #, # #).
     """
     runs = toy_runs()
-    assert {found.state for found in prompt_distances(runs, Reader(store))} == {
+    assert {found.state for found in prompt_distances(runs, StoreReader(store))} == {
         "not_available",
         "not_run",
     }
     write_prompts(store, runs)
-    base, dpo, uniform, a_min = prompt_distances(runs, Reader(store))
+    base, dpo, uniform, a_min = prompt_distances(runs, StoreReader(store))
     assert (base.state, base.to_seed) == ("not_available", None)
     assert (dpo.state, dpo.done, dpo.to_seed) == ("ok", 2, 0.0)
     assert uniform.to_seed == a_min.to_seed
@@ -191,5 +191,5 @@ def test_training_prompts_of_some_seeds_are_not_averaged(store: Store) -> None:
     runs = toy_runs()
     write_prompts(store, runs)
     store.discard(runs.runs["dpo-h1", 1].iterations[0].pairs.fingerprint)
-    dpo = prompt_distances(runs, Reader(store))[1]
+    dpo = prompt_distances(runs, StoreReader(store))[1]
     assert (dpo.state, dpo.done, dpo.to_seed) == ("partial", 1, None)

@@ -11,7 +11,7 @@ from toy_tables import PROVENANCE, judge_of, stored, write_parquet, write_prompt
 
 from harness.pipeline.runs import TableRuns
 from harness.report.build import with_all_rows
-from harness.report.model import Verdict
+from harness.report.model import ClaimVerdict
 from harness.report.page.contents import Contents, Traces, trace
 from harness.report.page.examples import examples_of
 from harness.report.publish import stages_behind
@@ -27,7 +27,7 @@ def contents_of(
     runs: TableRuns,
     store: Store,
     *,
-    verdicts: Sequence[Verdict] | None = None,
+    verdicts: Sequence[ClaimVerdict] | None = None,
 ) -> Contents:
     """Return what the page says of the toy table."""
     found = stored(runs, store)

@@ -17,7 +17,7 @@ from harness.registry.schema import Table
 from harness.report.build import StoredTable
 from harness.report.model import Cell
 from harness.report.origin import behind
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.runtime import Provenance, Stage, Store
 from harness.worlds.embedded.world import EmbeddedWorld
 
@@ -135,7 +135,7 @@ def write_all(store: Store, runs: TableRuns) -> None:
 
 def stored(runs: TableRuns, store: Store) -> StoredTable:
     """Return what a store holds of some runs."""
-    return StoredTable(runs, Reader(store))
+    return StoredTable(runs, StoreReader(store))
 
 
 def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2") -> None:

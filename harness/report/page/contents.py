@@ -21,7 +21,7 @@ from harness.report.build import StoredTable, with_all_rows, without_runs
 from harness.report.claims import all_verdicts
 from harness.report.controls import KnownControls
 from harness.report.figures.report import assemble_figure, picture
-from harness.report.model import Report, Verdict
+from harness.report.model import ClaimVerdict, Report
 from harness.report.page.examples import FILE, Examples, examples_of, first_of, read_examples
 from harness.report.plots import Picture
 from harness.report.publication import read_digests, read_index
@@ -33,7 +33,7 @@ from harness.report.publish import (
     stages_behind,
 )
 from harness.report.render import pictures
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.report.verify import KINDS
 from harness.runtime import Store
 
@@ -84,7 +84,7 @@ class Contents:
     traces: Traces
 
     @cached_property
-    def verdicts(self) -> Sequence[Verdict]:
+    def verdicts(self) -> Sequence[ClaimVerdict]:
         """Those of tables and figures."""
         return all_verdicts(self.reports, figure_claims(), self.profile.scale)
 
@@ -93,7 +93,7 @@ def from_store(
     tables: Iterable[Table],
     profile: Profile,
     seeds: Callable[[Table], Sequence[int]],
-    reader: Reader,
+    reader: StoreReader,
     figures: Iterable[Figure] = (),
     known: Mapping[str, StoredTable] | None = None,
 ) -> Contents:

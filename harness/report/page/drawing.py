@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from harness.registry.claims import Place, Qualitative, places
 from harness.registry.schema import Column
 from harness.report import view
-from harness.report.model import Cell, Report, Verdict
+from harness.report.model import Cell, ClaimVerdict, Report
 from harness.report.view import signed
 
 MARGIN = 0.06
@@ -188,7 +188,7 @@ def _shown(report: Report, column: Column) -> Cell:
     return max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
 
 
-def _claimed(report: Report, column: Column) -> tuple[Verdict | None, Place]:
+def _claimed(report: Report, column: Column) -> tuple[ClaimVerdict | None, Place]:
     """Return the verdict on the claim that a column decides, and its upper cell.
 
     The primary claim comes first, then the first one whose margin the paper prints as a number.

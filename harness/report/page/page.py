@@ -32,12 +32,12 @@ from harness.report.blocks import (
     worth_blocks,
 )
 from harness.report.claims import PRIMARY, counts, line, share_tested
-from harness.report.model import GROUPS, Report, Verdict
+from harness.report.model import GROUPS, ClaimVerdict, Report
 from harness.report.page.contents import Contents
 from harness.report.page.drawing import axis_of, draw, overview
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.render import environment, found_blocks
-from harness.report.view import Part, label_parts, plain
+from harness.report.view import Piece, label_parts, plain
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
     return list(groups.values())
 
 
-def _basis(verdict: Verdict, report: Report) -> str | None:
+def _basis(verdict: ClaimVerdict, report: Report) -> str | None:
     """Return which scores a claim's margin is made of."""
     table = report.table
     test = next(claim.test for claim in table.claims if claim.id == verdict.id)
@@ -229,10 +229,10 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def ticked_parts(text: str) -> list[Part]:
+def ticked_parts(text: str) -> list[Piece]:
     """Return a sentence whose names stand between backticks as pieces without them."""
     pieces = re.split(r"`([^`]*)`", text)
-    return [Part(piece, code=i % 2 == 1) for i, piece in enumerate(pieces) if piece]
+    return [Piece(piece, code=i % 2 == 1) for i, piece in enumerate(pieces) if piece]
 
 
 def visible(text: str, longest: int = LONGEST) -> str:

@@ -28,7 +28,7 @@ from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import BenchmarkSettings, Profile
 from harness.report.build import StoredTable
 from harness.report.origin import origin_of
-from harness.report.rows import Reader
+from harness.report.rows import StoreReader
 from harness.runtime import Json, StageContext, Store, collect_provenance
 from harness.worlds.lookup import runtime_of
 from harness.worlds.real.benchmarks import benchmark_identity, judging_settings
@@ -305,7 +305,8 @@ def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> No
         reasons = {"ae_lc": "no data", "ae_wr": "no data"}
         (output / "summary.json").write_text(json.dumps({"not_available": reasons}))
     states = {
-        cell.column: (cell.state, cell.reason) for cell in StoredTable(runs, Reader(store)).cells
+        cell.column: (cell.state, cell.reason)
+        for cell in StoredTable(runs, StoreReader(store)).cells
     }
     for column in table.columns:
         missing = column.reads.startswith("ae_")
