@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -36,6 +36,7 @@ from harness.runtime.files import dumps, explained, sha256_of, write_whole
 from harness.strict import Strict
 
 Model = TypeVar("Model", bound=BaseModel)
+Form = TypeVar("Form")
 
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 
@@ -167,7 +168,7 @@ class Publication(Generic[Model]):
         Raises:
             HarnessError: It is missing, is not JSON, or was published in another form.
         """
-        return _read(self.model, folder / REPORT, self.name)
+        return _read(TypeAdapter(self.model), folder / REPORT, self.name)
 
     def check(self, folder: Path) -> Model:
         """Return a published report, its files checked and its numbers computed again.
@@ -196,23 +197,23 @@ def read_published(folder: Path) -> tuple[Report, Measured]:
         HarnessError: A file is missing, is not what was published, or was written in another form.
     """
     check_files(folder, (PAGE, REPORT, SCORES), "table")
-    return _read(Report, folder / REPORT, "table"), read_score_file(folder / SCORES)
+    return _read(TypeAdapter(Report), folder / REPORT, "table"), read_score_file(folder / SCORES)
 
 
 def read_digests(folder: Path, what: str = "table") -> Digests:
-    return _read(Digests, folder / DIGESTS, what)
+    return _read(TypeAdapter(Digests), folder / DIGESTS, what)
 
 
 def read_index(results_dir: Path) -> Index:
     """Return what the index names."""
-    return _read(Index, results_dir / INDEX, "results")
+    return _read(TypeAdapter(Index), results_dir / INDEX, "results")
 
 
-def _read(form: type[Any], path: Path, what: str) -> Any:
+def _read(form: TypeAdapter[Form], path: Path, what: str) -> Form:
     """Read JSON that publishing wrote; `what` was published, for the message."""
     again = f"restore it from version control, or publish the {what} again"
     try:
-        return TypeAdapter(form).validate_python(foreign.read_json(path.read_bytes()))
+        return form.validate_python(foreign.read_json(path.read_bytes()))
     except FileNotFoundError as error:
         raise HarnessError(f"{path} is missing; {again}") from error
     except ValidationError as error:

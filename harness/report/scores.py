@@ -280,7 +280,7 @@ def read_values(path: Path, *keys: str) -> dict[Any, dict[str, float]]:
     return found
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int32]]:
+def _coded(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[Any]]:
     """Return the distinct values of a column, and which of them each row has."""
     encoded = column.unify_dictionaries().combine_chunks().dictionary_encode()
     return encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from typing import Any
 
 import pytest
 from toy_tables import (
@@ -159,7 +160,9 @@ def test_broken_and_repeated_scores_are_refused(store: Store) -> None:
 
 def test_a_prompt_that_is_scored_twice_is_an_error(store: Store) -> None:
     runs = toy_runs(seeds=[0])
-    twice = {"prompt_id": ["p0", "p1", "p0"], "column": ["ah_wr"] * 3, "value": [1.0, 2.0, 3.0]}
+    twice: dict[str, list[Any]] = {
+        "prompt_id": ["p0", "p1", "p0"], "column": ["ah_wr"] * 3, "value": [1.0, 2.0, 3.0],
+    }  # fmt: skip
     write_parquet(store, judge_of(runs, "dpo-h1", 0, "ah_wr"), "scores.parquet", twice)
     with pytest.raises(HarnessError, match="twice"):
         _ = stored(runs, store).cells
