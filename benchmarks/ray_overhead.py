@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from harness.quiet import silence
-from harness.runtime import EngineOptions, Plan, Stage, StageContext, Store
+from harness.runtime import Engine, EngineOptions, Plan, Stage, StageContext, Store
 
 JOBS = 2
 
@@ -48,8 +48,12 @@ def measure(number: int, seconds: float, rounds: int, work: Path) -> dict[str, o
     functions = {"computing": f"{Path(__file__).stem}:computing"}
     taken: dict[str, list[float]] = {"local": [], "ray": []}
     made = {
-        name: EngineOptions(engine=name).make(  # type: ignore[arg-type]
-            Store(work / name), functions, work / "logs" / name, jobs=JOBS
+        name: Engine(
+            Store(work / name),
+            functions,
+            work / "logs" / name,
+            jobs=JOBS,
+            where=EngineOptions(engine=name),  # type: ignore[arg-type]
         )
         for name in taken
     }

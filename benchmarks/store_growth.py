@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def fill(stages: int, seeds: int) -> dict[str, float]:
     from harness.report.asked import remember
     from harness.runtime import Plan, StageContext, Store, files, manifest
     from harness.runtime import store as store_module
-    from harness.runtime.stage import ProgressWriter
+    from harness.runtime.stage import PROGRESS, append_point
 
     for module in (files, manifest):  # nobody needs what is made here after a power cut
         module.os = _Unflushed(os)  # type: ignore[attr-defined]
@@ -70,7 +71,7 @@ def fill(stages: int, seeds: int) -> dict[str, float]:
     for stage in plan:
         with store.writing(stage, provenance) as output:
             inputs = {name: store.path(s.fingerprint) for name, s in stage.inputs.items()}
-            report = ProgressWriter(output).write
+            report = partial(append_point, output / PROGRESS)
             function = getattr(toy_world, f"{stage.kind}_stage")
             function(StageContext(stage.settings, inputs, output, stage.seed, report))
     for number in range(len(plan), stages):

@@ -197,16 +197,12 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     """Yield each further file of YAML that ships with the package, and what reads it."""
     from harness.cost import assumptions as cost
     from harness.endpoint.prices import SHIPPED, read_prices
-    from harness.registry.documents import read_yaml
-    from harness.registry.training import configuration_file, shipped_configurations
     from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
     yield cost.ASSUMPTIONS, cost.assumptions
     yield cost.SPEEDS, cost.speeds
     yield OWN_TEMPLATES, partial(read_templates, OWN_TEMPLATES)
     yield SHIPPED, read_prices
-    for name in shipped_configurations():
-        yield configuration_file(name), partial(read_yaml, configuration_file(name))
 
 
 def _runs(tables: Iterable[Table]) -> set[str]:

@@ -259,15 +259,6 @@ def _packages(demand: Demand) -> Iterator[Requirement]:
         return
     if hardware.lora is not None:
         yield package("peft", "to train adapters", "lora")
-    from harness.training.launch import configuration
-
-    what = f"accelerate with {hardware.accelerate}"
-    try:
-        found = configuration(hardware)
-    except HarnessError as error:
-        yield Requirement.wrong(what, str(error))
-    else:
-        yield Requirement(what, "met", f"{found.kind}: {found.path}")
 
 
 def _engine(engine: str) -> Requirement:

@@ -197,9 +197,7 @@ class EngineChoice:
     def options(self) -> EngineOptions:
         from harness.runtime import EngineOptions
 
-        asked = EngineOptions(**vars(self))
-        asked.check()
-        return asked
+        return EngineOptions(**vars(self))
 
 
 @dataclass(frozen=True)

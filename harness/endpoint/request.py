@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.runtime.stage import Json, canonical_json, digest
+from harness.runtime.stage import Json, fingerprint_of
 
 ADDRESS_VERSION = 1
 """Raised by a person when the meaning of a request's fields changes."""
@@ -77,7 +77,7 @@ class ChatRequest:
             "body": self.body(),
             "sample": self.sample,
         }
-        return digest(canonical_json(identity, "request"))
+        return fingerprint_of(identity, "request")
 
     @property
     def expected_prompt_tokens(self) -> int:

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from harness.errors import UserError
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole
 from harness.registry.serving import Role
-from harness.runtime import Need, Needs
+from harness.runtime import Engine, Need, Needs, Store
 from harness.runtime.stage import Json, Stage
 from harness.serving.servers import VARIABLES
 from harness.serving.turns import Turn, turns
@@ -121,11 +122,33 @@ def needs_of(profile: Profile) -> Needs:
     return Needs(kinds, Need(threads), hardware.asking)
 
 
-def hardware_of(profile: Profile) -> dict[str, Any]:
+def stage_hardware(profile: Profile) -> dict[str, Any]:
     """Return what a profile says of how stages use this machine."""
     policy = None if profile.serving is None else profile.serving.policy
     said = {"training": profile.hardware, "served": policy}
     return {name: it.model_dump(mode="json") for name, it in said.items() if it is not None}
+
+
+def engine_of(
+    profile: Profile,
+    store: Store,
+    functions: Mapping[str, str],
+    log_dir: Path,
+    stages: Iterable[Stage],
+    **more: Any,
+) -> Engine:
+    """Return an engine for a profile's stages; workers import what these need as they start."""
+    return Engine(
+        store,
+        functions,
+        log_dir,
+        preload=needed_modules(stages),
+        fallback=EXPECTED_S,
+        threads=profile.threads,
+        hardware=stage_hardware(profile),
+        needs=needs_of(profile),
+        **more,
+    )
 
 
 @dataclass(frozen=True)

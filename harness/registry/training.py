@@ -18,8 +18,6 @@ from harness.project import PACKAGE
 from harness.registry.recipe import Algorithm
 from harness.strict import Strict, refuse
 
-_SHIPPED = PACKAGE / "training" / "accelerate"
-
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -150,9 +148,10 @@ class StageNeed(Strict):
 class Hardware(Strict):
     """What a profile's stages run on, and how large models are trained."""
 
-    accelerate: str
-    """A configuration of `accelerate`: one of those that are shipped (`one-gpu.yaml`, `fsdp.yaml`,
-    `cpu-two-processes.yaml`), or a path to a file."""
+    accelerate: Literal[
+        "one-gpu.yaml", "fsdp.yaml", "cpu-one-process.yaml", "cpu-two-processes.yaml"
+    ]
+    """A configuration of `accelerate` in `harness/training/accelerate`."""
     devices: Count
     """Processes, one for each device."""
     micro_batch: Count | dict[Algorithm, Count]
@@ -169,6 +168,24 @@ class Hardware(Strict):
     """What stages need, by kind, where that is not the usual."""
     asking: Count = 1
     """Most stages at once that ask creator, scorer or judge, beside those that need GPUs."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Hardware:
+        single = self.accelerate in ("one-gpu.yaml", "cpu-one-process.yaml")
+        refuse(
+            (single != (self.devices == 1),
+             f"`accelerate: {self.accelerate}` does not fit `devices: {self.devices}`: use "
+             "one-gpu.yaml for one device, and fsdp.yaml to spread a model over several"),
+        )  # fmt: skip
+        return self
+
+    @property
+    def configuration(self) -> Path:
+        return PACKAGE / "training" / "accelerate" / self.accelerate
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.accelerate.startswith("cpu-")
 
     def micro_batch_of(self, algorithm: str) -> int | None:
         """Return the micro-batch of an algorithm, None where only others have one."""
@@ -198,14 +215,3 @@ class Hardware(Strict):
         # One process draws a step's rollouts from one sequence of random numbers; several draw each
         # rollout from its own, so that there may be any number of them.
         return told | ({"draws": "by rollout"} if self.devices > 1 else {})
-
-
-def shipped_configurations() -> list[str]:
-    """Return the names of the configurations of `accelerate` that are shipped."""
-    return sorted(path.name for path in _SHIPPED.glob("*.yaml"))
-
-
-def configuration_file(name: str) -> Path:
-    """Return where a configuration of `accelerate` lies; a path that is not shipped as it is."""
-    shipped = _SHIPPED / name
-    return shipped if Path(name).name == name and shipped.is_file() else Path(name).expanduser()

@@ -3,6 +3,7 @@
 The store is content-addressed and the one source of truth for reports and tracking.
 """
 
+from harness.runtime.crew import Need, Needs
 from harness.runtime.engine import HERE, Engine, EngineOptions
 from harness.runtime.files import StoreError
 from harness.runtime.manifest import (
@@ -26,7 +27,6 @@ from harness.runtime.plan import (
     StageStarted,
     Tally,
 )
-from harness.runtime.pool import Need, Needs
 from harness.runtime.stage import (
     CurvePoint,
     FingerprintError,

@@ -19,12 +19,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from harness.errors import HarnessError, UserError
 from harness.quiet import worker_environment
+from harness.runtime.crew import Crew, LocalCrew, Need, Needs
 from harness.runtime.files import DiskFullError, StoreError, disk_full
 from harness.runtime.manifest import available_cores, collect_provenance
 from harness.runtime.plan import (
@@ -40,12 +41,9 @@ from harness.runtime.plan import (
     StageSkipped,
     StageStarted,
 )
-from harness.runtime.pool import Crew, Message, Need, Needs, Pool
 from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
-
-if TYPE_CHECKING:
-    from harness.runtime.worker import WorkerSetup
+from harness.runtime.worker import Message, WorkerSetup
 
 _LOOK_S = 0.2
 """Seconds between two looks at the stages that other runs compute."""
@@ -67,7 +65,8 @@ class EngineOptions(BaseModel):
     ray_address: str | None = None
     sbatch: str | None = None
 
-    def check(self) -> None:
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
         for option, given, engine in (
             ("--ray-address", self.ray_address, "ray"),
             ("--sbatch", self.sbatch, "slurm"),
@@ -77,10 +76,7 @@ class EngineOptions(BaseModel):
                     f"{option} is for `--engine {engine}`, not `{self.engine}`: leave it out"
                 )
         _ = self.arguments
-
-    def make(self, store: Store, functions: dict[str, str], log_dir: Path, **more: Any) -> Engine:
-        self.check()
-        return Engine(store, functions, log_dir, where=self, **more)
+        return self
 
     @property
     def arguments(self) -> list[str]:
@@ -180,7 +176,7 @@ class Engine:
         if self.where.engine == "local":
             environment = worker_environment(self.threads)
             jobs = self.jobs or available_cores()
-            return Pool(jobs, self.setup, environment, self.log_dir, needs)
+            return LocalCrew(jobs, self.setup, environment, self.log_dir, needs)
         from harness.runtime.host import order
 
         asked = order(self.setup, self.threads, self.log_dir / self.where.engine)

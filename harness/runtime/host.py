@@ -22,10 +22,9 @@ from harness.errors import HarnessError
 from harness.project import PACKAGE, work_dir
 from harness.quiet import worker_environment
 from harness.runtime.manifest import code_digest
-from harness.runtime.pool import LAST, Message, Worker
 from harness.runtime.stage import StageRecord
 from harness.runtime.store import Store
-from harness.runtime.worker import WorkerSetup
+from harness.runtime.worker import LAST, Message, WorkerProcess, WorkerSetup, failed
 
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 """Ends of names of environment variables that never travel."""
@@ -94,7 +93,7 @@ class Host:
     """Computes one stage at a time; its worker stays warm between stages that need no GPU."""
 
     def __init__(self) -> None:
-        self._worker: Worker | None = None
+        self._worker: WorkerProcess | None = None
         self._order: HostOrder | None = None
 
     def compute(self, asked: HostOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
@@ -114,7 +113,7 @@ class Host:
                 message = self._worker.said()
                 yield message
         except HarnessError as error:
-            yield failure(str(error))
+            yield failed(str(error))
         finally:
             if gpus or message.get("event") == "died":
                 self.stop()
@@ -125,7 +124,7 @@ class Host:
         self._worker = None
 
 
-def _started(asked: HostOrder, gpus: int) -> Worker:
+def _started(asked: HostOrder, gpus: int) -> WorkerProcess:
     # The node's own modules come first; a worker takes over this process's path.
     sys.path += [entry for entry in asked["path"] if entry not in sys.path]
     setup = asked["setup"]
@@ -135,18 +134,13 @@ def _started(asked: HostOrder, gpus: int) -> Worker:
     else:
         # Ray shows all GPUs to what asked for none.
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    return Worker(setup, environment, Path(asked["log_dir"]) / socket.gethostname())
+    return WorkerProcess(setup, environment, Path(asked["log_dir"]) / socket.gethostname())
 
 
-def failure(reason: str) -> Message:
-    """Return the message about a stage that failed before anybody began it."""
-    return {"event": "failed", "reason": reason, "traceback": "", "disk_full": False}
+# As a job of Slurm: `python -m harness.runtime.host FOLDER ARRAY`.
 
-
-# As a job of Slurm: `python -m harness.runtime.host FOLDER FINGERPRINT`.
-
-ORDER, STAGES, SAID = "order.json", "stages", "said"
-"""Where a folder has the order, what hosts are told of a stage, and what they say of it."""
+ORDER, SAID = "order.json", "said"
+"""Where a folder has the order, and what hosts say of their stages; an array is a list there."""
 
 TIME_UP_S = 90
 """Seconds before a job's time is up at which its host is told."""
@@ -158,22 +152,23 @@ class _TimeUp(Exception):
     """The job's time is nearly up."""
 
 
-def main(folder: Path, fingerprint: str) -> int:
-    """Compute a stage as a job; its messages are appended to a file. Return the exit code."""
+def main(folder: Path, array: str) -> int:
+    """Compute a stage of an array; its messages are appended to a file. Return the exit code."""
     asked: HostOrder = json.loads((folder / ORDER).read_text(encoding="utf-8"))
-    told = json.loads((folder / STAGES / f"{fingerprint}.json").read_text(encoding="utf-8"))
-    host = Host()
+    stages = json.loads((folder / f"{array}.json").read_text(encoding="utf-8"))
+    record, gpus = stages[int(os.environ["SLURM_ARRAY_TASK_ID"])]
+    fingerprint, host = record["fingerprint"], Host()
     signal.signal(signal.SIGUSR1, _time_is_up)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     last: Message = {}
     with (folder / SAID / f"{fingerprint}.jsonl").open("a", encoding="utf-8", buffering=1) as said:
         try:
-            for last in host.compute(asked, told["record"], told["gpus"]):
+            for last in host.compute(asked, record, gpus):
                 said.write(json.dumps(last) + "\n")
         except _TimeUp:
             host.stop()
             if not _again(Store(Path(asked["setup"]["root"])).unfinished(fingerprint)):
-                last = failure(
+                last = failed(
                     "its job of Slurm had no time left: give it more by "
                     "`--sbatch --time=HOURS:00:00`"
                 )

@@ -20,11 +20,12 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.quiet import QUIET
+from harness.runtime.crew import Crew, Need, Needs, await_release, visible_gpus
 from harness.runtime.host import Host, HostOrder
 from harness.runtime.manifest import available_cores
-from harness.runtime.pool import LAST, Crew, Message, Need, Needs, await_release, visible_gpus
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
+from harness.runtime.worker import LAST, Message
 
 _LOOK_S = 0.5
 """Seconds that Ray is waited for at once, between which Ctrl-C is heard."""
@@ -141,7 +142,7 @@ def _connect(address: str | None, cpus: int) -> bool:
             ray.init("local", num_cpus=cpus, num_gpus=gpus, include_dashboard=False, **quiet)
         else:
             name, _, port = address.rpartition("/")[2].rpartition(":")
-            if name and port.isdigit():  # Ray itself tries for a minute
+            if port.isdigit():  # Ray itself tries for a minute
                 socket.create_connection((name, int(port)), timeout=_REACH_S).close()
             ray.init(address, **quiet)
     except Exception as error:  # noqa: BLE001 (Ray raises plain ones)

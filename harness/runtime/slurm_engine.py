@@ -1,9 +1,9 @@
 """The engine on Slurm: stages that are ready are array jobs, and each runs a host on its node.
 
-A job is `python -m harness.runtime.host FOLDER FINGERPRINT`. The folder, below the one of the logs
-and so on a disk that all nodes share, has what the host is told and what it says, a file of JSON
-lines for each stage, which the driver follows. Whether a stage is done, the store says, and not
-Slurm. A job that Slurm preempts, or that loses its node, is put into the queue again by Slurm.
+A job is `python -m harness.runtime.host FOLDER ARRAY`. The folder is on a disk all nodes share; it
+has the stages of each array, and a file of JSON lines for each stage with what its host says,
+which the driver follows. The store says whether a stage is done, not Slurm. A job that Slurm
+preempts, or that loses its node, is put into the queue again by Slurm.
 
 `submitit` is not used, since it pickles what it submits.
 
@@ -28,13 +28,14 @@ from pathlib import Path
 
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE
+from harness.runtime.crew import Crew, Need, Needs, await_release
 from harness.runtime.files import explained
-from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, HostOrder
+from harness.runtime.host import ORDER, SAID, TIME_UP_S, HostOrder
 from harness.runtime.manifest import utc_now
 from harness.runtime.plan import Plan
-from harness.runtime.pool import LAST, Crew, Message, Need, Needs, await_release
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
+from harness.runtime.worker import LAST, Message
 
 _LOOK_S = 0.3
 """Seconds between two looks at what hosts say."""
@@ -98,15 +99,10 @@ def options(
 
 
 def script(folder: Path, name: str) -> str:
-    """Return the batch script of an array whose fingerprints are in `name`.txt; it has no key."""
+    """Return the batch script of an array whose stages are in `name`.json; it has no key."""
     path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
-    listed = shlex.quote(str(folder / f"{name}.txt"))
-    host = shlex.join([sys.executable, "-m", "harness.runtime.host", str(folder)])
-    return (
-        "#!/bin/bash\n"
-        f"export PYTHONPATH={shlex.quote(path)}\n"
-        f'exec {host} "$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})"\n'
-    )
+    host = shlex.join([sys.executable, "-m", "harness.runtime.host", str(folder), name])
+    return f"#!/bin/bash\nexport PYTHONPATH={shlex.quote(path)}\nexec {host}\n"
 
 
 def _new_folder(log_dir: Path) -> Path:
@@ -148,8 +144,7 @@ class SlurmCrew(Crew):
         # A host computes one stage, and so imports no more than that one needs.
         asked = {**asked, "setup": {**asked["setup"], "preload": []}}
         with explained("writing what jobs of Slurm are told", folder):
-            for part in (STAGES, SAID):
-                (folder / part).mkdir(parents=True, exist_ok=True)
+            (folder / SAID).mkdir(parents=True)
             store.root.mkdir(parents=True, exist_ok=True)
             (folder / ORDER).write_text(json.dumps(asked), encoding="utf-8")
 
@@ -163,10 +158,6 @@ class SlurmCrew(Crew):
         return [*self._new, *self._jobs.values()]
 
     def give(self, stage: Stage) -> None:
-        told = {"record": stage.record, "gpus": self.needs.of(stage.kind).gpus}
-        path = self._folder / STAGES / f"{stage.fingerprint}.json"
-        with explained("writing what a job of Slurm is told", self._folder):
-            path.write_text(json.dumps(told), encoding="utf-8")
         self._new.append(stage)
 
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
@@ -197,8 +188,8 @@ class SlurmCrew(Crew):
         name = f"array-{next(self._arrays)}"
         file = self._folder / f"{name}.sh"
         with explained("writing a batch script", self._folder):
-            listed = "".join(f"{stage.fingerprint}\n" for stage in stages)
-            (self._folder / f"{name}.txt").write_text(listed, encoding="utf-8")
+            listed = json.dumps([(stage.record, need.gpus) for stage in stages])
+            (self._folder / f"{name}.json").write_text(listed, encoding="utf-8")
             file.write_text(script(self._folder, name), encoding="utf-8")
         asked = options(self._folder, self.most, self._sbatch, need, len(stages))
         done = _slurm("sbatch", "--parsable", *asked, str(file))

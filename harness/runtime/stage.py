@@ -10,9 +10,9 @@ the exact types None, bool, int, float, str, list and dict (with str keys) may a
 its library, and then the same settings would have two addresses. `1` and `1.0` are different
 values, and so are `0.0` and `-0.0`; NaN and the infinities are refused.
 
-The points that a stage reports while it runs are kept as `progress.jsonl` in its output: one line
-for each point, `{"step": 3, "metrics": {"loss": 0.61}}`, without times, so that the file is the
-same in every run. A value that is not finite is written as null and read as NaN.
+The points that a stage reports while it runs are kept as `progress.jsonl` in its output, a line
+each, without times, so that the file is the same in every run. A value that is not finite is
+written as null and read as NaN.
 """
 
 from __future__ import annotations
@@ -70,7 +70,12 @@ def canonical_json(value: object, where: str = "value") -> str:
     return _CANONICAL.encode(value)
 
 
-def digest(text: str) -> str:
+def fingerprint_of(value: object, where: str = "value") -> str:
+    """Return the sha256 of a value's canonical JSON as 64 hexadecimal digits."""
+    return _digest(canonical_json(value, where))
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
@@ -85,13 +90,13 @@ class StageRecord(TypedDict):
     label: str
 
 
+def stage_seed(fingerprint: str) -> int:
+    return int(fingerprint[:8], 16) & 0x7FFFFFFF
+
+
 def title_of(record: StageRecord) -> str:
     label = in_a_line(record["label"] or record["kind"], 200)
     return f"'{label}' ({record['fingerprint'][:12]})"
-
-
-def seed_of(fingerprint: str) -> int:
-    return int(fingerprint[:8], 16) & 0x7FFFFFFF
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +129,7 @@ class Stage:
         # A caller may go on changing the dict it built the settings in; this stage must not.
         settings = json.loads(identity)["settings"]
         record: StageRecord = {
-            "fingerprint": digest(identity),
+            "fingerprint": _digest(identity),
             "kind": self.kind,
             "version": self.version,
             "settings": settings,
@@ -138,7 +143,7 @@ class Stage:
 
     @property
     def seed(self) -> int:
-        return seed_of(self.fingerprint)
+        return stage_seed(self.fingerprint)
 
     @property
     def title(self) -> str:
@@ -192,23 +197,17 @@ class CurvePoint(NamedTuple):
     metrics: dict[str, float]
 
 
-class ProgressWriter:
-    """Appends points to a file of a folder; it does not appear before the first point."""
-
-    def __init__(self, folder: Path, name: str = PROGRESS) -> None:
-        self._path = folder / name
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line_of(step, metrics))
-
-
 def line_of(step: int, metrics: Mapping[str, float]) -> str:
     values = {name: float(v) if math.isfinite(v) else None for name, v in metrics.items()}
     return f"{json.dumps({'step': step, 'metrics': values}, allow_nan=False)}\n"
 
 
-def point_of(line: str | bytes) -> CurvePoint:
+def append_point(path: Path, step: int, metrics: Mapping[str, float]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line_of(step, metrics))
+
+
+def read_point(line: str | bytes) -> CurvePoint:
     """Return the point of a line, with NaN where JSON has null.
 
     Raises:

@@ -47,7 +47,7 @@ from harness.runtime.manifest import (
     utc_now,
     write_manifest,
 )
-from harness.runtime.stage import PROGRESS, CurvePoint, Stage, StageRecord, point_of, title_of
+from harness.runtime.stage import PROGRESS, CurvePoint, Stage, StageRecord, read_point, title_of
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
@@ -155,7 +155,7 @@ class Store:
         path = self.file(fingerprint, PROGRESS)
         if not path.exists():  # it reported none
             return []
-        return [point_of(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [read_point(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def stages(self) -> Iterator[Manifest]:
         for fingerprint in self.fingerprints():

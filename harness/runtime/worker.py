@@ -1,10 +1,12 @@
-"""A worker: a process that computes one stage after another until its parent goes away.
+"""Both ends of a worker: a process that computes stage after stage until its parent goes away.
 
 First it is told how to work (`WorkerSetup`), then it gets one stage at a time and answers with
-`started`, any number of `progress`, and one `finished` or `failed`; or, where another process
-computes the stage, with `elsewhere` at once. When its parent closes the socket or is killed, the
-process ends at once, even in the middle of a stage. What it was writing is then a leftover that the
-store sweeps.
+messages, in JSON over a socket. A message is a dict with an `event`: `started`, any number of
+`progress`, and one of `finished`, `failed`, `elsewhere` (another process computes the stage) or
+`died`, which ends it. A stage that `died` may be `lost`: its node went away, and another may try.
+
+When the parent closes the socket or is killed, the process ends at once, even in the middle of a
+stage. What it was writing is then a leftover that the store sweeps.
 """
 
 from __future__ import annotations
@@ -16,29 +18,44 @@ import json
 import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from contextlib import ExitStack, suppress
+from itertools import count
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from harness.errors import HarnessError
 from harness.extensions import load_plugins
 from harness.foreign import error_in_a_line
-from harness.runtime.files import DiskFullError, explained
+from harness.project import PACKAGE
+from harness.runtime.files import DiskFullError, explained, hold
 from harness.runtime.manifest import Provenance
 from harness.runtime.stage import (
+    PROGRESS,
     Json,
-    ProgressWriter,
+    Stage,
     StageContext,
     StageRecord,
-    seed_of,
+    append_point,
+    stage_seed,
     title_of,
 )
 from harness.runtime.store import Store
+
+Message: TypeAlias = dict[str, Any]
+
+LAST = ("finished", "failed", "elsewhere", "died")
+"""Events after which nothing more is said of a stage."""
+
+
+def failed(reason: str, traceback_text: str = "", *, disk_full: bool = False) -> Message:
+    told = {"reason": reason, "traceback": traceback_text, "disk_full": disk_full}
+    return {"event": "failed", **told}
 
 
 class WorkerSetup(TypedDict):
@@ -53,6 +70,91 @@ class WorkerSetup(TypedDict):
     preload: list[str]
     provenance: Provenance
     hardware: dict[str, Json]
+
+
+_LOG_TAIL = 4000
+_GRACE_S = 2.0
+_MAIN = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker import main; main({})"
+
+
+class WorkerProcess:
+    """The parent's end of a worker: a fresh Python interpreter that computes stages.
+
+    No fork, so nothing of this process leaks into a number; a process group of its own, so that
+    Ctrl-C reaches the parent only. Its log is `worker-<n>.log`; where several runs share the
+    folder, no two living workers have the same number. `stage` is for a crew: what it computes.
+    """
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        environment: Mapping[str, str],
+        log_dir: Path,
+        gpus: tuple[str, ...] = (),
+    ) -> None:
+        self.stage: Stage | None = None
+        self.gpus = gpus
+        self._claim = ExitStack()
+        with explained("starting a worker", log_dir):
+            number = next(
+                number
+                for number in count()
+                if self._claim.enter_context(
+                    hold(log_dir / ".locks" / f"worker-{number}", wait=False)
+                )
+            )
+            self._log = log_dir / f"worker-{number}.log"
+            self.connection, theirs = Pipe()
+            with self._log.open("wb") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _MAIN.format(theirs.fileno()), str(PACKAGE.parent)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,
+                )
+            theirs.close()
+        self.give([entry or os.getcwd() for entry in sys.path])
+        self.give(setup)
+
+    def give(self, told: StageRecord | WorkerSetup | list[str]) -> None:
+        # A worker that has just died is noticed when its socket is read.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send_bytes(json.dumps(told).encode())
+
+    def said(self) -> Message:
+        """Wait for its next message; if it died, return why, with the end of its log."""
+        try:
+            message: Message = json.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            return self._obituary()
+        return message
+
+    def stop(self) -> None:
+        """End the process and its group; return when it has ended."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_GRACE_S)
+        self.connection.close()
+        self._claim.close()
+
+    def _obituary(self) -> Message:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        self.stop()
+        code = self._process.returncode
+        cause = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        hint = " (out of memory?)" if cause == "SIGKILL" else ""
+        text = self._log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+        return {"event": "died", "reason": f"worker died: {cause}{hint}", "traceback": text}
+
+
+# In the worker's own process.
 
 
 def main(descriptor: int) -> None:
@@ -119,13 +221,8 @@ class StageWorker:
             text = traceback.format_exc()
             with suppress(OSError):  # the log may be on the disk that is full
                 print(text, file=sys.stderr)
-            foreseen = isinstance(error, HarnessError)
-            answer = {
-                "event": "failed",
-                "reason": str(error) if foreseen else error_in_a_line(error),
-                "traceback": text,
-                "disk_full": isinstance(error, DiskFullError),
-            }
+            reason = str(error) if isinstance(error, HarnessError) else error_in_a_line(error)
+            answer = failed(reason, text, disk_full=isinstance(error, DiskFullError))
         self._send(answer)
 
     def _computed(self, record: StageRecord) -> float:
@@ -146,11 +243,10 @@ class StageWorker:
             name: self._store.open(needed, whole=True) for name, needed in record["inputs"].items()
         }
         with self._store.writing(record, self._setup["provenance"]) as output:
-            curves = ProgressWriter(output)
             last: int | None = None
 
             def report(step: int, metrics: Mapping[str, float]) -> None:
-                curves.write(step, metrics)
+                append_point(output / PROGRESS, step, metrics)
                 values = {name: float(value) for name, value in metrics.items()}
                 self._send({"event": "progress", "step": step, "metrics": values, "last": last})
 
@@ -163,7 +259,7 @@ class StageWorker:
                     settings=record["settings"],
                     inputs=inputs,
                     output=output,
-                    seed=seed_of(record["fingerprint"]),
+                    seed=stage_seed(record["fingerprint"]),
                     report=report,
                     unfinished=self._store.unfinished(record["fingerprint"]),
                     hardware=self._setup["hardware"],

@@ -14,12 +14,12 @@ from harness import runtime
 from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory
-from harness.pipeline.factory import Turns
+from harness.pipeline.factory import Turns, engine_of
 from harness.pipeline.runs import GroupRuns, TableRuns, Work, parts_of
 from harness.project import spending_dir, work_dir
 from harness.registry.declared import own_file
 from harness.runtime import Event, Stage
-from harness.runtime.pool import visible_gpus
+from harness.runtime.crew import visible_gpus
 from harness.selection.names import DEFAULT_PROFILE, Say, again, ignore, workers_of
 from harness.strict import Output, Strict
 from harness.words import counted, duration, seeds_text
@@ -402,15 +402,8 @@ class RunPlan:
         if not jobs and profile.serving is not None and profile.priced_for is None:
             # Large models on the processor each want the threads that the profile says.
             jobs = max(1, runtime.available_cores() // profile.threads)
-        return where.make(
-            self.store,
-            dict(steps.FUNCTIONS),
-            work_dir() / "logs",
-            jobs=jobs,
-            preload=factory.needed_modules(stages),
-            fallback=factory.EXPECTED_S,
-            threads=profile.threads,
-            hardware=factory.hardware_of(profile),
-            needs=factory.needs_of(profile),
-            **more,
+        logs = work_dir() / "logs"
+        functions = steps.FUNCTIONS
+        return engine_of(
+            profile, self.store, functions, logs, stages, jobs=jobs, where=where, **more
         )

@@ -413,14 +413,14 @@ def varied(profile: str, texts: Sequence[str]) -> str:
     from harness.registry.overrides import nested, overridden, settings_of
     from harness.registry.recipe import flattened, merge
     from harness.runtime.files import write_whole
-    from harness.runtime.stage import canonical_json, digest
+    from harness.runtime.stage import fingerprint_of
 
     base = declared.named_profile(profile)
     settings = settings_of(texts, ("profile",))["profile"]
     before = base.model_dump(by_alias=True)
     overridden(Profile, before, settings, "profile")
     changed, values = flattened(settings), flattened(before)
-    name = f"{base.name}-{digest(canonical_json(changed))[:6]}"
+    name = f"{base.name}-{fingerprint_of(changed)[:6]}"
     sourced = {  # a section that is left out has no source
         path: None if v is None and path not in values else {"value": v, "source": "ours: --set"}
         for path, v in changed.items()

@@ -27,9 +27,8 @@ from harness.runtime import (
     StageFinished,
     StageSkipped,
     Store,
-    canonical_json,
 )
-from harness.runtime.stage import digest
+from harness.runtime.stage import fingerprint_of
 from harness.serving import At, Policy, Servers, Turn
 from harness.serving.engines import identity
 from harness.serving.servers import VARIABLES
@@ -195,7 +194,7 @@ def variables(profile: Profile, at: Mapping[Role, At]) -> dict[str, str]:
         usual = {"CONCURRENCY": str(min(served.at_once, MOST_CONCURRENCY)), "PRICE": "0,0"}
         found |= {f"{name}_{k}": os.environ.get(f"{name}_{k}", v) for k, v in usual.items()}
         found[f"{name}_URL"] = place.url
-        found[f"{name}_KEPT_AS"] = f"served/{digest(canonical_json(told))}"
+        found[f"{name}_KEPT_AS"] = f"served/{fingerprint_of(told)}"
     return found
 
 

@@ -129,21 +129,14 @@ class Order:
 
     def engine(self) -> Engine:
         """Return an engine for the order's stages; a cluster packs stages itself."""
-        preload: Sequence[str] = ()
+        stages: Sequence[Stage] = ()
         if self.functions is steps.FUNCTIONS:
             base = base_candidate(self.sweep, self.profile)
-            runs = validation_runs(self.sweep, base, self.sweep.name)
-            preload = factory.needed_modules(plan_of(runs).stages)
-        return self.where.make(
-            self.store,
-            dict(self.functions),
-            self.work_dir / "logs" / "sweeps" / self.sweep.name,
-            jobs=self.jobs if self.where.engine == "local" else None,
-            preload=tuple(preload),
-            fallback=factory.EXPECTED_S,
-            threads=self.profile.threads,
-            hardware=factory.hardware_of(self.profile),
-            needs=factory.needs_of(self.profile),
+            stages = plan_of(validation_runs(self.sweep, base, self.sweep.name)).stages
+        logs = self.work_dir / "logs" / "sweeps" / self.sweep.name
+        jobs = self.jobs if self.where.engine == "local" else None
+        return factory.engine_of(
+            self.profile, self.store, self.functions, logs, stages, jobs=jobs, where=self.where
         )
 
     @contextmanager

@@ -35,8 +35,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from harness.registry.profile import Profile
 from harness.report.sweep import SweepReport
-from harness.runtime import Json, canonical_json
-from harness.runtime.stage import digest
+from harness.runtime import Json
+from harness.runtime.stage import fingerprint_of
 from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
 
@@ -75,7 +75,7 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
         ),
         "base": [stage.fingerprint for run in runs for stage in run.targets],
     }
-    return f"{sweep.name}/{profile.name}/{digest(canonical_json(identity))[:8]}"
+    return f"{sweep.name}/{profile.name}/{fingerprint_of(identity)[:8]}"
 
 
 def open_study(sweep: Sweep, name: str, path: Path) -> optuna.Study:

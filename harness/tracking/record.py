@@ -29,8 +29,8 @@ from uuid import NAMESPACE_URL, uuid5
 from harness.errors import HarnessError
 from harness.registry.documents import as_yaml
 from harness.registry.recipe import flattened
-from harness.runtime import CurvePoint, Json, canonical_json
-from harness.runtime.stage import digest
+from harness.runtime import CurvePoint, Json
+from harness.runtime.stage import fingerprint_of
 
 VERSION = 7
 """Version of the projection; bumped when the same store should look different in MLflow."""
@@ -166,7 +166,7 @@ class Record:
 
 
 def sha256(content: object) -> str:
-    return digest(canonical_json(content))
+    return fingerprint_of(content)
 
 
 def known(metrics: Mapping[str, float]) -> Lazy[Mapping[str, float]]:

@@ -34,17 +34,17 @@ import time
 import traceback
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError
 from harness.project import PACKAGE
-from harness.registry.documents import read_yaml
-from harness.registry.training import Hardware, configuration_file, shipped_configurations
+from harness.registry.training import Hardware
 from harness.runtime.files import disk_full, held, write_whole
 from harness.runtime.processes import Program
-from harness.runtime.stage import CurvePoint, ProgressWriter, StageContext, line_of, point_of
+from harness.runtime.stage import CurvePoint, StageContext, append_point, line_of, read_point
 from harness.training.placement import FULL, PATIENCE_S, Metrics, OnLog, Placement
 
 JOB = "job.json"
@@ -52,40 +52,6 @@ LOG = "training.log"
 OUTCOME = "outcome.json"
 CURVES = "curves.jsonl"
 WHOLE = "whole"
-
-KINDS = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP")
-"""Ways to lay a training on devices, by accelerate's names: one process, copies, or shards."""
-
-
-class Configuration(NamedTuple):
-    """What the harness itself reads of a configuration of `accelerate`; `kind` is in `KINDS`."""
-
-    path: Path
-    kind: str
-    use_cpu: bool
-
-
-def configuration(hardware: Hardware) -> Configuration:
-    """Read the configuration of `accelerate` that a profile names.
-
-    Raises:
-        UserError: there is no such file, it is none, or it does not fit the number of devices.
-    """
-    path = configuration_file(hardware.accelerate)
-    if not path.is_file():
-        raise UserError(
-            f"there is no accelerate configuration {hardware.accelerate}: name a file, or one of "
-            f"those that are shipped ({', '.join(shipped_configurations())})."
-        )
-    read = read_yaml(path)
-    kind = read.get("distributed_type") if isinstance(read, dict) else None
-    if kind not in KINDS or (kind == "NO") != (hardware.devices == 1):
-        raise UserError(
-            f"{path.name} has `distributed_type: {kind}` and `hardware.devices` is "
-            f"{hardware.devices}: use one-gpu.yaml for one device, and fsdp.yaml to spread a model "
-            "over several."
-        )
-    return Configuration(path, kind, bool(read.get("use_cpu")))
 
 
 def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = False) -> Metrics:
@@ -103,14 +69,13 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
             "run it by `harness run` with a profile that has `hardware`"
         )
     hardware = Hardware.model_validate(ctx.hardware["training"])
-    file = configuration(hardware)
     with held(ctx.unfinished) as folder:
         # Checkpoints of another layout on devices cannot be gone on from.
-        work = folder / f"{file.kind}-{hardware.devices}"
+        work = folder / f"{hardware.configuration.stem}-{hardware.devices}"
         work.mkdir(exist_ok=True)
         (work / OUTCOME).unlink(missing_ok=True)
         rewind_curves(work)
-        place = _placement(ctx, hardware, file, None if online else work)
+        place = _placement(ctx, hardware, None if online else work)
         job = {
             "function": function,
             "settings": dict(ctx.settings),
@@ -124,18 +89,16 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
         environment = os.environ | {"PYTHONPATH": path.rstrip(os.pathsep)}
         if hardware.devices == 1:  # of several visible GPUs the trainer would take all
             environment.setdefault("CUDA_VISIBLE_DEVICES", "0")
-        command = _command(file, hardware, place.dtype, work / JOB)
+        command = _command(hardware, place.dtype, work / JOB)
         with Program("the training under accelerate", command, work / LOG, environment) as program:
             _follow(program, work / CURVES, on_log)
         return _outcome(program, work)
 
 
-def _placement(
-    ctx: StageContext, hardware: Hardware, file: Configuration, work: Path | None
-) -> Placement:
+def _placement(ctx: StageContext, hardware: Hardware, work: Path | None) -> Placement:
     numerics = cast(dict[str, Any], ctx.settings["numerics"])
     return Placement(
-        device="cpu" if file.use_cpu else "cuda",
+        device="cpu" if hardware.on_cpu else "cuda",
         devices=hardware.devices,
         dtype=numerics["dtype"],
         attention=numerics["attention"],
@@ -148,10 +111,10 @@ def _placement(
     )
 
 
-def _command(file: Configuration, hardware: Hardware, dtype: str, job: Path) -> list[str]:
+def _command(hardware: Hardware, dtype: str, job: Path) -> list[str]:
     return [
         *(sys.executable, "-m", "accelerate.commands.launch"),
-        *("--config_file", str(file.path)),
+        *("--config_file", str(hardware.configuration)),
         *("--num_processes", str(hardware.devices)),
         *("--mixed_precision", "bf16" if dtype == "bfloat16" else "no"),
         *("--main_process_port", "0"),  # any that is free
@@ -169,7 +132,7 @@ def _follow(program: Program, curves: Path, on_log: OnLog) -> None:
                 if not line.endswith(b"\n"):
                     break
                 read += len(line)
-                on_log(*point_of(line))
+                on_log(*read_point(line))
         if not ended:
             time.sleep(0.2)
 
@@ -219,7 +182,7 @@ def _do_part(job: dict[str, Any], work: Path) -> None:
     # Before anything else, so that all that follows knows how many processes there are.
     processes = PartialState(cpu=place.device == "cpu", **patience)
     inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
-    report = ProgressWriter(work, CURVES).write
+    report = partial(append_point, work / CURVES)
     ctx = StageContext(job["settings"], inputs, Path(job["output"]), job["seed"], report)
     module, _, name = job["function"].partition(":")
     summary = getattr(import_module(module), name)(ctx, place)
@@ -264,7 +227,7 @@ def read_curves(work: Path, until: int) -> list[CurvePoint]:
     path = work / CURVES
     with suppress(json.JSONDecodeError):
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            points.append(point_of(line))
+            points.append(read_point(line))
     return [point for point in points if point.step <= until]
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from harness.errors import HarnessError
 from harness.pipeline.algorithm import Planner
-from harness.pipeline.factory import hardware_of
+from harness.pipeline.factory import stage_hardware
 from harness.pipeline.online_steps import online_stage, train_here
 from harness.pipeline.steps import prompts_stage
 from harness.registry.profile import Profile, find_profile, load_profiles
@@ -71,7 +71,7 @@ def context(stage: Stage, inputs: dict[str, Path], folder: Path, profile: Profil
         folder,
         stage.seed,
         unfinished=folder.parent / f"{folder.name}-work",
-        hardware=hardware_of(profile),
+        hardware=stage_hardware(profile),
     )
 
 

@@ -13,7 +13,7 @@ from harness.pipeline.factory import KINDS, needs_of
 from harness.pipeline.steps import train_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.registry.training import Hardware, StageNeed, configuration_file
+from harness.registry.training import Hardware, StageNeed
 from harness.runtime import Need, StageContext
 from harness.training.placement import Placement
 from harness.worlds.embedded.world import EmbeddedWorld
@@ -77,7 +77,8 @@ def test_where_it_runs_is_no_identity(
 def test_several_devices_draw_rollouts_otherwise_than_one_and_alike_however_many(
     micro: Profile,
 ) -> None:
-    one, two, eight = (training(on(micro, devices=n), RLOO) for n in (1, 2, 8))
+    single = on(micro, devices=1, accelerate="cpu-one-process.yaml")
+    one, two, eight = (training(p, RLOO) for p in (single, on(micro), on(micro, devices=8)))
     assert "draws" not in one.settings["numerics"]
     assert two.settings["numerics"]["draws"] == "by rollout"
     assert one.fingerprint != two.fingerprint == eight.fingerprint
@@ -100,7 +101,7 @@ def test_every_profile_of_real_models_names_a_configuration_and_divides_its_batc
     for profile in named:
         hardware = profile.hardware
         assert hardware is not None
-        assert configuration_file(hardware.accelerate).is_file()
+        assert hardware.configuration.is_file()
         for algorithm in profile.algorithms:
             micro_batch = hardware.micro_batch_of(algorithm)
             assert micro_batch is not None

@@ -16,7 +16,7 @@ from toy_stages import FUNCTIONS, toy
 
 from harness.endpoint.budget import VARIABLE
 from harness.project import spending_dir
-from harness.runtime import EngineOptions, Plan, Store
+from harness.runtime import Engine, EngineOptions, Plan, Store
 from harness.runtime.host import HostOrder, fault, order
 from harness.runtime.manifest import collect_provenance
 
@@ -113,7 +113,7 @@ def test_workers_of_every_engine_draw_on_one_budget(
     with StandIn() as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
         store = Store(tmp_path / "work" / "store")
-        made = engine.make(store, FUNCTIONS, tmp_path / "work" / "logs", jobs=2)
+        made = Engine(store, FUNCTIONS, tmp_path / "work" / "logs", jobs=2, where=engine)
         outcome = made.run(Plan([toy("asks", number=number) for number in range(4)]))
         answered = server.requests
     (spent,) = json.loads(file.read_bytes()).values()

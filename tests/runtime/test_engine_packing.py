@@ -8,8 +8,9 @@ import pytest
 from toy_stages import FUNCTIONS, toy
 
 from harness.errors import UserError
-from harness.runtime import Engine, Need, Needs, Plan, Stage, Store, pool
-from harness.runtime.pool import Crew, Message
+from harness.runtime import Engine, Need, Needs, Plan, Stage, Store
+from harness.runtime.crew import Crew, visible_gpus
+from harness.runtime.worker import Message
 
 
 class Scripted(Crew):
@@ -109,6 +110,6 @@ def test_more_gpus_than_there_are_is_one_sentence(
 
 def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
-    assert pool.visible_gpus() == ["3", "1"]
+    assert visible_gpus() == ["3", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert pool.visible_gpus() == []
+    assert visible_gpus() == []

@@ -18,6 +18,7 @@ from toy_stages import FUNCTIONS, toy
 from harness.errors import UserError
 from harness.quiet import silence
 from harness.runtime import (
+    Engine,
     EngineOptions,
     Event,
     Interrupted,
@@ -62,10 +63,8 @@ def run(
     needs: Needs | None = None,
 ) -> RunOutcome:
     """Run toy stages on the cluster, into the store under a folder."""
-    engine = EngineOptions(engine="ray").make(
-        Store(work / "store"), FUNCTIONS, work / "logs", on_event=on_event, needs=needs
-    )
-    return engine.run(Plan(targets))
+    how: Any = {"on_event": on_event, "needs": needs, "where": EngineOptions(engine="ray")}
+    return Engine(Store(work / "store"), FUNCTIONS, work / "logs", **how).run(Plan(targets))
 
 
 def await_end(pids: Iterable[int]) -> None:
@@ -161,7 +160,7 @@ def test_an_address_where_nobody_is_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     asked = EngineOptions(engine="ray", ray_address="127.0.0.1:1")
-    engine = asked.make(Store(tmp_path), FUNCTIONS, tmp_path)
+    engine = Engine(Store(tmp_path), FUNCTIONS, tmp_path, where=asked)
     with pytest.raises(UserError, match=r"no Ray cluster can be reached at 127.0.0.1:1 .*refused"):
         engine.run(Plan([toy("draw", number=1)]))
 
@@ -170,11 +169,12 @@ def test_an_engine_that_is_not_installed_says_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
-    engine = EngineOptions(engine="ray").make(Store(tmp_path), FUNCTIONS, tmp_path)
+    asked = EngineOptions(engine="ray")
+    engine = Engine(Store(tmp_path), FUNCTIONS, tmp_path, where=asked)
     with pytest.raises(UserError, match=r"`ray` is not installed: type `.*\[ray\]'`"):
         engine.run(Plan([toy("draw", number=1)]))
 
 
 def test_an_address_is_for_ray_only() -> None:
     with pytest.raises(UserError, match="--ray-address is for `--engine ray`, not `local`"):
-        EngineOptions(ray_address="auto").check()
+        EngineOptions(ray_address="auto")

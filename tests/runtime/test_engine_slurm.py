@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import slurm_cluster
@@ -19,6 +20,7 @@ from toy_stages import FUNCTIONS, toy
 
 from harness.errors import UserError
 from harness.runtime import (
+    Engine,
     EngineOptions,
     Event,
     Interrupted,
@@ -56,10 +58,8 @@ def run(
 ) -> RunOutcome:
     """Run toy stages as jobs, into the store under a folder."""
     asked = EngineOptions(engine="slurm", sbatch="--partition=low")
-    engine = asked.make(
-        Store(work / "store"), FUNCTIONS, work / "logs", on_event=on_event, needs=needs
-    )
-    return engine.run(Plan(targets))
+    where: Any = {"on_event": on_event, "needs": needs, "where": asked}
+    return Engine(Store(work / "store"), FUNCTIONS, work / "logs", **where).run(Plan(targets))
 
 
 def test_jobs_compute_the_bytes_that_this_machine_does(slurm: None, tmp_path: Path) -> None:
@@ -123,7 +123,8 @@ def test_batch_scripts_hold_what_the_user_says_and_no_key(
     monkeypatch.setenv("HARNESS_JUDGE_KEY", "sk-very-secret")
     asked = EngineOptions(engine="slurm", sbatch="--partition=gpu --time=1-00:00:00")
     needs = Needs({"draw": Need(cpus=8, gpus=2)})
-    engine = asked.make(Store(tmp_path), FUNCTIONS, tmp_path / "logs", jobs=3, needs=needs)
+    logs = tmp_path / "logs"
+    engine = Engine(Store(tmp_path), FUNCTIONS, logs, jobs=3, needs=needs, where=asked)
     first = [toy("draw", number=number) for number in range(5)]
     [script] = engine.batch_scripts(Plan([toy("total", *first)]))
     command, shebang, *_ = script.splitlines()
@@ -133,7 +134,7 @@ def test_batch_scripts_hold_what_the_user_says_and_no_key(
     assert asked_for.index("--partition=gpu") > asked_for.index("--requeue")
     assert shebang == "#!/bin/bash"
     assert "secret" not in script
-    assert not (tmp_path / "logs").exists()
+    assert not logs.exists()
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_batch_scripts_hold_what_the_user_says_and_no_key(
 def test_every_name_is_one_argument_and_no_command(tmp_path: Path, name: str) -> None:
     """What would be run is run, with a program that prints its arguments in place of Python."""
     asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
-    engine = asked.make(Store(tmp_path / "store"), FUNCTIONS, tmp_path / name)
+    engine = Engine(Store(tmp_path / "store"), FUNCTIONS, tmp_path / name, where=asked)
     [text] = engine.batch_scripts(Plan([toy("draw", number=1)]))
     (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$@"')
     (tmp_path / "python").chmod(0o755)

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from harness.runtime import Stage, StageContext, Store, StoreError, files
 from harness.runtime import store as store_module
 from harness.runtime.manifest import git_state
-from harness.runtime.stage import ProgressWriter
+from harness.runtime.stage import PROGRESS, append_point
 
 STAGE = Stage("train", 1, {"seed": 0}, {}, "seed 0 · dpo-1 · train 1")
 FP = STAGE.fingerprint
@@ -358,7 +359,7 @@ def write_curveless(store: Store) -> str:
 
 def test_curves_are_read_as_they_were_reported(store: Store) -> None:
     with store.writing(STAGE) as output:
-        context = StageContext({}, {}, output, 0, ProgressWriter(output).write)
+        context = StageContext({}, {}, output, 0, partial(append_point, output / PROGRESS))
         context.report(1, {"loss": 0.1, "accuracy": 1})
         context.report(2, {"loss": math.nan})
     assert store.progress(write_curveless(store)) == []

@@ -63,6 +63,7 @@ OTHER: Mapping[str, Any] = {
     "prompts.source": f"{build.PROMPTS}/prompts.jsonl",
     "creator.max_new_tokens": 64,
     "generation.max_new_tokens": ANSWER,
+    "hardware.accelerate": "cpu-one-process.yaml",
     "training.dpo.learning_rate": 3e-4,  # so that few steps change what is said
     "training.dpo.batch_size": 8,
     "training.dpo.max_length": 384,
@@ -91,9 +92,7 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 def profile(tmp_path: Path) -> Path:
     """Return a copy of `single-gpu` for a processor."""
     declared = yaml.safe_load((profiles_dir() / "single-gpu.yaml").read_text(encoding="utf-8"))
-    placed = tmp_path / "one-processor.yaml"
-    placed.write_text('distributed_type: "NO"\nnum_machines: 1\nuse_cpu: true\n', encoding="utf-8")
-    for path, value in {**OTHER, "hardware.accelerate": str(placed)}.items():
+    for path, value in OTHER.items():
         section, name = _place(declared, path)
         section[name] = value if name == "name" else {"value": value, "source": "ours: small"}
     for path in LEFT_OUT:

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from harness.errors import HarnessError
 from harness.pipeline.factory import KINDS
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan, RunOutcome, Stage, StageContext, Store
-from harness.runtime.stage import ProgressWriter
+from harness.runtime.stage import PROGRESS, append_point
 from harness.sweep.conduct import Order
 from harness.sweep.declaration import Sweep
 
@@ -105,8 +106,8 @@ def compute(store: Store, stage: Stage) -> None:
     inputs = {name: store.open(s.fingerprint) for name, s in stage.inputs.items()}
     function = globals()[FUNCTIONS[stage.kind].partition(":")[2]]
     with store.writing(stage, PROVENANCE) as output:
-        curves = ProgressWriter(output)
-        function(StageContext(stage.settings, inputs, output, stage.seed, curves.write))
+        report = partial(append_point, output / PROGRESS)
+        function(StageContext(stage.settings, inputs, output, stage.seed, report))
 
 
 PROVENANCE: Any = {

@@ -13,7 +13,7 @@ from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Stage, StageFinished, StageProgress, Store
-from harness.runtime.stage import ProgressWriter
+from harness.runtime.stage import PROGRESS, append_point
 from harness.tracking import TableState
 
 NewWorkDir = Callable[[str], Path]
@@ -46,9 +46,8 @@ def write(store: Store, stage: Stage) -> None:
         if store.status(needed.fingerprint) != "done":
             write(store, needed)
     with store.writing(stage, PROVENANCE) as output:
-        curve = ProgressWriter(output)
         for step, metrics in points(stage) if stage.kind == "online" else []:
-            curve.write(step, metrics)
+            append_point(output / PROGRESS, step, metrics)
 
 
 def curve(work_dir: Path) -> list[int]:

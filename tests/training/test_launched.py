@@ -18,11 +18,11 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from by_hand import Logs
 from test_placement import TEN, assert_same, trained
 
-from harness.errors import HarnessError, UserError
-from harness.registry.training import Hardware, configuration_file, shipped_configurations
+from harness.errors import HarnessError
+from harness.registry.training import Hardware
 from harness.runtime import StageContext
 from harness.training import launch as launching
-from harness.training.launch import LOG, OUTCOME, configuration, last_checkpoint
+from harness.training.launch import LOG, OUTCOME, last_checkpoint
 from harness.training.placement import Placement
 
 LEARNING = {
@@ -65,7 +65,7 @@ def launch(
     return summary, logs
 
 
-WORK = Path("work") / "MULTI_GPU-2"
+WORK = Path("work") / "cpu-two-processes-2"
 """Where two processes have their checkpoints."""
 
 
@@ -232,50 +232,26 @@ def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_
 # What can be wrong before anything is launched.
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"accelerate": "no.yaml"}, r"no accelerate configuration no.yaml: .*fsdp.yaml"),
-        ({"accelerate": "one-gpu.yaml"}, "`distributed_type: NO` and `hardware.devices` is 2"),
-        ({"accelerate": "fsdp.yaml", "devices": 1}, "FSDP` and .* is 1"),
-    ],
-)
-def test_what_cannot_be_launched_is_the_users_error(
-    changes: dict[str, Any], message: str, policy_path: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=message):
-        launch(policy_path, tmp_path, hardware(**changes))
-    assert not (tmp_path / "work").exists()
+def test_a_configuration_goes_with_its_number_of_devices() -> None:
+    for changes in ({"accelerate": "one-gpu.yaml"}, {"accelerate": "fsdp.yaml", "devices": 1}):
+        with pytest.raises(ValueError, match=r"does not fit `devices: .*one-gpu.yaml for one"):
+            hardware(**changes)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "kind", "processes", "on_cpu"),
     [
-        ("[1, 2]", "`distributed_type: None`"),
-        ("a: {", ":2: is not valid YAML"),
-        ("num_processes: 2", "`distributed_type: None`"),
-        ("distributed_type: DEEPSPEED\n", "`distributed_type: DEEPSPEED` .* and fsdp.yaml"),
+        ("one-gpu.yaml", "NO", 1, False),
+        ("fsdp.yaml", "FSDP", 8, False),
+        ("cpu-one-process.yaml", "NO", 1, True),
+        ("cpu-two-processes.yaml", "MULTI_GPU", 2, True),
     ],
 )
-def test_a_file_that_is_no_configuration_is_the_users_error(
-    text: str, message: str, tmp_path: Path
+def test_accelerate_itself_reads_every_configuration(
+    name: str, kind: str, processes: int, on_cpu: bool
 ) -> None:
-    (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=message):
-        configuration(hardware(accelerate=str(tmp_path / "own.yaml")))
-
-
-def test_accelerate_itself_reads_every_shipped_configuration() -> None:
-    kinds = {
-        "cpu-two-processes.yaml": ("MULTI_GPU", 2),
-        "fsdp.yaml": ("FSDP", 8),
-        "one-gpu.yaml": ("NO", 1),
-    }
-    assert shipped_configurations() == sorted(kinds)
-    for name, (kind, processes) in kinds.items():
-        read = load_config_from_file(str(configuration_file(name)))
-        assert isinstance(read, ClusterConfig)
-        assert read.distributed_type.value == kind
-        assert read.num_processes == processes
-        ours = configuration(hardware(accelerate=name, devices=processes))
-        assert (ours.kind, ours.use_cpu) == (kind, read.use_cpu)
+    ours = hardware(accelerate=name, devices=processes)
+    read = load_config_from_file(str(ours.configuration))
+    assert isinstance(read, ClusterConfig)
+    assert (read.distributed_type.value, read.num_processes) == (kind, processes)
+    assert ours.on_cpu == read.use_cpu == on_cpu

@@ -18,7 +18,7 @@ from harness.errors import UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_model
 from harness.registry.training import Lora
-from harness.runtime.stage import ProgressWriter
+from harness.runtime.stage import append_point
 from harness.training.dpo import DPO, SPPO
 from harness.training.launch import CURVES, last_checkpoint, read_curves, rewind_curves
 from harness.training.offline import OfflineAlgorithm, train
@@ -61,10 +61,9 @@ def trained(
     work = work or folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     rewind_curves(work)  # as who launches does
-    curves = ProgressWriter(work, CURVES)
 
     def on_log(step: int, metrics: dict[str, float]) -> None:
-        curves.write(step, metrics)
+        append_point(work / CURVES, step, metrics)
         if step == stop_at:
             raise InterruptedError
 

@@ -34,7 +34,7 @@ from harness.evaluation.scores import (
 )
 from harness.foreign import read_json, read_plain
 from harness.project import evaluations_dir
-from harness.runtime.stage import Json, canonical_json, digest
+from harness.runtime.stage import Json, fingerprint_of
 
 BENCHMARK = "lm_eval"
 SCORER = "lm-evaluation-harness"
@@ -180,7 +180,7 @@ def evaluate(
         "limit": limit,
         "tasks": [f"{task.name}/{task.key}" for task in tasks],
     }
-    data = digest(canonical_json(identity, "measurement"))
+    data = fingerprint_of(identity, "measurement")
     keep(folder, evaluation, {"kind": "measured", "data": data})
     return Evaluated([evaluation], folder)
 

@@ -34,7 +34,7 @@ from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry import documents
 from harness.registry.documents import Document, Problem
-from harness.runtime.stage import canonical_json, digest
+from harness.runtime.stage import fingerprint_of
 from harness.strict import Strict
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Scheme(Strict):
     @cached_property
     def digest(self) -> str:
         """The sha256 of everything a model is told, and of how its reply is read."""
-        return digest(canonical_json(self.model_dump(), "templates"))
+        return fingerprint_of(self.model_dump(), "templates")
 
     def message(self, method: str, prompt: str) -> str:
         """Return what a model is told to rewrite a prompt by a method.

@@ -29,7 +29,7 @@ from harness.foreign import error_in_a_line
 from harness.models import checkable
 from harness.project import work_dir
 from harness.runtime.files import write_whole
-from harness.runtime.stage import Json, canonical_json, digest
+from harness.runtime.stage import Json, fingerprint_of
 
 if TYPE_CHECKING:
     from harness.registry.profile import PromptSettings
@@ -152,7 +152,7 @@ def _keep(texts: Sequence[str]) -> str:
 
 
 def _digest_of(texts: Sequence[str]) -> str:
-    return digest(canonical_json(list(texts), "prompts"))
+    return fingerprint_of(list(texts), "prompts")
 
 
 def _copy_of(name: str) -> Path:

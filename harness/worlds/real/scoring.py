@@ -33,7 +33,7 @@ from harness.evaluation.scores import cost_of
 from harness.foreign import ForeignTextError, read_json
 from harness.registry.profile import BenchmarkSettings, CreatorModel
 from harness.runtime import StageContext
-from harness.runtime.stage import Json, canonical_json, digest
+from harness.runtime.stage import Json, fingerprint_of
 from harness.worlds import stage_io
 from harness.worlds.real.models import access_to
 
@@ -61,7 +61,7 @@ class Question(Generic[Value]):
     def identity(self, model: str, settings: Mapping[str, Json] = SETTINGS) -> str:
         """Return what identifies the values that a model gives: its name and what it is told."""
         told = {"wording": self.wording, "settings": dict(settings)}
-        return f"{model}/{self.name}@{digest(canonical_json(told, 'question'))[:16]}"
+        return f"{model}/{self.name}@{fingerprint_of(told, 'question')[:16]}"
 
     def request(self, scorer: ServedModel, text: str, sample: int) -> ChatRequest:
         message = Message("user", self.wording.replace("{prompt}", text))

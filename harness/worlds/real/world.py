@@ -26,7 +26,7 @@ from harness.project import work_dir
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, PromptSettings
 from harness.registry.recipe import Online, RewardRole
 from harness.registry.serving import Role, Served
-from harness.runtime.stage import Json, StageContext, canonical_json, digest
+from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
 from harness.worlds import NO_TOPIC, Evolver, HumanPrompts, Item, Topics
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
@@ -299,7 +299,7 @@ class Runtime:
             return folder_of(plain)
         from harness.models.loading import with_template_arguments
 
-        out = work_dir() / "templates" / digest(canonical_json(identity))[:DIGITS]
+        out = work_dir() / "templates" / fingerprint_of(identity)[:DIGITS]
         out.parent.mkdir(parents=True, exist_ok=True)
         return with_template_arguments(folder_of(plain), told, out)
 

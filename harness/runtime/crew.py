@@ -1,47 +1,25 @@
-"""Who computes: the interface of a crew, and the pool of worker processes of this machine.
+"""Who computes: what stages need, the interface of a crew, and the crew of this machine.
 
-An engine asks a crew whether it has room, gives it a stage, and waits for messages. A message is a
-dict with an `event`: `started`, any number of `progress`, and one of `finished`, `failed`,
-`elsewhere` (another run computes the stage) or `died`, which ends it. A stage that `died` may be
-`lost`: its node went away, and another may try.
-
-Workers stay warm between stages and are started when there is work for them, with the environment
-of `harness.quiet`; their output goes to log files. A stage that needs GPUs gets some that no other
-stage has, and a worker of its own, which ends with it: what a process keeps of a GPU's memory is
-free only then.
+An engine asks a crew whether it has room, gives it a stage, and waits for messages
+(`harness.runtime.worker`).
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from multiprocessing import connection as sockets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.errors import UserError
-from harness.project import PACKAGE
-from harness.runtime.files import explained, hold
-from harness.runtime.stage import Stage, StageRecord
+from harness.runtime.stage import Stage
 from harness.runtime.store import Store
+from harness.runtime.worker import LAST, Message, WorkerProcess, WorkerSetup
 from harness.words import counted
-
-if TYPE_CHECKING:
-    from harness.runtime.worker import WorkerSetup
-
-Message: TypeAlias = dict[str, Any]
-
-LAST = ("finished", "failed", "elsewhere", "died")
-"""Events after which nothing more is said of a stage."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +69,7 @@ class Crew(ABC):
         self.most = most
 
     def check(self, stages: Collection[Stage]) -> None:
-        """Refuse stages that can never be computed here.
-
-        Raises:
-            UserError: One needs more than there is anywhere; the message says which.
-        """
+        """Raise a UserError if a stage needs more than there is anywhere."""
         for need, (stage, *_) in self.needs.grouped(stages).items():
             if (there := self.falls_short(need)) is not None:
                 raise UserError(
@@ -151,97 +125,12 @@ def visible_gpus() -> list[str]:
     return listed.stdout.split()
 
 
-_LOG_TAIL = 4000
-_GRACE_S = 2.0
-_MAIN = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker import main; main({})"
+class LocalCrew(Crew):
+    """Up to `most` worker processes of this machine, which stay warm between stages.
 
-
-class Worker:
-    """Our end of a worker: a fresh Python interpreter that computes stages for us.
-
-    No fork, so nothing of this process leaks into a number; a process group of its own, so that
-    Ctrl-C reaches us only. The two talk in JSON over a socket; when we close it or are killed, the
-    worker ends. Its log is `worker-<n>.log`; where several runs share
-    the folder, no two living workers have the same number. `stage` is for a pool: what it computes.
-    """
-
-    def __init__(
-        self,
-        setup: WorkerSetup,
-        environment: Mapping[str, str],
-        log_dir: Path,
-        gpus: tuple[str, ...] = (),
-    ) -> None:
-        self.stage: Stage | None = None
-        self.gpus = gpus
-        self._claim = ExitStack()
-        with explained("starting a worker", log_dir):
-            number = next(
-                number
-                for number in count()
-                if self._claim.enter_context(
-                    hold(log_dir / ".locks" / f"worker-{number}", wait=False)
-                )
-            )
-            self._log = log_dir / f"worker-{number}.log"
-            self.connection, theirs = sockets.Pipe()
-            with self._log.open("wb") as output:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _MAIN.format(theirs.fileno()), str(PACKAGE.parent)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=dict(environment),
-                    pass_fds=[theirs.fileno()],
-                    process_group=0,
-                )
-            theirs.close()
-        self._send([entry or os.getcwd() for entry in sys.path])
-        self._send(setup)
-
-    def give(self, record: StageRecord) -> None:
-        self._send(record)
-
-    def said(self) -> Message:
-        """Wait for its next message; if it died, return why, with the end of its log."""
-        try:
-            message: Message = json.loads(self.connection.recv_bytes())
-        except (EOFError, OSError):
-            return self._obituary()
-        return message
-
-    def stop(self) -> None:
-        """End the process and its group; return when it has ended."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is None:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, number)
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_GRACE_S)
-        self.connection.close()
-        self._claim.close()
-
-    def _send(self, message: object) -> None:
-        # A worker that has just died is noticed when its socket is read.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send_bytes(json.dumps(message).encode())
-
-    def _obituary(self) -> Message:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE_S)
-        self.stop()
-        code = self._process.returncode
-        cause = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-        hint = " (out of memory?)" if cause == "SIGKILL" else ""
-        text = self._log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
-        return {"event": "died", "reason": f"worker died: {cause}{hint}", "traceback": text}
-
-
-class Pool(Crew):
-    """Up to `most` workers of this machine, kept until the pool is stopped.
-
-    Where the machine has no GPU at all, stages that need some share the processor, one at a time:
-    what fits a GPU may be tried so.
+    A stage that needs GPUs gets some that no other stage has, and a worker of its own, which ends
+    with it: what a process keeps of a GPU's memory is free only then. Where the machine has no GPU
+    at all, such stages share the processor, one at a time: what fits a GPU may be tried so.
     """
 
     def __init__(
@@ -256,7 +145,7 @@ class Pool(Crew):
         self._setup = setup
         self._environment = environment
         self._log_dir = log_dir
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
         wanted = any(need.gpus for need in needs.kinds.values())
         self._gpus = visible_gpus() if wanted else []
 
@@ -283,13 +172,13 @@ class Pool(Crew):
         worker.stage = stage
         worker.give(stage.record)
 
-    def _started(self, gpus: tuple[str, ...]) -> Worker:
+    def _started(self, gpus: tuple[str, ...]) -> WorkerProcess:
         setup, environment = self._setup, dict(self._environment)
         if gpus:
             setup = {**setup, "hardware": {**setup["hardware"], "gpus": len(gpus)}}
         if self._gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        self._workers.append(Worker(setup, environment, self._log_dir, gpus))
+        self._workers.append(WorkerProcess(setup, environment, self._log_dir, gpus))
         return self._workers[-1]
 
     @property
