@@ -314,7 +314,6 @@ class RunPlan:
         from harness.selection import stored
         from harness.selection.reporting import reports_of_run, stored_tables
 
-        engine.check()
         work = self.work
         for asked in parts_of(work) if isinstance(work, GroupRuns) else [work]:
             remember(work_dir(), asked.id, asked.profile.name, asked.seeds, self._own_files())

@@ -18,7 +18,7 @@ from harness.registry.profile import load_profiles
 from harness.report.build import without_runs
 from harness.report.model import Cell, Report
 from harness.runtime import Plan, Provenance, Stage, Store
-from harness.runtime.stage import ProgressWriter
+from harness.runtime.stage import PROGRESS, append_point
 from harness.tracking import Mlflow, TableState, Tracker
 from harness.tracking.connection import default_uri
 from harness.tracking.record import COMPUTED_IN, MODEL
@@ -85,9 +85,9 @@ def write(store: Store, stage: Stage) -> None:
     """Write a stage's toy output."""
     with store.writing(stage, PROVENANCE) as output:
         if stage.kind == "train":
-            writer = ProgressWriter(output)
             for step, loss in enumerate(losses(stage), start=1):
-                writer.write(step, {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0})
+                metrics = {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0}
+                append_point(output / PROGRESS, step, metrics)
         elif stage.kind == "judge":
             named = str(stage.settings["benchmark"])
             columns = ("ah_wr", "ah_len") if "arena" in named else ("mt_avg",)
