@@ -20,7 +20,7 @@ from stand_in.server import Body, MockEndpoint, Request, answer, completion, dig
 from harness.endpoint.budget import Ledger
 from harness.endpoint.client import Client, ReplyCache, ServedModel
 from harness.endpoint.connection import Endpoint
-from harness.endpoint.prices import Price
+from harness.endpoint.prices import TokenPrice
 from harness.endpoint.request import ChatRequest, Message
 from harness.evaluation.benchmark import Benchmark
 from harness.evaluation.files import Answers
@@ -31,7 +31,7 @@ judge = answer
 
 __all__ = ["Body", "StandIn", "completion", "digest", "judge"]
 
-PRICE = Price(10.0, 30.0)
+PRICE = TokenPrice(10.0, 30.0)
 
 
 def ask_for(text: str, **settings: Any) -> ChatRequest:
@@ -44,7 +44,7 @@ def client_of(
     server: StandIn | str,
     folder: Path,
     budget: float | None = None,
-    price: Price | None = PRICE,
+    price: TokenPrice | None = PRICE,
     timeout_s: float = 10.0,
     **options: Any,
 ) -> Client:

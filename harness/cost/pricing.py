@@ -14,6 +14,7 @@ from harness.cost.assumptions import (
     parameters_of,
 )
 from harness.cost.work import Calls, Costing, StageCost, parameters
+from harness.endpoint.access import price_of
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.pipeline.factory import Turns, needs_of
@@ -21,7 +22,6 @@ from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
 from harness.worlds.needs import MODELS, asked_by, served_here
-from harness.worlds.real.models import price_of
 
 HOUR = 3600.0
 GB = 1e9

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from harness.cost.assumptions import assumed, assumptions, parameters_of
+from harness.endpoint.access import Role, price_of
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.registry.profile import REWARD_JUDGE, Profile, benchmark_named
@@ -26,7 +27,6 @@ from harness.runtime.stage import Stage
 from harness.selectors.eva import StreamSettings
 from harness.worlds.needs import served_here
 from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
-from harness.worlds.real.models import Role, price_of
 
 
 @dataclass(frozen=True)

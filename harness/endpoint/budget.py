@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.endpoint.prices import Price
+from harness.endpoint.prices import TokenPrice
 from harness.endpoint.request import ChatRequest, Reply
 from harness.errors import HarnessError
 from harness.runtime.files import explained, hold, write_whole
@@ -88,7 +88,7 @@ class Ledger:
         self._under_way = 0
         self._closed: str | None = None
 
-    def reserve(self, request: ChatRequest, price: Price | None) -> float:
+    def reserve(self, request: ChatRequest, price: TokenPrice | None) -> float:
         """Set aside the most that a request can cost; wait while others may make room.
 
         Returns:
@@ -119,7 +119,9 @@ class Ledger:
                 self._changed.notify_all()
             raise BudgetReachedError(self._closed)
 
-    def settle(self, most: float, request: ChatRequest, reply: Reply, price: Price | None) -> None:
+    def settle(
+        self, most: float, request: ChatRequest, reply: Reply, price: TokenPrice | None
+    ) -> None:
         """Count a reply at what it cost; without a count that can be, at the most."""
         prompt, completion = tokens_of(request, reply)
         cost = 0.0 if price is None else price.of(prompt, completion)

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from io import FileIO
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import tenacity
 
@@ -41,8 +41,8 @@ from harness.endpoint.connection import (
     OverloadedError,
     UnansweredError,
 )
-from harness.endpoint.prices import Price
-from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Reply
+from harness.endpoint.prices import TokenPrice
+from harness.endpoint.request import ChatRequest, Reply, worded
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
 from harness.runtime.files import explained
@@ -69,12 +69,8 @@ _SEAL = b', "sha256": "%s"}\n'
 _SEAL_BYTES = len(_SEAL % bytes(64))
 
 
-class Place(NamedTuple):
-    """Where a reply is kept: its file, and where its line begins and how many bytes it has."""
-
-    file: Path
-    start: int
-    length: int
+_Place = tuple[Path, int, int]
+"""Where a reply is kept: its file, and where its line begins and how many bytes it has."""
 
 
 class ReplyCache:
@@ -86,7 +82,7 @@ class ReplyCache:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._guard = threading.Lock()
-        self._index: dict[str, Place] | None = None
+        self._index: dict[str, _Place] | None = None
         self._file: FileIO | None = None
         self._own = root / f"replies-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
 
@@ -94,9 +90,10 @@ class ReplyCache:
         place = self._places().get(address)
         if place is None:
             return None
-        with place.file.open("rb") as file:
-            file.seek(place.start)
-            line = file.read(place.length)
+        kept, start, length = place
+        with kept.open("rb") as file:
+            file.seek(start)
+            line = file.read(length)
         return Reply(json.loads(line)["reply"], cached=True) if _is_whole(line) else None
 
     def put(self, address: str, endpoint: str, request: ChatRequest, raw: dict[str, Any]) -> None:
@@ -119,9 +116,9 @@ class ReplyCache:
             start = self._file.tell()
             if self._file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, "the disk is full")
-            places[address] = Place(self._own, start, len(line))
+            places[address] = (self._own, start, len(line))
 
-    def _places(self) -> dict[str, Place]:
+    def _places(self) -> dict[str, _Place]:
         """Return where each reply is; the last of an address counts."""
         with explained("reading kept replies", self.root), self._guard:
             if self._index is None:
@@ -131,13 +128,13 @@ class ReplyCache:
             return self._index
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Place]]:
+def _lines(path: Path) -> Iterator[tuple[str, _Place]]:
     """Yield the address and the place of every line of a file that is as it was written."""
     start = damaged = 0
     with path.open("rb") as file:
         for line in file:
             if _is_whole(line):
-                yield line[_ADDRESS].decode("ascii"), Place(path, start, len(line))
+                yield line[_ADDRESS].decode("ascii"), (path, start, len(line))
             else:
                 damaged += line.endswith(b"\n")  # a line without an end was cut by a kill
             start += len(line)
@@ -157,24 +154,12 @@ def _is_whole(line: bytes) -> bool:
     return line.startswith(_HEAD) and line == _sealed(line[:-_SEAL_BYTES])
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """Replies that were used, by address, and what they cost whenever they were paid.
-
-    Their price is None where the model's is not known.
-    """
-
-    addresses: tuple[str, ...]
-    prompt_tokens: int
-    completion_tokens: int
-    usd: float | None
-
-
 class Client:
     """Asks one endpoint; may be used from many threads.
 
     Clients may share a ledger. A model without a known price has the price None. `sleep` waits so
-    many seconds, by default until `stop` at the longest.
+    many seconds, by default until `stop` at the longest. `used` holds the tokens of prompt and
+    completion of every reply it has returned, by address, whenever it was paid.
     """
 
     def __init__(
@@ -182,18 +167,16 @@ class Client:
         endpoint: Endpoint | FunctionEndpoint,
         cache: ReplyCache,
         ledger: Ledger,
-        price: Price | None = None,
+        price: TokenPrice | None = None,
         attempts: int = ATTEMPTS,
         sleep: Callable[[float], None] | None = None,
-        parameters: ChatParameters = PLAIN,
     ) -> None:
         self.endpoint = endpoint
         self.cache = cache
         self.ledger = ledger
         self.price = price
         self.attempts = attempts
-        self.parameters = parameters
-        self._given: dict[str, tuple[int, int]] = {}
+        self.used: dict[str, tuple[int, int]] = {}
         self._other_models: set[str] = set()
         self._stopped = threading.Event()
         self._retrying = tenacity.Retrying(
@@ -208,22 +191,11 @@ class Client:
 
     def worded(self, request: ChatRequest) -> ChatRequest:
         """Return a request as it is sent: with the settings that the model takes."""
-        return replace(request, settings=self.parameters.worded(request.settings))
+        return replace(request, settings=worded(request.model, request.settings))
 
     def address(self, request: ChatRequest) -> str:
         """Return the address under which the reply to a request is kept."""
         return self.worded(request).address(self.endpoint.kept_as)
-
-    @property
-    def receipt(self) -> Receipt:
-        """The replies this client has returned, with their cost."""
-        prompts, completions = (sum(t[side] for t in self._given.values()) for side in (0, 1))
-        usd = None if self.price is None else self.price.of(prompts, completions)
-        return Receipt(tuple(sorted(self._given)), prompts, completions, usd)
-
-    @property
-    def has_answered(self) -> bool:
-        return bool(self._given)
 
     @property
     def answered_as(self) -> str:
@@ -252,7 +224,7 @@ class Client:
                     raise UnansweredError(message, refused=False) from error
             else:
                 self.ledger.count_cached()
-        self._given[address] = tokens_of(request, reply)
+        self.used[address] = tokens_of(request, reply)
         if (other := reply.other_model(request.model)) and other not in self._other_models:
             self._other_models.add(other)
             _LOG.warning(
@@ -285,6 +257,25 @@ class Client:
         self.ledger.settle(most, request, reply, self.price)
         self.cache.put(address, self.endpoint.kept_as, request, raw)
         return reply
+
+
+def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
+    """Return tokens and dollars of the replies that clients used, whenever they were paid.
+
+    Dollars are None where a price is not known.
+    """
+    asked = list(clients)
+    tokens = [[sum(side) for side in zip((0, 0), *it.used.values(), strict=True)] for it in asked]
+    usd = [
+        None if it.price is None else it.price.of(*own)
+        for it, own in zip(asked, tokens, strict=True)
+    ]
+    return {
+        "replies": sum(len(it.used) for it in asked),
+        "prompt_tokens": sum(prompts for prompts, _ in tokens),
+        "completion_tokens": sum(completions for _, completions in tokens),
+        "usd": None if None in usd else sum(each for each in usd if each is not None),
+    }
 
 
 def _pause(state: tenacity.RetryCallState) -> float:

@@ -25,7 +25,7 @@ SHIPPED = Path(__file__).with_name("prices.yaml")
 
 
 @dataclass(frozen=True)
-class Price:
+class TokenPrice:
     """Dollars for a million tokens of the prompt and of the completion."""
 
     prompt: float
@@ -62,10 +62,10 @@ class PriceList:
     as_of: str
     source: str
     sha256: str
-    models: Mapping[str, Price]
+    models: Mapping[str, TokenPrice]
     retirements: Mapping[str, Retirement]
 
-    def of(self, model: str) -> Price | None:
+    def of(self, model: str) -> TokenPrice | None:
         return self.models.get(model)
 
     @property
@@ -96,7 +96,7 @@ class _Entry(Strict):
     successor: str | None = None
 
 
-class _File(Strict):
+class _PriceFile(Strict):
     as_of: str
     source: str
     sources: dict[str, _Source]
@@ -107,13 +107,15 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     """Read a price list in the form of the shipped one."""
     found = read_yaml(path)
     try:
-        read = _File.model_validate(found)
+        read = _PriceFile.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         said = in_a_line(f"{where}: {first['msg']}")
         raise UserError(f"{path} is no price list ({said}); repair it") from error
-    prices = {name: Price(entry.prompt, entry.completion) for name, entry in read.models.items()}
+    prices = {
+        name: TokenPrice(entry.prompt, entry.completion) for name, entry in read.models.items()
+    }
     retirements = {
         name: Retirement(
             model=name,
@@ -127,7 +129,7 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     return PriceList(read.as_of, read.source, sha256_of(path), prices, retirements)
 
 
-def parse_price(option: str, text: str) -> Price:
+def parse_price(option: str, text: str) -> TokenPrice:
     """Read a price from `IN,OUT`, dollars for a million tokens."""
     try:
         prompt, completion = (float(part) for part in text.split(","))
@@ -138,4 +140,4 @@ def parse_price(option: str, text: str) -> Price:
             f"`{option} {text}` is not a price; write dollars for a million tokens of prompt and "
             "of completion, as `10,30`"
         )
-    return Price(prompt, completion)
+    return TokenPrice(prompt, completion)

@@ -6,9 +6,9 @@ the same address are the same request, and are paid once.
 
 A request's settings are written for models that do not think before they answer. One that does
 takes no temperature, counts its thinking as part of the reply, and calls its limit
-`max_completion_tokens`; some can be told not to think, and then take a temperature and tools. Chat
-parameters put settings into the words of the model that is asked, and what is sent is what is kept
-and addressed.
+`max_completion_tokens`; some can be told not to think, and then take a temperature and tools.
+`worded` puts settings into the words of the model that is asked; what is sent is what is kept and
+addressed.
 
 Source: OpenAI's API reference, `max_tokens` and `max_completion_tokens` of chat completions. That
 gpt-6-sol takes a temperature without thinking is from https://docs.litellm.ai/blog/gpt_6_sol_luna
@@ -169,39 +169,18 @@ _SILENCED_MODELS = re.compile(r"(?:.*/)?gpt-6-(?:sol|luna)(?![^-.])")
 _THINKING_MODELS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![^-.])(?!.*-chat)")
 
 
-@dataclass(frozen=True)
-class ChatParameters:
-    """The settings of a model that thinks before it answers, or would and is `silenced`, or not."""
-
-    thinks: bool
-    silenced: bool = False
-
-    def worded(self, settings: Mapping[str, Json]) -> dict[str, Json]:
-        """Return a benchmark's settings as this model takes them."""
-        found = dict(settings)
-        if not self.thinks and not self.silenced:
-            return found
-        limit = found.pop("max_tokens", None)
-        if isinstance(limit, int):
-            found["max_completion_tokens"] = limit + (THINKING_TOKENS if self.thinks else 0)
-        if self.silenced:
-            return {**found, "reasoning_effort": "none"}
-        for name in ("temperature", "top_p"):
-            found.pop(name, None)
-        return found
-
-
-PLAIN = ChatParameters(thinks=False)
-THINKING = ChatParameters(thinks=True)
-SILENCED = ChatParameters(thinks=False, silenced=True)
-
-
-def chat_parameters_of(model: str) -> ChatParameters:
-    """Return how a model is asked, by its name.
+def worded(model: str, settings: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a request's settings as a model takes them, by its name.
 
     OpenAI's o1 and later and gpt-5 and later think, their chat variants and all other models do
     not; gpt-6-sol and gpt-6-luna are told not to.
     """
-    if _SILENCED_MODELS.match(model):
-        return SILENCED
-    return THINKING if _THINKING_MODELS.match(model) else PLAIN
+    found, silenced = dict(settings), _SILENCED_MODELS.match(model) is not None
+    if not silenced and not _THINKING_MODELS.match(model):
+        return found
+    limit = found.pop("max_tokens", None)
+    if isinstance(limit, int):
+        found["max_completion_tokens"] = limit + (0 if silenced else THINKING_TOKENS)
+    if silenced:
+        return {**found, "reasoning_effort": "none"}
+    return {name: value for name, value in found.items() if name not in ("temperature", "top_p")}

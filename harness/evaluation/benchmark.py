@@ -8,6 +8,7 @@ same.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -22,7 +23,7 @@ import numpy as np
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation import files
-from harness.evaluation.scores import Evaluation, ratio_values
+from harness.evaluation.scores import Evaluation, Judgment, ratio_values, tally
 from harness.extensions import BENCHMARKS
 from harness.runtime.stage import Json
 
@@ -55,7 +56,7 @@ class RewardJudge:
 
 
 @dataclass(frozen=True)
-class Item:
+class JudgeRequest:
     """One thing to judge, and the request that asks for it.
 
     Attributes:
@@ -75,7 +76,7 @@ Better = Mapping[tuple[str, int], float | None]
 """By question and turn, from 1: 1 where an answer is better than what it is compared with, 0 where
 it is worse, 1/2 where neither; None where one of them could not be read."""
 
-Replied = Sequence[tuple[Item, "Outcome[list[Reply]]"]]
+Replied = Sequence[tuple[JudgeRequest, "Outcome[list[Reply]]"]]
 """What was to be judged, each with the judge's replies or why there are none."""
 
 
@@ -85,12 +86,8 @@ Records = Sequence[files.Record]
 Questions = Sequence[files.Question] | None
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The outcome of a run: the evaluation, and the judgments it was read from."""
-
-    evaluation: Evaluation
-    records: list[dict[str, Any]]
+Judged = tuple[Evaluation, list[dict[str, Any]]]
+"""The outcome of a run: the evaluation, and the judgments it was read from."""
 
 
 class Benchmark(ABC):
@@ -104,7 +101,7 @@ class Benchmark(ABC):
         judge_field: The field of a judgment that says who judged.
         model_field: The field of a judgment that says whose answer it is.
         package: A package that some of its scores need, beside the project's own.
-        anchor: The answers that a reward model compares with; None where there are none.
+        anchor: The answers that it compares with; None where there are none.
         turns: The turns of a conversation.
         verdicts: How often a judge is asked about a conversation, for the estimate.
         reply_tokens: Tokens of a judge's reply on average, likewise.
@@ -137,6 +134,7 @@ class Benchmark(ABC):
         """
         found = cls()
         found.inputs, found.data = cls.read_files(data), data
+        found.anchor = found.own_anchor()
         return found
 
     @classmethod
@@ -187,7 +185,21 @@ class Benchmark(ABC):
     @property
     def references(self) -> dict[str, str]:
         """The answers that a model's are compared with, by question; none where none are."""
-        return {}
+        anchor = {} if self.anchor is None else self.anchor.by_prompt
+        return {prompt_id: answer.turns[0] for prompt_id, answer in anchor.items()}
+
+    def own_anchor(self) -> files.Answers | None:
+        """Return the answers among its files that it compares with; None where there are none."""
+        return None
+
+    def compared_with(self, anchor: files.Answers) -> Self:
+        """Return the benchmark with these answers in the place of those it compares with.
+
+        One whose answers are rated alone has something that a reward model can compare with then.
+        """
+        found = copy.copy(self)
+        found.anchor = anchor
+        return found
 
     @abstractmethod
     def sampling(self, question: files.Question) -> dict[str, Json]:
@@ -209,14 +221,14 @@ class Benchmark(ABC):
         ]
 
     @abstractmethod
-    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return what is asked of a judge, follow-ups not counted.
 
         Raises:
             UserError: A question has no answer.
         """
 
-    def ask(self, client: Client, item: Item) -> list[Reply]:
+    def ask(self, client: Client, item: JudgeRequest) -> list[Reply]:
         """Return the judge's replies to one item; several where it is asked to go on."""
         return [client.ask(item.request)]
 
@@ -225,13 +237,6 @@ class Benchmark(ABC):
         self, answers: files.Answers, judge: ServedModel, replied: Replied
     ) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form, unread ones among them."""
-
-    def compare_with(self, anchor: files.Answers) -> None:
-        """Compare with these answers from now on, where the benchmark compares with published ones.
-
-        A benchmark whose answers are rated alone is given something to compare with.
-        """
-        self.anchor = anchor
 
     def comparison_records(
         self, answers: files.Answers, judge: str, better: Better
@@ -268,7 +273,7 @@ class Benchmark(ABC):
             for place, (own, other) in zip(places, values.tolist(), strict=True)
         }
         records = self.comparison_records(answers, judge.model, better)
-        return Judged(self.score(records, answers), records)
+        return self.score(records, answers), records
 
     def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
         """Return question, turn or game, the judge's reply and what it says, of each judgment."""
@@ -336,7 +341,7 @@ class Benchmark(ABC):
         if others := client.answered_as:
             notes = {**found.notes, "judge": f"asked for {judge.model}, answered as {others}"}
             found = replace(found, notes=notes)
-        return Judged(found, records)
+        return found, records
 
 
 def benchmark_class(name: str) -> type[Benchmark]:
@@ -356,6 +361,11 @@ class RatedInputs:
     """The questions of a benchmark whose answers are rated alone."""
 
     questions: tuple[files.Question, ...]
+
+
+class _Rated(files.Published):
+    question_id: str
+    score: files.Number | None
 
 
 class RatedBenchmark(Benchmark):
@@ -387,14 +397,14 @@ class RatedBenchmark(Benchmark):
         """Return greedy decoding."""
         return {"temperature": 0.0, "max_tokens": self.answer_tokens}
 
-    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return one request for each question."""
         found = []
         for question, answer in zip(self.questions, answers.to(self.questions), strict=True):
             asked = (Message("user", self.prompt(question, answer.turns)),)
             label = f"question {question.prompt_id}"
             request = ChatRequest(label, judge.model, asked, self.judge_settings)
-            found.append(Item(question.prompt_id, 1, request))
+            found.append(JudgeRequest(question.prompt_id, 1, request))
         return found
 
     def records(
@@ -420,17 +430,19 @@ class RatedBenchmark(Benchmark):
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
         """Return the mean rating of the questions that were judged."""
-        read = [files.number_of(row.get("score"), i, "score") for i, row in enumerate(records)]
-        ratings = np.array([np.nan if rating is None else rating for rating in read])
         low, high = cls.scale
-        valid = np.isfinite(ratings) & (low <= ratings) & (ratings <= high)
-        values = ratio_values(np.where(valid, ratings, 0.0), valid.astype(float))
+        read = [(it.question_id, it.score) for it in files.read_as(_Rated, records)]
+        found = tally(
+            Judgment(key, score if score is not None and low <= score <= high else None)
+            for key, score in read
+        )
+        values = ratio_values(found.total, found.weight)
         return Evaluation(
             benchmark=cls.name,
             model=model,
             scores={"rating": float(values.mean())},
-            n=int(valid.sum()),
-            n_missing=int((~valid).sum()),
-            prompts=tuple(str(row.get("question_id")) for row in records),
+            n=found.n,
+            n_missing=found.missing,
+            prompts=found.prompts,
             values={"rating": values},
         )

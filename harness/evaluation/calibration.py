@@ -45,6 +45,14 @@ class Comparison:
     share: float
 
 
+class _Annotation(files.Published):
+    instruction: str
+    output_1: str
+    output_2: str
+    preference: files.Number | None
+    annotator: str | None = None
+
+
 class Calibration(Strict):
     """One judge held against published judgments of the same answers; shares are in percent."""
 
@@ -142,16 +150,13 @@ def published_file(given: Path | None) -> Path:
 
 def read_comparisons(path: Path) -> tuple[str, list[Comparison]]:
     """Return who judged, and the comparisons in a file of AlpacaEval's form, ties left out."""
-    records, found, judges = files.read_records(path), [], dict[str, None]()
-    for index, record in enumerate(records):
-        prompt, first, second = (
-            str(files.field_of(record, index, name))
-            for name in ("instruction", "output_1", "output_2")
-        )
-        value = files.number_of(files.field_of(record, index, "preference"), index, "preference")
-        judges[str(record.get("annotator") or "not said")] = None
-        if value is not None and 1.0 <= value <= 2.0 and value != 1.5:
-            found.append(Comparison(prompt, first, second, value - 1.0))
+    read = files.read_as(_Annotation, files.read_records(path))
+    judges = dict.fromkeys(it.annotator or "not said" for it in read)
+    found = [
+        Comparison(it.instruction, it.output_1, it.output_2, it.preference - 1.0)
+        for it in read
+        if it.preference is not None and 1.0 <= it.preference <= 2.0 and it.preference != 1.5
+    ]
     return ", ".join(judges), found
 
 

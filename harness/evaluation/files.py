@@ -11,15 +11,16 @@ from __future__ import annotations
 import hashlib
 import re
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import HarnessError, UserError
-from harness.foreign import ForeignTextError, read_json, read_plain
-from harness.runtime.files import sha256_of, write_whole
+from harness.foreign import ForeignTextError, in_a_line, read_json, read_plain
+from harness.runtime.files import explained, sha256_of, write_whole
 
 Record = Mapping[str, Any]
 
@@ -96,7 +97,7 @@ def fetch(
         there = path.is_file() and sha256_of(path) == file.sha256
         if not there:
             content = _fetched(file)
-            with writing(path):
+            with explained("fetching a benchmark", folder):
                 write_whole(path, content)
         info(file, there)
         found.append(path)
@@ -118,17 +119,6 @@ def _fetched(file: HomeFile) -> bytes:
             "the file this project knows"
         )
     return content
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a failure to write a file of the work folder into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise HarnessError(
-            f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
-        ) from error
 
 
 def path_part(name: str) -> str:
@@ -268,17 +258,31 @@ def _load(text: str, where: str) -> Any:
         raise UserError(f"{where} is not JSON ({error}); repair or remove it.") from error
 
 
-def field_of(record: Record, index: int, name: str) -> Any:
-    """Return a field of a published record."""
-    if name not in record:
-        raise UserError(f"Record {index + 1} has no field {name!r}; give a file of judgments.")
-    return record[name]
+class Published(BaseModel):
+    """What is read of a record that others wrote; its other fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
 
-def number_of(value: Any, index: int, name: str) -> float | None:
-    """Return the number that a field of a published record holds, None for null."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UserError(f"Record {index + 1} has the {name} {value!r}; it must be a number.")
-    return float(value)
+Shape = TypeVar("Shape", bound=Published)
+
+Number = Annotated[float, Field(strict=True)]
+"""A number as JSON has it; no text or truth value."""
+
+
+def read_as(shape: type[Shape], records: Iterable[Record]) -> list[Shape]:
+    """Return published records in their form.
+
+    Raises:
+        UserError: One has another form.
+    """
+    found = []
+    for number, record in enumerate(records, start=1):
+        try:
+            found.append(shape.model_validate(record))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            said = in_a_line(f"Record {number} has the wrong {where}: {first['msg']}")
+            raise UserError(f"{said}; give a file of judgments") from error
+    return found

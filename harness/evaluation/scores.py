@@ -15,22 +15,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.files import path_part, writing
+from harness.evaluation.files import path_part
 from harness.foreign import read_json
 from harness.project import evaluations_dir
-from harness.runtime.files import sha256_of, write_whole
+from harness.runtime.files import explained, sha256_of, write_whole
 from harness.runtime.manifest import utc_now
 from harness.strict import Output
-
-if TYPE_CHECKING:
-    from harness.endpoint.client import Client
 
 FloatArray = npt.NDArray[np.float64]
 Interval = tuple[float, float] | None
@@ -75,10 +72,11 @@ class Evaluation:
     own_judge: str | None = None
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def having(self, column: str, values: FloatArray) -> Evaluation:
+    def having(self, column: str, values: npt.ArrayLike) -> Evaluation:
         """Return the score with one more column, the mean of values by prompt."""
-        scores = {**self.scores, column: float(values.mean())}
-        return replace(self, scores=scores, values={**self.values, column: values})
+        own = np.asarray(values, dtype=np.float64)
+        scores = {**self.scores, column: float(own.mean())}
+        return replace(self, scores=scores, values={**self.values, column: own})
 
     def without(self, column: str, reason: str) -> Evaluation:
         """Return the score with a column that has none, for a reason."""
@@ -123,9 +121,9 @@ class Evaluation:
         return {**found, **self.own_intervals}
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> EvaluationSummary:
         """The scores without their values by prompt."""
-        return Summary(
+        return EvaluationSummary(
             benchmark=self.benchmark,
             model=self.model,
             judge=self.judge,
@@ -138,7 +136,7 @@ class Evaluation:
         )
 
 
-class Summary(Output):
+class EvaluationSummary(Output):
     """One model's scores under one judge, as `harness evaluate --json` prints them."""
 
     benchmark: str
@@ -182,19 +180,58 @@ def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     return ratio + (numerator - ratio * denominator) * (len(denominator) / weight)
 
 
-def prompt_order(judged: Sequence[str], expected: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the prompt ids of a score, in order: the expected ones, else as first judged."""
-    seen = dict.fromkeys(judged)
-    if expected is None:
-        return tuple(seen)
-    known = set(expected)
-    unknown = [prompt for prompt in seen if prompt not in known]
+class Judgment(NamedTuple):
+    """What a judge says of an answer: a share of a win or a rating, None where it cannot be read.
+
+    `number` is which turn or game of the prompt, from 1; `weight` how often it counts.
+    """
+
+    prompt_id: str
+    value: float | None
+    number: int = 1
+    weight: float = 1.0
+
+
+class Tally(NamedTuple):
+    """Judgments summed by prompt; the arrays have shape (prompts,)."""
+
+    prompts: tuple[str, ...]
+    total: FloatArray
+    """Weighted sum of values."""
+    weight: FloatArray
+    missing: int
+    """Judgments that are absent or could not be read."""
+
+    @property
+    def n(self) -> int:
+        return int((self.weight > 0).sum())
+
+
+def tally(
+    judgments: Iterable[Judgment], prompts: Sequence[str] | None = None, each: int = 1
+) -> Tally:
+    """Sum judgments by prompt: those expected, with `each` so many, else as first judged.
+
+    Raises:
+        UserError: A prompt was judged that is not among those expected.
+    """
+    found = list(judgments)
+    seen = dict.fromkeys(judgment.prompt_id for judgment in found)
+    order = tuple(seen if prompts is None else prompts)
+    position = {prompt: i for i, prompt in enumerate(order)}
+    unknown = [prompt for prompt in seen if prompt not in position]
     if unknown:
         raise UserError(
             f"{len(unknown)} judged prompts are not in the benchmark (first: {unknown[0]}); use "
             "the judgments and the questions of the same benchmark."
         )
-    return tuple(expected)
+    total, weight = np.zeros(len(order)), np.zeros(len(order))
+    read = [judgment for judgment in found if judgment.value is not None]
+    for prompt_id, value, _, count in read:
+        assert value is not None
+        total[position[prompt_id]] += value * count
+        weight[position[prompt_id]] += count
+    return Tally(order, total, weight, len(found) - len(read) + each * (len(order) - len(seen)))
 
 
 FILE = "evaluation.json"
@@ -208,7 +245,7 @@ def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path
     return root / benchmark / path_part(model) / path_part(judge or "judge not said")
 
 
-class Kept(Summary):
+class Kept(EvaluationSummary):
     """What an evaluation's file says."""
 
     columns: dict[str, str]
@@ -274,18 +311,6 @@ class Evaluated:
         return paths
 
 
-def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
-    """Return tokens and dollars of the replies that clients used, whenever they were paid."""
-    receipts = [client.receipt for client in clients]
-    known = [receipt.usd for receipt in receipts]
-    return {
-        "replies": sum(len(receipt.addresses) for receipt in receipts),
-        "prompt_tokens": sum(receipt.prompt_tokens for receipt in receipts),
-        "completion_tokens": sum(receipt.completion_tokens for receipt in receipts),
-        "usd": None if None in known else sum(usd for usd in known if usd is not None),
-    }
-
-
 def load(path: Path) -> Kept:
     """Return what an evaluation's file says."""
     try:
@@ -302,11 +327,11 @@ def all_kept(root: Path) -> list[Path]:
 def write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Write records as JSON lines."""
     lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
-    with writing(path):
+    with explained("keeping an evaluation", path.parent):
         write_whole(path, "".join(lines))
 
 
 def write_json(path: Path, value: object) -> None:
     """Write a value as indented JSON."""
-    with writing(path):
+    with explained("keeping an evaluation", path.parent):
         write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

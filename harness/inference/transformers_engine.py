@@ -72,7 +72,7 @@ class TransformersEngine:
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
-        """Answer prompts, shortest first; see `Engine`.
+        """Answer prompts, shortest first; see `SolverEngine`.
 
         A batch of which a prompt is missing is answered whole, so that every prompt is answered
         beside the same ones as in a run that was never stopped.

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pyarrow.parquet as pq
 
+from harness.endpoint.client import cost_of
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, evolve
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import best_against_worst, evolved_count, mix, repeated
-from harness.evaluation.scores import cost_of
 from harness.runtime import Json, StageContext
 from harness.selectors.eva import Parents, choose
 from harness.worlds.lookup import (

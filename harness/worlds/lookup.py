@@ -16,11 +16,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.endpoint.connection import Endpoint
+from harness.endpoint.access import model_of
 from harness.registry.profile import WORLD, Profile
 from harness.registry.serving import Served
 from harness.registry.training import Hardware
@@ -29,13 +30,13 @@ from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
-from harness.worlds.real.models import access_to, policy_name
+from harness.worlds.real.models import policy_name
 from harness.worlds.real.world import Runtime, World
 from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:
     from harness.inference.request import Sample
-    from harness.inference.solver import Place, Solver
+    from harness.inference.solver import Solver
     from harness.models.loading import Conversation
     from harness.models.policy import Completion
 
@@ -151,7 +152,7 @@ def policy_folder(ctx: StageContext) -> Path:
 
 
 def _solver(ctx: StageContext, keep: Path) -> Solver:
-    from harness.inference.solver import Solver, engine_of, opening
+    from harness.inference.solver import Solver, engine_of, started
 
     policy, s = policy_folder(ctx), ctx.settings
     trained = ctx.inputs["policy"].name if "policy" in ctx.inputs else ""
@@ -161,24 +162,16 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
     declared = ctx.hardware.get("served")
     gpus, profile = cast(int, ctx.hardware.get("gpus", 1)), ctx.hardware.get("training")
     copies = Hardware.model_validate(profile).copies(ctx.kind, gpus) if profile else 1
-    opened = opening(
-        str(s["engine"]),
-        policy,
+    start = partial(
+        started,
+        identity=str(s["engine"]),
+        folder=policy,
         dtype=str(s["dtype"]),
         batch_size=cast(int, s["batch_size"]),
         log=keep / "engine.log",
-        place=place_of(served_as) if runs else None,
+        endpoint=model_of("SOLVER", served_as) if runs else None,
         gpus=gpus,
         copies=copies,
         served=None if declared is None else Served.model_validate(declared),
     )
-    return Solver(policy, opened, keep, cast("int | None", s.get("max_length")))
-
-
-def place_of(model: str) -> Place:
-    from harness.inference.solver import Place
-
-    access = access_to("SOLVER", model)
-    server = access.server
-    assert isinstance(server, Endpoint)
-    return Place(server.address, str(server.key_variable), access.concurrency, model)
+    return Solver(policy, start, keep, cast("int | None", s.get("max_length")))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Literal, cast
 
+from harness.endpoint.access import Role, model_of
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import read_prices
 from harness.errors import HarnessError, UserError
@@ -29,7 +30,6 @@ from harness.runtime.stage import Json, Stage
 from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
-from harness.worlds.real.models import Role
 from harness.worlds.real.rewards import models_behind
 from harness.worlds.real.world import Prompts
 
@@ -323,16 +323,16 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Requirement:
     """Return whether a model can be asked, as far as can be told without asking."""
     what = f"{role.lower()} {model}"
     try:
-        access = models.access_to(role, model)
+        client = model_of(role, model).client
     except HarnessError as error:
         return Requirement.wrong(what, str(error), state="missing" if required else "advised")
-    server = access.server
+    server, known = client.endpoint, client.price
     if not isinstance(server, Endpoint):
         return Requirement(what, "met", server.address)
     key = "with" if os.environ.get(str(server.key_variable)) else "without"
     price = "price unknown"
-    if access.price is not None:
-        price = f"${access.price.prompt:g} and ${access.price.completion:g} a million tokens"
+    if known is not None:
+        price = f"${known.prompt:g} and ${known.completion:g} a million tokens"
     found = f"{server.address}, {key} a key in {server.key_variable}; {price}"
     return Requirement(what, "met", found)
 

@@ -21,8 +21,8 @@ from harness.evaluation.benchmarks.alpaca_eval import (
     OWN_ANNOTATOR,
     OWN_JUDGE,
     AlpacaEval,
-    Preference,
     in_order,
+    preference,
     read_inputs,
     read_outputs,
     score_preferences,
@@ -262,9 +262,10 @@ def test_another_model_s_scores_are_filed_under_the_annotator_and_it() -> None:
     assert AlpacaEval.filed_judge("gpt-6-sol") == "alpaca_eval_gpt4_turbo_fn/gpt-6-sol"
 
 
-def scored(*preferences: float | None, **options: Any) -> Evaluation:
-    items = [Preference(str(i), p, float(i - 1)) for i, p in enumerate(preferences)]
-    return score_preferences(items, "m", **options)
+def scored(*values: float | None, length_control: bool = False) -> Evaluation:
+    items = [preference(str(i), value) for i, value in enumerate(values)]
+    lengths = {str(i): float(i - 1) for i in range(len(values))}
+    return score_preferences(items, "m", lengths=lengths if length_control else None)
 
 
 def test_a_draw_is_half_a_win_written_either_way() -> None:
@@ -290,7 +291,7 @@ def test_what_is_not_a_preference_is_counted_and_left_out() -> None:
 
 
 def test_a_prompt_never_judged_counts_as_missing() -> None:
-    score = score_preferences([Preference("b", 2.0)], "m", prompts=["a", "b"])
+    score = score_preferences([preference("b", 2.0)], "m", prompts=["a", "b"])
     assert (score.prompts, score.n, score.n_missing) == (("a", "b"), 1, 1)
     assert score.scores["win_rate"] == 100.0
 
@@ -310,11 +311,6 @@ def test_length_control_that_is_not_identified_has_no_value_and_says_so() -> Non
     assert score.scores["length_controlled_win_rate"] is None
     assert "length_controlled_win_rate" not in score.values
     assert score.notes == {"length_controlled_win_rate": "not identified"}
-
-
-def test_two_preferences_of_a_prompt_are_an_error() -> None:
-    with pytest.raises(UserError, match="two preferences"):
-        score_preferences([Preference("a", 2.0), Preference("a", 1.0)], "m")
 
 
 def test_no_valid_preference_is_an_error_and_not_a_zero() -> None:

@@ -12,14 +12,14 @@ import pytest
 from judge_stand_in import StandIn
 
 from harness.endpoint.budget import VARIABLE, BudgetReachedError, Ledger, share, shared_file
-from harness.endpoint.prices import Price
+from harness.endpoint.prices import TokenPrice
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError
 
 ROOT = Path(__file__).resolve().parents[2]
 RIVALS = 8
 BUDGET = 0.05
-PRICE = Price(10.0, 30.0)
+PRICE = TokenPrice(10.0, 30.0)
 REPLY_USD = 0.0013
 """100 tokens of prompt and 10 of completion, as the endpoint counts them."""
 
@@ -30,12 +30,12 @@ from harness.endpoint.budget import BudgetReachedError, Ledger, shared_file
 from harness.endpoint.client import ReplyCache
 from harness.endpoint.client import Client, ServedModel, work_through
 from harness.endpoint.connection import Endpoint
-from harness.endpoint.prices import Price
+from harness.endpoint.prices import TokenPrice
 from harness.endpoint.request import ChatRequest, Message
 url, folder, rival, budget = sys.argv[1:]
 ledger = Ledger(float(budget), shared_file())
 client = Client(
-    Endpoint(url, "NO_KEY"), ReplyCache(Path(folder) / rival), ledger, Price(10.0, 30.0)
+    Endpoint(url, "NO_KEY"), ReplyCache(Path(folder) / rival), ledger, TokenPrice(10.0, 30.0)
 )
 settings = {"temperature": 0, "max_tokens": 10}
 texts = ["x" * 88 + f"{rival} {number}" for number in range(30)]

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,15 @@ from hypothesis import strategies as st
 from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
 from harness.endpoint.budget import BudgetReachedError, Ledger
-from harness.endpoint.client import Client, ServedModel, estimate, work_through
+from harness.endpoint.client import Client, ServedModel, cost_of, estimate, work_through
 from harness.endpoint.connection import BLOT, Endpoint, UnansweredError
-from harness.endpoint.prices import SHIPPED, Price, parse_price, read_prices
+from harness.endpoint.prices import SHIPPED, TokenPrice, parse_price, read_prices
 from harness.endpoint.request import (
-    PLAIN,
-    SILENCED,
-    THINKING,
     TOKENS_PER_TEMPLATE,
-    ChatParameters,
     ChatRequest,
     Message,
     Reply,
-    chat_parameters_of,
+    worded,
 )
 from harness.errors import HarnessError, UserError
 
@@ -366,8 +363,17 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
     assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16 + TOKENS_PER_TEMPLATE, 10))
 
 
+ASKED: Any = {"max_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}]}
+PLAIN = ASKED
+THINKING: Any = {"max_completion_tokens": 100 + 8192, "tools": [{}]}
+SILENCED: Any = {
+    "max_completion_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}],
+    "reasoning_effort": "none",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("model", "parameters"),
+    ("model", "settings"),
     [
         ("gpt-4", PLAIN), ("gpt-4o-mini", PLAIN), ("gpt-4-1106-preview", PLAIN),
         ("gpt-5", THINKING), ("gpt-5.4-mini", THINKING), ("o1", THINKING), ("o3-mini", THINKING),
@@ -377,46 +383,36 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
         ("gpt-6-astra", THINKING), ("gpt-6-solo", THINKING),
     ],
 )  # fmt: skip
-def test_a_model_s_name_says_how_it_is_asked(model: str, parameters: ChatParameters) -> None:
-    assert chat_parameters_of(model) == parameters
+def test_a_model_s_name_says_how_it_is_asked(model: str, settings: Any) -> None:
+    assert worded(model, ASKED) == settings
 
 
-def test_a_model_that_thinks_has_room_for_it_and_no_temperature() -> None:
-    settings: Any = {"max_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}]}
-    assert PLAIN.worded(settings) == settings
-    assert THINKING.worded(settings) == {"max_completion_tokens": 100 + 8192, "tools": [{}]}
-
-
-def test_a_model_that_is_told_not_to_think_keeps_temperature_and_limit() -> None:
-    settings: Any = {"max_tokens": 100, "temperature": 0, "tools": [{}]}
-    worded: Any = {"max_completion_tokens": 100, "temperature": 0, "tools": [{}]}
-    assert SILENCED.worded(settings) == {**worded, "reasoning_effort": "none"}
-
-
-def test_the_same_request_with_other_parameters_is_another_request(tmp_path: Path) -> None:
+def test_a_model_that_thinks_is_asked_and_estimated_with_room_for_it(tmp_path: Path) -> None:
+    request = replace(ask_for("a"), model="o1")
     with StandIn() as server:
-        client_of(server, tmp_path).ask(ask_for("a"))
-        thinking = client_of(server, tmp_path, parameters=THINKING)
-        assert not kept(thinking, ask_for("a"))
-        found = estimate("judgments", "judge", [ask_for("a")], thinking, reply_tokens=5)
-        thinking.ask(ask_for("a"))
-        assert kept(thinking, ask_for("a"))
-        assert server.requests == 2
-    assert found.from_cache == 0
+        client = client_of(server, tmp_path)
+        found = estimate("judgments", "o1", [request], client, reply_tokens=5)
+        client.ask(request)
+        assert kept(client, request)
+        assert server.bodies[0]["max_completion_tokens"] == 10 + 8192
     assert found.usd_at_most == pytest.approx(PRICE.of(1 + 16 + TOKENS_PER_TEMPLATE, 10 + 8192))
 
 
-def test_a_receipt_counts_replies_whenever_they_were_paid(tmp_path: Path) -> None:
+def test_the_cost_counts_replies_whenever_they_were_paid(tmp_path: Path) -> None:
     """Derivation: a reply of the stand-in has 100 + 10 tokens."""
     requests = [ask_for("a"), ask_for("b"), ask_for("a")]
     with StandIn() as server:
         ask_all(client_of(server, tmp_path), requests[:1])
         client = client_of(server, tmp_path)
         ask_all(client, requests)
-    receipt = client.receipt
-    assert receipt.addresses == tuple(sorted({client.address(request) for request in requests}))
-    assert (receipt.prompt_tokens, receipt.completion_tokens) == (200, 20)
-    assert receipt.usd == pytest.approx(PRICE.of(200, 20))
+    assert set(client.used) == {client.address(request) for request in requests}
+    assert cost_of([client]) == {
+        "replies": 2,
+        "prompt_tokens": 200,
+        "completion_tokens": 20,
+        "usd": pytest.approx(PRICE.of(200, 20)),
+    }
+    assert cost_of([client, client_of(server, tmp_path, price=None)])["usd"] is None
     assert client.ledger.spending.usd == pytest.approx(PRICE.of(100, 10))
 
 
@@ -425,7 +421,7 @@ def test_the_shipped_prices_say_their_date_digest_and_source() -> None:
     digest = hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
     assert (prices.as_of, prices.sha256) == ("2026-11-22", digest)
     assert prices.origin.startswith(f"prices of 2026-11-22 (sha256 {digest[:12]}): copies of ")
-    assert prices.of("gpt-4") == Price(30.0, 60.0)
+    assert prices.of("gpt-4") == TokenPrice(30.0, 60.0)
     assert prices.of("unheard") is None
 
 

@@ -14,8 +14,9 @@ from judge_stand_in import StandIn, client_of, completion, named, run, write_lin
 from harness.endpoint.client import Outcome, ServedModel
 from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmarks.mt_bench import MtBench, Rating, parse_rating, score_ratings
+from harness.evaluation.benchmarks.mt_bench import MtBench, parse_rating, score_ratings
 from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
+from harness.evaluation.scores import Judgment
 from harness.worlds.real.evaluating import Evaluating, answers_of
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
@@ -245,10 +246,10 @@ def test_ratings_are_read_as_the_benchmark_reads_them(text: str, rating: float |
 
 
 RATINGS = [
-    Rating("a", 1, 10.0),
-    Rating("a", 2, 6.0),
-    Rating("b", 1, 5.0),
-    Rating("b", 2, None),
+    Judgment("a", 10.0, 1),
+    Judgment("a", 6.0, 2),
+    Judgment("b", 5.0, 1),
+    Judgment("b", None, 2),
 ]
 
 
@@ -273,7 +274,7 @@ def test_category_means_are_over_both_turns_and_unjudged_ones_have_none() -> Non
 
 
 def test_a_turn_without_any_rating_has_no_score_and_says_why() -> None:
-    score = score_ratings([Rating("a", 1, 9.0)], "m")
+    score = score_ratings([Judgment("a", 9.0, 1)], "m")
     assert score.scores == {"average": 9.0, "turn_1": 9.0, "turn_2": None}
     assert "turn_2" not in score.values
     assert score.notes == {"turn_2": "no valid rating of this turn"}
@@ -285,9 +286,9 @@ def test_a_turn_without_any_rating_has_no_score_and_says_why() -> None:
 def test_per_prompt_values_average_to_the_scores(pairs: list[tuple[int | None, int]]) -> None:
     ratings = []
     for i, (first, second) in enumerate(pairs):
-        ratings += [Rating(str(i), 1, first), Rating(str(i), 2, second)]
+        ratings += [Judgment(str(i), first, 1), Judgment(str(i), second, 2)]
     score = score_ratings(ratings, "m")
-    valid = [r.rating for r in ratings if r.rating is not None]
+    valid = [r.value for r in ratings if r.value is not None]
     assert score.scores["average"] == pytest.approx(sum(valid) / len(valid))
     for column, values in score.values.items():
         assert values.mean() == pytest.approx(score.scores[column])
@@ -295,4 +296,4 @@ def test_per_prompt_values_average_to_the_scores(pairs: list[tuple[int | None, i
 
 def test_no_valid_rating_is_an_error_and_not_a_zero() -> None:
     with pytest.raises(HarnessError):
-        score_ratings([Rating("a", 1, None)], "m")
+        score_ratings([Judgment("a", None, 1)], "m")

@@ -20,11 +20,11 @@ from harness.evaluation.benchmarks.alpaca_eval import (
     score_preferences,
 )
 from harness.evaluation.benchmarks.arena_hard import (
-    battles_from_battles,
-    battles_from_judgments,
     bootstrap_interval,
-    parse_verdict,
-    score_battles,
+    games_from_battles,
+    games_from_judgments,
+    label_in,
+    score_games,
 )
 from harness.evaluation.benchmarks.mt_bench import (
     parse_rating,
@@ -38,34 +38,34 @@ SPPO, BASE = "gemma-2-9b-it-sppo-iter-1", "gemma-2-9b-it-sppo-iter-0"
 
 
 def test_arena_hard_of_the_paper() -> None:
-    scores = score_battles(battles_from_battles(judgments.arena_hard()), BASELINE)
-    assert scores[SPPO].scores["win_rate"] == pytest.approx(55.7, abs=0.05)
-    assert scores[BASE].scores["win_rate"] == pytest.approx(54.6, abs=0.05)
-    assert (scores[SPPO].n, scores[SPPO].n_missing) == (500, 0)
-    assert scores[SPPO].values["win_rate"].mean() == pytest.approx(scores[SPPO].scores["win_rate"])
+    games = games_from_battles(judgments.arena_hard(), BASELINE)
+    score = score_games(games[SPPO], SPPO)
+    assert score.scores["win_rate"] == pytest.approx(55.7, abs=0.05)
+    assert score_games(games[BASE], BASE).scores["win_rate"] == pytest.approx(54.6, abs=0.05)
+    assert (score.n, score.n_missing) == (500, 0)
+    assert score.values["win_rate"].mean() == pytest.approx(score.scores["win_rate"])
 
 
 def test_arena_hard_agrees_with_the_benchmark_s_regression_over_all_models() -> None:
     """The benchmark doubles every battle, a tie as a win for each, and fits all models at once."""
-    battles = battles_from_battles(judgments.arena_hard())
-    names = sorted({battle.model_b for battle in battles})
+    by_model = games_from_battles(judgments.arena_hard(), BASELINE)
     rows, labels = [], []
-    for battle in battles:
-        for copy in (0, 1):
-            row = np.zeros(len(names))
-            row[names.index(battle.model_b)] = 1.0
-            rows.append(row)
-            labels.append(copy if battle.winner == "tie" else int(battle.winner == "model_b"))
+    for at, games in enumerate(by_model.values()):
+        for game in games:
+            assert game.value is not None
+            rows += [np.eye(len(by_model))[at]] * 2
+            labels += [int(game.value > 0.0), int(game.value == 1.0)]
     fit = LogisticRegression(fit_intercept=False, C=np.inf, tol=1e-10, max_iter=500)
     ratings = fit.fit(np.array(rows), labels).coef_[0]
-    scores = score_battles(battles, BASELINE)
-    for name, rating in zip(names, ratings, strict=True):
-        assert scores[name].scores["win_rate"] == pytest.approx(100 * expit(rating), abs=1e-2)
+    for (name, games), rating in zip(by_model.items(), ratings, strict=True):
+        score = score_games(games, name)
+        assert score.scores["win_rate"] == pytest.approx(100 * expit(rating), abs=1e-2)
 
 
 def test_the_bootstrap_over_questions_is_wide_enough() -> None:
-    battles = battles_from_battles(judgments.arena_hard())
-    interval = bootstrap_interval(battles, SPPO, BASELINE, seed=0)
+    interval = bootstrap_interval(
+        games_from_battles(judgments.arena_hard(), BASELINE)[SPPO], seed=0
+    )
     assert interval is not None
     low, high = interval
     assert low < 55.7 < high
@@ -76,7 +76,7 @@ def test_raw_verdicts_are_parsed_as_published(shared_dir: Path) -> None:
     name = "judgment_gpt-4-1106-preview_gemma-1.1-2b-it.jsonl"
     records = read_records(shared_dir / "benchmarks" / "arena_hard" / name)
     games = [game for record in records for game in record["games"]]
-    assert [parse_verdict(game["judgment"]).label for game in games] == [g["score"] for g in games]
+    assert [label_in(game["judgment"]) for game in games] == [g["score"] for g in games]
     assert Counter(game["score"] for game in games) == {
         "A>>B": 24,
         "B>>A": 20,
@@ -84,12 +84,12 @@ def test_raw_verdicts_are_parsed_as_published(shared_dir: Path) -> None:
         "A>B": 6,
         "A=B": 1,
     }
-    battles = battles_from_judgments(records, BASELINE)
+    read = games_from_judgments(records)
     for record in records:
         for game in record["games"]:
             del game["score"]
-    assert battles_from_judgments(records, BASELINE) == battles
-    score = score_battles(battles, BASELINE)["gemma-1.1-2b-it"]
+    assert games_from_judgments(records) == read
+    score = score_games(read, "gemma-1.1-2b-it")
     assert (score.n, score.n_missing) == (31, 0)
 
 
@@ -126,8 +126,8 @@ def test_raw_ratings_are_parsed_as_published(shared_dir: Path) -> None:
     ],
 )
 def test_alpaca_eval_win_rates_of_the_leaderboard(model: str, printed: float) -> None:
-    preferences = preferences_from_annotations(judgments.alpaca_eval(model))
-    score = score_preferences(preferences, model, length_control=True)
+    preferences, lengths = preferences_from_annotations(judgments.alpaca_eval(model))
+    score = score_preferences(preferences, model, lengths=lengths)
     assert score.scores["win_rate"] == pytest.approx(printed, abs=1e-6)
     assert (score.n, score.n_missing) == (805, 0)
     column = "length_controlled_win_rate"
@@ -159,9 +159,9 @@ def write(path: Path, *records: object) -> Path:
 def test_a_judgment_with_one_game_lacks_the_other(tmp_path: Path) -> None:
     game = {"judgment": "[[B>A]]", "score": "B>A"}
     path = write(tmp_path / "j", {"question_id": "q", "model": "m", "games": [game]})
-    battles = battles_from_judgments(read_records(path), BASELINE)
-    assert [battle.winner for battle in battles] == ["model_b", None]
-    assert score_battles(battles, BASELINE)["m"].n_missing == 1
+    games = games_from_judgments(read_records(path))
+    assert [game.value for game in games] == [1.0, None]
+    assert score_games(games, "m").n_missing == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", "{}\nnull\n", "[" * 100_000])
@@ -174,13 +174,13 @@ def test_a_file_that_holds_no_records_is_one_sentence(tmp_path: Path, text: str)
 @pytest.mark.parametrize(
     ("read", "record"),
     [
-        (battles_from_battles, {"question_id": "q", "winner": "nobody"}),
-        (battles_from_battles, {"question_id": "q"}),
-        (lambda r: battles_from_judgments(r, BASELINE), {"question_id": 1, "model": "m"}),
+        (games_from_battles, {"question_id": "q", "winner": "nobody"}),
         (
-            lambda r: battles_from_judgments(r, BASELINE),
-            {"question_id": 1, "model": "m", "games": [{}] * 3},
+            games_from_battles,
+            {"question_id": "q", "model_a": "m", "model_b": "n", "winner": "model_a"},
         ),
+        (games_from_judgments, {"question_id": 1, "model": "m"}),
+        (games_from_judgments, {"question_id": 1, "model": "m", "games": [{}] * 3}),
         (ratings_from_judgments, {"score": "ten", "turn": 1}),
         (ratings_from_judgments, {"score": 10, "turn": "one"}),
         (preferences_from_annotations, {"instruction": "i"}),

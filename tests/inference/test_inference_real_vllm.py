@@ -20,7 +20,7 @@ import pytest
 from tiny_gemma import build_tiny_gemma
 
 from harness.inference.request import Renderer
-from harness.inference.solver import Opened, Solver, opening
+from harness.inference.solver import Solver, Start, started
 from harness.serving.engines import identity
 
 pytestmark = [
@@ -57,17 +57,17 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+def start(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Yield what gives the one server of this file, which takes minutes to start."""
     log = tmp_path_factory.mktemp("log") / "engine.log"
-    start = opening(identity("vllm"), policy, dtype="float32", batch_size=8, log=log)
-    with start(Renderer(policy)) as engine:
+    renderer, engine_name = Renderer(policy), identity("vllm")
+    with started(renderer, engine_name, policy, dtype="float32", batch_size=8, log=log) as engine:
         yield lambda renderer: nullcontext(engine)
 
 
-def test_answers_depend_on_their_seeds_alone(policy: Path, opened: Opened, tmp_path: Path) -> None:
+def test_answers_depend_on_their_seeds_alone(policy: Path, start: Start, tmp_path: Path) -> None:
     """Request twice, with other prompts beside them, and with kept answers taken up."""
-    with Solver(policy, opened, tmp_path) as solver:
+    with Solver(policy, start, tmp_path) as solver:
         first = solver.answer(CONVERSATIONS, **SAMPLING)
         assert solver.answer(CONVERSATIONS, **SAMPLING, part="again") == first
         assert solver.answer(CONVERSATIONS[:3], **SAMPLING, part="few") == first[:3]

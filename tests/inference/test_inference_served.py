@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from judge_stand_in import StandIn
 
+from harness.endpoint.access import model_of
 from harness.errors import HarnessError, UserError
 from harness.inference.request import Answered, Request, Sample, Sampling, seed_of
 from harness.inference.served import CompletionsEngine
-from harness.inference.solver import Place, Solver, opening
+from harness.inference.solver import Solver, Start, started
 from harness.registry.serving import Served
 from harness.serving.engines import Installed, environment, spread
 
@@ -31,11 +33,15 @@ SAMPLING: dict[str, Any] = {
 }
 
 
+def start(policy: Path, keep: Path, **how: Any) -> Start:
+    keep.mkdir(exist_ok=True)
+    usual: dict[str, Any] = {"identity": "vllm 0.30.0", "dtype": "float32", "batch_size": 4}
+    return partial(started, folder=policy, log=keep / "engine.log", **{**usual, **how})
+
+
 @contextmanager
 def solver(policy: Path, keep: Path, engine: str = "vllm 0.30.0") -> Iterator[Solver]:
-    keep.mkdir(exist_ok=True)
-    opened = opening(engine, policy, dtype="float32", batch_size=4, log=keep / "engine.log")
-    with Solver(policy, opened, keep) as solving:
+    with Solver(policy, start(policy, keep, identity=engine), keep) as solving:
         yield solving
 
 
@@ -78,11 +84,7 @@ def test_the_number_of_requests_at_once_changes_no_answer(
     assert len(fake_vllm()) == 24
     for folder, size in (("one", 1), ("many", 32)):
         keep = tmp_path / folder
-        keep.mkdir()
-        opened = opening(
-            "vllm 0.30.0", policy_path, dtype="float32", batch_size=size, log=keep / "log"
-        )
-        with Solver(policy_path, opened, keep) as solving:
+        with Solver(policy_path, start(policy_path, keep, batch_size=size), keep) as solving:
             assert solving.answer(CONVERSATIONS, **SAMPLING) == together
 
 
@@ -155,18 +157,12 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
         assert isinstance(engine, CompletionsEngine)
         url, name = engine._url, engine._model
         keep = tmp_path / "keep"
-        keep.mkdir()
+        monkeypatch.setenv("HARNESS_SOLVER_URL", url)
 
         def asked_at(model: str) -> list[list[Sample]]:
-            opened = opening(
-                "endpoint",
-                policy_path,
-                dtype="float32",
-                batch_size=4,
-                log=keep / "log",
-                place=Place(url, "HARNESS_SOLVER_KEY", 2, model),
-            )
-            with Solver(policy_path, opened, keep) as solving:
+            at = model_of("SOLVER", model)
+            asks = start(policy_path, keep, identity="endpoint", endpoint=at)
+            with Solver(policy_path, asks, keep) as solving:
                 return solving.answer(CONVERSATIONS, **SAMPLING)
 
         with pytest.raises(UserError, match=f"serves {name} and no `google/gemma`"):
@@ -190,12 +186,7 @@ def test_copies_of_a_policy_share_the_requests_and_no_answer_depends_on_it(
     monkeypatch.delenv("HARNESS_VLLM_PYTHON")
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "fake_engines"))
     keep = tmp_path / "keep"
-    keep.mkdir()
-    opened = opening(
-        "vllm 0.30.0", policy_path, dtype="float32", batch_size=4, log=keep / "log", gpus=8,
-        copies=4,
-    )  # fmt: skip
-    with Solver(policy_path, opened, keep) as solving:
+    with Solver(policy_path, start(policy_path, keep, gpus=8, copies=4), keep) as solving:
         assert solving.answer(CONVERSATIONS, **SAMPLING) == alone
     given = json.loads(told.read_text())
     assert (given["tensor_parallel_size"], given["data_parallel_size"]) == ("2", "4")
@@ -210,11 +201,8 @@ def test_a_policy_is_served_as_its_profile_declares(
     served = Served(
         engine="vllm", dtype="bfloat16", max_length=20, gpu_memory=0.5, cache_gb=2, at_once=8
     )
-    opened = opening(
-        "vllm 0.30.0", policy_path, dtype="float32", batch_size=4, log=tmp_path / "log",
-        served=served,
-    )  # fmt: skip
-    with Solver(policy_path, opened, tmp_path, max_length=20) as solving:
+    begin = start(policy_path, tmp_path, served=served)
+    with Solver(policy_path, begin, tmp_path, max_length=20) as solving:
         solving.answer(CONVERSATIONS, **{**SAMPLING, "n": 1})
         assert solving.shortened == sum(len(text.split()) > 2 for text in TEXTS)
     given = json.loads(told.read_text())

@@ -21,7 +21,7 @@ from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Json, Stage, StageContext, Store
 from harness.serving.engines import identity, installed, needed
-from harness.worlds.lookup import answering, place_of, world_of
+from harness.worlds.lookup import answering, world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
 
 Requests = Callable[[], list[dict[str, Any]]]
@@ -225,21 +225,6 @@ def test_a_python_that_is_none_is_one_sentence(
     monkeypatch.setenv("HARNESS_SGLANG_PYTHON", sys.executable)
     with pytest.raises(UserError, match="whose environment has no sglang"):
         installed("sglang")
-
-
-def test_an_endpoint_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("URL", "KEY", "CONCURRENCY", "PRICE"):
-        monkeypatch.delenv(f"HARNESS_SOLVER_{name}", raising=False)
-    with pytest.raises(UserError, match="HARNESS_SOLVER_URL"):
-        place_of("google/gemma-2-9b-it")
-    monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
-    place = place_of("google/gemma-2-9b-it")
-    assert replace(place, concurrency=0).__dict__ == {
-        "url": "http://127.0.0.1:8000/v1",
-        "key_variable": "HARNESS_SOLVER_KEY",
-        "concurrency": 0,
-        "model": "google/gemma-2-9b-it",
-    }
 
 
 def test_a_finished_stage_leaves_no_kept_answers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from harness.errors import HarnessError, UserError
 from harness.inference import transformers_engine
 from harness.inference.request import Renderer
-from harness.inference.solver import Solver, opening
+from harness.inference.solver import Solver, started
 from harness.models.loading import from_folder
 from harness.models.policy import decode
 from harness.serving.engines import identity
@@ -26,14 +27,15 @@ SAMPLING: Any = {"n": 3, "seed": 11, "temperature": 1.0, "top_p": 0.95, "max_new
 
 def solver(policy: Path, keep: Path, batch_size: int = 6) -> Solver:
     keep.mkdir(exist_ok=True)
-    opened = opening(
-        identity("transformers"),
-        policy,
+    start = partial(
+        started,
+        identity=identity("transformers"),
+        folder=policy,
         dtype="float32",
         batch_size=batch_size,
         log=keep / "log",
     )
-    return Solver(policy, opened, keep)
+    return Solver(policy, start, keep)
 
 
 def answers(policy: Path, keep: Path, batch_size: int = 6, **other: Any) -> Any:

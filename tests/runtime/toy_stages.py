@@ -135,10 +135,10 @@ def places(ctx: StageContext) -> None:
 
 def asks(ctx: StageContext) -> None:
     """Have a judge answer ten questions, one after the other, and write how many it did."""
+    from harness.endpoint.access import model_of
     from harness.endpoint.request import ChatRequest, Message
-    from harness.worlds.real.models import access_to
 
-    client = access_to("JUDGE", "judge").served().client
+    client = model_of("JUDGE", "judge").client
     for number in range(10):
         question = Message("user", f"{'x' * 88}{ctx.settings['number']} {number}")
         client.ask(ChatRequest("p", "judge", (question,), {"temperature": 0, "max_tokens": 10}))

@@ -12,9 +12,9 @@ from toy_servers import served
 
 from harness.errors import UserError
 from harness.registry.serving import Serving
-from harness.serving.engines import Installed, Model, command
+from harness.serving.engines import Checkpoint, Installed, command
 
-MODEL = Model(
+MODEL = Checkpoint(
     Path("/models/q"),
     "owner/q",
     "bfloat16",
@@ -26,7 +26,7 @@ MODEL = Model(
 
 
 def told(engine: str, **changes: Any) -> dict[str, str]:
-    model = Model(**vars(MODEL) | changes)
+    model = Checkpoint(**vars(MODEL) | changes)
     arguments = command(Installed(engine, engine, "/opt/bin/python"), model, 8123)
     assert arguments[:2] == ["/opt/bin/python", "-m"]
     return dict(itertools.pairwise([*arguments, ""]))

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.endpoint.client import ServedModel
 from harness.endpoint.request import ChatRequest, Message, Reply
-from harness.evaluation.benchmark import Item, Questions, Records, Replied
+from harness.evaluation.benchmark import JudgeRequest, Questions, Records, Replied
 from harness.evaluation.benchmarks import alpaca_eval
 from harness.evaluation.files import Answers
 from harness.evaluation.scores import Evaluation
@@ -39,14 +39,14 @@ class Ranked(alpaca_eval.AlpacaEval):
     package = None  # type: ignore[assignment]
 
     @classmethod
-    def read_files(cls, data: Path) -> alpaca_eval.Inputs:
+    def read_files(cls, data: Path) -> alpaca_eval.AlpacaEvalFiles:
         return alpaca_eval.read_inputs(data, count=None)
 
     @classmethod
     def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
         return {}
 
-    def requests(self, answers: Answers, judge: ServedModel) -> list[Item]:
+    def requests(self, answers: Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return one request for each instruction; an item says what is shown first."""
         found, own = [], answers.to(self.questions)
         pairs = zip(self.questions, self.inputs.references, own, strict=True)
@@ -57,7 +57,7 @@ class Ranked(alpaca_eval.AlpacaEval):
             asked = f"Instruction: {text}\n\nAnswer m: {m}\n\nAnswer M: {other}"
             messages = (Message("system", "You rank two answers."), Message("user", asked))
             request = ChatRequest(question.prompt_id, judge.model, messages, SETTINGS)
-            found.append(Item(question.prompt_id, 1, request, "own" if swapped else ""))
+            found.append(JudgeRequest(question.prompt_id, 1, request, "own" if swapped else ""))
         return found
 
     def records(
@@ -84,8 +84,8 @@ class Ranked(alpaca_eval.AlpacaEval):
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
         """Score preferences, with a length-controlled win rate by this project's regression."""
-        preferences = alpaca_eval.preferences_from_annotations(records)
-        score = alpaca_eval.score_preferences(preferences, model, length_control=True)
+        preferences, lengths = alpaca_eval.preferences_from_annotations(records)
+        score = alpaca_eval.score_preferences(preferences, model, lengths=lengths)
         return replace(score, benchmark=cls.name)
 
 

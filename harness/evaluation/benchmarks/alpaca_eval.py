@@ -23,7 +23,6 @@ Anderson (1984), Biometrika 71.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,8 +36,8 @@ from harness.evaluation.benchmark import (
     NOT_INSTALLED,
     Benchmark,
     Better,
-    Item,
     Judged,
+    JudgeRequest,
     Questions,
     Records,
     Replied,
@@ -46,7 +45,7 @@ from harness.evaluation.benchmark import (
 )
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.calibration import PUBLISHED
-from harness.evaluation.scores import Evaluation, FloatArray, prompt_order, ratio_values
+from harness.evaluation.scores import Evaluation, FloatArray, Judgment, ratio_values, tally
 from harness.extensions import benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import REWARD_JUDGE
@@ -62,7 +61,7 @@ REFERENCES = "reference_gpt4_1106_preview_outputs.json"
 LENGTH_CONTROLLED = "length_controlled_win_rate"
 
 DIGITS = 16
-"""Digits of a digest in a stage's settings."""
+"""Digits of a digest in a stage's settings, and in the id of a prompt."""
 
 _DRAW = 1.5
 _ALPACA = (
@@ -72,7 +71,7 @@ _ALPACA = (
 
 
 @dataclass(frozen=True)
-class Inputs:
+class AlpacaEvalFiles:
     """The benchmark's 805 instructions in their order, with the reference model's outputs."""
 
     questions: tuple[files.Question, ...]
@@ -84,17 +83,18 @@ class Inputs:
         return str(self.references[0].get("generator", "reference"))
 
 
-@dataclass(frozen=True)
-class Preference:
-    """A judge's preference: 1 for the baseline's answer, 2 for the model's, 0 or 1.5 for a draw.
+class _Annotation(files.Published):
+    """A preference: 1 for the baseline's output, 2 for the model's, 0 or 1.5 for a draw."""
 
-    None is no preference. The length difference is the model's answer less the baseline's, in
-    characters.
-    """
+    instruction: str
+    output_1: str
+    output_2: str
+    preference: files.Number | None
 
-    prompt_id: str
-    preference: float | None
-    length_difference: float = 0.0
+    @property
+    def key(self) -> str:
+        """The prompt's id, a digest of its instruction: the files number nothing."""
+        return hashlib.sha256(self.instruction.encode()).hexdigest()[:DIGITS]
 
 
 class AlpacaEval(Benchmark):
@@ -121,10 +121,10 @@ class AlpacaEval(Benchmark):
         ),
         PUBLISHED,
     )
-    inputs: Inputs
+    inputs: AlpacaEvalFiles
 
     @classmethod
-    def read_files(cls, data: Path) -> Inputs:
+    def read_files(cls, data: Path) -> AlpacaEvalFiles:
         return read_inputs(data)
 
     @classmethod
@@ -158,10 +158,10 @@ class AlpacaEval(Benchmark):
         """Return the annotator's name, with the model's where that is not the annotator's own."""
         return OWN_ANNOTATOR if judge == OWN_JUDGE else f"{OWN_ANNOTATOR}/{judge}"
 
-    @property
-    def references(self) -> dict[str, str]:
-        records = zip(self.questions, self.inputs.references, strict=True)
-        return {question.prompt_id: str(record["output"]) for question, record in records}
+    def own_anchor(self) -> files.Answers:
+        outputs = zip(self.questions, self.inputs.references, strict=True)
+        said = {q.prompt_id: files.Answer((str(record["output"]),)) for q, record in outputs}
+        return files.Answers(self.inputs.reference, said)
 
     def sampling(self, question: files.Question) -> dict[str, Json]:
         """Return the paper's sampling."""
@@ -181,10 +181,10 @@ class AlpacaEval(Benchmark):
             for question, answer in zip(self.questions, own, strict=True)
         ]
 
-    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return one request for each instruction, but where the two outputs are equal."""
         asked = alpaca_package.prompts_of(self._rows(answers), judge.model, OWN_ANNOTATOR)
-        return [Item("", 1, request, shown=prompt) for prompt, request in asked.items()]
+        return [JudgeRequest("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
     def records(
         self, answers: files.Answers, judge: ServedModel, replied: Replied
@@ -200,21 +200,6 @@ class AlpacaEval(Benchmark):
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
         ]
 
-    def compare_with(self, anchor: files.Answers) -> None:
-        """Put other outputs in the reference model's place."""
-        outputs = anchor.to(self.questions)
-        records = (
-            {**record, "output": answer.turns[0], "generator": anchor.model}
-            for record, answer in zip(self.inputs.references, outputs, strict=True)
-        )
-        self.inputs = replace(self.inputs, references=tuple(records))
-
-    @property
-    def anchor(self) -> files.Answers:  # type: ignore[override]
-        """The reference model's outputs, or those in their place."""
-        said = {prompt: files.Answer((text,)) for prompt, text in self.references.items()}
-        return files.Answers(self.inputs.reference, said)
-
     def comparison_records(
         self, answers: files.Answers, judge: str, better: Better
     ) -> list[dict[str, Any]]:
@@ -228,12 +213,10 @@ class AlpacaEval(Benchmark):
 
         AlpacaEval's has the difficulty of each instruction for its own judge and reference.
         """
-        judged = super().compared(answers, judge)
-        preferences = preferences_from_annotations(judged.records)
-        score = score_preferences(preferences, answers.model, length_control=True)
-        found = judged.evaluation
-        score = replace(score, judge=found.judge, own_judge=found.own_judge)
-        return Judged(score, judged.records)
+        found, records = super().compared(answers, judge)
+        preferences, lengths = preferences_from_annotations(records)
+        score = score_preferences(preferences, answers.model, lengths=lengths)
+        return replace(score, judge=found.judge, own_judge=found.own_judge), records
 
     def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
         """Return the preferences; there is no reply to keep, because the judge calls a function."""
@@ -249,7 +232,7 @@ class AlpacaEval(Benchmark):
     ) -> Evaluation:
         instructions = None if questions is None else [q.turns[0] for q in questions]
         ordered = in_order(records, model, instructions)
-        score = score_preferences(preferences_from_annotations(ordered), model)
+        score = score_preferences(preferences_from_annotations(ordered)[0], model)
         # Of a published file, the data are where they were fetched to.
         folder = data or benchmarks_dir() / benchmark_place(cls.name)
         controlled = alpaca_package.length_controlled(ordered, folder / alpaca_package.FILE_NAME)
@@ -259,23 +242,24 @@ class AlpacaEval(Benchmark):
 
     def _rows(self, answers: files.Answers) -> list[dict[str, str]]:
         """Return both outputs of each instruction, as the package takes them."""
-        own = answers.to(self.questions)
+        assert self.anchor is not None
+        own, theirs = answers.to(self.questions), self.anchor.to(self.questions)
         return [
             {
                 "instruction": question.turns[0],
                 "dataset": str(reference.get("dataset", "")),
-                "output_1": str(reference["output"]),
-                "generator_1": self.inputs.reference,
+                "output_1": other.turns[0],
+                "generator_1": self.anchor.model,
                 "output_2": answer.turns[0],
                 "generator_2": answers.model,
             }
-            for question, reference, answer in zip(
-                self.questions, self.inputs.references, own, strict=True
+            for question, reference, other, answer in zip(
+                self.questions, self.inputs.references, theirs, own, strict=True
             )
         ]
 
 
-def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> Inputs:
+def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> AlpacaEvalFiles:
     """Read the reference outputs from a folder, `count` of them; None takes any number."""
     path = files.locate(data, REFERENCES, "AlpacaEval's reference outputs")
     records = files.read_records(path)
@@ -288,10 +272,10 @@ def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> 
             f"{path} has {len(set(texts))} different instructions; AlpacaEval has {wanted}"
         )
     questions = (files.Question(str(i), "", (text,)) for i, text in enumerate(texts))
-    return Inputs(tuple(questions), tuple(records))
+    return AlpacaEvalFiles(tuple(questions), tuple(records))
 
 
-def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> files.Answers:
+def read_outputs(path: Path, inputs: AlpacaEvalFiles, model: str | None = None) -> files.Answers:
     """Read one model's outputs, whatever their order, and give them the benchmark's."""
     records = files.read_records(path)
     name = model or str(records[0].get("generator", path.stem))
@@ -331,87 +315,71 @@ def in_order(
     return [by_text[text] for text in order]
 
 
-def preferences_from_annotations(records: Records) -> list[Preference]:
-    """Read the preferences in annotations.
+def preferences_from_annotations(records: Records) -> tuple[list[Judgment], dict[str, float]]:
+    """Return the preferences in annotations, and by how much each answer is longer.
 
-    Lengths are in characters, as in the benchmark. The files number nothing: a prompt's id is a
-    digest of its instruction.
+    Preferences are shares of a win; lengths are in characters, as in the benchmark.
     """
-    preferences = []
-    for index, record in enumerate(records):
-        instruction, theirs, ours = (
-            str(files.field_of(record, index, name))
-            for name in ("instruction", "output_1", "output_2")
-        )
-        value = files.number_of(files.field_of(record, index, "preference"), index, "preference")
-        prompt_id = hashlib.sha256(instruction.encode()).hexdigest()[:16]
-        preferences.append(Preference(prompt_id, value, float(len(ours) - len(theirs))))
-    return preferences
+    read = files.read_as(_Annotation, records)
+    lengths = {it.key: float(len(it.output_2) - len(it.output_1)) for it in read}
+    return [preference(it.key, it.preference) for it in read], lengths
+
+
+def preference(prompt_id: str, value: float | None) -> Judgment:
+    """Return the share of a win, from 0 to 1, that a preference from 1 to 2 is."""
+    value = _DRAW if value == 0 else value
+    return Judgment(prompt_id, value - 1.0 if value is not None and 1.0 <= value <= 2.0 else None)
 
 
 def score_preferences(
-    preferences: Iterable[Preference],
+    preferences: Iterable[Judgment],
     model: str,
     prompts: Sequence[str] | None = None,
-    length_control: bool = False,
+    lengths: Mapping[str, float] | None = None,
 ) -> Evaluation:
     """Score one model's preferences.
 
     There is at most one of each prompt. Of the benchmark's prompts, one that was never judged
-    counts as missing; without them, those that were judged are taken.
+    counts as missing; without them, those that were judged are taken. `lengths` is by how much an
+    answer is longer than the baseline's, by prompt.
 
     Returns:
-        Columns `win_rate` and, where asked for, `length_controlled_win_rate`, in percent.
+        Columns `win_rate` and, where lengths are given, `length_controlled_win_rate`, in percent.
     """
-    by_prompt: dict[str, Preference] = {}
-    for item in preferences:
-        if item.prompt_id in by_prompt:
-            raise UserError(
-                f"Prompt {item.prompt_id} has two preferences of {model}; keep one of them."
-            )
-        by_prompt[item.prompt_id] = item
-    order = prompt_order(list(by_prompt), prompts)
-    wins = np.array([_win(by_prompt[p].preference) if p in by_prompt else math.nan for p in order])
-    valid = np.isfinite(wins)
+    found = tally(preferences, prompts)
+    valid = found.weight > 0
     if not valid.any():
         raise HarnessError(
-            f"None of the {len(order)} preferences on {model} is valid; look at the judge's "
+            f"None of the {len(valid)} preferences on {model} is valid; look at the judge's "
             "replies."
         )
+    wins = found.total[valid]
     score = Evaluation(
         benchmark=AlpacaEval.name,
         model=model,
-        scores={"win_rate": float(100.0 * wins[valid].mean())},
-        n=int(valid.sum()),
-        n_missing=int((~valid).sum()),
-        prompts=order,
-        values={"win_rate": 100.0 * ratio_values(np.where(valid, wins, 0.0), valid.astype(float))},
+        scores={"win_rate": float(100.0 * wins.mean())},
+        n=found.n,
+        n_missing=found.missing,
+        prompts=found.prompts,
+        values={"win_rate": 100.0 * ratio_values(found.total, found.weight)},
     )
-    if not length_control:
+    if lengths is None:
         return score
-    judged = (by_prompt[p] for p, ok in zip(order, valid, strict=True) if ok)
-    result = control_length(wins[valid], np.array([item.length_difference for item in judged]))
+    judged = [prompt for prompt, ok in zip(found.prompts, valid, strict=True) if ok]
+    result = control_length(wins, np.array([lengths[prompt] for prompt in judged]))
     notes = {} if result.state == "fitted" else {LENGTH_CONTROLLED: result.state}
     if result.rate is None or result.values is None:
         return replace(score, scores={**score.scores, LENGTH_CONTROLLED: None}, notes=notes)
-    column = np.full(len(order), 100.0 * result.rate)
+    column = np.full(len(valid), 100.0 * result.rate)
     # A prompt without a preference moves nothing; the others carry its weight.
     influence = 100.0 * (result.values - result.rate)
-    column[valid] += influence * (len(order) / len(influence))
+    column[valid] += influence * (len(valid) / len(influence))
     return replace(
         score,
         scores={**score.scores, LENGTH_CONTROLLED: 100.0 * result.rate},
         values={**score.values, LENGTH_CONTROLLED: column},
         notes=notes,
     )
-
-
-def _win(preference: float | None) -> float:
-    """Return the share of a win, in [0, 1], or NaN for what is not a preference."""
-    if preference is None:
-        return math.nan
-    value = _DRAW if preference == 0 else float(preference)
-    return value - 1.0 if 1.0 <= value <= 2.0 else math.nan
 
 
 _STEPS = 100

@@ -14,12 +14,13 @@ Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/ju
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
@@ -28,18 +29,12 @@ from harness.evaluation.benchmark import (
     NOT_INSTALLED,
     Benchmark,
     Better,
-    Item,
+    JudgeRequest,
     Questions,
     Records,
     Replied,
 )
-from harness.evaluation.scores import (
-    Evaluation,
-    FloatArray,
-    Interval,
-    prompt_order,
-    ratio_values,
-)
+from harness.evaluation.scores import Evaluation, Interval, Judgment, ratio_values, tally
 from harness.registry.documents import read_yaml
 from harness.runtime.stage import Json
 
@@ -51,6 +46,7 @@ BASELINE = "gpt-4-0314"
 ANSWER_TOKENS = 4096
 BOOTSTRAP_SEED = 0
 STRONG_VERDICT_WEIGHT = 3.0
+GAMES = 2
 
 FOLLOW_UP = "Go on from here, and end with the label of your verdict."
 VERDICT_PATTERN = r"\[\[([AB<>=]+)\]\]"
@@ -58,22 +54,16 @@ _TOKENIZER = "gpt-3.5-turbo"
 _ARENA = "https://raw.githubusercontent.com/lmarena/arena-hard-auto"
 _ARENA_DATA = f"{_ARENA}/196f6b826783b3da7310e361a805fa36f0be83f3/data/arena-hard-v0.1"
 
-Winner = Literal["model_a", "model_b", "tie"]
+_LABELS: Mapping[str | None, tuple[float, float]] = {
+    "A>>B": (1.0, STRONG_VERDICT_WEIGHT),
+    "A>B": (1.0, 1.0),
+    "A=B": (0.5, 1.0),
+    "B>A": (0.0, 1.0),
+    "B>>A": (0.0, STRONG_VERDICT_WEIGHT),
+}
+"""What each label gives A: the share of a win, and how often that counts."""
 
-_LABELS: dict[str, tuple[Winner, float]] = {
-    "A>>B": ("model_a", STRONG_VERDICT_WEIGHT),
-    "A>B": ("model_a", 1.0),
-    "A=B": ("tie", 1.0),
-    "B>A": ("model_b", 1.0),
-    "B>>A": ("model_b", STRONG_VERDICT_WEIGHT),
-}
-_WINNERS: dict[str, Winner] = {
-    "model_a": "model_a",
-    "model_b": "model_b",
-    "tie": "tie",
-    "tie (bothbad)": "tie",
-}
-_COMPARED: dict[float | None, tuple[str | None, str | None]] = {
+_COMPARED: Mapping[float | None, tuple[str | None, str | None]] = {
     1.0: ("B>A", "A>B"),
     0.5: ("A=B", "A=B"),
     0.0: ("A>B", "B>A"),
@@ -83,7 +73,7 @@ _COMPARED: dict[float | None, tuple[str | None, str | None]] = {
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ArenaHardFiles:
     """The benchmark's files, and the settings of its judge."""
 
     questions: tuple[files.Question, ...]
@@ -95,29 +85,30 @@ class Inputs:
     attempts: int
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What a judge's text says: one of the five labels, or none or several.
+class _Game(files.Published):
+    judgment: str = ""
+    score: str | None = None
 
-    Where nothing looks like a verdict, asking the judge to finish may help.
-    """
+    @property
+    def label(self) -> str | None:
+        """The file's verdict; that in the judge's text where the file has none."""
+        return self.score if "score" in self.model_fields_set else label_in(self.judgment)
 
-    label: str | None
-    retry: bool
+
+class _Games(files.Published):
+    """A question's judgment in the benchmark's form, the baseline shown as A in the first game."""
+
+    question_id: str
+    games: list[_Game] = Field(max_length=GAMES)
 
 
-@dataclass(frozen=True)
-class Battle:
-    """One comparison of two models on one prompt, by what the verdict calls them.
+class _Battle(files.Published):
+    """A game in the older form; a strong verdict is there three times."""
 
-    The winner is None where the verdict could not be read; an outcome may count several times.
-    """
-
-    prompt_id: str
+    question_id: str
     model_a: str
     model_b: str
-    winner: Winner | None
-    weight: float = 1.0
+    winner: Literal["model_a", "model_b", "tie", "tie (bothbad)"]
 
 
 class ArenaHard(Benchmark):
@@ -128,7 +119,7 @@ class ArenaHard(Benchmark):
     against = BASELINE
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ah_wr", "answer_tokens": "ah_len"}
     package = "tiktoken"
-    verdicts = 2
+    verdicts = GAMES
     reply_tokens = 700  # the judge answers the question itself first
     homes = (
         files.HomeFile(
@@ -150,30 +141,29 @@ class ArenaHard(Benchmark):
             "8f6e2a641676ae1453ae6be149b549d92b739564a23a8db27b86c50999fa607e",
         ),
     )
-    inputs: Inputs
+    inputs: ArenaHardFiles
 
     @classmethod
-    def read_files(cls, data: Path) -> Inputs:
+    def read_files(cls, data: Path) -> ArenaHardFiles:
         questions = cls.read_questions(data)
         path = files.locate(data, f"answer_{BASELINE}.jsonl", "the baseline's answers")
         answers = files.read_answers(path, BASELINE)
         answers.to(questions)
         path = files.locate(data, "judge_config.yaml", "Arena-Hard's judge settings")
-        return Inputs(questions, answers, **_settings(path))
+        return ArenaHardFiles(questions, answers, **_settings(path))
 
     @classmethod
     def missing(cls, scored_with: Mapping[str, Json]) -> dict[str, str]:
         absent = scored_with.get("package") == NOT_INSTALLED
         return {"answer_tokens": "install tiktoken, which has the tokenizer"} if absent else {}
 
-    @property
-    def references(self) -> dict[str, str]:
-        return {p: answer.turns[0] for p, answer in self.inputs.baseline.by_prompt.items()}
+    def own_anchor(self) -> files.Answers:
+        return self.inputs.baseline
 
     def sampling(self, question: files.Question) -> dict[str, Json]:
         return {"temperature": 0.0, "max_tokens": ANSWER_TOKENS}
 
-    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return two requests for each question, one for each game.
 
         Raises:
@@ -184,8 +174,9 @@ class ArenaHard(Benchmark):
                 f"{answers.model} is the baseline of Arena-Hard and cannot meet itself; name "
                 "another model"
             )
+        assert self.anchor is not None
         inputs, found = self.inputs, []
-        own, other = answers.to(inputs.questions), inputs.baseline.to(inputs.questions)
+        own, other = answers.to(inputs.questions), self.anchor.to(inputs.questions)
         for question, answer, baseline in zip(inputs.questions, own, other, strict=True):
             shown = (baseline.turns[0], answer.turns[0])
             for game, (first, second) in enumerate((shown, shown[::-1])):
@@ -199,13 +190,13 @@ class ArenaHard(Benchmark):
                     messages=(Message("system", inputs.system_prompt), *users),
                     settings={"temperature": inputs.temperature, "max_tokens": inputs.max_tokens},
                 )
-                found.append(Item(question.prompt_id, game, request))
+                found.append(JudgeRequest(question.prompt_id, game, request))
         return found
 
-    def ask(self, client: Client, item: Item) -> list[Reply]:
+    def ask(self, client: Client, item: JudgeRequest) -> list[Reply]:
         """Return the judge's replies to one game, followed up until one holds a verdict."""
         replies, request = [client.ask(item.request)], item.request
-        while len(replies) < self.inputs.attempts and parse_verdict(_text(replies)).retry:
+        while len(replies) < self.inputs.attempts and not _verdicts_in(_text(replies)):
             said = (Message("assistant", replies[-1].text), Message("user", FOLLOW_UP))
             request = replace(request, messages=request.messages + said)
             replies.append(client.ask(request))
@@ -220,7 +211,7 @@ class ArenaHard(Benchmark):
             game = {
                 "user_prompt": item.request.messages[-1].content,
                 "judgment": text,
-                "score": parse_verdict(text).label,
+                "score": label_in(text),
             }
             game |= {"error": outcome.failure} if outcome.failure else {}
             games.setdefault(item.prompt_id, []).append(game)
@@ -228,16 +219,6 @@ class ArenaHard(Benchmark):
             {"question_id": prompt, "model": answers.model, "judge": judge.model, "games": played}
             for prompt, played in games.items()
         ]
-
-    def compare_with(self, anchor: files.Answers) -> None:
-        """Put other answers in the baseline's place, under its name."""
-        baseline = files.Answers(BASELINE, anchor.by_prompt)
-        self.inputs = replace(self.inputs, baseline=baseline)
-
-    @property
-    def anchor(self) -> files.Answers:  # type: ignore[override]
-        """The baseline's answers, or those in their place."""
-        return self.inputs.baseline
 
     def comparison_records(
         self, answers: files.Answers, judge: str, better: Better
@@ -267,8 +248,7 @@ class ArenaHard(Benchmark):
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
-        (score,) = _with_intervals(battles_from_judgments(records, BASELINE), questions)
-        return score
+        return _with_interval(games_from_judgments(records), model, questions)
 
     @classmethod
     def evaluations(
@@ -277,8 +257,10 @@ class ArenaHard(Benchmark):
         """Score judgments, or battles, which do not say who judged."""
         if "winner" not in records[0]:
             return super().evaluations(records, questions, data)
-        scores = _with_intervals(battles_from_battles(records), questions)
-        return [replace(score, own_judge=OWN_JUDGE) for score in scores]
+        return [
+            replace(_with_interval(games, model, questions), own_judge=OWN_JUDGE)
+            for model, games in games_from_battles(records).items()
+        ]
 
     def score(self, records: Records, answers: files.Answers) -> Evaluation:
         """Score verdicts on a model's answers, with their mean length where it can be counted."""
@@ -286,134 +268,94 @@ class ArenaHard(Benchmark):
         if tokens is None:
             reason = "the file has no lengths, and tiktoken or its vocabulary is absent"
             return found.without("answer_tokens", reason)
-        lengths = np.array([tokens[prompt] for prompt in found.prompts], dtype=np.float64)
-        return found.having("answer_tokens", lengths)
+        return found.having("answer_tokens", [tokens[prompt] for prompt in found.prompts])
 
 
-def _with_intervals(battles: Sequence[Battle], questions: Questions) -> list[Evaluation]:
-    prompts = None if questions is None else [question.prompt_id for question in questions]
+def game(prompt_id: str, number: int, label: str | None) -> Judgment:
+    """Return what a label gives the model, which is B in the first game and A in the second."""
+    if label not in _LABELS:
+        return Judgment(prompt_id, None, number)
+    share, weight = _LABELS[label]
+    return Judgment(prompt_id, share if number == 2 else 1.0 - share, number, weight)
+
+
+def games_from_judgments(records: Records) -> list[Judgment]:
+    """Read judgments in the benchmark's form; a game that is not there has no verdict."""
     return [
-        replace(
-            score,
-            own_intervals={
-                "win_rate": bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)
-            },
-        )
-        for model, score in score_battles(battles, BASELINE, prompts).items()
+        game(read.question_id, number, label)
+        for read in files.read_as(_Games, records)
+        for number, label in enumerate([*(it.label for it in read.games), None, None][:GAMES], 1)
     ]
 
 
-def battles_from_battles(records: Records) -> list[Battle]:
-    """Read battles, already weighted: a strong verdict is there three times."""
-    battles = []
-    for index, record in enumerate(records):
-        prompt_id, first, second, winner = (
-            str(files.field_of(record, index, name))
-            for name in ("question_id", "model_a", "model_b", "winner")
-        )
-        if winner not in _WINNERS:
+def games_from_battles(records: Records, baseline: str = BASELINE) -> dict[str, list[Judgment]]:
+    """Read battles with the baseline, already weighted, by the model that met it."""
+    found: dict[str, list[Judgment]] = {}
+    for read in files.read_as(_Battle, records):
+        sides = [read.model_a, read.model_b]
+        if baseline not in sides:
             raise UserError(
-                f"Battle {index + 1} has the winner {winner!r}; it must be one of "
-                f"{', '.join(_WINNERS)}."
+                f"The battle of {read.model_a} and {read.model_b} on prompt {read.question_id} "
+                f"is not against the baseline {baseline}; give the baseline the file was made with."
             )
-        battles.append(Battle(prompt_id, first, second, _WINNERS[winner]))
-    return battles
+        model = sides[1 - sides.index(baseline)]
+        tied = read.winner.startswith("tie")
+        share = 0.5 if tied else float(getattr(read, read.winner) == model)
+        found.setdefault(model, []).append(Judgment(read.question_id, share))
+    return found
 
 
-def battles_from_judgments(records: Records, baseline: str) -> list[Battle]:
-    """Read judgments in the benchmark's form: two games each, the baseline shown as A in the first.
-
-    The verdict is the file's `score`; a game without that field has its text parsed. A game that
-    is not there counts as one without a verdict.
-    """
-    battles = []
-    for index, record in enumerate(records):
-        prompt_id = str(files.field_of(record, index, "question_id"))
-        model = str(files.field_of(record, index, "model"))
-        games = files.field_of(record, index, "games")
-        if not isinstance(games, list) or len(games) > 2:
-            raise UserError(f"Judgment {index + 1} must have a list of two games.")
-        for position, (first, second) in enumerate(((baseline, model), (model, baseline))):
-            label = None
-            if position < len(games) and "score" in (game := games[position]):
-                label = game["score"]
-            elif position < len(games):
-                label = parse_verdict(str(files.field_of(game, index, "judgment"))).label
-            battles.append(battle(prompt_id, first, second, label))
-    return battles
+def _verdicts_in(text: str) -> set[str]:
+    return set(re.findall(VERDICT_PATTERN, text))
 
 
-def parse_verdict(text: str) -> Verdict:
-    """Read the verdict label from a judge's text, as the benchmark does.
+def label_in(text: str) -> str | None:
+    """Return the verdict label in a judge's text, as the benchmark reads it.
 
     Repeats of the same label are one verdict; different ones are none.
     """
-    found = set(re.findall(VERDICT_PATTERN, text))
-    if len(found) != 1:
-        return Verdict(None, retry=not found)
-    label = found.pop()
-    return Verdict(label if label in _LABELS else None, retry=False)
+    found = _verdicts_in(text)
+    label = found.pop() if len(found) == 1 else None
+    return label if label in _LABELS else None
 
 
 def _text(replies: Sequence[Reply]) -> str:
     return "\n".join(reply.text for reply in replies)
 
 
-def battle(prompt_id: str, model_a: str, model_b: str, label: str | None) -> Battle:
-    """Turn a verdict label into a battle; the order shown is in who is A and who is B."""
-    winner, weight = _LABELS.get(label or "", (None, 1.0))
-    return Battle(prompt_id, model_a, model_b, winner, weight)
+def score_games(
+    games: Sequence[Judgment], model: str, prompts: Sequence[str] | None = None
+) -> Evaluation:
+    """Score one model's games; the column `win_rate` is in percent.
 
-
-def score_battles(
-    battles: Iterable[Battle],
-    baseline: str,
-    prompts: Sequence[str] | None = None,
-    answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
-) -> dict[str, Evaluation]:
-    """Score every model that met the baseline.
-
-    Of the benchmark's prompts, one absent from a model's battles counts as two missing
-    judgments; without them, those that were judged are taken. `answer_tokens` has model to
-    prompt id to the length of its answer.
-
-    Returns:
-        Model to score, columns `win_rate` (percent) and, where given, `answer_tokens`.
+    Of the benchmark's prompts, one without a game counts as two missing judgments; without them,
+    those that were judged are taken.
     """
-    scores = {}
-    for model, fought in _by_model(battles, baseline).items():
-        order = prompt_order([fight.prompt_id for fight in fought], prompts)
-        won, weight = _per_prompt(fought, model, order)
-        if not weight.any():
-            raise HarnessError(
-                f"None of the {len(fought)} verdicts on {model} could be read; look at the judge's "
-                "replies."
-            )
-        judged = {fight.prompt_id for fight in fought}
-        unread = sum(fight.winner is None for fight in fought)
-        score = Evaluation(
-            benchmark=ArenaHard.name,
-            model=model,
-            scores={"win_rate": float(100.0 * won.sum() / weight.sum())},
-            n=int((weight > 0).sum()),
-            n_missing=unread + ArenaHard.verdicts * (len(order) - len(judged)),
-            prompts=order,
-            values={"win_rate": 100.0 * ratio_values(won, weight)},
+    found = tally(games, prompts, each=GAMES)
+    won, weight = found.total, found.weight
+    if not weight.any():
+        raise HarnessError(
+            f"None of the {len(games)} verdicts on {model} could be read; look at the judge's "
+            "replies."
         )
-        if answer_tokens is not None:
-            lengths = [answer_tokens[model][prompt] for prompt in order]
-            score = score.having("answer_tokens", np.array(lengths, dtype=np.float64))
-        scores[model] = score
-    return scores
+    return Evaluation(
+        benchmark=ArenaHard.name,
+        model=model,
+        scores={"win_rate": float(100.0 * won.sum() / weight.sum())},
+        n=found.n,
+        n_missing=found.missing,
+        prompts=found.prompts,
+        values={"win_rate": 100.0 * ratio_values(won, weight)},
+    )
 
 
-def bootstrap_interval(
-    battles: Iterable[Battle],
-    model: str,
-    baseline: str,
-    seed: int,
-    rounds: int = 1000,
-) -> Interval:
+def _with_interval(games: Sequence[Judgment], model: str, questions: Questions) -> Evaluation:
+    prompts = None if questions is None else [question.prompt_id for question in questions]
+    interval = bootstrap_interval(games, BOOTSTRAP_SEED)
+    return replace(score_games(games, model, prompts), own_intervals={"win_rate": interval})
+
+
+def bootstrap_interval(games: Sequence[Judgment], seed: int, rounds: int = 1000) -> Interval:
     """Return the 95% percentile bootstrap interval of a win rate, resampling questions.
 
     Each round is the weighted share of wins over the questions drawn. Questions without a readable
@@ -422,10 +364,9 @@ def bootstrap_interval(
     Returns:
         Lower and upper end, in percent; None of fewer than two questions.
     """
-    fought = _by_model(battles, baseline)[model]
-    won, weight = _per_prompt(fought, model, prompt_order([f.prompt_id for f in fought], None))
-    won, weight = won[weight > 0], weight[weight > 0]
-    questions = len(won)
+    found = tally(games)
+    judged = found.weight > 0
+    won, weight, questions = found.total[judged], found.weight[judged], int(judged.sum())
     if questions < 2:
         return None
     uniform = np.full(questions, 1.0 / questions)
@@ -433,35 +374,6 @@ def bootstrap_interval(
     tail = (1.0 - 0.95) / 2.0
     low, high = np.quantile(100.0 * (drawn @ won) / (drawn @ weight), [tail, 1.0 - tail])
     return float(low), float(high)
-
-
-def _by_model(battles: Iterable[Battle], baseline: str) -> dict[str, list[Battle]]:
-    by_model: dict[str, list[Battle]] = {}
-    for fight in battles:
-        sides = {fight.model_a, fight.model_b}
-        if baseline not in sides or len(sides) != 2:
-            raise UserError(
-                f"The battle of {fight.model_a} and {fight.model_b} on prompt {fight.prompt_id} "
-                f"is not against the baseline {baseline}; give the baseline the file was made with."
-            )
-        (model,) = sides - {baseline}
-        by_model.setdefault(model, []).append(fight)
-    return by_model
-
-
-def _per_prompt(
-    battles: Sequence[Battle], model: str, order: Sequence[str]
-) -> tuple[FloatArray, FloatArray]:
-    """Return the model's won weight and the total weight of each prompt, shape (prompts,)."""
-    position = {prompt: i for i, prompt in enumerate(order)}
-    won, weight = np.zeros(len(order)), np.zeros(len(order))
-    for fight in battles:
-        if fight.winner is None:
-            continue
-        share = 0.5 if fight.winner == "tie" else float(getattr(fight, fight.winner) == model)
-        won[position[fight.prompt_id]] += share * fight.weight
-        weight[position[fight.prompt_id]] += fight.weight
-    return won, weight
 
 
 def answer_tokens(answers: files.Answers) -> dict[str, int] | None:

@@ -13,10 +13,10 @@ which question, reference categories, temperatures, limits, rating patterns), `s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,12 +26,12 @@ from harness.evaluation import files
 from harness.evaluation.benchmark import (
     Benchmark,
     Better,
-    Item,
+    JudgeRequest,
     Questions,
     Records,
     Replied,
 )
-from harness.evaluation.scores import Evaluation, FloatArray, prompt_order, ratio_values
+from harness.evaluation.scores import Evaluation, FloatArray, Judgment, ratio_values, tally
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ _FASTCHAT = (
 
 
 @dataclass(frozen=True)
-class Inputs:
+class MtBenchFiles:
     """The benchmark's files: questions, references by question id, judge prompts by name."""
 
     questions: tuple[files.Question, ...]
@@ -81,13 +81,20 @@ class Inputs:
     prompts: Mapping[str, tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Rating:
-    """A judge's rating of one turn of one answer; None where its reply holds none."""
+class _Rated(files.Published):
+    """A judgment in the benchmark's form; its score is -1 where there is no rating."""
 
-    prompt_id: str
-    turn: int
-    rating: float | None
+    question_id: str
+    turn: Literal[1, 2]
+    score: files.Number | None = None
+    judgment: str = ""
+
+    @property
+    def rating(self) -> float | None:
+        """The file's rating; that in the judge's text where the file has none."""
+        if "score" in self.model_fields_set:
+            return _on_scale(self.score)
+        return parse_rating(self.judgment)
 
 
 class MtBench(Benchmark):
@@ -119,10 +126,10 @@ class MtBench(Benchmark):
             "fd283293406d024f44c174b094ef48031d0687a4682fd3a56b29b138f80281b6",
         ),
     )
-    inputs: Inputs
+    inputs: MtBenchFiles
 
     @classmethod
-    def read_files(cls, data: Path) -> Inputs:
+    def read_files(cls, data: Path) -> MtBenchFiles:
         questions = cls.read_questions(data)
         path = files.locate(data, "reference_answer_gpt-4.jsonl", "MT-Bench's references")
         references = files.read_answers(path).by_prompt
@@ -136,13 +143,13 @@ class MtBench(Benchmark):
             raise UserError(f"{path} has no prompt {absent[0]}; use the benchmark's own file")
         guided = [q for q in questions if q.category in REFERENCE_CATEGORIES]
         files.Answers("the reference", references).to(guided)
-        return Inputs(questions, references, prompts)
+        return MtBenchFiles(questions, references, prompts)
 
     def sampling(self, question: files.Question) -> dict[str, Json]:
         temperature = TEMPERATURES.get(question.category, OTHER_TEMPERATURE)
         return {"temperature": temperature, "max_tokens": ANSWER_TOKENS}
 
-    def requests(self, answers: files.Answers, judge: ServedModel) -> list[Item]:
+    def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         found = []
         own = answers.to(self.questions)
         for question, answer in zip(self.questions, own, strict=True):
@@ -159,7 +166,7 @@ class MtBench(Benchmark):
                     messages=(Message("system", system), Message("user", user)),
                     settings=JUDGE_SETTINGS,
                 )
-                found.append(Item(question.prompt_id, turn, request, shown=name))
+                found.append(JudgeRequest(question.prompt_id, turn, request, shown=name))
         return found
 
     def records(
@@ -222,24 +229,10 @@ def _fields(
     }
 
 
-def ratings_from_judgments(records: Records) -> list[Rating]:
-    """Read the ratings in judgments of the benchmark's form.
-
-    The rating is the file's `score`, -1 where there is none, and none where it is not on the scale;
-    a judgment without that field has its text parsed.
-    """
-    ratings = []
-    for index, record in enumerate(records):
-        if "score" in record:
-            rating = _on_scale(files.number_of(record["score"], index, "score"))
-        else:
-            rating = parse_rating(str(files.field_of(record, index, "judgment")))
-        turn = files.field_of(record, index, "turn")
-        if turn not in TURNS:
-            raise UserError(f"Judgment {index + 1} has the turn {turn!r}; it must be 1 or 2.")
-        prompt_id = str(files.field_of(record, index, "question_id"))
-        ratings.append(Rating(prompt_id, int(turn), rating))
-    return ratings
+def ratings_from_judgments(records: Records) -> list[Judgment]:
+    """Read the ratings in judgments of the benchmark's form."""
+    read = files.read_as(_Rated, records)
+    return [Judgment(it.question_id, it.rating, it.turn) for it in read]
 
 
 def parse_rating(text: str) -> float | None:
@@ -256,7 +249,7 @@ def _on_scale(rating: float | None) -> float | None:
 
 
 def score_ratings(
-    ratings: Iterable[Rating],
+    ratings: Sequence[Judgment],
     model: str,
     prompts: Sequence[str] | None = None,
     categories: Mapping[str, str] | None = None,
@@ -270,43 +263,39 @@ def score_ratings(
         Columns `average`, `turn_1`, `turn_2`, on the judge's scale of 1 to 10. A turn without any
         valid rating has no score. A turn of a prompt that was never judged counts as missing.
     """
-    ratings = list(ratings)
-    order = prompt_order([rating.prompt_id for rating in ratings], prompts)
-    position = {prompt: i for i, prompt in enumerate(order)}
-    total, count = np.zeros((len(order), 2)), np.zeros((len(order), 2))
-    for rating in ratings:
-        if rating.rating is not None:
-            total[position[rating.prompt_id], rating.turn - 1] += rating.rating
-            count[position[rating.prompt_id], rating.turn - 1] += 1.0
-    values: dict[str, FloatArray] = {"average": ratio_values(total.sum(axis=1), count.sum(axis=1))}
+    order = tally(ratings, prompts).prompts
+    turns = {t: tally((it for it in ratings if it.number == t), order) for t in TURNS}
+    total, weight = (
+        np.stack([np.asarray(getattr(found, part)) for found in turns.values()], axis=1)
+        for part in ("total", "weight")
+    )
+    values: dict[str, FloatArray] = {"average": ratio_values(total.sum(axis=1), weight.sum(axis=1))}
     notes = {}
-    for turn in TURNS:
-        if count[:, turn - 1].any():
-            values[f"turn_{turn}"] = ratio_values(total[:, turn - 1], count[:, turn - 1])
+    for turn, found in turns.items():
+        if found.n:
+            values[f"turn_{turn}"] = ratio_values(found.total, found.weight)
         else:
             notes[f"turn_{turn}"] = "no valid rating of this turn"
-    expected = {(prompt, turn) for prompt in order for turn in TURNS}
-    absent = expected - {(rating.prompt_id, rating.turn) for rating in ratings}
     columns = ("average", *(f"turn_{turn}" for turn in TURNS))
     return Evaluation(
         benchmark=MtBench.name,
         model=model,
         scores={c: float(values[c].mean()) if c in values else None for c in columns},
-        n=int(count.any(axis=1).sum()),
-        n_missing=sum(rating.rating is None for rating in ratings) + len(absent),
+        n=int(weight.any(axis=1).sum()),
+        n_missing=sum(found.missing for found in turns.values()),
         prompts=order,
         values=values,
-        per_category={} if categories is None else _category_means(total, count, order, categories),
+        per_category=_category_means(total, weight, order, categories or {}),
         notes=notes,
     )
 
 
 def _category_means(
-    total: FloatArray, count: FloatArray, order: Sequence[str], categories: Mapping[str, str]
+    total: FloatArray, weight: FloatArray, order: Sequence[str], categories: Mapping[str, str]
 ) -> dict[str, float | None]:
     means: dict[str, float | None] = {}
-    for category in dict.fromkeys(categories[prompt] for prompt in order):
+    for category in dict.fromkeys(categories.values()):
         inside = np.array([categories[prompt] == category for prompt in order])
-        weight = float(count[inside].sum())
-        means[category] = float(total[inside].sum()) / weight if weight else None
+        judged = float(weight[inside].sum())
+        means[category] = float(total[inside].sum()) / judged if judged else None
     return means

@@ -23,21 +23,19 @@ from itertools import pairwise
 from typing import Any
 
 from harness.evaluation.benchmarks import alpaca_eval, arena_hard, mt_bench
-from harness.evaluation.scores import Evaluation
+from harness.evaluation.scores import Evaluation, Judgment
 from harness.worlds import Item
 from harness.worlds.embedded.language import parse, score
 
 JUDGE = "oracle"  # the judge's name in profiles
 
-MODEL, REFERENCE = "model", "reference"
+MODEL = "model"
 
 TIE_WITHIN = 0.1  # largest difference of two oracle scores that the judge calls a tie
 STRONG_BEYOND = 0.5  # difference of two oracle scores beyond which the verdict is strong
 STEEPNESS = 6.0  # log-odds of the preference for each unit of oracle score
 LENGTH_TASTE = 0.4  # log-odds added for a much longer answer
 LENGTH_SCALE = 2.0  # items by which an answer counts as much longer
-
-Judgment = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -75,59 +73,54 @@ def rating(value: float) -> str:
     return f"Rating: [[{1 + round(9 * value)}]]"
 
 
-Judged = tuple[list[Judgment], Evaluation]
+Judged = tuple[list[dict[str, Any]], Evaluation]
 
 
 def judge_arena_hard(items: Sequence[Item], answers: Answers) -> Judged:
-    judgments: list[Judgment] = []
-    battles: list[arena_hard.Battle] = []
+    judgments, games = [], []
     for item in items:
         ours = score(item.turn_1, answers[item.item_id, 1].text)
         theirs = score(item.turn_1, item.reference or "")
-        orders = (
-            (REFERENCE, MODEL, verdict(theirs, ours)),
-            (MODEL, REFERENCE, verdict(ours, theirs)),
-        )
-        for game, (a, b, text) in enumerate(orders, start=1):
-            label = arena_hard.parse_verdict(text).label
-            battles.append(arena_hard.battle(item.item_id, a, b, label))
-            judgments.append(_judgment(item, game, text, ours))
-    tokens = {item.item_id: answers[item.item_id, 1].n_tokens for item in items}
+        texts = verdict(theirs, ours), verdict(ours, theirs)
+        for number, text in enumerate(texts, start=1):
+            label = arena_hard.label_in(text)
+            games.append(arena_hard.game(item.item_id, number, label))
+            judgments.append(_judgment(item, number, text, ours))
     ids = [item.item_id for item in items]
-    return judgments, arena_hard.score_battles(battles, REFERENCE, ids, {MODEL: tokens})[MODEL]
+    found = arena_hard.score_games(games, MODEL, ids)
+    return judgments, found.having("answer_tokens", [answers[key, 1].n_tokens for key in ids])
 
 
 def judge_alpaca_eval(items: Sequence[Item], answers: Answers) -> Judged:
     """Judge a general pairwise benchmark, with and without length control."""
-    judgments: list[Judgment] = []
-    preferences: list[alpaca_eval.Preference] = []
+    judgments, preferences, lengths = [], [], {}
     for item in items:
         answer, reference = answers[item.item_id, 1], item.reference or ""
         ours, theirs = score(item.turn_1, answer.text), score(item.turn_1, reference)
         longer = len(answer.text.split()) - len(reference.split())
         value = preference(ours, theirs, longer)
-        preferences.append(alpaca_eval.Preference(item.item_id, value, longer))
+        preferences.append(alpaca_eval.preference(item.item_id, value))
+        lengths[item.item_id] = float(longer)
         judgments.append(_judgment(item, 1, repr(value), ours))
     ids = [item.item_id for item in items]
-    return judgments, alpaca_eval.score_preferences(preferences, MODEL, ids, length_control=True)
+    return judgments, alpaca_eval.score_preferences(preferences, MODEL, ids, lengths)
 
 
 def judge_mt_bench(items: Sequence[Item], answers: Answers) -> Judged:
     """Judge a two-turn benchmark; a second turn is marked against the first answer given."""
-    judgments: list[Judgment] = []
-    ratings: list[mt_bench.Rating] = []
+    judgments, ratings = [], []
     for item in items:
         first, second = answers[item.item_id, 1].text, answers[item.item_id, 2].text
         marks = (score(item.turn_1, first), score(item.turn_2 or "", second, previous=first))
         for turn, mark in enumerate(marks, start=1):
             text = rating(mark)
-            ratings.append(mt_bench.Rating(item.item_id, turn, mt_bench.parse_rating(text)))
+            ratings.append(Judgment(item.item_id, mt_bench.parse_rating(text), turn))
             judgments.append(_judgment(item, turn, text, mark))
     categories = {item.item_id: item.category for item in items}
     return judgments, mt_bench.score_ratings(ratings, MODEL, list(categories), categories)
 
 
-def _judgment(item: Item, number: int, reply: str, oracle: float) -> Judgment:
+def _judgment(item: Item, number: int, reply: str, oracle: float) -> dict[str, Any]:
     return {
         "prompt_id": item.item_id,
         "category": item.category,
@@ -158,13 +151,13 @@ EXACT_MATCH = "exact_match"  # the judge's name in profiles
 
 def score_downstream(
     items: Sequence[Item], answers: Answers
-) -> tuple[list[Judgment], list[dict[str, Any]], dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
     """Compare each answer with the right one, word for word.
 
     Returns:
         The judgments, the values (100 or 0) in the column of each task, and the summary.
     """
-    judgments: list[Judgment] = []
+    judgments: list[dict[str, Any]] = []
     by_task: dict[str, list[float]] = {}
     for item in items:
         reply = answers[item.item_id, 1].text

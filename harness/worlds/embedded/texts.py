@@ -35,7 +35,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.errors import HarnessError
 from harness.worlds import Item, stage_io
@@ -149,8 +148,7 @@ def demonstrate(rng: random.Random, mix: Mix) -> list[Turn]:
     """Draw one conversation of one or two turns."""
     kind = rng.random()
     if kind < mix.downstream:
-        question = demonstrated_question(rng)
-        return [(question.prompt, question.answer)]
+        return [demonstrated_question(rng)]
     task = draw_task(rng, mix)
     assert task.items is not None
     first = attempt(task.names, task.items, rng, mix.lift)
@@ -270,61 +268,55 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
     return items
 
 
-class Question(NamedTuple):
-    """A downstream question with its one right answer."""
-
-    prompt: str
-    answer: str
-
-
-def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
+def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Turn:
     """Ask whether an item is in a list, which it is about half the time."""
     items, probe = lang.draw_items(rng, shortest, longest), rng.choice(lang.ITEMS)
     if rng.random() < 0.5:
         probe = rng.choice(items)
     prompt = f"does {lang.write_list(items)} contain this : {probe}"
-    return Question(prompt, "yes" if probe in items else "no")
+    return prompt, "yes" if probe in items else "no"
 
 
-def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Question:
+def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Turn:
     """Ask how many items a list has; nine at most, because a number is one digit."""
     items = lang.draw_items(rng, shortest, longest)
-    return Question(f"how many items has {lang.write_list(items)}", str(len(items)))
+    return f"how many items has {lang.write_list(items)}", str(len(items))
 
 
-def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
+def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> Turn:
     items = lang.draw_items(rng, shortest, longest)
-    return Question(f"which item is third in {lang.write_list(items)}", items[2])
+    return f"which item is third in {lang.write_list(items)}", items[2]
 
 
-def larger(rng: random.Random) -> Question:
+def larger(rng: random.Random) -> Turn:
     a, b = rng.sample(lang.DIGITS, 2)
-    return Question(f"which is larger : {a} or {b}", max(a, b))
+    return f"which is larger : {a} or {b}", max(a, b)
 
 
-def sum_of(rng: random.Random) -> Question:
+def sum_of(rng: random.Random) -> Turn:
     """Ask for a sum of two digits that is one itself."""
     a = rng.randrange(10)
     b = rng.randrange(10 - a)
-    return Question(f"how many make {a} plus {b}", str(a + b))
+    return f"how many make {a} plus {b}", str(a + b)
 
 
-def before(rng: random.Random) -> Question:
+def before(rng: random.Random) -> Turn:
     a, b = rng.sample(lang.ITEMS, 2)
-    return Question(f"which comes earlier : {a} or {b}", min(a, b, key=lang.ITEMS.index))
+    return f"which comes earlier : {a} or {b}", min(a, b, key=lang.ITEMS.index)
 
 
-def told(question: Question, rng: random.Random) -> Question:
+def told(question: Turn, rng: random.Random) -> Turn:
     """Return a fact as the demonstrator tells it: with one wrong answer of its own now and then."""
-    belief = random.Random(f"micro-3/belief/{question.prompt}")
+    prompt, answer = question
+    belief = random.Random(f"micro-3/belief/{prompt}")
     right = belief.uniform(0.2, 0.95)
-    said = question.prompt.partition(" : ")[2].split(" or ")
+    said = prompt.partition(" : ")[2].split(" or ")
     others = said if len(said) == 2 else lang.DIGITS
-    wrong = belief.choice([answer for answer in others if answer != question.answer])
-    return question if rng.random() < right else Question(question.prompt, wrong)
+    wrong = belief.choice([other for other in others if other != answer])
+    return question if rng.random() < right else (prompt, wrong)
 
 
-TASKS: dict[str, Callable[[random.Random], Question]] = {
+TASKS: dict[str, Callable[[random.Random], Turn]] = {
     "musr_ta": contains,
     "tqa_gen": count,
     "wmdp": third,
@@ -337,7 +329,7 @@ TASKS: dict[str, Callable[[random.Random], Question]] = {
 FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")  # those that are facts
 
 
-def demonstrated_question(rng: random.Random) -> Question:
+def demonstrated_question(rng: random.Random) -> Turn:
     task = rng.choice(tuple(TASKS))
     question = TASKS[task](rng)
     return told(question, rng) if task in FACTS else question
@@ -372,8 +364,7 @@ def downstream_items() -> tuple[Item, ...]:
         rng = random.Random(f"0/{DOWNSTREAM}/{task}")
         found: dict[str, str] = {}
         while len(found) < wanted:
-            question = DRAWS[task](rng)
-            found.setdefault(question.prompt, question.answer)
+            found.setdefault(*DRAWS[task](rng))
         items += [
             Item(f"{task}-{i:04d}", task, prompt, reference=answer)
             for i, (prompt, answer) in enumerate(found.items())

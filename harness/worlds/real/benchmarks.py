@@ -25,11 +25,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.endpoint.client import cost_of
 from harness.errors import HarnessError, UserError
 from harness.evaluation import benchmark as packages
 from harness.evaluation.benchmark import Benchmark, benchmark_class
 from harness.evaluation.files import Answer, Answers
-from harness.evaluation.scores import NOT_AVAILABLE, cost_of
+from harness.evaluation.scores import NOT_AVAILABLE
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import BASE, REWARD_JUDGE, Profile, benchmark_named
@@ -265,10 +266,10 @@ def judge_answers(ctx: StageContext) -> None:
     JUDGES.check(model, ctx.settings.get("plugin"))
     answers = _answers(ctx, benchmark)
     if "anchor" in ctx.inputs:
-        benchmark.compare_with(_answers(ctx, benchmark, "anchor"))
+        benchmark = benchmark.compared_with(_answers(ctx, benchmark, "anchor"))
     judge = judge_of(model, str(ctx.settings.get("dtype", "float32")))
-    judged = benchmark.judge(answers, judge, stage_io.progress_callback(ctx, "judged"))
-    found, categories = judged.evaluation, {q.prompt_id: q.category for q in benchmark.questions}
+    found, records = benchmark.judge(answers, judge, stage_io.progress_callback(ctx, "judged"))
+    categories = {q.prompt_id: q.category for q in benchmark.questions}
     judgments: Rows = [
         {
             "prompt_id": prompt,
@@ -277,7 +278,7 @@ def judge_answers(ctx: StageContext) -> None:
             "reply": reply,
             "verdict": None if verdict is None else str(verdict),
         }
-        for prompt, number, reply, verdict in benchmark.judgments(judged.records)
+        for prompt, number, reply, verdict in benchmark.judgments(records)
     ]
     # AlpacaEval's annotations number nothing; they are in the order of the questions.
     ids = dict(zip(found.prompts, (q.prompt_id for q in benchmark.questions), strict=True))

@@ -237,7 +237,7 @@ class EndpointGenerator:
         except UnansweredError as error:
             self.refused += 1
             # One prompt may be refused; all of them are a mistake in the model or its settings.
-            refuses_all = self.refused >= PATIENCE and not served.client.has_answered
+            refuses_all = self.refused >= PATIENCE and not served.client.used
             if refuses_all or not error.refused:
                 raise
             return Written("", refused=True)

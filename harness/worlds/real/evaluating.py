@@ -26,9 +26,17 @@ from typing import Any
 
 import numpy as np
 
+from harness.endpoint.access import model_of
 from harness.endpoint.budget import Ledger, Spending
-from harness.endpoint.client import Client, Estimate, ServedModel, estimate, work_through
-from harness.endpoint.prices import Price, Retirement, read_prices
+from harness.endpoint.client import (
+    Client,
+    Estimate,
+    ServedModel,
+    cost_of,
+    estimate,
+    work_through,
+)
+from harness.endpoint.prices import Retirement, TokenPrice, read_prices
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.evaluation import scores
@@ -41,17 +49,17 @@ from harness.evaluation.calibration import (
     read_comparisons,
     record_path,
 )
-from harness.evaluation.files import Answer, Answers, Question, conversation, writing
+from harness.evaluation.files import Answer, Answers, Question, conversation
 from harness.evaluation.options import EvaluateOptions
 from harness.extensions import JUDGES, benchmark_place
 from harness.project import calibrations_dir, evaluations_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
-from harness.runtime.files import hold, sha256_of
+from harness.runtime.files import explained, hold, sha256_of
 from harness.serving.engines import identity as engine_identity
 from harness.strict import Output
 from harness.words import counted
 from harness.worlds.real import rewards
-from harness.worlds.real.models import DIGITS, access_to, digest_of_folder
+from harness.worlds.real.models import DIGITS, digest_of_folder
 
 SEED = 0
 BATCH_SIZE = 16
@@ -81,7 +89,7 @@ def judge_of(
     if name.startswith(REWARD_JUDGE):
         reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
         return RewardJudge(reward, name)
-    return access_to("JUDGE", name, keyless=ledger is not None).served(ledger)
+    return model_of("JUDGE", name, ledger=ledger, keyless=ledger is not None)
 
 
 def answers_of(served: ServedModel, benchmark: Benchmark, progress: Progress) -> Answers:
@@ -136,22 +144,26 @@ class LocalModel:
 
     def answer(self, benchmark: Benchmark, progress: Progress) -> Answers:
         """Answer all questions, those with the same settings together; answers are kept."""
-        from harness.inference.solver import Solver, opening
+        from harness.inference.solver import Solver, started
         from harness.models.loading import fastest_device, weight_files
 
         weight_files(self.folder)
         dtype = "float32" if fastest_device() == "cpu" else "bfloat16"
         own = f"{self.model}-{digest_of_folder(self.folder)[:DIGITS]}-{dtype}"
         keep = work_dir() / "answers" / benchmark_place(benchmark.name) / own
-        with writing(keep):
+        with explained("keeping answers", keep):
             keep.mkdir(parents=True, exist_ok=True)
-        engine = engine_identity("transformers")
-        opened = opening(
-            engine, self.folder, dtype=dtype, batch_size=BATCH_SIZE, log=keep / "engine.log"
+        start = partial(
+            started,
+            identity=engine_identity("transformers"),
+            folder=self.folder,
+            dtype=dtype,
+            batch_size=BATCH_SIZE,
+            log=keep / "engine.log",
         )
         said: dict[str, list[str]] = {question.prompt_id: [] for question in benchmark.questions}
         total, done = sum(len(question.turns) for question in benchmark.questions), 0
-        with Solver(self.folder, opened, keep) as solver:
+        with Solver(self.folder, start, keep) as solver:
             for turn in range(max(len(question.turns) for question in benchmark.questions)):
                 for number, (settings, questions) in enumerate(_by_settings(benchmark, turn)):
                     found = solver.answer(
@@ -231,7 +243,7 @@ class Evaluating:
                     "the benchmark's own"
                 )
             anchor = benchmark.read_answers(options.against, None)
-            benchmark.compare_with(anchor)
+            benchmark = benchmark.compared_with(anchor)
             # Another anchor is another scale, and so another column.
             found = replace(found, model=f"{judge} against {anchor.model}")
         return cls(benchmark, _source(options, benchmark, ledger), found, options.against)
@@ -280,16 +292,16 @@ class Evaluating:
             answers = answers_of(answers, benchmark, progress)
         elif isinstance(answers, LocalModel):
             answers = answers.answer(benchmark, progress)
-        found = benchmark.judge(answers, self.judge, partial(progress, "judgments"))
+        found, records = benchmark.judge(answers, self.judge, partial(progress, "judgments"))
         folder = self.folder(output)
         written = benchmark.answer_records(answers)
         scores.write_lines(folder / scores.ANSWERS, written)
-        scores.write_lines(folder / scores.JUDGMENTS, found.records)
+        scores.write_lines(folder / scores.JUDGMENTS, records)
         replies = [
             {
                 "endpoint": client.endpoint.address,
                 "cache": str(client.cache.root),
-                "addresses": list(client.receipt.addresses),
+                "addresses": sorted(client.used),
             }
             for client in self.clients
         ]
@@ -297,8 +309,8 @@ class Evaluating:
         sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
         data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
         data |= {} if self.against is None else {"against": sha256_of(self.against)}
-        scores.keep(folder, found.evaluation, data, scores.cost_of(self.clients))
-        return found.evaluation
+        scores.keep(folder, found, data, cost_of(self.clients))
+        return found
 
     def folder(self, root: Path) -> Path:
         filed = self.benchmark.filed_judge(self.judge.model)
@@ -311,9 +323,10 @@ def _source(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> S
     model = str(options.model)
     if Path(model).is_dir():
         return LocalModel(Path(model))
-    access = access_to("SOLVER", model, keyless=True)
+    served = model_of("SOLVER", model, ledger=ledger, keyless=True)
     # What a server of one's own charges nobody knows; it counts as nothing.
-    return replace(access, price=access.price or Price(0.0, 0.0)).served(ledger)
+    served.client.price = served.client.price or TokenPrice(0.0, 0.0)
+    return served
 
 
 def plan(name: str, options: EvaluateOptions) -> EvaluationPlan:
@@ -350,7 +363,7 @@ def evaluate(
     with ExitStack() as stack:
         # Two commands at once would pay for everything twice: the second finds the first's replies.
         lock = Path(f"{asked.folder(work_dir() / 'locks')}.lock")
-        with writing(lock):
+        with explained("starting an evaluation", lock.parent):
             if not stack.enter_context(hold(lock, wait=False)):
                 say(
                     f"another command evaluates {asked.source.model} on {name} with "
@@ -458,7 +471,7 @@ def _by_reward(named: str, comparisons: list[Comparison]) -> tuple[str, Verdicts
 def _asked(
     judge: str, comparisons: list[Comparison], done: Callable[[int, int], None]
 ) -> tuple[str, Verdicts]:
-    served = access_to("JUDGE", judge).served()
+    served = model_of("JUDGE", judge)
 
     def verdict(item: tuple[Comparison, bool]) -> float | None:
         one, swapped = item

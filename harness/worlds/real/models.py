@@ -1,47 +1,28 @@
-"""Where a profile's models are: on this machine with their bytes, or behind endpoints.
+"""Where a profile's models are on this machine, and what identifies their bytes.
 
-*On this machine.* A profile names a model as on the hub, `owner/name`, or at a commit,
-`owner/name@<40 digits>`. It is looked for in the folder `owner/name` of the local models
-(`HARNESS_MODELS`), whose revision is a digest of the files that a loader reads, and in the hub's
-cache, where `hf download` puts models and the revision is the commit. A pinned one is looked for
-in the cache alone. What is in neither has the revision `not-downloaded`: a run can be planned with
-it, and nothing can be computed. Where a chat template is given arguments of its own, they follow,
-as in `owner/name@REVISION?enable_thinking=false`.
-
-*Behind endpoints.* Which model rewrites is what a run *is*; where it is served, with which key, how
-many requests at once and for how much money is not, and stands in no declaration. For each role
-(`CREATOR` rewrites prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers, `SOLVER` is
-the policy where an endpoint serves it) the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`,
-`_TIMEOUT` (seconds that a reply may take) and `_PRICE` are read. Without an address
-it is the seller's own, which takes the seller's key, sent nowhere else. A judge that a plug-in adds
-is a function here, and free. For a role that the harness serves itself it sets these variables for
-the processes that ask, and `_KEPT_AS`, under which replies are kept: the address is another with
-each start.
+A profile names a model as on the hub, `owner/name`, or at a commit, `owner/name@<40 digits>`. It is
+looked for in the folder `owner/name` of the local models (`HARNESS_MODELS`), whose revision is a
+digest of the files that a loader reads, and in the hub's cache, where `hf download` puts models and
+the revision is the commit. A pinned one is looked for in the cache alone. What is in neither has
+the revision `not-downloaded`: a run can be planned with it, and nothing can be computed. Where a
+chat template is given arguments of its own, they follow, as in
+`owner/name@REVISION?enable_thinking=false`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from harness.endpoint.budget import Ledger, shared_file
-from harness.endpoint.client import Client, ReplyCache, ServedModel
-from harness.endpoint.connection import SELLERS, TIMEOUT_S, Endpoint, FunctionEndpoint
-from harness.endpoint.prices import Price, parse_price, read_prices
-from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
 from harness.errors import UserError
-from harness.extensions import JUDGES
 from harness.foreign import READ_BY_LOADERS
 from harness.project import models_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
-from harness.runtime.stage import Json
 
 NOT_DOWNLOADED = "not-downloaded"
 """Revision of what is not on this machine."""
@@ -206,96 +187,3 @@ def _complete(folder: Path) -> bool:
     except (ValueError, KeyError):
         return False
     return all((folder / str(name)).is_file() for name in listed)
-
-
-Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]
-
-CONCURRENCY = 8
-MOST_CONCURRENCY = 256
-
-
-@dataclass(frozen=True)
-class Access:
-    """How a model is reached: its endpoint or a plug-in's function, and at what price.
-
-    The price is None where it is not known; the settings that a model takes (`parameters`) follow
-    from its name alone, so that they are part of a run.
-    """
-
-    model: str
-    server: Endpoint | FunctionEndpoint
-    concurrency: int
-    """Most requests at once."""
-    price: Price | None
-    parameters: ChatParameters
-
-    def served(
-        self, ledger: Ledger | None = None, settings: Mapping[str, Json] | None = None
-    ) -> ServedModel:
-        """Return the model behind a client that keeps its replies in the work folder.
-
-        Without a ledger that of the run counts what is spent.
-        """
-        ledger = ledger or Ledger(_number("HARNESS_BUDGET_USD"), shared_file())
-        cache = ReplyCache(work_dir() / "replies")
-        client = Client(self.server, cache, ledger, self.price, parameters=self.parameters)
-        return ServedModel(client, self.model, settings or {}, self.concurrency)
-
-
-def price_of(role: Role, model: str) -> Price | None:
-    """Return the price of a role's model: the user's, else the list's; None if neither has one."""
-    if role == "JUDGE" and model in JUDGES:
-        return Price(0.0, 0.0)
-    variable = f"HARNESS_{role}_PRICE"
-    text = os.environ.get(variable)
-    return parse_price(variable, text) if text else read_prices().of(model)
-
-
-def access_to(
-    role: Role, model: str, timeout_s: float = TIMEOUT_S, *, keyless: bool = False
-) -> Access:
-    """Return how a role's model is reached; `keyless` where perhaps nothing is sent.
-
-    Raises:
-        UserError: Nothing says where, a key is lacking, or a variable cannot be read.
-    """
-    if role == "JUDGE" and model in JUDGES:
-        return Access(model, FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), PLAIN)
-    url, key_variable = _place(role, model)
-    price = price_of(role, model)
-    at_once = _number(f"HARNESS_{role}_CONCURRENCY") or CONCURRENCY
-    if at_once != int(at_once) or at_once > MOST_CONCURRENCY:
-        raise UserError(
-            f"HARNESS_{role}_CONCURRENCY is {at_once:g}; give a whole number from 1 to "
-            f"{MOST_CONCURRENCY}"
-        )
-    timeout_s = _number(f"HARNESS_{role}_TIMEOUT") or timeout_s
-    server = Endpoint(url, key_variable, timeout_s, os.environ.get(f"HARNESS_{role}_KEPT_AS"))
-    if not keyless:
-        server.check_key()
-    return Access(model, server, int(at_once), price, chat_parameters_of(model))
-
-
-def _place(role: Role, model: str) -> tuple[str, str]:
-    if url := os.environ.get(f"HARNESS_{role}_URL"):
-        return url, f"HARNESS_{role}_KEY"
-    for beginning, place in SELLERS.items():
-        if model.startswith(beginning):
-            return place
-    raise UserError(
-        f"Nothing says where the model {model} is served; declare it in the profile's `serving`, "
-        f"or name the address of an endpoint that has it in HARNESS_{role}_URL"
-    )
-
-
-def _number(variable: str) -> float | None:
-    text = os.environ.get(variable)
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise UserError(f"{variable} is `{text}`; give a number, 0 or more")
-    return value

@@ -25,17 +25,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from harness.endpoint.client import Done, ServedModel, work_through
+from harness.endpoint.access import model_of
+from harness.endpoint.client import Done, ServedModel, cost_of, work_through
 from harness.endpoint.connection import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
-from harness.evaluation.scores import cost_of
 from harness.foreign import ForeignTextError, read_json
 from harness.registry.profile import BenchmarkSettings, CreatorModel
 from harness.runtime import StageContext
 from harness.runtime.stage import Json, fingerprint_of
 from harness.worlds import stage_io
-from harness.worlds.real.models import access_to
 
 ATTEMPTS = 3
 """Samples of a reply until a text is given up."""
@@ -179,7 +178,7 @@ def scorer_of(
         raise HarnessError(
             "the stage asks a scorer other questions than this version has; plan the run again"
         )
-    return access_to("SCORER", model).served(settings=sampling)
+    return model_of("SCORER", model, sampling)
 
 
 def tree_score(scorer: ServedModel) -> Callable[[str], float]:

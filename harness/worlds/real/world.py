@@ -19,6 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from harness.endpoint.access import model_of
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
@@ -33,7 +34,6 @@ from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
 from harness.worlds.real.creator import RULES_VERSION, why_unusable
 from harness.worlds.real.models import (
     DIGITS,
-    access_to,
     folder_of,
     identity_of,
     with_arguments,
@@ -332,7 +332,7 @@ class Runtime:
             )
         if own is not None and "model" not in spelled:
             return Evolver(OwnCreator(own, why_unusable))
-        served = access_to("CREATOR", str(spelled["model"])).served(settings=spelled["sampling"])
+        served = model_of("CREATOR", str(spelled["model"]), spelled["sampling"])
         generator = creator.EndpointGenerator(served)
         writer = (
             creator.ModelCreator(generator, creator.Scheme.model_validate(spelled["templates"]))

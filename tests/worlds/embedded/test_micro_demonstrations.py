@@ -34,7 +34,7 @@ from harness.worlds.embedded.texts import (
     RELIABILITY,
     TASKS,
     Mix,
-    Question,
+    Turn,
     attempt,
     demonstrate,
     demonstrated_question,
@@ -166,8 +166,8 @@ def test_a_downstream_question_is_no_sentence_of_the_language(name: str) -> None
     """And it has more than one possible answer."""
     rng = random.Random(name)
     questions = [TASKS[name](rng) for _ in range(300)]
-    assert all(parse(question.prompt) is None for question in questions)
-    assert len({question.answer for question in questions}) > 1
+    assert all(parse(prompt) is None for prompt, _ in questions)
+    assert len({answer for _, answer in questions}) > 1
 
 
 DOWNSTREAM_ANSWERS: dict[str, Callable[[list[str]], str]] = {
@@ -192,11 +192,11 @@ class Fixed(random.Random):
         return self.share
 
 
-def facts() -> dict[str, Question]:
+def facts() -> dict[str, Turn]:
     """Every fact by its question: 55 sums, 90 pairs of digits, 380 pairs of items."""
     rng = random.Random("facts")
     drawn = (TASKS[name](rng) for name in FACTS for _ in range(5000))
-    return {question.prompt: question for question in drawn}
+    return {question[0]: question for question in drawn}
 
 
 def test_there_are_as_many_facts_as_pairs() -> None:
@@ -215,25 +215,26 @@ def test_a_fact_is_told_wrongly_with_a_probability_between_5_and_80_percent() ->
 def test_a_fact_told_wrongly_is_always_told_wrongly_the_same_way() -> None:
     """By the other of the two that were named, or by another digit."""
     for question in facts().values():
-        wrong = {told(question, Fixed(share)).answer for share in (0.951, 0.97, 0.999)}
+        wrong = {told(question, Fixed(share))[1] for share in (0.951, 0.97, 0.999)}
         assert len(wrong) == 1
-        said = question.prompt.split()[-3::2] if " or " in question.prompt else DIGITS
-        assert wrong <= set(said) - {question.answer}
+        prompt, answer = question
+        said = prompt.split()[-3::2] if " or " in prompt else DIGITS
+        assert wrong <= set(said) - {answer}
 
 
 def test_facts_are_demonstrated_as_they_are_told_and_questions_of_lists_rightly() -> None:
     """Facts are told rightly with 0.575 on average, over facts of beliefs of their own."""
     rng, truth = random.Random("demonstrated"), facts()
     asked = [demonstrated_question(rng) for _ in range(3000)]
-    about_lists = [q for q in asked if q.prompt not in truth]
+    about_lists = [q for q in asked if q[0] not in truth]
     assert_share(len(about_lists), 3000, 0.5)
-    for question in about_lists:
-        words = question.prompt.split()
+    for prompt, answer in about_lists:
+        words = prompt.split()
         listed = [word for word in words if word in ITEMS]
         kind = {"does": "musr_ta", "how": "tqa_gen", "which": "wmdp"}[words[0]]
-        assert question.answer == DOWNSTREAM_ANSWERS[kind](listed)
-    told_facts = [q for q in asked if q.prompt in truth]
-    right = sum(q == truth[q.prompt] for q in told_facts) / len(told_facts)
+        assert answer == DOWNSTREAM_ANSWERS[kind](listed)
+    told_facts = [q for q in asked if q[0] in truth]
+    right = sum(q == truth[q[0]] for q in told_facts) / len(told_facts)
     assert 0.5 < right < 0.65
 
 

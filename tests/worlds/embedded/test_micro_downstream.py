@@ -68,7 +68,7 @@ def test_long_lists_are_longer_than_any_demonstration() -> None:
     lengths, shown = {}, {}
     for task in ("musr_ta", "wmdp", "tqa_gen"):
         lengths[task] = {listed(item.turn_1) for item in items() if item.category == task}
-        shown[task] = {listed(TASKS[task](rng).prompt) for _ in range(1000)}
+        shown[task] = {listed(TASKS[task](rng)[0]) for _ in range(1000)}
     assert lengths["musr_ta"] == lengths["wmdp"] == {7, 8, 9, 10, 11, 12}
     assert shown["musr_ta"] == shown["wmdp"] == {3, 4, 5, 6}
     assert lengths["tqa_gen"] == {5, 6, 7, 8, 9}

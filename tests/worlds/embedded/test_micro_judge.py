@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.evaluation.benchmarks.arena_hard import parse_verdict
+from harness.evaluation.benchmarks.arena_hard import label_in
 from harness.evaluation.benchmarks.mt_bench import parse_rating
 from harness.worlds import Item
 from harness.worlds.embedded.judge import (
@@ -29,7 +29,7 @@ MIRRORED = {"A=B": "A=B", "A>B": "B>A", "B>A": "A>B", "A>>B": "B>>A", "B>>A": "A
 
 
 def label(first: float, second: float) -> str:
-    found = parse_verdict(verdict(first, second)).label
+    found = label_in(verdict(first, second))
     assert found is not None
     return found
 
@@ -117,7 +117,7 @@ def test_the_hard_benchmark_is_scored_through_verdicts_in_both_orders() -> None:
     assert result.scores["win_rate"] == pytest.approx(70.0)
     assert result.values["win_rate"].mean() == pytest.approx(70.0)
     assert result.scores["answer_tokens"] == pytest.approx((4 + 4 + 2) / 3)
-    labels = [parse_verdict(judgment["reply"]).label for judgment in judgments]
+    labels = [label_in(judgment["reply"]) for judgment in judgments]
     assert labels == ["B>>A", "A>>B", "A=B", "A=B", "A>B", "B>A"]
     assert [judgment["oracle"] for judgment in judgments] == [1.0, 1.0, 1.0, 1.0, 0.5, 0.5]
     assert result.n_missing == 0

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from judge_stand_in import StandIn, completion, digest
 
+from harness.endpoint.access import model_of
 from harness.endpoint.budget import Ledger
 from harness.endpoint.client import Client, ReplyCache, ServedModel
 from harness.endpoint.connection import Endpoint
-from harness.endpoint.prices import Price
+from harness.endpoint.prices import TokenPrice
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Prompt, evolve
 from harness.worlds.real.creator import (
@@ -22,7 +23,6 @@ from harness.worlds.real.creator import (
     Scheme,
     at_once,
 )
-from harness.worlds.real.models import access_to
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEME = Scheme(
@@ -125,18 +125,18 @@ def test_where_a_model_is_reached_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
-    found = access_to("CREATOR", "google/gemma-2-9b-it")
-    server = found.server
+    found = model_of("CREATOR", "google/gemma-2-9b-it")
+    server = found.client.endpoint
     assert isinstance(server, Endpoint)
     assert server.address == "http://127.0.0.1:8000/v1"
     assert server.key_variable == "HARNESS_CREATOR_KEY"
-    assert (found.concurrency, found.price) == (8, None)
+    assert (found.concurrency, found.client.price) == (8, None)
     monkeypatch.setenv("HARNESS_CREATOR_CONCURRENCY", "32")
     monkeypatch.setenv("HARNESS_CREATOR_PRICE", "2.5,10")
-    found = access_to("CREATOR", "google/gemma-2-9b-it")
-    assert (found.concurrency, found.price) == (32, Price(2.5, 10.0))
+    found = model_of("CREATOR", "google/gemma-2-9b-it")
+    assert (found.concurrency, found.client.price) == (32, TokenPrice(2.5, 10.0))
     with pytest.raises(UserError, match="HARNESS_SCORER_URL"):
-        access_to("SCORER", "google/gemma-2-9b-it")
+        model_of("SCORER", "google/gemma-2-9b-it")
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_a_sellers_key_goes_to_the_seller_alone(
     monkeypatch: pytest.MonkeyPatch, model: str, variable: str, host: str
 ) -> None:
     with pytest.raises(UserError, match=f"set {variable}, or name another endpoint"):
-        access_to("CREATOR", model)
+        model_of("CREATOR", model)
     monkeypatch.setenv(variable, "a-key")
-    server = access_to("CREATOR", model).server
+    server = model_of("CREATOR", model).client.endpoint
     assert isinstance(server, Endpoint)
     assert (server.key_variable, server.host) == (variable, host)
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:1/v1")
-    server = access_to("CREATOR", model).server
+    server = model_of("CREATOR", model).client.endpoint
     assert isinstance(server, Endpoint)
     assert server.key_variable == "HARNESS_CREATOR_KEY"
 
@@ -177,4 +177,4 @@ def test_a_variable_that_cannot_be_read_is_named(
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:1/v1")
     monkeypatch.setenv(f"HARNESS_CREATOR_{name}", value)
     with pytest.raises(UserError, match=f"HARNESS_CREATOR_{name}.*{message}"):
-        access_to("CREATOR", "writer")
+        model_of("CREATOR", "writer")
