@@ -10,9 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import math
-import re
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,6 @@ READ_BY_LOADERS = (".json", ".safetensors", ".model", ".txt", ".jinja")
 """Endings of the files that decide what a model computes: configuration, weights, tokenizer. None
 could run code when it is read."""
 
-_LONG_INTEGER = re.compile(rf"[0-9]{{{MOST_DIGITS + 1}}}")
-
-_AS_THEY_ARE = frozenset({int, bool, type(None)})
 _HALVES = range(0xD800, 0xE000)
 
 
@@ -48,7 +43,7 @@ def read_json(text: str | bytes) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
-        found = json.loads(text, parse_int=_integer if _LONG_INTEGER.search(text) else None)
+        found = json.loads(text, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise ForeignTextError(f"{error.msg} at character {error.pos}") from None
     except UnicodeDecodeError:
@@ -103,24 +98,15 @@ def _integer(digits: str) -> int | None:
 
 
 def _taken_up(value: Any, depth: int) -> Any:
-    """Return a value in which every text can be encoded and every number is one.
-
-    Of a value that holds others a new one is made; what is no text or float is as it was.
-    """
-    kind = type(value)
-    if kind is str:
-        return value if value.isascii() else readable(value)
-    if kind is float:
+    """Return a value in which every text can be encoded and every number is one."""
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if kind is not list and kind is not dict:
+    if not isinstance(value, list | dict):
         return value
     if depth == 0:
         raise ForeignTextError(f"nested more than {MOST_DEPTH} deep")
-    made: Any = [None] * len(value) if kind is list else {}
-    held: Iterable[tuple[Any, Any]] = enumerate(value) if kind is list else value.items()
-    for name, item in held:
-        if kind is dict and not name.isascii():
-            name = readable(name)
-        as_it_was = type(item) in _AS_THEY_ARE or (type(item) is str and item.isascii())
-        made[name] = item if as_it_was else _taken_up(item, depth - 1)
-    return made
+    if isinstance(value, list):
+        return [_taken_up(item, depth - 1) for item in value]
+    return {readable(name): _taken_up(item, depth - 1) for name, item in value.items()}

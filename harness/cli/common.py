@@ -221,7 +221,7 @@ def takes(*groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., N
     """Let a command take the fields of groups as options, and the groups as its first arguments.
 
     A group is a dataclass whose fields say what their options are, or a pydantic model, where a
-    field's text is the option's help, and `Shown` how its value and default are called in it.
+    field's text is the option's help, and `OptionHelp` how its value and default are called in it.
     """
     fields = [{p.name: p for p in _parameters(group)} for group in groups]
 
@@ -264,9 +264,11 @@ def _parameters(group: type[Any]) -> list[inspect.Parameter]:
 
 def _option(name: str, field: FieldInfo) -> Any:
     """Return the option that a field of a model is on the command line."""
-    from harness.evaluation.options import Shown
+    from harness.evaluation.options import OptionHelp
 
-    shown = next((found for found in field.metadata if isinstance(found, Shown)), Shown(""))
+    shown = next(
+        (found for found in field.metadata if isinstance(found, OptionHelp)), OptionHelp("")
+    )
     flag = f"--{name.replace('_', '-')}"
     if field.annotation is bool and field.default:
         flag = f"{flag}/--no-{name.replace('_', '-')}"

@@ -10,7 +10,6 @@ threshold is drawn: what agreement is enough depends on the difference that a ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -35,21 +34,14 @@ PUBLISHED = files.HomeFile(
 4.0): so they are fetched, and not shipped. The digest is that of the published copy."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two answers to a prompt, and the published share, 0 to 1, for the second."""
+class Annotation(files.Published):
+    """A comparison of two outputs in AlpacaEval's form, and who made it."""
 
-    prompt: str
-    first: str
-    second: str
-    share: float
-
-
-class _Annotation(files.Published):
     instruction: str
     output_1: str
     output_2: str
     preference: files.Number | None
+    """1 for the first output, 2 for the second, 0 or 1.5 for a draw."""
     annotator: str | None = None
 
 
@@ -148,22 +140,18 @@ def published_file(given: Path | None) -> Path:
     )
 
 
-def read_comparisons(path: Path) -> tuple[str, list[Comparison]]:
+def read_comparisons(path: Path) -> tuple[str, list[Annotation]]:
     """Return who judged, and the comparisons in a file of AlpacaEval's form, ties left out."""
-    read = files.read_as(_Annotation, files.read_records(path))
+    read = files.read_as(Annotation, files.read_records(path))
     judges = dict.fromkeys(it.annotator or "not said" for it in read)
-    found = [
-        Comparison(it.instruction, it.output_1, it.output_2, it.preference - 1.0)
-        for it in read
-        if it.preference is not None and 1.0 <= it.preference <= 2.0 and it.preference != 1.5
-    ]
-    return ", ".join(judges), found
+    sides = [it for it in read if 1.0 <= (it.preference or 0.0) <= 2.0 and it.preference != 1.5]
+    return ", ".join(judges), sides
 
 
 def measure(
     judge: str,
     identity: str,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[Annotation],
     verdicts: Sequence[tuple[float | None, float | None]],
     published: tuple[str, Path],
 ) -> Calibration:
@@ -188,9 +176,9 @@ def measure(
             "least that says anything"
         )
     ours = np.array([verdicts[i] for i in read], dtype=np.float64)
-    theirs = np.array([comparisons[i].share > 0.5 for i in read], dtype=np.float64)
+    theirs = np.array([(comparisons[i].preference or 0.0) > 1.5 for i in read], dtype=np.float64)
     agrees = 100.0 * (1.0 - np.abs(ours - theirs[:, None])).mean(axis=1)
-    lengths = [len(comparisons[i].second) - len(comparisons[i].first) for i in read]
+    lengths = [len(comparisons[i].output_2) - len(comparisons[i].output_1) for i in read]
     sides, second = np.sign(lengths), ours.mean(axis=1)
 
     def for_longer(shares: np.ndarray) -> float:

@@ -1,7 +1,7 @@
 """What a person says of an evaluation; where models are served the environment says.
 
 These models are the options of `harness evaluate` and the keywords of `harness.evaluate`: a field's
-text is the option's help, and `Shown` the rest of what help says. Nothing is imported here that
+text is the option's help, and `OptionHelp` the rest of it. Nothing is imported here that
 `--help` would have to wait for.
 """
 
@@ -23,7 +23,7 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)
-class Shown:
+class OptionHelp:
     """How an option's value, and its default, are called in the help; and the least number."""
 
     value: str
@@ -36,19 +36,19 @@ class EvaluateOptions(BaseModel):
 
     model_config = _FROZEN
 
-    answers: Annotated[Path | None, Shown("FILE")] = None
+    answers: Annotated[Path | None, OptionHelp("FILE")] = None
     """The model's answers."""
-    model: Annotated[str | None, Shown("NAME")] = None
+    model: Annotated[str | None, OptionHelp("NAME")] = None
     """The model's name in scores; without answers, a folder, or a model at HARNESS_SOLVER_URL."""
-    judge: Annotated[str | None, Shown("JUDGE", "the benchmark's own")] = None
+    judge: Annotated[str | None, OptionHelp("JUDGE", "the benchmark's own")] = None
     """A model at HARNESS_JUDGE_URL or its seller's, `reward:owner/name`, or a plug-in's."""
-    against: Annotated[Path | None, Shown("FILE", "the benchmark's own")] = None
+    against: Annotated[Path | None, OptionHelp("FILE", "the benchmark's own")] = None
     """Answers that a reward model compares with."""
-    judgments: Annotated[Path | None, Shown("FILE")] = None
+    judgments: Annotated[Path | None, OptionHelp("FILE")] = None
     """Published judgments, battles or annotations; nothing is sent."""
-    data: Annotated[Path | None, Shown("DIR", "those fetched")] = None
+    data: Annotated[Path | None, OptionHelp("DIR", "those fetched")] = None
     """The benchmark's own files."""
-    budget_usd: Annotated[float | None, Shown("USD")] = None
+    budget_usd: Annotated[float | None, OptionHelp("USD")] = None
     """Stop before this command spends more."""
     dry_run: bool = False
     """Show requests and price, and send nothing."""
@@ -110,13 +110,13 @@ class LmEvalOptions(BaseModel):
 
     model_config = _FROZEN
 
-    model: Annotated[str | None, Shown("NAME")] = None
+    model: Annotated[str | None, OptionHelp("NAME")] = None
     """A model's folder or name, or its name at HARNESS_SOLVER_URL; its name in scores."""
-    results: Annotated[Path | None, Shown("FILE")] = None
+    results: Annotated[Path | None, OptionHelp("FILE")] = None
     """Results of lm-eval; nothing is run."""
-    tasks: Annotated[str | None, Shown("A,B", "all six")] = None
+    tasks: Annotated[str | None, OptionHelp("A,B", "all six")] = None
     """Columns of table 9."""
-    limit: Annotated[int | None, Shown("N", least=1)] = None
+    limit: Annotated[int | None, OptionHelp("N", least=1)] = None
     """Only so many items of each task, to try."""
     track: bool = True
     """Write the scores to MLflow as well."""

@@ -93,7 +93,7 @@ def prompts_stage(ctx: StageContext) -> Result:
         return [vars(Prompt(item.item_id, item.turn_1, "benchmark")) for item in items], None
     human = runtime_of(str(ctx.settings["source"])).human_prompts(ctx.settings)
     kind, source = ("m", "matched") if "matched" in ctx.settings else ("h", "human")
-    prompts = [Prompt(f"{kind}{i:05d}", human.pool[i], source) for i in human.positions]
+    prompts = [Prompt(f"{kind}{at:05d}", text, source) for at, text in human.items()]
     return [vars(prompt) for prompt in prompts], None
 
 

@@ -64,10 +64,6 @@ class Served(Strict):
         names = {"engine", "model", "dtype", "max_length", "template", "sampling"}
         return self.model_dump(mode="json", include=names)
 
-    def lacking_gb(self, gpu_gb: float, weights_gb: float) -> float:
-        """Return how many GB its share lacks for its weights and its cache, if any."""
-        return max(0.0, weights_gb + (self.cache_gb or 0.0) - self.gpu_memory * gpu_gb)
-
 
 class Serving(Strict):
     """The servers that the harness starts, shares and stops, by role; the others are elsewhere."""

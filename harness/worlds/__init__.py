@@ -15,7 +15,7 @@ what is shipped with the package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -45,16 +45,6 @@ class Item:
     turn_1: str
     turn_2: str | None = None
     reference: str | None = None
-
-
-@dataclass(frozen=True)
-class HumanPrompts:
-    """The human prompts of a stage."""
-
-    pool: Sequence[str]
-    """Every prompt there is, in a fixed order."""
-    positions: Sequence[int]
-    """Those of the stage, by their place in the pool."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from their public homes, with the digests that are known.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -19,10 +20,11 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import read_prices
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmark import benchmark_class
+from harness.evaluation.calibration import states
 from harness.evaluation.files import fetch
 from harness.extensions import BENCHMARKS, benchmark_place
 from harness.foreign import error_in_a_line
-from harness.project import benchmarks_dir
+from harness.project import benchmarks_dir, calibrations_dir
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, benchmark_named
 from harness.registry.serving import Role as ServedRole
 from harness.registry.serving import Served
@@ -31,7 +33,7 @@ from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
 from harness.worlds.real.rewards import models_behind
-from harness.worlds.real.world import Prompts
+from harness.worlds.real.world import PromptSource
 
 State = Literal["met", "missing", "advised"]
 
@@ -100,38 +102,6 @@ class Demand:
     served: bool = False
 
     @classmethod
-    def _of_profile(cls, profile: Profile) -> Demand:
-        found, is_embedded = cls(profile, served=True), profile.policy == WORLD
-        source, creator = profile.prompts.source, profile.creator
-        judges = {name: declared.judge for name, declared in profile.benchmarks.items()}
-        by_reward = [judge for judge in judges.values() if judge.startswith(REWARD_JUDGE)]
-        named = [
-            *profile.reward_models.values(),
-            *(j.removeprefix(REWARD_JUDGE) for j in by_reward),
-        ]
-        behind = [profile.policy, *(model for name in named for model in models_behind(name))]
-        found.models = dict.fromkeys(model for model in behind if model != WORLD)
-        if source != WORLD:
-            count = profile.x * profile.prompts.available
-            found.pools.append({"seed": 0, "first": 0, "count": count})
-        own = [name for name in judges if not is_embedded or BENCHMARKS.added(name)]
-        found.benchmarks = dict.fromkeys(own)
-        asked: dict[tuple[Role, str], bool] = {}
-        if creator.source != WORLD:
-            asked["CREATOR", creator.source] = True
-        for name in own:
-            if name != DOWNSTREAM and judges[name] not in by_reward:
-                of_prompts = profile.benchmarks[name].of_prompts
-                asked["SCORER" if of_prompts else "JUDGE", judges[name]] = True
-        if profile.engine == "endpoint" and not is_embedded:
-            asked["SOLVER", profile.policy.partition("@")[0]] = True
-        if creator.scorer is not None:
-            # It sorts prompts by topic for figures, and reads the candidates of best-of-n trees.
-            asked.setdefault(("SCORER", creator.scorer), False)
-        found.embedded = WORLD in (source, creator.source, *behind)
-        return found._asking(asked)
-
-    @classmethod
     def of(
         cls, profile: Profile, stages: Iterable[Stage] | None = None, *, serves: bool = True
     ) -> Demand:
@@ -140,40 +110,74 @@ class Demand:
         `serves` says whether the harness serves what the profile lets it.
         """
         if stages is None:
-            return cls._of_profile(profile)
-        names = {_place(profile, name): name for name in profile.benchmarks}
-        kinds, pools = dict[str, int](), dict[str, Settings]()
-        found, asked = cls(profile, kinds), dict[tuple[Role, str], bool]()
-        for stage in stages:
-            s, judge = stage.settings, str(stage.settings.get("judge", ""))
-            kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
-            found.embedded |= any(isinstance(v, str) and files.has(v) for v in s.values())
-            named = [s.get(setting) for setting in MODELS]
-            if judge.startswith(REWARD_JUDGE):
-                named.append(judge.removeprefix(REWARD_JUDGE))
-            for name in named:
-                if isinstance(name, str) and not files.has(name):
-                    found.models |= dict.fromkeys(models_behind(name))
-            if "pool" in s:
-                pools[f"{s['source']} {s['first']} {s['count']}"] = s
-            benchmark = names.get(str(s.get("benchmark", "")).partition("@")[0])
-            if benchmark is not None:
-                found.benchmarks[benchmark] = None
-            asked |= dict.fromkeys(asked_by(stage), True)
-            found.served |= "engine" in s and benchmark != DOWNSTREAM
-        found.pools = list(pools.values())
-        return found._asking(asked, serves=serves)
-
-    def _asking(self, asked: Mapping[tuple[Role, str], bool], *, serves: bool = True) -> Demand:
-        """Add who is asked, at an endpoint or a server of the harness's own."""
+            found = cls(profile, served=True)
+            asked = found._add_profile()
+        else:
+            found, asked = cls(profile, Counter()), {}
+            names = {_place(profile, name): name for name in profile.benchmarks}
+            for stage in stages:
+                found._add_stage(stage, names)
+                asked |= dict.fromkeys(asked_by(stage), True)
         for (role, model), required in asked.items():
-            here = served_here(self.profile, role, model) if serves else None
+            here = served_here(profile, role, model) if serves else None
             if here is None:
-                self.endpoints.append((role, model, required))
+                found.endpoints.append((role, model, required))
             else:
-                self.servers.append(here)
-                self.models[str(here.model)] = None
-        return self
+                found.servers.append(here)
+                found.models[str(here.model)] = None
+        return found
+
+    def _add_profile(self) -> dict[tuple[Role, str], bool]:
+        """Add all that the profile names; return who is asked, and whether all else rests on it."""
+        profile, is_embedded = self.profile, self.profile.policy == WORLD
+        source, creator = profile.prompts.source, profile.creator
+        own = {
+            name: declared
+            for name, declared in profile.benchmarks.items()
+            if not is_embedded or BENCHMARKS.added(name)
+        }
+        judges = [declared.judge for declared in profile.benchmarks.values()]
+        by_reward = [it.removeprefix(REWARD_JUDGE) for it in judges if it.startswith(REWARD_JUDGE)]
+        rewards = [*profile.reward_models.values(), *by_reward]
+        named = [profile.policy, *(model for name in rewards for model in models_behind(name))]
+        self.models = dict.fromkeys(model for model in named if model != WORLD)
+        self.benchmarks = dict.fromkeys(own)
+        self.embedded = WORLD in (source, creator.source, *named)
+        if source != WORLD:
+            count = profile.x * profile.prompts.available
+            self.pools.append({"seed": 0, "first": 0, "count": count})
+        asked: dict[tuple[Role, str], bool] = {}
+        if creator.source != WORLD:
+            asked["CREATOR", creator.source] = True
+        for name, declared in own.items():
+            if name != DOWNSTREAM and not declared.judge.startswith(REWARD_JUDGE):
+                asked["SCORER" if declared.of_prompts else "JUDGE", declared.judge] = True
+        if profile.engine == "endpoint" and not is_embedded:
+            asked["SOLVER", profile.policy.partition("@")[0]] = True
+        if creator.scorer is not None:
+            # It sorts prompts by topic for figures, and reads the candidates of best-of-n trees.
+            asked.setdefault(("SCORER", creator.scorer), False)
+        return asked
+
+    def _add_stage(self, stage: Stage, names: Mapping[str, str]) -> None:
+        """Add what a stage takes; `names` are the profile's benchmarks by their places."""
+        s, judge = stage.settings, str(stage.settings.get("judge", ""))
+        assert isinstance(self.stages, Counter)
+        self.stages[stage.kind] += 1
+        self.embedded |= any(isinstance(v, str) and files.has(v) for v in s.values())
+        named = [s.get(setting) for setting in MODELS]
+        if judge.startswith(REWARD_JUDGE):
+            named.append(judge.removeprefix(REWARD_JUDGE))
+        for name in named:
+            if isinstance(name, str) and not files.has(name):
+                self.models |= dict.fromkeys(models_behind(name))
+        cut = ("source", "first", "count")
+        if "pool" in s and all(any(s[k] != it[k] for k in cut) for it in self.pools):
+            self.pools.append(s)
+        benchmark = names.get(str(s.get("benchmark", "")).partition("@")[0])
+        if benchmark is not None:
+            self.benchmarks[benchmark] = None
+        self.served |= "engine" in s and benchmark != DOWNSTREAM
 
     @property
     def lacking_models(self) -> list[str]:
@@ -203,9 +207,6 @@ class Demand:
 
     def calibrations(self) -> Iterator[Requirement]:
         """Yield which judges were held against published judgments; scores say so themselves."""
-        from harness.evaluation.calibration import states
-        from harness.project import calibrations_dir
-
         for name, done in states(self.profile, calibrations_dir()).items():
             what = f"calibration of {name}"
             if name in self.benchmarks and done is not None:
@@ -270,10 +271,7 @@ def _model(model: str) -> Requirement:
     name, at, commit = model.partition("@")
     if commit.startswith((models.NOT_DOWNLOADED, models.LOCAL)):  # of a model that is not pinned
         model, at = name, ""
-    try:
-        place = models.place_of(model)
-    except HarnessError as error:
-        return Requirement(f"model {model}", "missing", str(error), "correct the profile")
+    place = models.place_of(model)
     if place is not None:
         return Requirement(f"model {name}", "met", str(place))
     do = f"type {models.download_line(f'{name}@{commit if at else models.NOT_DOWNLOADED}')}"
@@ -284,7 +282,7 @@ def _pool(profile: Profile, settings: Settings) -> Requirement:
     what = "matched prompts" if settings.get("matched") else "prompts"
     try:
         if "pool" not in settings:  # of a profile as a whole
-            settings = {**Prompts(profile).identity(), **settings}
+            settings = {**PromptSource(profile).identity(), **settings}
         size = prompts.size_of(settings)
         if size is None:
             do = f"type `harness download --profile {profile.asked_as}`, which fetches them"
@@ -347,7 +345,7 @@ def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
     """
     fetched = [_fetch_model(model, say) for model in demand.lacking_models]
     if demand.pools:
-        settings = Prompts(demand.profile).identity()
+        settings = PromptSource(demand.profile).identity()
         if prompts.size_of(settings) is None:
             say(f"{settings['source']}: {len(prompts.read_pool(settings))} prompts")
             fetched.append(str(settings["source"]))

@@ -10,8 +10,8 @@ import pytest
 from harness.errors import UserError
 from harness.evaluation.calibration import (
     PUBLISHED,
+    Annotation,
     Calibration,
-    Comparison,
     find,
     measure,
     published_file,
@@ -21,10 +21,13 @@ from harness.evaluation.calibration import (
 from harness.worlds.real.evaluating import verdict_of
 
 PAIRS = [
-    Comparison("a", "x", "xx", 0.9),  # the second, longer
-    Comparison("b", "xxx", "xx", 0.6),  # the second, shorter
-    Comparison("c", "x", "x", 0.8),  # the second, equally long
-    Comparison("d", "xx", "x", 0.1),  # the first, longer
+    Annotation(instruction="", output_1=first, output_2=second, preference=preference)
+    for first, second, preference in (
+        ("x", "xx", 1.9),  # the second, longer
+        ("xxx", "xx", 1.6),  # the second, shorter
+        ("x", "x", 1.8),  # the second, equally long
+        ("xx", "x", 1.1),  # the first, longer
+    )
 ]
 
 
@@ -85,7 +88,7 @@ def test_ties_and_broken_preferences_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "file.json").write_text(json.dumps(rows))
     judge, found = read_comparisons(tmp_path / "file.json")
     assert judge == "who"
-    assert [one.share for one in found] == [0.0, 1.0]
+    assert [one.preference for one in found] == [1.0, 2.0]
     with pytest.raises(UserError, match="type `harness evaluate fetch alpaca_eval`"):
         published_file(tmp_path / "absent.json")
 
@@ -97,7 +100,7 @@ def test_the_published_comparisons_hold_themselves_in_full(shared_dir: Path) -> 
     path = shared_dir / "benchmarks/alpaca_eval/FuseChat-Gemma-2-9B-Instruct/annotations.json"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == PUBLISHED.sha256
     judge, pairs = read_comparisons(path)
-    verdicts = [(float(one.share > 0.5), float(one.share > 0.5)) for one in pairs]
+    verdicts = [(float((one.preference or 0) > 1.5),) * 2 for one in pairs]
     found = measure("itself", "itself", pairs, verdicts, (judge, path))
     assert (found.published_judge, found.agreement) == ("weighted_alpaca_eval_gpt4_turbo", 100.0)
     assert found.comparisons == len(pairs) == 800

@@ -165,7 +165,7 @@ def test_matched_prompts_of_the_embedded_world_are_new_and_of_the_seeds_own(micr
     def drawn(seed: int, first: int, count: int) -> list[str]:
         asked = {**settings, "seed": seed, "first": first, "count": count}
         found = runtime.human_prompts(asked)
-        return [found.pool[i] for i in found.positions]
+        return list(found.values())
 
     many = drawn(0, 0, 300)
     assert len(set(many)) == 300
@@ -184,7 +184,7 @@ def test_off_target_prompts_begin_as_the_human_row_does_and_go_on_with_three_top
     def drawn(row: str, **changes: int) -> list[str]:
         settings = {**prompts_of(of(whole, row)).settings, **changes}
         found = runtime_of(str(settings["source"])).human_prompts(settings)
-        return [found.pool[i] for i in found.positions]
+        return list(found.values())
 
     found = drawn("dpo-off-target")
     assert found[: micro.x] == drawn("dpo-1x")
@@ -244,7 +244,7 @@ def test_a_file_of_matched_prompts_is_read_in_the_order_of_the_seed(
         runtime.human_prompts({**settings, "seed": 0, "first": first, "count": 5})
         for first in (0, 5)
     ]
-    drawn = [cut.pool[i] for cut in cuts for i in cut.positions]
+    drawn = [text for cut in cuts for text in cut.values()]
     assert sorted(drawn) == sorted(f"ask {i}" for i in range(10))
     with pytest.raises(UserError, match="11 are needed; name a file with more"):
         runtime.human_prompts({**settings, "seed": 0, "first": 6, "count": 5})

@@ -199,7 +199,7 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
     assert settings["matched"] is True
     found = Runtime().human_prompts(settings)
     order = np.random.default_rng(3).permutation(8)
-    assert list(found.positions) == order[2:6].tolist()
+    assert list(found) == order[2:6].tolist()
     with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
         Runtime().human_prompts({**settings, "first": 5})
     assert world_of(with_prompts(matched=None)).prompts.matched() is None

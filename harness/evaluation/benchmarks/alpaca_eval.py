@@ -44,7 +44,7 @@ from harness.evaluation.benchmark import (
     RewardJudge,
 )
 from harness.evaluation.benchmarks import alpaca_package
-from harness.evaluation.calibration import PUBLISHED
+from harness.evaluation.calibration import PUBLISHED, Annotation
 from harness.evaluation.scores import Evaluation, FloatArray, Judgment, ratio_values, tally
 from harness.extensions import benchmark_place
 from harness.project import benchmarks_dir
@@ -81,20 +81,6 @@ class AlpacaEvalFiles:
     def reference(self) -> str:
         """Name of the reference model."""
         return str(self.references[0].get("generator", "reference"))
-
-
-class _Annotation(files.Published):
-    """A preference: 1 for the baseline's output, 2 for the model's, 0 or 1.5 for a draw."""
-
-    instruction: str
-    output_1: str
-    output_2: str
-    preference: files.Number | None
-
-    @property
-    def key(self) -> str:
-        """The prompt's id, a digest of its instruction: the files number nothing."""
-        return hashlib.sha256(self.instruction.encode()).hexdigest()[:DIGITS]
 
 
 class AlpacaEval(Benchmark):
@@ -320,9 +306,13 @@ def preferences_from_annotations(records: Records) -> tuple[list[Judgment], dict
 
     Preferences are shares of a win; lengths are in characters, as in the benchmark.
     """
-    read = files.read_as(_Annotation, records)
-    lengths = {it.key: float(len(it.output_2) - len(it.output_1)) for it in read}
-    return [preference(it.key, it.preference) for it in read], lengths
+    preferences, lengths = [], {}
+    for it in files.read_as(Annotation, records):
+        # The files number nothing: a prompt's id is a digest of its instruction.
+        key = hashlib.sha256(it.instruction.encode()).hexdigest()[:DIGITS]
+        preferences.append(preference(key, it.preference))
+        lengths[key] = float(len(it.output_2) - len(it.output_1))
+    return preferences, lengths
 
 
 def preference(prompt_id: str, value: float | None) -> Judgment:

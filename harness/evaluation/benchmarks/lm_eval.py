@@ -50,7 +50,7 @@ Results = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Task:
+class LmEvalTask:
     """One column of table 9.
 
     Attributes:
@@ -81,8 +81,8 @@ class Task:
 _FILTER = "the paper names no filter; strict-match is the first of the task's two"
 
 TASKS = (
-    Task("musr_ta", "leaderboard_musr_team_allocation", "acc_norm", "none", 250),
-    Task(
+    LmEvalTask("musr_ta", "leaderboard_musr_team_allocation", "acc_norm", "none", 250),
+    LmEvalTask(
         "tqa_gen",
         "truthfulqa_gen",
         "bleu_acc",
@@ -90,10 +90,10 @@ TASKS = (
         817,
         "the paper names no metric; bleu_acc is the first of the task's four shares",
     ),
-    Task("wmdp", "wmdp", "acc", "none", 3668),
-    Task("gsm8k", "gsm8k", "exact_match", "strict-match", 1319, _FILTER),
-    Task("gsm_plus", "gsm_plus_mini", "exact_match", "strict-match", 2400, _FILTER),
-    Task("mmlu_pro", "leaderboard_mmlu_pro", "acc", "none", 12032),
+    LmEvalTask("wmdp", "wmdp", "acc", "none", 3668),
+    LmEvalTask("gsm8k", "gsm8k", "exact_match", "strict-match", 1319, _FILTER),
+    LmEvalTask("gsm_plus", "gsm_plus_mini", "exact_match", "strict-match", 2400, _FILTER),
+    LmEvalTask("mmlu_pro", "leaderboard_mmlu_pro", "acc", "none", 12032),
 )
 
 
@@ -108,7 +108,7 @@ def answering(model: str, base_url: str | None = None) -> tuple[str, dict[str, J
     return ENDPOINT, {"model": model, "base_url": base_url.rstrip("/") + "/completions"}
 
 
-def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
+def tasks_of(columns: Sequence[str]) -> Sequence[LmEvalTask]:
     by_column = {task.column: task for task in TASKS}
     unknown = [name for name in columns if name not in by_column]
     if unknown:
@@ -123,7 +123,7 @@ def installed() -> bool:
 def measure(
     engine: str,
     arguments: Mapping[str, Json],
-    tasks: Sequence[Task] = TASKS,
+    tasks: Sequence[LmEvalTask] = TASKS,
     batch_size: str = BATCH_SIZE,
     device: str | None = None,
     limit: int | None = None,
@@ -166,7 +166,7 @@ def measure(
 
 
 def evaluate(
-    model: str, base_url: str | None, tasks: Sequence[Task], limit: int | None
+    model: str, base_url: str | None, tasks: Sequence[LmEvalTask], limit: int | None
 ) -> Evaluated:
     """Run the tasks, and keep results, samples and scores in one folder."""
     engine, arguments = answering(model, base_url)
@@ -213,7 +213,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def evaluate_results(
-    results: Results, model: str | None = None, tasks: Sequence[Task] = TASKS
+    results: Results, model: str | None = None, tasks: Sequence[LmEvalTask] = TASKS
 ) -> Evaluation:
     """Score lm-eval's results: one column for each task, in percent, with 95% intervals.
 
@@ -281,7 +281,7 @@ def _interval(share: float, error: object) -> Interval:
     return 100.0 * (share - half), 100.0 * (share + half)
 
 
-def _facts(results: Results, task: Task) -> tuple[dict[str, Any], int, int]:
+def _facts(results: Results, task: LmEvalTask) -> tuple[dict[str, Any], int, int]:
     """Return what makes a task's number that number, the documents run, and those it has.
 
     A group's own entries are those that its tasks share; None where there is none.

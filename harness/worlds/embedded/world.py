@@ -15,13 +15,13 @@ from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online, Reach, RewardRole
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity
-from harness.worlds import NO_TOPIC, Evolver, HumanPrompts, Item, Topics, stage_io
+from harness.worlds import NO_TOPIC, Evolver, Item, Topics, stage_io
 from harness.worlds.embedded import files, texts
 from harness.worlds.embedded import judge as oracle
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.real import benchmarks
-from harness.worlds.real.world import Creator, Prompts, Runtime, World
+from harness.worlds.real.world import CreatorSource, PromptSource, Runtime, World
 
 if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
@@ -34,7 +34,7 @@ ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
 right, and for the questions that settings are chosen on the marks themselves."""
 
 
-class EmbeddedPrompts(Prompts):
+class EmbeddedPrompts(PromptSource):
     """The pool of human prompts, and the prompts with the hard benchmark's names."""
 
     def identity(self) -> dict[str, Json]:
@@ -62,7 +62,7 @@ class EmbeddedPrompts(Prompts):
         return mask_items(word)
 
 
-class EmbeddedCreation(Creator):
+class EmbeddedCreation(CreatorSource):
     def identity(self, scheme: str) -> dict[str, Json]:
         return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
 
@@ -152,7 +152,7 @@ class EmbeddedRuntime(Runtime):
 
         return CheckpointRewards(load_reward_model(files.resolve(identity), reads, dtype=dtype))
 
-    def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+    def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         """Return prompts of the shipped pool; it is as large as a profile says."""
         seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
         pool = texts.read_prompts(files.resolve(str(settings["source"])))
@@ -166,7 +166,7 @@ class EmbeddedRuntime(Runtime):
             pool = [*pool, *others]
         if len(positions) < count:
             raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
-        return HumanPrompts(pool, positions)
+        return {at: pool[at] for at in positions}
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

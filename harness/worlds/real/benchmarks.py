@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.endpoint.client import cost_of
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.evaluation import benchmark as packages
 from harness.evaluation.benchmark import Benchmark, benchmark_class
 from harness.evaluation.files import Answer, Answers
@@ -42,7 +42,7 @@ from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
 from harness.worlds.stage_io import Rows
 
 if TYPE_CHECKING:
-    from harness.evaluation.benchmarks.lm_eval import Task
+    from harness.evaluation.benchmarks.lm_eval import LmEvalTask
 
 MODEL = "policy"
 """What the judged model is called in requests and judgments; no judge is told."""
@@ -250,8 +250,7 @@ def judge_answers(ctx: StageContext) -> None:
 
     Raises:
         UserError: Nothing says where the judge is served, or the benchmark's files are others.
-        HarnessError: The judge does not answer, the budget is used up, or a plug-in is not here; or
-            the values of a task's documents do not give the package's score.
+        HarnessError: The judge does not answer, the budget is used up, or a plug-in is not here.
     """
     identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
     said = {"benchmark": identity, "judge": model}
@@ -342,7 +341,7 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     stage_io.write_rows(ctx.output / "answers.parquet", rows, TASK_ANSWER_SCHEMA)
 
 
-def _documents(results: Mapping[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+def _documents(results: Mapping[str, Any], task: LmEvalTask) -> Iterator[dict[str, Any]]:
     groups, samples = results.get("group_subtasks") or {}, results.get("samples") or {}
     for name in groups.get(task.name) or [task.name]:
         for sample in samples.get(name, ()):
@@ -382,14 +381,6 @@ def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
         for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
     ]
     scores: Rows = [{**row, "value": 100.0 * row["value"]} for row in judgments]
-    for column, mean in means.items():
-        values = [row["value"] for row in scores if row["column"] == column]
-        ours = sum(values) / len(values) if values else None
-        if (mean is None) != (ours is None) or abs((mean or 0.0) - (ours or 0.0)) > 1e-6:
-            raise HarnessError(
-                f"lm-eval's score of `{column}` is {mean} and the mean over its documents {ours}; "
-                "its results and samples are not of one run"
-            )
     summary = {
         "scores": dict(means),
         "n": found.n,

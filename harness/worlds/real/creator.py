@@ -106,7 +106,7 @@ class _Scheme(Strict):
         return Scheme(name=name, messages=messages, reply=self.reply, system=self.system)
 
 
-class _File(Strict):
+class _TemplatesFile(Strict):
     version: Literal[1]
     schemes: dict[str, _Scheme]
 
@@ -161,7 +161,7 @@ def read_templates(path: Path) -> dict[str, Scheme]:
     Raises:
         RegistryError: Anything is wrong in it; it carries every problem found.
     """
-    file, document = documents.read_declared(path, _File, "`version` and `schemes`")
+    file, document = documents.read_declared(path, _TemplatesFile, "`version` and `schemes`")
     problems = [p for name, s in file.schemes.items() for p in _problems(document, name, s)]
     if problems:
         raise documents.RegistryError(problems)

@@ -42,14 +42,14 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation import scores
 from harness.evaluation.benchmark import Benchmark, RewardJudge, benchmark_class
 from harness.evaluation.calibration import (
+    Annotation,
     Calibration,
-    Comparison,
     measure,
     published_file,
     read_comparisons,
     record_path,
 )
-from harness.evaluation.files import Answer, Answers, Question, conversation
+from harness.evaluation.files import Answer, Answers, Question, conversation, fill
 from harness.evaluation.options import EvaluateOptions
 from harness.extensions import JUDGES, benchmark_place
 from harness.project import calibrations_dir, evaluations_dir, work_dir
@@ -456,12 +456,12 @@ def calibrate(
     return found
 
 
-def _by_reward(named: str, comparisons: list[Comparison]) -> tuple[str, Verdicts]:
+def _by_reward(named: str, comparisons: list[Annotation]) -> tuple[str, Verdicts]:
     identity = rewards.identity_of(named)
     model = rewards.load(identity, "one answer")
     found = model.score(
-        [[{"role": "user", "content": one.prompt}] for one in comparisons],
-        [[one.first, one.second] for one in comparisons],
+        [[{"role": "user", "content": one.instruction}] for one in comparisons],
+        [[one.output_1, one.output_2] for one in comparisons],
     )
     gaps = found.values[:, 1] - found.values[:, 0]
     shares = [None if np.isnan(gap) else 0.5 + 0.5 * float(np.sign(gap)) for gap in gaps]
@@ -469,15 +469,14 @@ def _by_reward(named: str, comparisons: list[Comparison]) -> tuple[str, Verdicts
 
 
 def _asked(
-    judge: str, comparisons: list[Comparison], done: Callable[[int, int], None]
+    judge: str, comparisons: list[Annotation], done: Callable[[int, int], None]
 ) -> tuple[str, Verdicts]:
     served = model_of("JUDGE", judge)
 
-    def verdict(item: tuple[Comparison, bool]) -> float | None:
+    def verdict(item: tuple[Annotation, bool]) -> float | None:
         one, swapped = item
-        first, second = (one.second, one.first) if swapped else (one.first, one.second)
-        fields = {"prompt": one.prompt, "first": first, "second": second}
-        text = re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], WORDING)
+        first, second = (one.output_1, one.output_2)[:: -1 if swapped else 1]
+        text = fill(WORDING, {"prompt": one.instruction, "first": first, "second": second})
         request = ChatRequest("a comparison", judge, (Message("user", text),), CALIBRATING)
         share = verdict_of(served.client.ask(request).text)
         return 1.0 - share if swapped and share is not None else share

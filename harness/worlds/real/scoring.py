@@ -48,7 +48,7 @@ _FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Question(Generic[Value]):
+class PromptQuestion(Generic[Value]):
     """What is asked about a text, and how the reply is read."""
 
     name: str
@@ -79,7 +79,9 @@ class Values(Generic[Value]):
     refused: int
 
 
-def ask(scorer: ServedModel, question: Question[Value], text: str) -> tuple[Value | None, int]:
+def ask(
+    scorer: ServedModel, question: PromptQuestion[Value], text: str
+) -> tuple[Value | None, int]:
     """Return a scorer's value of one text, None if it gave none, and how many replies were broken.
 
     Raises:
@@ -95,7 +97,7 @@ def ask(scorer: ServedModel, question: Question[Value], text: str) -> tuple[Valu
 
 def ask_about_all(
     scorer: ServedModel,
-    question: Question[Value],
+    question: PromptQuestion[Value],
     texts: Sequence[str],
     done: Done = lambda count, total: None,
 ) -> Values[Value]:
@@ -142,7 +144,7 @@ def read_score(reply: str) -> int | None:
     return score if is_whole and 1 <= score <= 5 else None
 
 
-COMPLEXITY = Question(
+COMPLEXITY = PromptQuestion(
     "complexity",
     """You rate how difficult and complex a prompt for an AI assistant is: how much it takes to
 answer it correctly and completely. Whether it is worth asking does not matter here.
@@ -153,7 +155,7 @@ answer it correctly and completely. Whether it is worth asking does not matter h
     read_score,
 )
 
-QUALITY = Question(
+QUALITY = PromptQuestion(
     "quality",
     """You rate how good a prompt for an AI assistant is, as something to practise on. Consider
 whether an answer to it would be helpful to somebody, whether everything in it is relevant, whether
@@ -166,12 +168,15 @@ does not matter here.
     read_score,
 )
 
-SCORES: Mapping[str, Question[int]] = {"complexity": COMPLEXITY, "quality": QUALITY}
+SCORES: Mapping[str, PromptQuestion[int]] = {"complexity": COMPLEXITY, "quality": QUALITY}
 """The two columns of table 7."""
 
 
 def scorer_of(
-    model: str, sampling: Mapping[str, Json], asked: Json, questions: Mapping[str, Question[Any]]
+    model: str,
+    sampling: Mapping[str, Json],
+    asked: Json,
+    questions: Mapping[str, PromptQuestion[Any]],
 ) -> ServedModel:
     """Return who answers a stage's questions, if the stage was planned with just these."""
     if asked != [question.identity(model, sampling) for question in questions.values()]:
@@ -234,7 +239,7 @@ def read_topic(reply: str) -> str | None:
     return topic if isinstance(topic, str) and topic in TOPICS else None
 
 
-TOPIC = Question("topic", TOPIC_WORDING, read_topic)
+TOPIC = PromptQuestion("topic", TOPIC_WORDING, read_topic)
 
 
 def sampling_of(declared: BenchmarkSettings | CreatorModel) -> dict[str, Json]:
@@ -278,7 +283,9 @@ def topics_stage(ctx: StageContext) -> None:
     stage_io.write_rows(ctx.output / "topics.parquet", rows, TOPIC_SCHEMA)
 
 
-def _asked(ctx: StageContext, questions: Mapping[str, Question[Any]]) -> list[tuple[str, str, Any]]:
+def _asked(
+    ctx: StageContext, questions: Mapping[str, PromptQuestion[Any]]
+) -> list[tuple[str, str, Any]]:
     """Ask about a stage's prompts; return question, prompt's id and value, write the summary."""
     model, sampling = str(ctx.settings["judge"]), cast(dict[str, Json], ctx.settings["sampling"])
     scorer = scorer_of(model, sampling, ctx.settings["asked"], questions)

@@ -29,7 +29,7 @@ from harness.registry.recipe import Online, RewardRole
 from harness.registry.serving import Role, Served
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
-from harness.worlds import NO_TOPIC, Evolver, HumanPrompts, Item, Topics
+from harness.worlds import NO_TOPIC, Evolver, Item, Topics
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
 from harness.worlds.real.creator import RULES_VERSION, why_unusable
 from harness.worlds.real.models import (
@@ -58,7 +58,7 @@ what it asks for is the paper's (appendix H.2.1)."""
 
 
 @dataclass
-class Prompts:
+class PromptSource:
     """Where a profile's human prompts come from: a data set of the hub, or a file."""
 
     profile: Profile
@@ -111,7 +111,7 @@ class Prompts:
 
 
 @dataclass
-class Creator:
+class CreatorSource:
     """What rewrites a profile's prompts, and scores those of best-of-n trees."""
 
     profile: Profile
@@ -167,11 +167,14 @@ class World:
     """Whether it has prompts that no benchmark asks, with an oracle to score answers to them."""
 
     def __init__(
-        self, profile: Profile, prompts: Prompts | None = None, creator: Creator | None = None
+        self,
+        profile: Profile,
+        prompts: PromptSource | None = None,
+        creator: CreatorSource | None = None,
     ) -> None:
         self.profile = profile
-        self.prompts = prompts or Prompts(profile)
-        self.creator = creator or Creator(profile)
+        self.prompts = prompts or PromptSource(profile)
+        self.creator = creator or CreatorSource(profile)
         self._identity_of = cache(identity_of)
         self._benchmarks: dict[str, str] = {}
 
@@ -307,14 +310,14 @@ class Runtime:
         """Return the reward model of an identity: a function, or a model on the GPU if any."""
         return rewards.load(identity, reads, dtype)
 
-    def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
-        """Return the human prompts, or those matched to them, that a stage's settings ask for.
+    def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
+        """Return a stage's human prompts, or those matched to them, by their places in the pool.
 
         The pool is the same for every seed; the seed decides the order it is cut in, so that
         pieces of one seed never overlap (authors' code, `shuffle_ds.py`).
         """
         pool = prompts.read_pool(settings)
-        return HumanPrompts(pool, prompts.cut(settings, len(pool)))
+        return {at: pool[at] for at in prompts.cut(settings, len(pool))}
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

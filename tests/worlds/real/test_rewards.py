@@ -187,7 +187,7 @@ def test_checkable_prompts_need_no_reward_model_at_all(tmp_path: Path, paper: Pr
     world = world_of(profile)
     settings = {**world.prompts.identity(), "seed": 0, "first": 0, "count": 10}
     human = runtime_of(str(settings["source"])).human_prompts(settings)
-    asked = [human.pool[i] for i in human.positions]
+    asked = list(human.values())
     assert len(set(asked)) == 10
     model = runtime_of("math@1").rewards(world.reward_model("pointwise"), "one answer", "float32")
     from harness.models.checkable import right_answer
