@@ -157,27 +157,11 @@ class Ledger:
     @contextmanager
     def _sum_now(self) -> Iterator[dict[str, float]]:
         """Yield the dollars spent and set aside; nobody else changes them while the block lasts."""
-        if self._file is None:
+        file = self._file
+        if file is None:
             yield self._sum
             return
-        with (
-            explained("counting what is spent", self._file.parent),
-            hold(self._file.with_suffix(".lock")),
-        ):
-            now = _read(self._file)
-            before = dict(now)
+        with explained("counting what is spent", file.parent), hold(file.with_suffix(".lock")):
+            now = {"usd": json.loads(file.read_bytes())["usd"] if file.exists() else 0.0}
             yield now
-            if now != before:
-                write_whole(self._file, json.dumps(now))
-
-
-def _read(file: Path) -> dict[str, float]:
-    try:
-        return {"usd": float(json.loads(file.read_bytes())["usd"])}
-    except FileNotFoundError:
-        return {"usd": 0.0}
-    except (ValueError, KeyError, TypeError) as error:
-        raise HarnessError(
-            f"{file}, which says what is spent, is not what was written: look at your provider's "
-            "bill, and run the same command again to go on"
-        ) from error
+            write_whole(file, json.dumps(now))

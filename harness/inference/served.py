@@ -184,19 +184,18 @@ class CompletionsEngine:
     def _failure(self, error: openai.OpenAIError, what: str) -> HarnessError:
         import openai
 
-        if isinstance(error, openai.APIStatusError):
-            status = error.status_code
-            if status in (401, 403):
-                # The endpoint's own words often hold a part of the key.
-                return UserError(
-                    f"the endpoint at {self._url} does not accept the key in "
-                    f"{self._key_variable} (HTTP {status}): set one that may use it."
-                )
-            if self._server is None or status < 500:
-                return HarnessError(
-                    f"the engine at {self._url} refused {what} (HTTP {status}: "
-                    f"{self._connect().quoted(error.message)})"
-                )
+        status = error.status_code if isinstance(error, openai.APIStatusError) else None
+        if status in (401, 403):
+            # The endpoint's own words often hold a part of the key.
+            return UserError(
+                f"the endpoint at {self._url} does not accept the key in {self._key_variable} "
+                f"(HTTP {status}): set one that may use it."
+            )
+        if status is not None and (self._server is None or status < 500):
+            words = self._connect().quoted(str(getattr(error, "message", "")))
+            return HarnessError(
+                f"the engine at {self._url} refused {what} (HTTP {status}: {words})"
+            )
         if self._server is not None and not self._given_up:
             # What computes dies before what listens, which then answers with an error for a while.
             if self._server.dies(_TO_DIE_S):

@@ -2,7 +2,7 @@
 
 Answers are kept as they come, in one file for each call, in a folder that outlives the process.
 Its first line identifies the request (a digest of the prompts' tokens, seeds and sampling); each
-further line has all answers to one or more prompts. Lines are only appended and flushed, so a
+further line has all answers to a prompt. Lines are only appended and flushed, so a
 killed process leaves at most one incomplete line, which is dropped.
 """
 
@@ -57,12 +57,13 @@ class CompletionCache:
 
     def add(self, answered: Answered) -> None:
         """Keep the answers of some prompts."""
-        self._append(_LINE.dump_json(answered) + b"\n")
+        lines = (_LINE.dump_json({at: samples}) + b"\n" for at, samples in answered.items())
+        self._append(b"".join(lines))
         self.answers.update(answered)
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: bytes) -> None:
         with self._path.open("ab") as file:
-            file.write(line)
+            file.write(lines)
             file.flush()
             os.fsync(file.fileno())
 

@@ -58,16 +58,13 @@ SETTLED = frozenset(
 )
 """Arguments that a stage settles, or that change answers without being in its identity."""
 
-_ASK = (
-    "import sys\n"
-    "from importlib import metadata\n"
-    "for name in sys.argv[1:]:\n"
-    "    try:\n"
-    "        print(name, metadata.version(name))\n"
-    "        break\n"
-    "    except metadata.PackageNotFoundError:\n"
-    "        pass\n"
-)
+_ASK = """
+import sys
+from importlib.metadata import distributions
+there = {it.name.lower(): it.version for it in distributions()}
+print(next((f"{name} {there[name]}" for name in sys.argv[1:] if name in there), ""))
+"""
+"""What a Python is asked for: the first of some packages that it has, and its version."""
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,11 @@ class AlpacaEvalFiles:
         return str(self.references[0].get("generator", "reference"))
 
 
+class _Output(files.Published):
+    instruction: str
+    output: str
+
+
 class AlpacaEval(Benchmark):
     """AlpacaEval 2: compare 805 answers with a reference model's, or score annotations."""
 
@@ -249,9 +254,7 @@ def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> 
     """Read the reference outputs from a folder, `count` of them; None takes any number."""
     path = files.locate(data, REFERENCES, "AlpacaEval's reference outputs")
     records = files.read_records(path)
-    texts = [_text(record, "instruction", path) for record in records]
-    for record in records:
-        _text(record, "output", path)
+    texts = [output.instruction for output in files.read_as(_Output, records)]
     wanted = len(texts) if count is None else count
     if len(set(texts)) != wanted or len(texts) != wanted:
         raise UserError(
@@ -266,16 +269,9 @@ def read_outputs(path: Path, inputs: AlpacaEvalFiles, model: str | None = None) 
     records = files.read_records(path)
     name = model or str(records[0].get("generator", path.stem))
     rows = in_order(records, name, [question.turns[0] for question in inputs.questions])
-    outputs = [files.Answer((_text(row, "output", path),)) for row in rows]
+    outputs = [files.Answer((it.output,)) for it in files.read_as(_Output, rows)]
     ids = [question.prompt_id for question in inputs.questions]
     return files.Answers(name, dict(zip(ids, outputs, strict=True)))
-
-
-def _text(record: files.Record, name: str, path: Path) -> str:
-    value = record.get(name)
-    if not isinstance(value, str):
-        raise UserError(f"{path} has a record without {name}; give a file of AlpacaEval outputs")
-    return value
 
 
 def in_order(

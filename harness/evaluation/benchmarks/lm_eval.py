@@ -297,12 +297,9 @@ def _facts(results: Results, task: LmEvalTask) -> tuple[dict[str, Any], int, int
 
     counts = results.get("n-samples") or {}
     counted = [counts[part] for part in parts if part in counts]
-    try:
+    seen = all_of_it = task.documents
+    if counted:
         seen, all_of_it = (sum(part[k] for part in counted) for k in ("effective", "original"))
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{task.name} has {counted} items; it must be a number of them") from error
-    if not counted:
-        seen = all_of_it = task.documents
     found = {
         "task": task.name,
         "metric": task.key,

@@ -20,12 +20,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from harness.evaluation.benchmarks import alpaca_eval, arena_hard, mt_bench
 from harness.evaluation.scores import Evaluation, Judgment
 from harness.worlds import Item
 from harness.worlds.embedded.language import parse, score
+from harness.worlds.stage_io import Rows
 
 JUDGE = "oracle"  # the judge's name in profiles
 
@@ -73,7 +75,7 @@ def rating(value: float) -> str:
     return f"Rating: [[{1 + round(9 * value)}]]"
 
 
-Judged = tuple[list[dict[str, Any]], Evaluation]
+Judged = tuple[Rows, Evaluation]
 
 
 def judge_arena_hard(items: Sequence[Item], answers: Answers) -> Judged:
@@ -146,37 +148,57 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 """Which column of the registry each score of a benchmark is."""
 
 
+ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
+    "arena_hard": {"ah_exact": lambda mark: 100.0 * (mark == 1.0)},
+    "validation": {"val_score": float, "val_exact": lambda mark: float(mark == 1.0)},
+}
+"""What is told of the oracle's own marks, by benchmark and column: whether an answer is wholly
+right, and for the questions that settings are chosen on the marks themselves."""
+
+
 EXACT_MATCH = "exact_match"  # the judge's name in profiles
 
 
-def score_downstream(
-    items: Sequence[Item], answers: Answers
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+def score_downstream(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:
     """Compare each answer with the right one, word for word.
 
     Returns:
         The judgments, the values (100 or 0) in the column of each task, and the summary.
     """
-    judgments: list[dict[str, Any]] = []
-    by_task: dict[str, list[float]] = {}
-    for item in items:
-        reply = answers[item.item_id, 1].text
-        value = 100.0 if reply == item.reference else 0.0
-        by_task.setdefault(item.category, []).append(value)
-        judgments.append(
-            {
-                "prompt_id": item.item_id,
-                "category": item.category,
-                "reply": reply,
-                "value": value,
-            }
-        )
+    judgments: Rows = [
+        {
+            "prompt_id": item.item_id,
+            "category": item.category,
+            "reply": answers[item.item_id, 1].text,
+            "value": 100.0 * (answers[item.item_id, 1].text == item.reference),
+        }
+        for item in items
+    ]
     scores = [
         {"prompt_id": j["prompt_id"], "column": j["category"], "value": j["value"]}
         for j in judgments
     ]
-    means = {task: sum(values) / len(values) for task, values in by_task.items()}
+    tasks = dict.fromkeys(item.category for item in items)
+    means = {t: fmean(j["value"] for j in scores if j["column"] == t) for t in tasks}
     return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}
+
+
+def score_by_oracle(
+    name: str, items: Sequence[Item], answers: Answers
+) -> tuple[Rows, Rows, dict[str, Any]]:
+    """Return the judgments on a benchmark by name, the values by column, and the summary."""
+    judgments, found = JUDGES[name](items, answers)
+    columns = COLUMNS[name]
+    scores = [
+        {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
+        for prompt_id, score, value in found.rows()
+    ]
+    marks = {judgment["prompt_id"]: judgment["oracle"] for judgment in judgments}
+    for column, told in ORACLE_COLUMNS.get(name, {}).items():
+        scores += [
+            {"prompt_id": key, "column": column, "value": told(mark)} for key, mark in marks.items()
+        ]
+    return judgments, scores, found.under(columns)
 
 
 RULES = "rules"  # the judge's name in profiles

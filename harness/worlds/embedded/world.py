@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -25,13 +25,6 @@ from harness.worlds.real.world import CreatorSource, PromptSource, Runtime, Worl
 
 if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
-
-ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
-    "arena_hard": {"ah_exact": lambda mark: 100.0 * (mark == 1.0)},
-    "validation": {"val_score": float, "val_exact": lambda mark: float(mark == 1.0)},
-}
-"""What is told of the oracle's own marks, by benchmark and column: whether an answer is wholly
-right, and for the questions that settings are chosen on the marks themselves."""
 
 
 class EmbeddedPrompts(PromptSource):
@@ -203,7 +196,7 @@ class EmbeddedRuntime(Runtime):
         if by_match:
             judgments, scores, summary = oracle.score_downstream(items, answers)
         else:
-            judgments, scores, summary = _by_oracle(name, items, answers)
+            judgments, scores, summary = oracle.score_by_oracle(name, items, answers)
         stage_io.write_rows(ctx.output / "judgments.parquet", judgments)
         stage_io.write_rows(ctx.output / "scores.parquet", scores)
         stage_io.write_json(
@@ -226,20 +219,3 @@ class EmbeddedRuntime(Runtime):
 def _check_judge(judge: str, expected: str) -> None:
     if judge.partition("/")[2] != expected:
         raise HarnessError(f"the embedded world has no such judge `{judge}`; use `{expected}`")
-
-
-def _by_oracle(
-    name: str, items: Sequence[Item], answers: oracle.Answers
-) -> tuple[stage_io.Rows, stage_io.Rows, dict[str, Any]]:
-    judgments, result = oracle.JUDGES[name](items, answers)
-    columns = oracle.COLUMNS[name]
-    scores = [
-        {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
-        for prompt_id, score, value in result.rows()
-    ]
-    marks = {judgment["prompt_id"]: judgment["oracle"] for judgment in judgments}
-    for column, told in ORACLE_COLUMNS.get(name, {}).items():
-        scores += [
-            {"prompt_id": key, "column": column, "value": told(mark)} for key, mark in marks.items()
-        ]
-    return judgments, scores, result.under(columns)

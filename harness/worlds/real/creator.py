@@ -173,34 +173,36 @@ def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Proble
     def wrong(text: str, *place: str) -> Problem:
         return document.problem(("schemes", name, *place), text)
 
-    def unknown(what: str, text: str, known: tuple[str, ...], *place: str) -> Iterator[Problem]:
-        for found in sorted(set(_PLACEHOLDER.findall(text)) - set(known)):
-            yield wrong(f"{what} has the placeholder {found}, which nothing fills in", *place)
-
     if name not in METHODS:
         yield wrong(f"there is no evolving scheme `{name}`{documents.nearest(name, METHODS)}")
         return
     if not scheme.methods:
         yield wrong(f"`{name}` has no method; give one at least", "methods")
-    yield from unknown("the system message", scheme.system or "", (), "system")
-    for frame, text in scheme.frames.items():
-        what, place = f"the frame `{frame}`", ("frames", frame)
-        yield from unknown(what, text, (PROMPT, INSTRUCTION), *place)
-        if INSTRUCTION not in text:
-            yield wrong(f"{what} lacks {INSTRUCTION}, where a method's words go", *place)
+    told: list[tuple[str, tuple[str, ...], tuple[str, ...]]]
+    told = [(scheme.system or "", (), ("system",))]
+    told += [
+        (text, (PROMPT, INSTRUCTION), ("frames", frame)) for frame, text in scheme.frames.items()
+    ]
+    told += [
+        (given.instruction, (PROMPT,), ("methods", method, "instruction"))
+        for method, given in scheme.methods.items()
+    ]
+    for text, known, place in told:
+        for found in sorted(set(_PLACEHOLDER.findall(text)) - set(known)):
+            what = " ".join(place)
+            yield wrong(f"{what} has the placeholder {found}, which nothing fills in", *place)
+        if INSTRUCTION in known and INSTRUCTION not in text:
+            yield wrong(f"{' '.join(place)} lacks {INSTRUCTION}, where a method's words go", *place)
     for method, given in scheme.methods.items():
-        place = ("methods", method)
         if method not in METHODS[name]:
             near = documents.nearest(method, METHODS[name])
-            yield wrong(f"`{name}` has no method `{method}`{near}", *place)
-        what = f"the instruction of `{method}`"
-        yield from unknown(what, given.instruction, (PROMPT,), *place, "instruction")
+            yield wrong(f"`{name}` has no method `{method}`{near}", "methods", method)
         framed = scheme.frames.get(given.frame)
         if framed is None:
             near = documents.nearest(given.frame, scheme.frames)
-            yield wrong(f"there is no frame `{given.frame}`{near}", *place, "frame")
+            yield wrong(f"there is no frame `{given.frame}`{near}", "methods", method, "frame")
         elif PROMPT not in framed + given.instruction:
-            yield wrong(f"neither `{method}` nor its frame has {PROMPT}", *place)
+            yield wrong(f"neither `{method}` nor its frame has {PROMPT}", "methods", method)
 
 
 @dataclass(frozen=True)

@@ -67,18 +67,6 @@ class PromptQuestion(Generic[Value]):
         return ChatRequest(self.name, scorer.model, (message,), scorer.settings, sample)
 
 
-@dataclass(frozen=True)
-class Values(Generic[Value]):
-    """What a scorer said of several texts, in their order; None where there is no value.
-
-    Beside it stand the replies that could not be read, and the texts that it refused to judge.
-    """
-
-    values: tuple[Value | None, ...]
-    broken: int
-    refused: int
-
-
 def ask(
     scorer: ServedModel, question: PromptQuestion[Value], text: str
 ) -> tuple[Value | None, int]:
@@ -100,16 +88,22 @@ def ask_about_all(
     question: PromptQuestion[Value],
     texts: Sequence[str],
     done: Done = lambda count, total: None,
-) -> Values[Value]:
-    """Ask a question about every text; equal texts are asked about once."""
+) -> tuple[list[Value | None], dict[str, int]]:
+    """Ask a question about every text; equal texts are asked about once.
+
+    Returns:
+        The values, in the order of the texts, None where there is none; and how many texts lack
+        one, how many were refused, and how many replies could not be read.
+    """
     distinct, work = list(dict.fromkeys(texts)), partial(ask, scorer, question)
     outcomes = work_through(distinct, work, scorer, done)
     found = dict(zip(distinct, (o.result or (None, 0) for o in outcomes), strict=True))
-    return Values(
-        values=tuple(found[text][0] for text in texts),
-        broken=sum(broken for _, broken in found.values()),
-        refused=sum(outcome.refused for outcome in outcomes),
-    )
+    values = [found[text][0] for text in texts]
+    return values, {
+        "prompts": values.count(None),
+        "refused": sum(outcome.refused for outcome in outcomes),
+        "broken_replies": sum(broken for _, broken in found.values()),
+    }
 
 
 def only_field(reply: str, name: str) -> Any:
@@ -296,18 +290,11 @@ def _asked(
         name: ask_about_all(scorer, question, texts, stage_io.progress_callback(ctx, question.name))
         for name, question in questions.items()
     }
-    missing = {
-        name: {
-            "prompts": of.values.count(None),
-            "refused": of.refused,
-            "broken_replies": of.broken,
-        }
-        for name, of in found.items()
-    }
+    missing = {name: counts for name, (_, counts) in found.items()}
     said = {"judge": model, "n": len(prompts), "missing": missing}
     stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of([scorer.client])})
     return [
         (name, row["prompt_id"], value)
-        for name, of in found.items()
-        for row, value in zip(prompts, of.values, strict=True)
+        for name, (values, _) in found.items()
+        for row, value in zip(prompts, values, strict=True)
     ]

@@ -89,11 +89,11 @@ def test_a_topic_is_one_of_those_there_are(reply: str, topic: str | None) -> Non
 def test_every_prompt_gets_the_score_of_its_reply_in_order(tmp_path: Path) -> None:
     with StandIn(scores) as server:
         judge = judge_of(server, tmp_path)
-        found = ask_about_all(judge, QUALITY, PROMPTS)
+        values, lacking = ask_about_all(judge, QUALITY, PROMPTS)
         assert server.requests == len(PROMPTS)
         expected = [score_of(QUALITY.request(judge, prompt, 0).body()) for prompt in PROMPTS]
-    assert list(found.values) == expected
-    assert (found.values.count(None), found.broken, found.refused) == (0, 0, 0)
+    assert values == expected
+    assert set(lacking.values()) == {0}
 
 
 def test_the_judge_sees_the_scale_and_the_prompt(tmp_path: Path) -> None:
@@ -126,8 +126,10 @@ def test_a_broken_reply_is_asked_for_again_and_then_counts_as_missing(tmp_path: 
         again = ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS[:8])
         assert server.requests == 8 + 2 + 1
     assert again == found
-    assert list(found.values) == [2, 2, 2, None, 2, 2, 2, 2]
-    assert (found.values.count(None), found.broken, found.refused) == (1, 3 + 1, 0)
+    assert found == (
+        [2, 2, 2, None, 2, 2, 2, 2],
+        {"prompts": 1, "refused": 0, "broken_replies": 3 + 1},
+    )
 
 
 def test_a_refused_prompt_is_missing_too(tmp_path: Path) -> None:
@@ -137,16 +139,16 @@ def test_a_refused_prompt_is_missing_too(tmp_path: Path) -> None:
         return completion('{"score": 2}')
 
     with StandIn(reply) as server:
-        found = ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS)
-    assert found.values[3] is None
-    assert (found.values.count(None), found.broken, found.refused) == (1, 0, 1)
+        values, lacking = ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS)
+    assert values[3] is None
+    assert lacking == {"prompts": 1, "refused": 1, "broken_replies": 0}
 
 
 def test_equal_prompts_are_asked_about_once(tmp_path: Path) -> None:
     with StandIn(scores) as server:
-        found = ask_about_all(judge_of(server, tmp_path), QUALITY, ["a", "b", "a"])
+        values, _ = ask_about_all(judge_of(server, tmp_path), QUALITY, ["a", "b", "a"])
         assert server.requests == 2
-    assert found.values[0] == found.values[2]
+    assert values[0] == values[2]
 
 
 def test_what_identifies_a_score_is_model_and_wording() -> None:
