@@ -246,7 +246,7 @@ def _note_judges(profile: Profile) -> None:
 def _claims(
     reports: tuple[Report, ...], verdicts: list[ClaimVerdict], *, full: bool, published: bool
 ) -> Iterator[Any]:
-    from harness.report.claims import PRIMARY, counts, line, share_tested
+    from harness.report.claims import PRIMARY, counts, measures, share_tested
     from harness.report.model import TESTED
 
     seeds = {report.table_id: seeds_text(report.seeds) for report in reports if report.seeds}
@@ -269,9 +269,10 @@ def _claims(
         yield grid((*head, "other"), lines, right="345678")
     else:
         for verdict in verdicts:
-            said = line(verdict)
+            said = measures(verdict)
             word = verdict.verdict.replace("_", " ") + (" *" if verdict.primary else "")
-            lines.append((word, said.margin, said.interval, said.paper, verdict.statement))
+            numbers = (said[name] for name in ("ours", "95% interval", "paper"))
+            lines.append((word, *numbers, verdict.statement))
         yield grid(("verdict", "ours", "95%", "paper", "claim"), lines, right="123")
     yield f"\n{share_tested(verdicts)}."
     yield PRIMARY
@@ -287,26 +288,18 @@ def _sentences(verdict: ClaimVerdict) -> Iterator[Any]:
     """
     from rich.padding import Padding
 
-    from harness.report.claims import NONE, line
+    from harness.report.claims import NONE, measures
     from harness.words import coloured
 
-    said = line(verdict)
-    measures = {
-        "ours": said.margin,
-        "95% interval": said.interval,
-        "p": said.p,
-        "adjusted": said.adjusted,
-        "detectable": said.detectable,
-        "paper": said.paper,
-    }
-    numbers = ", ".join(f"{name} {text}" for name, text in measures.items() if text != NONE)
+    told = {name: text for name, text in measures(verdict).items() if name != "in noise"}
+    numbers = ", ".join(f"{name} {text}" for name, text in told.items() if text != NONE)
     if verdict.paper_within_noise:
         numbers += " (within its own noise)"
     reasons = [verdict.reason] if verdict.reason else []
     if verdict.by_construction:
         reasons.append(f"by construction here: {verdict.by_construction}")
-    yield coloured(f"{said.name}: {said.verdict}")
-    lines = [said.statement, *([numbers] if numbers else [])]
+    yield coloured(f"{verdict.name}: {verdict.text}")
+    lines = [verdict.statement, *([numbers] if numbers else [])]
     lines += [f"{reason.removesuffix('.')}." for reason in reasons]
     yield Padding("\n".join(lines), (0, 0, 0, 2))
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from harness.registry.profile import benchmark_of
 from harness.registry.schema import Column
+from harness.report.league import league_blocks
 from harness.report.model import (
     GROUPS,
     ColumnSummary,
@@ -22,6 +23,7 @@ from harness.report.model import (
     Report,
     RowCost,
 )
+from harness.report.reward_study import study_blocks
 from harness.report.view import (
     APPLIES_NOT,
     NO_COMPARISON,
@@ -48,11 +50,18 @@ _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none":
 
 
 def number_blocks(report: Report, full: bool = True) -> list[Block]:
-    """Return the blocks of numbers: each column or the main one, the controls, the comparison."""
+    """Return the blocks of numbers, and of what is missing; in short, of the main column alone."""
     columns = [_column_block(report, report.table.main_column)]
     if full:
         columns = [*column_blocks(report), *worth_blocks(report)]
-    return [*columns, *control_blocks(report), *summary_blocks(report)]
+    found = [*control_blocks(report), *summary_blocks(report), *found_blocks(report)]
+    missing = [Block("Missing", items=tuple(report.failures))] if report.failures else []
+    return [*columns, *found, *missing]
+
+
+def found_blocks(report: Report) -> list[Block]:
+    """Return what a table's study of reward models and its leagues found."""
+    return [*study_blocks(report), *league_blocks(report)]
 
 
 def column_blocks(report: Report) -> list[Block]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 from harness.registry.claims import Claim, FigureClaims, Qualitative
@@ -80,41 +79,24 @@ PRIMARY = "* primary, tested at 5%; the others are Holm-corrected within their t
 NONE = "-"
 
 
-@dataclass(frozen=True)
-class Line:
-    """One claim as text; what there is not is a dash.
+def measures(verdict: ClaimVerdict) -> dict[str, str]:
+    """Return the numbers of a claim as text; what there is not is a dash.
 
-    The name has a star where the claim is primary, the verdict the scale where it is not the
-    paper's. Ours is the margin; of a trend the paper's is each step. `noise` says whether that is
-    within the noise of its benchmark.
+    Ours is the margin; of a trend the paper's is each step. The last says whether the paper's
+    margin is within the noise of its benchmark.
     """
-
-    name: str
-    verdict: str
-    margin: str
-    interval: str
-    p: str
-    adjusted: str
-    detectable: str
-    paper: str
-    noise: str
-    statement: str
-
-
-def line(verdict: ClaimVerdict) -> Line:
     paper, low, high = verdict.paper_margin, verdict.ci_low, verdict.ci_high
-    return Line(
-        name=f"{verdict.id}{' *' if verdict.primary else ''}",
-        verdict=verdict.text,
-        margin=NONE if verdict.margin is None else signed(verdict.margin, 2),
-        interval=NONE if low is None or high is None else f"{signed(low, 2)} to {signed(high, 2)}",
-        p=NONE if verdict.p is None else probability(verdict.p),
-        adjusted=NONE if verdict.p_adjusted is None else probability(verdict.p_adjusted),
-        detectable=NONE if verdict.detectable is None else f"{verdict.detectable:.2f}",
-        paper=NONE if paper is None else paper if isinstance(paper, str) else ", ".join(paper),
-        noise={True: "yes", False: "no", None: NONE}[verdict.paper_within_noise],
-        statement=verdict.statement,
-    )
+    return {
+        "ours": NONE if verdict.margin is None else signed(verdict.margin, 2),
+        "95% interval": (
+            NONE if low is None or high is None else f"{signed(low, 2)} to {signed(high, 2)}"
+        ),
+        "p": NONE if verdict.p is None else probability(verdict.p),
+        "adjusted": NONE if verdict.p_adjusted is None else probability(verdict.p_adjusted),
+        "detectable": NONE if verdict.detectable is None else f"{verdict.detectable:.2f}",
+        "paper": NONE if paper is None else paper if isinstance(paper, str) else ", ".join(paper),
+        "in noise": {True: "yes", False: "no", None: NONE}[verdict.paper_within_noise],
+    }
 
 
 def share_tested(verdicts: Sequence[ClaimVerdict]) -> str:

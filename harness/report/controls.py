@@ -34,7 +34,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.asked import ever_asked, most_complete, recall
 from harness.report.model import CheckedControl
-from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_published
+from harness.report.publication import REPORT, read_published
 from harness.report.scores import Measured, RunScores, TableScores, read_scores
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, Scores, mean_interval
@@ -280,13 +280,7 @@ class KnownControls:
         folder = self._results_dir / profile.name / (table.id if table else "")
         if table is None or not (folder / REPORT).is_file():
             return None
-        check_files(folder, (PAGE, REPORT, SCORES), "table")
-        try:
-            report, measured = read_published(folder)
-            report = report.beside(table, profile)
-        except HarnessError:
-            # Published in another form, or of other rows: verifying says so, it controls nothing.
-            return None
+        report, measured = read_published(folder)
         named = [(run.partition("@"), cell.column) for cell in report.cells for run in cell.runs]
         runs = {(run, column): fingerprint for (run, _, fingerprint), column in named}
         lacking = lacking_rows(table, profile)

@@ -497,6 +497,11 @@ class ClaimVerdict(Part):
     """Why the claim could not have failed here; null where it could."""
 
     @property
+    def name(self) -> str:
+        """Its id, with a star where it is primary."""
+        return f"{self.id} *" if self.primary else self.id
+
+    @property
     def text(self) -> str:
         """The verdict for people: with the scale outside `paper`, and `by construction`."""
         word = self.verdict.replace("_", " ")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -106,8 +106,8 @@ class Publication(Generic[Model]):
         page: Returns its page, and `pictures` the pictures beside it.
         values: Returns the file with the values of single prompts that its numbers follow from.
             Where there is none, the page follows from the report alone.
-        difference: Returns the first number, in words, that does not follow from those values,
-            given the folder they lie in; None where all do.
+        recomputed: Returns a report whose numbers are computed again from those values, given the
+            folder they lie in.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Publication(Generic[Model]):
     page: Callable[[Model], str]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
     values: Callable[[Model], str | None] = lambda report: None
-    difference: Callable[[Model, Path], str | None] = lambda report, folder: None
+    recomputed: Callable[[Model, Path], Model] = lambda report, folder: report
 
     def publish(
         self,
@@ -184,9 +184,9 @@ class Publication(Generic[Model]):
                 raise changed_file(folder / name, self.name)
         if file is None and self.page(report) != (folder / PAGE).read_text(encoding="utf-8"):
             raise HarnessError(f"{folder / PAGE} does not follow from {REPORT}; {again}")
-        if number := self.difference(report, folder):
-            said = f"the {number} does not follow from {file}"
-            raise HarnessError(f"{folder / REPORT}: {said}; {again}")
+        forms = (it.model_dump(mode="json") for it in (report, self.recomputed(report, folder)))
+        if place := first_difference(*forms):
+            raise HarnessError(f"{folder / REPORT}: {place} does not follow from {file}; {again}")
         return report
 
 
@@ -237,19 +237,29 @@ def published_folders(results_dir: Path, kind: str = "table") -> list[Path]:
     return [results_dir / place for place, entry in index.items() if entry.kind == kind]
 
 
-def same(a: object, b: object) -> bool:
-    """Return whether two published values are equal, numbers to eleven digits.
+_NAMES = ("row", "column", "panel", "series", "at", "score", "id", "first", "second")
+"""Keys whose values say which one of a list something is."""
+
+
+def first_difference(before: Any, again: Any, place: str = "") -> str | None:
+    """Return where two JSON values differ first, numbers in more than eleven digits.
 
     Another processor or library may add in another order.
     """
-    if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_DIGITS)
-    return a == b
-
-
-def differing(before: object, again: object, names: Iterable[str]) -> str | None:
-    found = (name for name in names if not same(getattr(before, name), getattr(again, name)))
-    return next(found, None)
+    pairs: list[tuple[object, Any, Any]] = []
+    if isinstance(before, dict) and isinstance(again, dict) and before.keys() == again.keys():
+        pairs = [(key, before[key], again[key]) for key in before]
+    elif isinstance(before, list) and isinstance(again, list) and len(before) == len(again):
+        for number, (one, other) in enumerate(zip(before, again, strict=True)):
+            known = [one.get(key) for key in _NAMES] if isinstance(one, dict) else []
+            name = " / ".join(text for text in known if isinstance(text, str))
+            pairs.append((name or number, one, other))
+    elif isinstance(before, float) and isinstance(again, float):
+        return None if math.isclose(before, again, rel_tol=_DIGITS, abs_tol=_DIGITS) else place
+    else:
+        return None if before == again else place
+    found = (first_difference(it, other, f"{place} / {name}") for name, it, other in pairs)
+    return next((place.removeprefix(" / ") for place in found if place is not None), None)
 
 
 def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:

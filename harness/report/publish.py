@@ -7,30 +7,28 @@ table of the embedded world has prompts and answers as well, in `examples.json`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.registry.profile import benchmark_of
 from harness.registry.schema import Table
+from harness.report import reward_study
 from harness.report.build import StoredTable, summarise
 from harness.report.cells import judged_runs
 from harness.report.controls import KnownControls, inadmissible_claims
 from harness.report.league import found_again
-from harness.report.model import Cell, ClaimVerdict, ColumnSummary, Report
+from harness.report.model import ClaimVerdict, Report
 from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import (
     SCORES,
     IndexEntry,
     Publication,
-    differing,
     read_published,
-    same,
     without_numbers,
 )
 from harness.report.render import as_markdown, pictures
-from harness.report.reward_study import read_study, recomputed
-from harness.report.scores import Numbers, TableScores, read_score_file, write_scores
+from harness.report.scores import Measured, Numbers, TableScores, read_score_file, write_scores
 from harness.report.verdicts import Evidence, judge
 from harness.runtime import Stage, Store
 
@@ -48,7 +46,7 @@ def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False
     """Write `results/<profile>/<table>/` and return it, as `Publication.publish` does."""
     table_runs, store = stored.runs, stored.store
     report = stored.report_with_costs
-    measured = stored.measured | read_study(table_runs, store)
+    measured = stored.measured | reward_study.read_study(table_runs, store)
     # Prompts of real data sets and benchmarks are not ours to publish.
     own = report.profile.in_embedded_world
     examples = examples_of(table_runs, store) if own else Examples()
@@ -99,7 +97,7 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
     def verdicts() -> list[ClaimVerdict]:
         barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
         certain = {column.id: column.by_construction for column in report.columns}
-        scores = TableScores(report.rows, report.columns, report.seeds, measured)
+        scores = _scores(report, measured)
         return judge(Evidence(table, report.cells, scores, {}, certain, barred))
 
     return report.beside(
@@ -111,37 +109,9 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
     )
 
 
-def difference(report: Report, folder: Path) -> str | None:
-    measured = read_score_file(folder / SCORES)
-    scores = TableScores(report.rows, report.columns, report.seeds, measured)
-    cells = recompute(report, scores)
-    for old, new in zip(report.cells, cells, strict=True):
-        if name := differing(old, new, (*Numbers.__dataclass_fields__, "state")):
-            return f"{name} of `{old.row}` in `{old.column}`"
-    for before, anew in zip(report.summary, summarise(cells, scores), strict=True):
-        if name := differing(before, anew, ColumnSummary.model_fields):
-            return f"{name} in the summary of `{before.column}`"
-    again = [league.as_json() for league in found_again(report, scores)]
-    parts = list(_parts([league.as_json() for league in report.leagues], again, "leagues"))
-    if report.study is not None:
-        study = recomputed(report.study, scores.measured)
-        parts += _parts(report.study.as_json(), study.as_json())
-    return next((what for old, new, what in parts if not same(old, new)), None)
-
-
-def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:
-    """Yield the numbers and words of two JSON values side by side, with where they stand."""
-    if isinstance(before, dict) and isinstance(again, dict) and before.keys() == again.keys():
-        for key in before:
-            yield from _parts(before[key], again[key], f"{key} in the {where}")
-    elif isinstance(before, list) and isinstance(again, list) and len(before) == len(again):
-        for one, other in zip(before, again, strict=True):
-            yield from _parts(one, other, where)
-    else:
-        yield before, again, where
-
-
-def recompute(report: Report, scores: TableScores) -> list[Cell]:
+def recomputed(report: Report, folder: Path) -> Report:
+    """Return a published report with all numbers computed again from its per-prompt scores."""
+    scores = _scores(report, read_score_file(folder / SCORES))
     cells = []
     for cell in report.cells:
         found = scores.numbers(cell.row, cell.column)
@@ -149,7 +119,18 @@ def recompute(report: Report, scores: TableScores) -> list[Cell]:
         whole = found != Numbers()
         state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
         cells.append(cell.model_copy(update={**vars(found), "state": state}))
-    return cells
+    study = report.study
+    again = {
+        "cells": tuple(cells),
+        "summary": tuple(summarise(cells, scores)),
+        "leagues": tuple(found_again(report, scores)),
+        "study": None if study is None else reward_study.recomputed(study, scores.measured),
+    }
+    return report.model_copy(update=again)
+
+
+def _scores(report: Report, measured: Measured) -> TableScores:
+    return TableScores(report.rows, report.columns, report.seeds, measured)
 
 
 def table_extent(report: Report) -> IndexEntry:
@@ -171,6 +152,6 @@ TABLE = Publication(
     page=as_markdown,
     pictures=pictures,
     values=lambda report: SCORES,
-    difference=difference,
+    recomputed=recomputed,
 )
 """A table with the per-prompt scores its cells follow from."""

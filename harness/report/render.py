@@ -21,17 +21,12 @@ from harness.report import reward_study, view
 from harness.report.answer import answer_to
 from harness.report.blocks import (
     assumption_blocks,
-    column_blocks,
-    control_blocks,
     detail_blocks,
     number_blocks,
-    summary_blocks,
-    worth_blocks,
 )
-from harness.report.league import league_blocks, league_pictures
+from harness.report.league import league_pictures
 from harness.report.model import Cell, Report
 from harness.report.plots import Picture
-from harness.report.reward_study import study_blocks
 from harness.report.view import Block
 from harness.runtime.files import dumps
 from harness.words import coloured
@@ -84,7 +79,7 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
     yield from text_parts(
         view.heading(report),
         [*barred, *answer.lines],
-        [*numbers(report, full), *_missing(report, "Missing"), *details],
+        [*number_blocks(report, full), *details],
     )
     told = {name for name, _ in answer.lines}
     shown = [(n, t) for n, t in facts.items() if (n not in told if full else n in SHORTLY)]
@@ -92,19 +87,6 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
     yield names_and_texts(shown, style="dim")
     for block in assumption_blocks(report) if full else ():
         yield from block_lines(block)
-
-
-def numbers(report: Report, full: bool = True) -> list[Block]:
-    return [*number_blocks(report, full), *found_blocks(report)]
-
-
-def found_blocks(report: Report) -> list[Block]:
-    """Return what a table's study of reward models and its leagues found."""
-    return [*study_blocks(report), *league_blocks(report)]
-
-
-def _missing(report: Report, title: str) -> list[Block]:
-    return [Block(title, items=tuple(report.failures))] if report.failures else []
 
 
 def text_parts(
@@ -160,8 +142,8 @@ _OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 
 
 def as_markdown(report: Report) -> str:
-    parts: list[Block | Picture] = [*numbers(report), *_missing(report, "Failed")]
-    parts += [*pictures(report), *detail_blocks(report), *assumption_blocks(report)]
+    parts: list[Block | Picture] = [*number_blocks(report), *pictures(report)]
+    parts += [*detail_blocks(report), *assumption_blocks(report)]
     return markdown(view.heading(report), view.facts(report), parts)
 
 
@@ -348,15 +330,14 @@ def as_latex(reports: Iterable[Report]) -> str:
     return f"{LATEX_HEAD}{''.join(parts)}\n\\end{{document}}\n"
 
 
-def _latex_tables(report: Report) -> Iterable[str]:
-    more = [*worth_blocks(report), *control_blocks(report), *summary_blocks(report)]
+def _latex_tables(report: Report) -> Iterator[str]:
     said = {name: text for name, text in view.facts(report) if name in _SAID}
     about = " ".join(f"{name}: {text}." for name, text in said.items())
-    for block in [*column_blocks(report), *more]:
-        title = block.title.removesuffix(".")
-        notes = " ".join(block.notes)
-        yield _latex_table(block, f"{view.heading(report)}. {title}. {notes} {about}".rstrip())
-        about = ""  # once a report
+    for block in number_blocks(report):
+        if block.head:
+            title, notes = block.title.removesuffix("."), " ".join(block.notes)
+            yield _latex_table(block, f"{view.heading(report)}. {title}. {notes} {about}".rstrip())
+            about = ""  # once a report
 
 
 def _latex_table(block: Block, caption: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import Field
 
 from harness.report.plots import Picture
-from harness.report.publication import SCORES, IndexEntry, Publication, differing
+from harness.report.publication import SCORES, IndexEntry, Publication
 from harness.report.render import markdown
 from harness.report.scores import Measured, RunScores, read_score_file, write_scores
 from harness.report.view import Block
@@ -321,13 +321,10 @@ def publish_sweep(
     )
 
 
-def difference(report: SweepReport, folder: Path) -> str | None:
+def recomputed(report: SweepReport, folder: Path) -> SweepReport:
     measured, order = read_score_file(folder / SCORES), [s.score for s in report.benchmarks]
     again = winner_scores(measured, report.name, report.result_seeds, order)
-    for before, now in zip(report.benchmarks, again, strict=True):
-        if name := differing(before, now, WinnerScore.model_fields):
-            return f"{name} of the winner in `{now.score}`"
-    return None
+    return report.model_copy(update={"benchmarks": again})
 
 
 SWEEP = Publication(
@@ -336,6 +333,6 @@ SWEEP = Publication(
     lambda report: report.extent,
     page=as_markdown,
     values=lambda report: SCORES,
-    difference=difference,
+    recomputed=recomputed,
 )
 """A sweep with the per-prompt scores of its winner."""

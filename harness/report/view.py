@@ -100,20 +100,16 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
     """Return the models behind a table's cells, each with its rows where not all have it."""
+    rows: dict[str, dict[str, None]] = {}
+    for cell in report.cells:
+        for name in models(cell):
+            rows.setdefault(name, {})[cell.row] = None
     said = []
-    for name in sorted({name for cell in report.cells for name in models(cell)}):
-        where: dict[str, list[str]] = {}
-        for cell in report.cells:
-            if name in models(cell):
-                where.setdefault(cell.row, []).append(cell.column)
-        in_all = {row for row, own in where.items() if len(own) == len(report.table.columns)}
-        lacking = [row.id for row in report.rows if row.id not in where]
-        having = [
-            row if row in in_all else f"{row} in {', '.join(own)}" for row, own in where.items()
-        ]
-        if len(in_all) == len(report.rows):
+    for name, having in sorted(rows.items()):
+        lacking = [row.id for row in report.rows if row.id not in having]
+        if not lacking:
             said.append(name)
-        elif len(lacking) < len(having) and len(in_all) == len(where):
+        elif len(lacking) < len(having):
             said.append(f"{name} (all rows but {', '.join(lacking)})")
         else:
             said.append(f"{name} ({', '.join(having)})")

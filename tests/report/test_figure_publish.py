@@ -166,22 +166,21 @@ def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
 @pytest.mark.parametrize(
     ("name", "column", "number"),
     [
-        ("figure4", "value", "value of `AlpacaEval 2.0 · length-controlled win rate"),
-        ("figure10", "reward", "value of `all prompts / Spearman's ρ`"),
-        ("figure12", "reward", "value of `mean reward / mean reward / writing`"),
+        ("figure4", "value", "AlpacaEval 2.0 · length-controlled win rate"),
+        ("figure10", "reward", "all prompts / Spearman's ρ"),
+        ("figure12", "reward", "mean reward / mean reward / writing"),
     ],
 )
-def test_a_changed_value_of_a_prompt_is_named_with_the_first_number_it_changes(
+def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_changes(
     report_of: Callable[..., FigureReport], tmp_path: Path, name: str, column: str, number: str
 ) -> None:
     report = report_of(name)
     folder = publish_figure(report, tmp_path)
     change_column(folder / report.data.file, column, 50.0)
-    with pytest.raises(HarnessError, match="is not what was published") as caught:
+    with pytest.raises(HarnessError, match="is not what was published"):
         FIGURE.check(folder)
-    assert f"the first number that changes is the {number}" in str(caught.value)
     seal(folder, report.data.file)
-    with pytest.raises(HarnessError, match="does not follow from"):
+    with pytest.raises(HarnessError, match=f"points / {number}.* / value does not follow from"):
         FIGURE.check(folder)
 
 
@@ -195,7 +194,7 @@ def test_a_changed_number_is_named(
         data["points"][5][field] += 0.001
 
     rewrite(folder, "report.json", change)
-    with pytest.raises(HarnessError, match=f"the {field} of `roleplay / share of training prompts"):
+    with pytest.raises(HarnessError, match=f"roleplay / share of training .*/ {field} does not"):
         FIGURE.check(folder)
 
 
@@ -204,11 +203,11 @@ def test_a_point_more_or_elsewhere_is_named(
 ) -> None:
     folder = publish_figure(report_of("figure10"), tmp_path)
     rewrite(folder, "report.json", lambda d: d["points"].append(d["points"][0]))
-    with pytest.raises(HarnessError, match=r"number of points \(5, and 4 follow"):
+    with pytest.raises(HarnessError, match="points does not follow"):
         FIGURE.check(folder)
     folder = publish_figure(report_of("figure10"), tmp_path)
     rewrite(folder, "report.json", lambda d: d["points"][0].update(series="no prompts"))
-    with pytest.raises(HarnessError, match="place `no prompts / Spearman's ρ`"):
+    with pytest.raises(HarnessError, match="points / no prompts / Spearman's ρ / series does"):
         FIGURE.check(folder)
 
 

@@ -117,7 +117,7 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
     digests = json.loads((folder / "digests.json").read_text())
     digests["files"]["scores.parquet"] = sha256_of(folder / "scores.parquet")
     (folder / "digests.json").write_text(json.dumps(digests))
-    with pytest.raises(HarnessError, match="base of the winner in `ah_wr`"):
+    with pytest.raises(HarnessError, match="benchmarks / ah_wr / base does not follow"):
         verify(tmp_path)
 
 

@@ -24,7 +24,7 @@ from harness.report.figures.points import Data, Point, PromptData, ScoreData
 from harness.report.origin import origin_of
 from harness.report.plots import Picture, Target
 from harness.report.plots import canvas as canvas_of
-from harness.report.publication import IndexEntry, Publication, differing, without_numbers
+from harness.report.publication import IndexEntry, Publication, without_numbers
 from harness.report.render import markdown, print_parts, text_parts
 from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain
 from harness.runtime import Store
@@ -341,19 +341,10 @@ def figure_extent(report: FigureReport) -> IndexEntry:
     )
 
 
-def difference(report: FigureReport, folder: Path) -> str | None:
+def recomputed(report: FigureReport, folder: Path) -> FigureReport:
     data = report.data.read(folder / report.data.file)
-    points = points_of(report.figure, data, report.points)
-    if len(report.points) != len(points):
-        return f"number of points ({len(report.points)}, and {len(points)} follow from the data)"
-    for was, now in zip(report.points, points, strict=True):
-        if differing(was, now, ("panel", "series", "at", "quantity")):
-            return f"place `{was.name}`"
-        if name := differing(was, now, ("value", "low", "high")):
-            return f"{name} of `{was.name}`"
-        if (was.state == "ok") != (now.state == "ok"):
-            return f"state of `{was.name}`"
-    return None
+    shown = points_of(report.figure, data, report.points)
+    return report.model_copy(update={"points": tuple(shown)})
 
 
 FIGURE = Publication(
@@ -363,6 +354,6 @@ FIGURE = Publication(
     page=lambda report: as_markdown(report, picture(report)),
     pictures=lambda report: [picture(report)],
     values=lambda report: report.data.file,
-    difference=difference,
+    recomputed=recomputed,
 )
 """A figure with the values of single prompts its points follow from."""

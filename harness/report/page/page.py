@@ -28,15 +28,16 @@ from harness.report.blocks import (
     control_blocks,
     cost_block,
     detail_blocks,
+    found_blocks,
     summary_blocks,
     worth_blocks,
 )
-from harness.report.claims import PRIMARY, counts, line, share_tested
+from harness.report.claims import PRIMARY, counts, measures, share_tested
 from harness.report.model import GROUPS, ClaimVerdict, Report
 from harness.report.page.contents import Contents
 from harness.report.page.drawing import axis_of, draw, overview
 from harness.report.page.examples import JUDGED_RULE
-from harness.report.render import environment, found_blocks
+from harness.report.render import environment
 from harness.report.view import Piece, label_parts, plain
 from harness.words import seeds_text
 
@@ -164,7 +165,7 @@ def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
         made = {"place": place, "title": title, "linked": report is not None, "claims": []}
         groups.setdefault(place, made)["claims"].append({
             "verdict": verdict,
-            "line": line(verdict),
+            "measures": measures(verdict),
             "basis": None if report is None else _basis(verdict, report),
         })  # fmt: skip
     return list(groups.values())
