@@ -155,7 +155,7 @@ def _in_a_line(report: Report) -> tuple[str, ...]:
     to compare.
     """
     from harness.report.build import compared_signs
-    from harness.report.model import STATES
+    from harness.report.parts import STATES
 
     states = [cell.state for cell in report.cells]
     others = [

@@ -19,7 +19,8 @@ from harness.registry.paper import Contrast, Paper, the_paper
 from harness.registry.schema import Column
 from harness.report import view
 from harness.report.claims import counts, totals
-from harness.report.model import Cell, ClaimVerdict, Part, Report, Scale, Study, VerdictWord
+from harness.report.model import Cell, ClaimVerdict, Report, VerdictWord
+from harness.report.parts import Part, Scale, Study
 from harness.report.reward_study import CALLED
 from harness.report.scores import Numbers, RunScores
 from harness.report.view import plain, signed

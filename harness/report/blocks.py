@@ -13,16 +13,8 @@ from typing import TypeVar
 from harness.registry.profile import benchmark_of
 from harness.registry.schema import Column
 from harness.report.league import league_blocks
-from harness.report.model import (
-    GROUPS,
-    ColumnSummary,
-    Creation,
-    OfRow,
-    OnlineCost,
-    PromptDistance,
-    Report,
-    RowCost,
-)
+from harness.report.model import GROUPS, ColumnSummary, Report
+from harness.report.parts import Creation, OfRow, OnlineCost, PromptDistance, RowCost
 from harness.report.reward_study import study_blocks
 from harness.report.view import (
     APPLIES_NOT,

@@ -40,9 +40,9 @@ from harness.report.model import (
     Report,
     ReportColumn,
     ReportRow,
-    State,
 )
 from harness.report.origin import origin_of
+from harness.report.parts import State
 from harness.report.reward_study import study_of
 from harness.report.rows import StoreReader, creations, online_costs, prompt_distances, row_costs
 from harness.report.scores import ALPHA, Measured, TableScores, read_scores

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
 from harness.report.controls import Controls, KnownControls, paper_worth, worth_of
-from harness.report.model import Cell, State
+from harness.report.model import Cell
 from harness.report.origin import makers_of, stage_summary
+from harness.report.parts import State
 from harness.report.scores import Measured, Numbers, TableScores
 from harness.runtime import Stage, Store
 

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from harness.registry.claims import Claim, FigureClaims, Qualitative
-from harness.report.model import TESTED, ClaimVerdict, Report, Scale, VerdictWord
+from harness.report.model import TESTED, ClaimVerdict, Report, VerdictWord
+from harness.report.parts import Scale
 from harness.report.verdicts import Evidence, Tested, bare, judge_with_tests
 from harness.report.view import probability, signed
 from harness.statistics.sequential import seeds_needed

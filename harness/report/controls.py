@@ -69,9 +69,12 @@ class Controls:
         All that can run at the profile must have passed, a dose-response among them; those of
         choosing are not looked at.
         """
-        checked = [it for it in self.checked if not it.id.startswith(CHOOSING)]
-        own = [it for it in checked if it.training == training]
-        why = _stopped(own, f"{training} control")
+        own = [
+            control
+            for control in self.checked
+            if control.training == training and not control.id.startswith(CHOOSING)
+        ]
+        why = _stopped(own, f"{training} controls")
         if why is None and not any(control.doses and control.state == "passed" for control in own):
             return f"no dose-response of {training} training can run here"
         return why
@@ -80,12 +83,10 @@ class Controls:
         """Return why they do not admit verdicts on what is chosen, None where they do."""
         known = {control.id: control for control in self.checked}
         needed = choosing(training)
-        why = _stopped([known[name] for name in needed if name in known], "control")
-        missing = [name for name in needed if name not in known]
+        why = _stopped([known[name] for name in needed if name in known], "controls")
+        missing = [f"`{name}`" for name in needed if name not in known]
         if why is None and missing:
-            named = ", ".join(f"`{name}`" for name in missing)
-            several = len(missing) > 1
-            why = f"the control{'s' * several} {named} {'are' if several else 'is'} not declared"
+            why = f"controls not declared: {', '.join(missing)}"
         return None if why is None else f"whether choosing can be seen is not shown: {why}"
 
     def curve(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
@@ -139,11 +140,9 @@ def choosing(training: TrainingKind) -> tuple[str, ...]:
 
 def _stopped(own: Iterable[CheckedControl], called: str) -> str | None:
     for state, said in (("failed", "failed"), ("not_run", "not run")):
-        found = [control.id for control in own if control.state == state]
+        found = [f"`{control.id}`" for control in own if control.state == state]
         if found:
-            named = ", ".join(f"`{name}`" for name in found)
-            verb = said if state == "failed" else f"{'have' if len(found) > 1 else 'has'} {said}"
-            return f"the {called}{'s' * (len(found) > 1)} {named} {verb}"
+            return f"{called} {said}: {', '.join(found)}"
     return None
 
 

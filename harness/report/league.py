@@ -23,15 +23,9 @@ import numpy as np
 
 from harness.registry.schema import LeagueRows, Table
 from harness.report import view
-from harness.report.model import (
-    FoundLeague,
-    LeagueCosts,
-    LeagueMark,
-    LeagueMember,
-    LeagueVerdict,
-    Report,
-)
+from harness.report.model import Report
 from harness.report.origin import stage_summary
+from harness.report.parts import FoundLeague, LeagueCosts, LeagueMark, LeagueMember, LeagueVerdict
 from harness.report.plots import INK, MUTED, OURS, Picture, Target, canvas, plain_frame
 from harness.report.rows import StoreReader
 from harness.report.scores import ALPHA, TableScores, read_rows

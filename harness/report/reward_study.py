@@ -18,8 +18,9 @@ from harness.pipeline.factory import SEED
 from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Failures
-from harness.report.model import Agreement, Report, StudiedModel, Study
+from harness.report.model import Report
 from harness.report.origin import stage_summary
+from harness.report.parts import Agreement, StudiedModel, Study
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
 from harness.report.scores import Measured, RunScores, read_rows

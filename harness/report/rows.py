@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from harness import project
 from harness.registry.profile import Profile
 from harness.report.cells import Failures
 from harness.report.controls import KnownControls
-from harness.report.model import Creation, OfRow, OnlineCost, PromptDistance, RowCost
 from harness.report.origin import JUDGING, made_by, stage_summary
+from harness.report.parts import Creation, OnlineCost, PromptDistance, RowCost
 from harness.report.scores import read_rows
 from harness.runtime import Stage, Store
 from harness.statistics.distance import Bigrams, Mask, bigrams, jensen_shannon
@@ -30,38 +30,29 @@ if TYPE_CHECKING:
 Numbers = dict[str, float | None]
 """Numbers of one seed by name; None where a stage does not record one."""
 
-Found = TypeVar("Found", bound=OfRow)
 
-
-def _of_rows(
-    part: Callable[..., Found],
-    table_runs: TableRuns,
-    store: Store,
-    needed: Callable[[Run], Sequence[Stage]],
-    numbers: Callable[[Run], Numbers],
-    always: Callable[[Sequence[Run]], Mapping[str, Any]] = lambda _: {},
-    wanted: Callable[[Run], bool] = lambda _: True,
-) -> list[Found]:
-    """Return what is said of every run of every row, in printed order.
-
-    `part` makes it of its fields; `needed` returns the stages that a run's numbers need, none
-    where there is nothing to say; `numbers` the numbers of one seed's run whose stages are all
-    there; `always` the fields there are in every state; `wanted` whether anything is said of a
-    run at all.
-    """
-    failures = Failures(store)
-    found = []
+def _runs_of_rows(table_runs: TableRuns) -> Iterator[tuple[dict[str, str], Sequence[Run]]]:
+    """Yield every run of every row in printed order: what it is called, and its runs by seed."""
     for row in table_runs.rows:
         for run_id in dict.fromkeys(row.run_id(column) for column in table_runs.table.columns):
-            runs = table_runs.of(run_id)
-            if not wanted(runs[0]):
-                continue
-            state, done = failures.state([needed(run) for run in runs])
-            seeds = [numbers(run) for run in runs] if state == "ok" else [{}]
-            means = {name: mean_if_whole([seed[name] for seed in seeds]) for name in seeds[0]}
-            known = {"row": row.id, "run": run_id, "state": state, "done": done}
-            found.append(part(**known | dict(always(runs)) | means))
-    return found
+            yield {"row": row.id, "run": run_id}, table_runs.of(run_id)
+
+
+def _means(
+    failures: Failures,
+    runs: Sequence[Run],
+    needed: Callable[[Run], Sequence[Stage]],
+    numbers: Callable[[Run], Numbers],
+) -> dict[str, Any]:
+    """Return the state of some numbers, the seeds that are done, and their means if all are.
+
+    `needed` returns the stages that a run's numbers need, none where there is nothing to say, and
+    `numbers` those of a run whose stages are all there.
+    """
+    state, done = failures.state([needed(run) for run in runs])
+    seeds = [numbers(run) for run in runs] if state == "ok" else [{}]
+    means = {name: mean_if_whole([seed[name] for seed in seeds]) for name in seeds[0]}
+    return {"state": state, "done": done, **means}
 
 
 def sum_if_whole(values: Sequence[float | None]) -> float | None:
@@ -175,12 +166,13 @@ def row_costs(table_runs: TableRuns, reader: StoreReader) -> list[RowCost]:
         counted = {name: sum_if_whole([amount[name] for amount in amounts]) for name in COUNTED}
         return {"seconds": reader.seconds(stages), "judging_seconds": judging(run), **counted}
 
-    def of_untrained(runs: Sequence[Run]) -> dict[str, float | None]:
-        if made_by(runs[0]):
-            return {}
-        return {"judging_seconds": mean_if_whole([judging(run) for run in runs])}
-
-    return _of_rows(RowCost, table_runs, reader.store, made_by, numbers, of_untrained)
+    failures, found = Failures(reader.store), []
+    for names, runs in _runs_of_rows(table_runs):
+        means = _means(failures, runs, made_by, numbers)
+        if not made_by(runs[0]):
+            means["judging_seconds"] = mean_if_whole([judging(run) for run in runs])
+        found.append(RowCost(**names, **means))
+    return found
 
 
 # --- Online training ---
@@ -208,14 +200,12 @@ def online_costs(table_runs: TableRuns, store: Store) -> list[OnlineCost]:
             "repeated": float(repeated),
         }
 
-    return _of_rows(
-        OnlineCost,
-        table_runs,
-        store,
-        lambda run: run.training,
-        numbers,
-        wanted=lambda run: run.recipe.is_online,
-    )
+    failures = Failures(store)
+    return [
+        OnlineCost(**names, **_means(failures, runs, lambda run: run.training, numbers))
+        for names, runs in _runs_of_rows(table_runs)
+        if runs[0].recipe.is_online
+    ]
 
 
 # --- The creator ---
@@ -248,15 +238,13 @@ def creations(table_runs: TableRuns, store: Store) -> list[Creation]:
             "filled": _filled(store, run.iterations[-1].prompts),
         }
 
-    return _of_rows(
-        Creation,
-        table_runs,
-        store,
-        lambda run: list(creator_stages(run).values()),
-        numbers,
-        always=lambda runs: {"evolves": "evolve" in creator_stages(runs[0])},
-        wanted=lambda run: not run.recipe.is_online,
-    )
+    failures, found = Failures(store), []
+    for names, runs in _runs_of_rows(table_runs):
+        if not runs[0].recipe.is_online:
+            means = _means(failures, runs, lambda run: [*creator_stages(run).values()], numbers)
+            evolves = "evolve" in creator_stages(runs[0])
+            found.append(Creation(**names, evolves=evolves, **means))
+    return found
 
 
 def creator_stages(run: Run) -> dict[str, Stage]:
@@ -323,14 +311,15 @@ def prompt_distances(table_runs: TableRuns, reader: StoreReader) -> list[PromptD
             found[name] = None if tested is None else jensen_shannon(trained, tested)
         return found
 
-    def distance(**fields: Any) -> PromptDistance:
-        to = {name: fields.pop(name, None) for name in benchmarks}
-        return PromptDistance(**fields, to_benchmarks=to)
-
     def needed(run: Run) -> list[Stage]:
         return [run.last_prompts] if run.iterations else []
 
-    return _of_rows(distance, table_runs, reader.store, needed, numbers)
+    failures, found = Failures(reader.store), []
+    for names, runs in _runs_of_rows(table_runs):
+        means = _means(failures, runs, needed, numbers)
+        to = {name: means.pop(name, None) for name in benchmarks}
+        found.append(PromptDistance(**names, **means, to_benchmarks=to))
+    return found
 
 
 def pairwise_benchmarks(table_runs: TableRuns) -> list[str]:

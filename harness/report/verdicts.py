@@ -68,7 +68,8 @@ from harness.registry.claims import (
     places,
 )
 from harness.registry.schema import Table
-from harness.report.model import Cell, ClaimVerdict, Scale, VerdictWord
+from harness.report.model import Cell, ClaimVerdict, VerdictWord
+from harness.report.parts import Scale
 from harness.report.scores import ALPHA, POWER, TableScores
 from harness.statistics import (
     Prior,

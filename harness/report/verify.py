@@ -16,7 +16,7 @@ from harness.errors import HarnessError
 from harness.registry.declared import all_profiles
 from harness.report.figures.report import FIGURE
 from harness.report.measurements import OVER_OPTIMISATION
-from harness.report.model import Count
+from harness.report.parts import Count
 from harness.report.publication import (
     DIGESTS,
     INDEX,

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.registry.schema import Column
-from harness.report.model import Cell, LeagueMember, Power, Report, State
+from harness.report.model import Cell, Power, Report
+from harness.report.parts import LeagueMember, State
 from harness.words import counted
 
 NO_PAPER = "not printed"
@@ -94,7 +95,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Commit", ", ".join(origin.commits) or nothing),
         ("Computed with", "; ".join(origin.libraries) or nothing),
     ]
-    may_lack = ("Inadmissible", "Meaning", "Power", "Controls")
+    may_lack = ("Inadmissible", "Power", "Controls")
     return [(name, plain(text)) for name, text in found if text or name not in may_lack]
 
 

@@ -224,7 +224,7 @@ class Selection:
 
         It is `results/README.md`.
         """
-        from harness.report.findings import as_findings
+        from harness.report.render import as_findings
 
         return as_findings(self._published_contents(), project.results_dir())
 

@@ -145,7 +145,7 @@ def test_two_seeds_decide_no_control() -> None:
     found = controls(seeds=(0, 1))
     assert {control.state for control in found.checked} == {"not_run"}
     assert found.checked[0].reason == "it needs 3 seeds and has 2"
-    assert "have not run" in (found.why_not("offline") or "")
+    assert (found.why_not("offline") or "").startswith("offline controls not run: ")
 
 
 def test_what_has_not_run_or_cannot_is_said() -> None:
@@ -157,8 +157,8 @@ def test_what_has_not_run_or_cannot_is_said() -> None:
         "dose": "not_run", "exact": "passed", "scarcity": "not_run", "positive": "not_available",
         "negative": "passed", "aa": "passed", "off": "passed",
     }  # fmt: skip
-    assert found.why_not("offline") == "the offline controls `dose-offline`, `scarcity-offline` " \
-        "have not run"  # fmt: skip
+    why = "offline controls not run: `dose-offline`, `scarcity-offline`"
+    assert found.why_not("offline") == why
     assert found.why_not("online") is None
 
 
@@ -406,9 +406,9 @@ def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
     found = chosen(**changed)
     assert {c.id for c in found.checked if c.state == "failed"} == failing
     assert found.why_not("offline") is None
-    named = " ".join(f"`{name}`," for name in choosing("offline") if name in failing).rstrip(",")
+    named = ", ".join(f"`{name}`" for name in choosing("offline") if name in failing)
     assert found.why_not_choosing("offline") == (
-        f"whether choosing can be seen is not shown: the controls {named} failed"
+        f"whether choosing can be seen is not shown: controls failed: {named}"
     )
 
 
@@ -419,7 +419,7 @@ def test_off_target_prompts_gain_less_than_half(off: float, state: str) -> None:
     assert found.state == state
     assert found.distance == pytest.approx(43.0 - off, abs=1e-2)
     why = chosen(noise=1e-3, off=off).why_not("offline")
-    assert why == (None if state == "passed" else "the offline control `off-target` failed")
+    assert why == (None if state == "passed" else "offline controls failed: `off-target`")
 
 
 def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
@@ -438,7 +438,7 @@ def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
     for name in ("table1", "table2", "table6", "table8", "table12", "table13"):
         assert inadmissible_claims(tables[name], known) == {}, name
     why = barred["t4-amin-uniform-ah"]
-    assert why.endswith(", `choose-prompts-shuffled` are not declared")
+    assert "controls not declared: `choose-parents`, " in why
     assert inadmissible_claims(tables["table4"], chosen()) == {}
 
 
@@ -452,7 +452,7 @@ def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_no
 
     assert with_state("not_available") is None
     assert with_state("not_run") == (
-        "whether choosing can be seen is not shown: the control `choose-prompts` has not run"
+        "whether choosing can be seen is not shown: controls not run: `choose-prompts`"
     )
 
 

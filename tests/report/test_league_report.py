@@ -10,7 +10,7 @@ import pytest
 from harness.registry.declared import load_tables
 from harness.registry.schema import Table
 from harness.report.league import _found, area
-from harness.report.model import FoundLeague
+from harness.report.parts import FoundLeague
 from harness.report.scores import TableScores
 from harness.statistics import ScoreMatrix
 

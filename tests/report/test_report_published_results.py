@@ -9,9 +9,9 @@ from harness.errors import HarnessError
 from harness.project import results_dir
 from harness.registry.declared import load_tables, members
 from harness.registry.profile import load_profiles
-from harness.report.findings import as_findings
 from harness.report.page.contents import from_results
 from harness.report.publication import published_folders, read_published
+from harness.report.render import as_findings
 from harness.report.scores import read_score_file, write_scores
 
 FOLDERS = list(published_folders(results_dir()))

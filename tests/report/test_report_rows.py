@@ -12,7 +12,8 @@ from toy_tables import DECLARATION, PROVENANCE, stored, toy_runs, write_prompts
 
 from harness.pipeline.runs import TableRuns
 from harness.report.blocks import creation_block
-from harness.report.model import Creation, Report
+from harness.report.model import Report
+from harness.report.parts import Creation
 from harness.report.render import as_markdown, as_text
 from harness.report.rows import StoreReader, creations, creator_stages, prompt_distances
 from harness.runtime import Store

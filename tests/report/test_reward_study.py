@@ -24,7 +24,8 @@ from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
 from harness.pipeline.studies import plan_study
 from harness.report.answer import finding
-from harness.report.model import Agreement, Report, Study
+from harness.report.model import Report
+from harness.report.parts import Agreement, Study
 from harness.report.publication import DIGESTS, REPORT
 from harness.report.publish import TABLE as PUBLISHED_TABLE
 from harness.report.publish import publish, table_extent

@@ -35,7 +35,7 @@ from harness.registry.figures import (
 )
 from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
-from harness.report.model import State
+from harness.report.parts import State
 from harness.report.scores import (
     Measured,
     Numbers,
