@@ -252,7 +252,7 @@ def first_difference(before: Any, again: Any, place: str = "") -> str | None:
     elif isinstance(before, list) and isinstance(again, list) and len(before) == len(again):
         for number, (one, other) in enumerate(zip(before, again, strict=True)):
             known = [one.get(key) for key in _NAMES] if isinstance(one, dict) else []
-            name = " / ".join(text for text in known if isinstance(text, str))
+            name = " / ".join(text for text in known if text and isinstance(text, str))
             pairs.append((name or number, one, other))
     elif isinstance(before, float) and isinstance(again, float):
         return None if math.isclose(before, again, rel_tol=_DIGITS, abs_tol=_DIGITS) else place

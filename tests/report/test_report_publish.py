@@ -228,23 +228,6 @@ def test_fewer_seeds_or_rows_do_not_replace_more(
     assert read_published(folder)[0].seeds == (0, 1, 2)
 
 
-def test_what_a_killed_publication_left_is_put_right_by_the_next(
-    folder: Path, store: Store
-) -> None:
-    """Killed between the two renames: the table lies beside its place, and no other is there."""
-    scratch = folder.with_name(".table90.part")
-    (scratch / "new").mkdir(parents=True)
-    folder.rename(scratch / "old")
-    results = folder.parent.parent
-    with pytest.raises(HarnessError, match="table90 is missing"):
-        verify(results)
-    fewer = toy_runs((0,))
-    with pytest.raises(Refused):
-        publish(stored(fewer, store), results)
-    assert verify(results).cells == 8
-    assert [path.name for path in folder.parent.iterdir()] == ["table90"]
-
-
 class Toy(Strict):
     number: int
 

@@ -8,11 +8,10 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from toy_tables import DECLARATION, PROVENANCE, stored, toy_runs, write_prompts
+from toy_tables import DECLARATION, PROVENANCE, report_of, toy_runs, write_prompts
 
 from harness.pipeline.runs import TableRuns
 from harness.report.blocks import creation_block
-from harness.report.model import Report
 from harness.report.parts import Creation
 from harness.report.render import as_markdown, as_text
 from harness.report.rows import StoreReader, creations, creator_stages, prompt_distances
@@ -32,10 +31,6 @@ def write_creator(
     for name, summary in said.items():
         with store.writing(stages[name], PROVENANCE) as output:
             (output / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-
-
-def report_of(runs: TableRuns, store: Store) -> Report:
-    return stored(runs, store).report
 
 
 def by_row(runs: TableRuns, store: Store) -> dict[str, Creation]:

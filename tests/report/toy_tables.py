@@ -15,7 +15,7 @@ from harness.pipeline.runs import TableRuns
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.build import StoredTable
-from harness.report.model import Cell
+from harness.report.model import Cell, Report
 from harness.report.origin import behind
 from harness.report.rows import StoreReader
 from harness.runtime import Provenance, Stage, Store
@@ -136,6 +136,10 @@ def write_all(store: Store, runs: TableRuns) -> None:
 def stored(runs: TableRuns, store: Store) -> StoredTable:
     """Return what a store holds of some runs."""
     return StoredTable(runs, StoreReader(store))
+
+
+def report_of(runs: TableRuns, store: Store) -> Report:
+    return stored(runs, store).report
 
 
 def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2") -> None:

@@ -12,6 +12,7 @@ from harness.errors import HarnessError
 from harness.report.publication import Refused
 from harness.report.scores import write_scores
 from harness.report.sweep import (
+    SWEEP,
     SweepObjective,
     SweepReport,
     SweepTrial,
@@ -118,7 +119,7 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
     digests["files"]["scores.parquet"] = sha256_of(folder / "scores.parquet")
     (folder / "digests.json").write_text(json.dumps(digests))
     with pytest.raises(HarnessError, match="benchmarks / ah_wr / base does not follow"):
-        verify(tmp_path)
+        SWEEP.check(folder)
 
 
 def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
