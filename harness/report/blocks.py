@@ -95,30 +95,27 @@ def _caption(report: Report, column: Column) -> str:
             f"the paper's: {column.metric}, in {column.unit}; {direction}; "
             f"the profile `{profile.name}` has no such benchmark"
         )
-    benchmark = profile.benchmarks[name]
+    benchmark, stand_in = profile.benchmarks[name], profile.in_embedded_world
+    link = " of " if benchmark.of_prompts else " against "
+    where, what, theirs = "", column.metric, ""
+    if profile.scale != "paper" or stand_in:
+        where = f"stand-in for {column.benchmark}: " if stand_in else f"at scale {profile.scale}: "
+        what, _, theirs = column.metric.partition(link)
+        if benchmark.against is not None and what.endswith("win rate"):
+            # Made for the benchmark, and given by no model.
+            fixed = "the profile's fixed answers" if stand_in else benchmark.against
+            what += f" against {fixed}"
     counted = "prompts a seed" if benchmark.of_prompts else "items"
     judge = report.origin.judges[name]
     if name in report.calibrations:
         held = report.calibrations[name]
         judge += ", not calibrated" if held is None else f", which {held.short}"
-    how = f"({benchmark.items_of(column.reads)} {counted}, judge {judge})"
+    items = f"{benchmark.items_of(column.reads)} {counted}, judge {judge}"
+    said = [f"{where}{what}, in {column.unit} ({items})"]
+    said += [f"the paper's is{link}{theirs}"] if theirs else []
     known = profile.by_construction(column.reads)
-    direction += "" if known is None else f"; by construction here: {known}"
-    stand_in = profile.in_embedded_world
-    if profile.scale == "paper" and not stand_in:
-        return f"{column.metric}, in {column.unit} {how}; {direction}"
-    where = f"stand-in for {column.benchmark}" if stand_in else f"at scale {profile.scale}"
-    if benchmark.of_prompts:
-        what, _, theirs = column.metric.partition(" of ")
-        return f"{where}: {what}, in {column.unit} {how}; the paper's is of {theirs}; {direction}"
-    what, _, opponent = column.metric.partition(" against ")
-    against = ""
-    if benchmark.against is not None and what.endswith("win rate"):
-        # Made for the benchmark, and given by no model.
-        fixed = "the profile's fixed answers" if stand_in else benchmark.against
-        against = f" against {fixed}"
-    theirs = f"; the paper's is against {opponent}" if opponent else ""
-    return f"{where}: {what}{against}, in {column.unit} {how}{theirs}; {direction}"
+    said += [direction] if known is None else [direction, f"by construction here: {known}"]
+    return "; ".join(said)
 
 
 def worth_blocks(report: Report) -> list[Block]:

@@ -184,8 +184,8 @@ class Publication(Generic[Model]):
                 raise changed_file(folder / name, self.name)
         if file is None and self.page(report) != (folder / PAGE).read_text(encoding="utf-8"):
             raise HarnessError(f"{folder / PAGE} does not follow from {REPORT}; {again}")
-        forms = (it.model_dump(mode="json") for it in (report, self.recomputed(report, folder)))
-        if place := first_difference(*forms):
+        anew = self.recomputed(report, folder).model_dump(mode="json")
+        if place := first_difference(report.model_dump(mode="json"), anew):
             raise HarnessError(f"{folder / REPORT}: {place} does not follow from {file}; {again}")
         return report
 

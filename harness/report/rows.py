@@ -31,7 +31,7 @@ Numbers = dict[str, float | None]
 """Numbers of one seed by name; None where a stage does not record one."""
 
 
-def _runs_of_rows(table_runs: TableRuns) -> Iterator[tuple[dict[str, str], Sequence[Run]]]:
+def _runs_of_rows(table_runs: TableRuns) -> Iterator[tuple[dict[str, Any], Sequence[Run]]]:
     """Yield every run of every row in printed order: what it is called, and its runs by seed."""
     for row in table_runs.rows:
         for run_id in dict.fromkeys(row.run_id(column) for column in table_runs.table.columns):
