@@ -26,7 +26,7 @@ from harness.report.blocks import (
 )
 from harness.report.claims import counts, share_tested
 from harness.report.league import league_pictures
-from harness.report.model import TESTED, Cell, Report
+from harness.report.model import TESTED, Cell, ClaimVerdict, Report
 from harness.report.plots import Picture
 from harness.report.publication import PAGE
 from harness.report.view import Block
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from rich.console import Console, RenderableType
 
-    from harness.report.page.contents import Contents
+    from harness.registry.profile import Profile
 
 
 WIDTH = 80
@@ -214,28 +214,35 @@ def template(name: str) -> Template:
 # --- `results/README.md` ---
 
 
-def as_findings(contents: Contents, results_dir: Path) -> str:
+def as_findings(
+    profile: Profile,
+    reports: Sequence[Report],
+    verdicts: Sequence[ClaimVerdict],
+    drawn: Iterable[Picture],
+    results_dir: Path,
+) -> str:
     """Return the page of all that is published: the answer, and what the runs of each table say.
+
+    `drawn` are the pictures that belong to no table.
 
     It has no number of its own: sentences come from the verdicts on the published scores, gains
     from the published cells. It is written by
 
         harness report --all --published --format markdown --output results/README.md
     """
-    profile = contents.profile
-    shown = [report for report in contents.reports if report.has_numbers]
+    shown = [report for report in reports if report.has_numbers]
     tables = {report.table.id for report in shown}
     pages = sorted((results_dir / profile.name).rglob(PAGE))
     others = [path for path in pages if path.parent.name not in tables]
     return template("findings.md.j2").render(
         profile=profile.name,
         scale=profile.scale,
-        answer=answer_to(contents.reports, contents.verdicts).lines,
-        tested=share_tested(contents.verdicts),
+        answer=answer_to(reports, verdicts).lines,
+        tested=share_tested(verdicts),
         power=[line for report in shown for line in _power_lines(report)],
-        silent=[verdict for verdict in contents.verdicts if verdict.verdict not in TESTED],
+        silent=[verdict for verdict in verdicts if verdict.verdict not in TESTED],
         sections=[_section(report) for report in shown],
-        figures=list(_others(others, results_dir, contents)),
+        figures=list(_others(others, results_dir, drawn)),
     )
 
 
@@ -282,9 +289,9 @@ def _section(report: Report) -> dict[str, object]:
 
 
 def _others(
-    pages: Iterable[Path], results_dir: Path, contents: Contents
+    pages: Iterable[Path], results_dir: Path, drawn: Iterable[Picture]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    said = {shown.title: shown.findings for shown in contents.pictures}
+    said = {shown.title: shown.findings for shown in drawn}
     for page in pages:
         heading = re.search(r"^# +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
         title = page.parent.name if heading is None else heading[1]

@@ -226,7 +226,10 @@ class Selection:
         """
         from harness.report.render import as_findings
 
-        return as_findings(self._published_contents(), project.results_dir())
+        found = self._published_contents()
+        return as_findings(
+            found.profile, found.reports, found.verdicts, found.pictures, project.results_dir()
+        )
 
     def publish(
         self,

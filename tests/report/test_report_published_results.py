@@ -7,12 +7,12 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.project import results_dir
-from harness.registry.declared import load_tables, members
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.page.contents import from_results
 from harness.report.publication import published_folders, read_published
-from harness.report.render import as_findings
 from harness.report.scores import read_score_file, write_scores
+from harness.selection.selection import select
 
 FOLDERS = list(published_folders(results_dir()))
 PUBLISHED = (
@@ -69,6 +69,5 @@ def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None
 
 def test_the_page_of_findings_is_what_the_published_scores_say() -> None:
     """Write it again with the command in its head."""
-    tables, profile = members("all", load_tables()), load_profiles()["micro"]
-    page = as_findings(from_results(tables, profile, results_dir()), results_dir())
+    page = select("all", "micro").findings()
     assert page == (results_dir() / "README.md").read_text(encoding="utf-8")
