@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,11 @@ MOST_DIGITS = 300
 READ_BY_LOADERS = (".json", ".safetensors", ".model", ".txt", ".jinja")
 """Endings of the files that decide what a model computes: configuration, weights, tokenizer. None
 could run code when it is read."""
+
+_STRANGE = re.compile(
+    rf"[0-9]{{{MOST_DIGITS + 1}}}|\\u[dD][89a-fA-F]|NaN|Infinity|[0-9.][eE]\+?[0-9]{{3}}|[^\x00-\x7f]"
+)
+"""What half a surrogate pair, or a number that no float holds, is written with."""
 
 _HALVES = range(0xD800, 0xE000)
 
@@ -43,14 +49,16 @@ def read_json(text: str | bytes) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
-        found = json.loads(text, parse_int=_integer)
+        nested = text.count("[") + text.count("{") > MOST_DEPTH
+        strange = nested or _STRANGE.search(text) is not None
+        found = json.loads(text, parse_int=_integer if strange else None)
     except json.JSONDecodeError as error:
         raise ForeignTextError(f"{error.msg} at character {error.pos}") from None
     except UnicodeDecodeError:
         raise ForeignTextError("it is not UTF-8") from None
     except RecursionError:
         raise ForeignTextError(f"nested more than {MOST_DEPTH} deep") from None
-    return _taken_up(found, MOST_DEPTH)
+    return _taken_up(found, MOST_DEPTH) if strange else found
 
 
 def read_plain(path: Path, most: int = -1) -> bytes:
@@ -72,7 +80,9 @@ def read_plain(path: Path, most: int = -1) -> bytes:
 
 def in_a_line(text: str, longest: int = 500) -> str:
     """Return a text as one line of a message, cut where it is longer than so many characters."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = text
+    if not text.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 

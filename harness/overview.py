@@ -14,7 +14,7 @@ from harness.registry.declared import deviations
 from harness.registry.documents import Problem, RegistryError, display_path, read_document
 from harness.registry.figures import AnyFigure, figure_unsupported, load_figures
 from harness.registry.paper import the_paper
-from harness.registry.profile import Profile, table_unsupported
+from harness.registry.profile import Profile, load_profiles, table_unsupported
 from harness.registry.schema import Table
 from harness.strict import Output, Strict
 
@@ -156,11 +156,11 @@ def validate(files: Sequence[str] = ()) -> Validation:
             problems.add(Problem(file, 1, str(error)))
         return None
 
-    tables = read(declared.all_tables) or {}
+    tables = read(declared.load_tables) or {}
     # Where tables are broken, what figures refer to cannot be told from what is not declared.
     figures = read(lambda: load_figures(tables or None)) or {}
     claims, parted, _ = read(figure_claims), read(deviations), read(the_paper)
-    profiles, sweeps = read(declared.all_profiles) or {}, read(load_sweeps) or {}
+    profiles, sweeps = read(load_profiles) or {}, read(load_sweeps) or {}
     for file, load in _shipped():
         read(load, display_path(file))
     for own in files:

@@ -23,6 +23,7 @@ from harness.extensions import load_plugins
 from harness.project import PACKAGE, declaration_dirs, project_root
 from harness.registry.claims import claim_problems
 from harness.registry.documents import (
+    Declarations,
     Document,
     Loc,
     Problem,
@@ -35,12 +36,15 @@ from harness.registry.documents import (
     yaml_files,
 )
 from harness.registry.figures import Figure, load_figures
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile, find_profile, profile_files, read_profiles
 from harness.registry.recipe import Recipe, defaults, flattened, leaves
 from harness.registry.schema import Column, Row, Table
 from harness.strict import Strict
 
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
+
+CONTROLS = "controls"
+"""The one table that declares controls."""
 
 _OTHERS = {Path("deviations.yaml"), Path("paper.yaml"), Path("claims", "figures.yaml")}
 """Files below a folder of declarations that declare no table; nor do those of its `figures`."""
@@ -56,12 +60,14 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
     Returns:
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
     """
+    files = table_files(dirs)
+    return _read_tables(files if more is None or more in files else [*files, more])
+
+
+def _read_tables(files: Iterable[Path]) -> dict[str, Table]:
     load_plugins()
     problems: list[Problem] = []
     declared: list[Declared] = []
-    folders = declaration_dirs() if dirs is None else dirs
-    files = at_least_one(table_files(folders), folders, "table")
-    files += [] if more is None or more in files else [more]
     for document, table in read_files(files, Table, problems, "a table"):
         repeated = [
             *_repeated(_ids(document, "columns", table.columns)),
@@ -86,7 +92,8 @@ def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
     """Return the files that declare tables: all but those that something else reads."""
     folders = declaration_dirs() if dirs is None else dirs
     files = [(path, path.relative_to(folder)) for folder in folders for path in yaml_files(folder)]
-    return [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]
+    found = [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]
+    return at_least_one(found, folders, "table")
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:
@@ -143,6 +150,8 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
                 scored = "prompts" if column.of_prompts else "answers of a policy"
                 text = f"`{row.id}` is `{row.kind}` and column `{column.id}` scores {scored}"
                 yield document.wrong(("rows", i, "kind"), f"{text}; change one of them")
+    if table.controls and table.id != CONTROLS:
+        yield document.wrong(("controls",), f"only the table `{CONTROLS}` declares them")
     if table.study is not None:
         named.append((("study", "column"), "column", table.study.column))
     for i, control in enumerate(table.controls):
@@ -328,7 +337,12 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @functools.cache
 def all_tables() -> Mapping[str, Table]:
-    return load_tables()
+    return Declarations(table_files(), _read_tables)
+
+
+def controls_table() -> Table | None:
+    """Return the table that declares what must come out for verdicts about prompts to count."""
+    return all_tables().get(CONTROLS)
 
 
 @functools.cache
@@ -338,7 +352,21 @@ def all_figures() -> Mapping[str, Figure]:
 
 @functools.cache
 def all_profiles() -> Mapping[str, Profile]:
-    return load_profiles()
+    return Declarations(profile_files(), read_profiles)
+
+
+@functools.cache
+def printed_values() -> Mapping[tuple[str, str], float]:
+    """Return what the paper prints of each run, by run and column, in the first table that does."""
+    found: dict[tuple[str, str], float] = {}
+    files = sorted(table_files(), key=lambda path: natural(path.stem))
+    # A table with a mistake says nothing here; `harness validate` names it.
+    for _, table in read_files(files, Table, [], "a table"):
+        for row in table.rows:
+            if row.run is not None:
+                for column, value in row.values.items():
+                    found.setdefault((row.run, column), value.value)
+    return found
 
 
 def named_profile(name: str) -> Profile:
@@ -346,7 +374,7 @@ def named_profile(name: str) -> Profile:
     if path is None:
         _look_beside("profile", name, all_profiles())
         return find_profile(all_profiles(), name)
-    (profile,) = load_profiles(path).values()
+    (profile,) = read_profiles([path]).values()
     shipped = all_profiles().get(profile.name)
     if shipped is not None and shipped.model_dump() != profile.model_dump():
         raise UserError(

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError, model_validator
@@ -26,8 +27,7 @@ from harness.project import project_root
 from harness.strict import Strict, models_in
 
 Loc = tuple[str | int, ...]
-Lines = dict[Loc, int]
-"""The line of each key and list item."""
+"""A place in plain data: keys, and positions in lists."""
 
 MOST_BYTES = 2**20
 """Bytes of a text; the longest declaration has a sixtieth of them."""
@@ -35,13 +35,13 @@ MOST_BYTES = 2**20
 DEEPEST = 40
 """Collections inside one another; libyaml overflows the C stack at some tens of thousands."""
 
-MOST_PLACES = 100_000
-"""Keys and items; with aliases few bytes could stand for any number."""
+MOST_ALIASES = 30
+"""Aliases of a text; of a hundred, each for several of the others, data without end are made."""
 
 _CORE = "tag:yaml.org,2002:"
-_TEXT = f"{_CORE}str"
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CReader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBERS = yaml.constructor.SafeConstructor()
+_SOURCED = {"value", "source"}
 
 Declared = TypeVar("Declared", bound=BaseModel)
 Found = TypeVar("Found")
@@ -91,20 +91,17 @@ def parse_yaml(text: str) -> Any:
     Raises:
         YamlFault: It is no YAML, or says what is no plain data.
     """
-    return _parsed(text)[0]
-
-
-def _parsed(text: str) -> tuple[Any, Lines]:
-    lines: Lines = {}
     try:
-        depth = 0
-        for event in yaml.parse(text, Loader=_LOADER):
+        depth = aliases = 0
+        for event in yaml.parse(text, Loader=_Reader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
+            aliases += isinstance(event, yaml.AliasEvent)
             if depth > DEEPEST:
                 raise _fault(event, f"is nested deeper than {DEEPEST} levels")
-        root = yaml.compose(text, Loader=_LOADER)
-        return (None if root is None else _plain(root, (), lines)), lines
+            if aliases > MOST_ALIASES:
+                raise _fault(event, f"has more than {MOST_ALIASES} aliases; write them out")
+        return _Reader(text).get_single_data()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise YamlFault(line, f"is not valid YAML: {error.problem}") from error
@@ -112,21 +109,23 @@ def _parsed(text: str) -> tuple[Any, Lines]:
         raise YamlFault(1, f"is not valid YAML: {' '.join(str(error).split())}") from error
 
 
-def _plain(node: Any, loc: Loc, lines: Lines) -> Any:
-    """Return what a node holds; the lines of its keys and items are added."""
-    if len(loc) > DEEPEST or len(lines) > MOST_PLACES:
-        raise _fault(node, "has aliases in their own anchor, or for too much: write it out")
+def _mapping(reader: Any, node: Any) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _fault(key, "has a list or a mapping as a key; a key is a name")
+        # Keys are names, whatever YAML would make of them (`on`, `1.0`, `null`).
+        name = str(key.value)
+        if name in data:
+            first = next(other for other, _ in node.value if other.value == name)
+            where = f"first on line {first.start_mark.line + 1}; keep one"
+            raise _fault(key, f"`{name[:60]}` is given twice, {where}")
+        data[name] = reader.construct_object(value, deep=True)
+    return data
+
+
+def _number(reader: Any, node: Any) -> Any:
     kind = node.tag.removeprefix(_CORE)
-    if kind == "map":
-        return _mapping(node, loc, lines)
-    if kind == "seq":
-        for i, item in enumerate(node.value):
-            lines[*loc, i] = item.start_mark.line + 1
-        return [_plain(item, (*loc, i), lines) for i, item in enumerate(node.value)]
-    if kind in ("str", "timestamp", "null"):
-        return None if kind == "null" else node.value
-    if kind not in ("bool", "int", "float"):
-        raise _fault(node, f"has the tag `{kind[:60]}`; quote the value if it is text")
     try:
         if len(node.value) <= 100:
             return getattr(_NUMBERS, f"construct_yaml_{kind}")(node)
@@ -135,27 +134,23 @@ def _plain(node: Any, loc: Loc, lines: Lines) -> Any:
     raise _fault(node, f"cannot read `{node.value[:60]}` as `{kind}`")
 
 
-def _mapping(node: Any, loc: Loc, lines: Lines) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    first: Lines = {}
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise _fault(key, "has a list or a mapping as a key; a key is a name")
-        # Keys are names, whatever YAML would make of them (`on`, `1.0`, `null`).
-        name, line = str(key.value), key.start_mark.line + 1
-        if name in data:
-            where = f"first on line {first[*loc, name]}; keep one"
-            raise _fault(key, f"`{name[:60]}` is given twice, {where}")
-        data[name], first[*loc, name] = None, line
-    sourced = data.keys() == _SOURCED  # the place of such a value is that of both
-    lines |= {} if sourced else first
-    for key, value in node.value:
-        name = str(key.value)
-        if value.tag == _TEXT:
-            data[name] = value.value
-        else:
-            data[name] = _plain(value, loc if sourced else (*loc, name), lines)
-    return data
+def _no_plain_data(reader: Any, node: Any) -> Any:
+    kind = node.tag.removeprefix(_CORE)
+    raise _fault(node, f"has the tag `{kind[:60]}`; quote the value if it is text")
+
+
+class _Reader(_CReader):  # type: ignore[misc]
+    """Makes plain data, and nothing else, of YAML."""
+
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        f"{_CORE}map": _mapping,
+        f"{_CORE}seq": _CReader.yaml_constructors[f"{_CORE}seq"],
+        f"{_CORE}str": _CReader.yaml_constructors[f"{_CORE}str"],
+        f"{_CORE}timestamp": _CReader.yaml_constructors[f"{_CORE}str"],
+        f"{_CORE}null": _CReader.yaml_constructors[f"{_CORE}null"],
+        **{f"{_CORE}{kind}": _number for kind in ("bool", "int", "float")},
+        None: _no_plain_data,
+    }
 
 
 def as_yaml(data: Any) -> str:
@@ -198,7 +193,6 @@ class Document:
     path: Path
     text: str
     data: Any
-    lines: Lines
     problems: tuple[Problem, ...] = ()
 
     @property
@@ -206,11 +200,40 @@ class Document:
         """The file's path, relative to the project folder where it lies inside."""
         return display_path(self.path)
 
+    @cached_property
+    def _root(self) -> Any:
+        return yaml.compose(self.text, Loader=_Reader)
+
+    def written(self, loc: Loc) -> Any:
+        """Return the node of a key or a list item, None for a place that was not written.
+
+        What stands in a value with a source is found without `value`, as in the data.
+        """
+        written, node = None, self._root
+        for part in loc:
+            if isinstance(node, yaml.SequenceNode):
+                items = dict(enumerate((item, item) for item in node.value))
+            elif isinstance(node, yaml.MappingNode):
+                items = {key.value: (key, value) for key, value in node.value}
+            else:
+                return None
+            if part not in items:
+                return None
+            written, node = items[part]
+            while isinstance(node, yaml.MappingNode):
+                inner = {key.value: value for key, value in node.value}
+                if inner.keys() != _SOURCED:
+                    break
+                node = inner["value"]
+        return written
+
     def line(self, loc: Loc) -> int:
         """Return the line of a place in the data, or of the nearest enclosing one."""
-        while loc not in self.lines and loc:
+        while loc:
+            if (node := self.written(loc)) is not None:
+                return int(node.start_mark.line) + 1
             loc = loc[:-1]
-        return self.lines.get(loc, 1)
+        return 1
 
     def problem(self, loc: Loc, message: str) -> Problem:
         return Problem(self.name, self.line(loc), message)
@@ -258,13 +281,10 @@ def read_document(path: Path) -> Document:
     text = ""
     try:
         text = read_text(path)
-        return Document(path, text, *_parsed(text))
+        return Document(path, text, parse_yaml(text))
     except YamlFault as fault:
         problem = Problem(display_path(path), fault.line, fault.message)
-        return Document(path, text, None, {}, (problem,))
-
-
-_SOURCED = {"value", "source"}
+        return Document(path, text, None, (problem,))
 
 
 class Sourced(Strict):
@@ -338,6 +358,41 @@ def misnamed(document: Document, found: BaseModel) -> list[Problem]:
     return [] if name == stem else [document.wrong((key,), text)]
 
 
+class Declarations(Mapping[str, Found]):
+    """What some files declare, by the names of the files.
+
+    One that is asked for by its name is read and checked alone; to go through all of them checks
+    them against each other, too. `load` does both, for the files it is given.
+    """
+
+    def __init__(
+        self, files: Iterable[Path], load: Callable[[Sequence[Path]], Mapping[str, Found]]
+    ) -> None:
+        self._files = {path.stem: path for path in files}
+        self._load = load
+        self._read: dict[str, Found] = {}
+
+    def __getitem__(self, name: str) -> Found:
+        if name not in self._read:
+            self._read |= self._load([self._files[name]])
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    @cached_property
+    def _order(self) -> list[str]:
+        found = self._load(list(self._files.values()))
+        self._read = {**found, **self._read}
+        return list(found)
+
+
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:
     """Return what a single file declares, and the file as it was read."""
     document = read_document(path)
@@ -376,8 +431,7 @@ def explain(
         loc = tuple(item["loc"])
         places = [(*prefix, *loc) for prefix in prefixes]
         # A check on the whole, or a missing key, was written nowhere: it belongs to the first.
-        written = [p for p in places if p in document.lines] if loc else []
-        place = written[0] if written else places[0]
+        place = next((p for p in places if loc and document.written(p) is not None), places[0])
         problems.append(document.wrong(place, _message(item, model, loc)))
     return problems
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -214,12 +215,11 @@ class Profile(documents.Sourced):
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
-        for algorithm in self.algorithms:
-            without = getattr(self.training, algorithm) is None
-            refuse((without, f"`{algorithm}` is offered without hyperparameters in `training`"))
+        bare = [name for name in self.algorithms if getattr(self.training, name) is None]
         twice = [score for score, times in Counter(self.scores).items() if times > 1]
         both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
         refuse(
+            (bare, f"`{', '.join(bare)}` is offered without hyperparameters in `training`"),
             (twice, f"`{', '.join(twice)}` comes from two benchmarks; two judges share no column"),
             (both, f"the reward model `{', '.join(both)}` is named and trained; do one of them"),
         )
@@ -269,7 +269,7 @@ class Profile(documents.Sourced):
         """Whether its prompts, and so its benchmarks and judges, are the embedded world's."""
         return self.prompts.source == WORLD
 
-    @property
+    @cached_property
     def scores(self) -> tuple[str, ...]:
         return tuple(score for one in self.benchmarks.values() for score in one.columns)
 
@@ -457,15 +457,18 @@ def trains_on_matched(recipe: Recipe) -> bool:
 
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:
     """Read and check every profile in a folder, or that of one file."""
+    return read_profiles([place] if place and place.is_file() else profile_files(place))
+
+
+def profile_files(folder: Path | None = None) -> list[Path]:
+    place = folder or profiles_dir()
+    return documents.at_least_one(documents.yaml_files(place), [place], "profile")
+
+
+def read_profiles(files: Iterable[Path]) -> dict[str, Profile]:
     load_plugins()
     profiles: dict[str, Profile] = {}
     problems: list[documents.Problem] = []
-    place = profiles_dir() if place is None else place
-    files = (
-        [place]
-        if place.is_file()
-        else documents.at_least_one(documents.yaml_files(place), [place], "profile")
-    )
     for document, profile in documents.read_files(files, Profile, problems, "a profile"):
         if document.path != profile.file:  # a shipped one is where its name says
             profile._file = document.path

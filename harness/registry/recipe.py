@@ -19,7 +19,7 @@ Sources: paper sections 3 and 4.2, appendices A, B and H; the authors' code wher
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
+from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS, Extensible
 from harness.strict import Strict, refuse
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
@@ -39,7 +39,7 @@ class OneOf:
     They are looked up whenever they are needed.
     """
 
-    def __init__(self, *names: Iterable[str]) -> None:
+    def __init__(self, *names: Extensible | Collection[str]) -> None:
         self._names = names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
@@ -53,8 +53,10 @@ class OneOf:
         return {"enum": list(chain.from_iterable(self._names)), "type": "string"}
 
     def _checked(self, value: Any) -> str:
-        if isinstance(value, str) and any(value in names for names in self._names):
-            return value
+        if isinstance(value, str):
+            for names in self._names:
+                if value in names:
+                    return value
         expected = ", ".join(f"'{name}'" for name in chain.from_iterable(self._names))
         raise PydanticCustomError(
             "literal_error", "Input should be {expected}", {"expected": expected}
@@ -265,11 +267,10 @@ class Online(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Online:
         oracle, plain = self.oracle is not None, self.prompts in ("human", "matched")
-        for name in ("passes", "skip"):
-            chosen = not plain and getattr(self, name) != Online.model_fields[name].default
-            only = f"`{name}` goes with `prompts: human` or `matched`, not `{self.prompts}`"
-            refuse((chosen, only))
+        only = f"goes with `prompts: human` or `matched`, not `{self.prompts}`"
         refuse(
+            (self.passes > 1 and not plain, f"`passes` {only}"),
+            (self.skip and not plain, f"`skip` {only}"),
             ((self.league is None) == self.prompts.endswith("pool"),
              "a `league` and `prompts: pool` (or `matched_pool`) go together"),
             (self.shuffled and not oracle and self.league is None,
@@ -282,11 +283,11 @@ class Online(Strict):
         for name in ("evolve_share", "ratio_evol"):
             share = getattr(self, name)
             count = share * self.minibatch
-            wrong = (
-                f"`{name}` {share:g} of a mini-batch of {self.minibatch} is {count:g} prompts, "
-                "which is not a whole number"
-            )
-            refuse((abs(count - round(count)) > 1e-9, wrong))
+            if abs(count - round(count)) > 1e-9:
+                raise ValueError(
+                    f"`{name}` {share:g} of a mini-batch of {self.minibatch} is {count:g} prompts, "
+                    "which is not a whole number"
+                )
         return self
 
     def canonical(self) -> dict[str, Any]:
@@ -364,9 +365,9 @@ class Recipe(Strict):
         )
         both = {"algorithm", "reward_model", "online", "informativeness_reward_model"}
         for name, field in Recipe.model_fields.items():
-            set_here = name not in both and getattr(self, name) != field.default
-            said = f"`{name}` belongs to offline training and `{self.algorithm}` trains online"
-            refuse((set_here, said))
+            if name not in both and getattr(self, name) != field.default:
+                said = f"`{name}` belongs to offline training and `{self.algorithm}` trains online"
+                raise ValueError(said)
 
     def _check_offline(self) -> None:
         chain, first = self.chain, self.chain[0] if self.chain else None

@@ -41,6 +41,12 @@ class _Added:
             if name not in BENCHMARKS.shipped and (added := BENCHMARKS.added(name)) is not None:
                 yield from added.thing.columns.values()
 
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, score: object) -> bool:
+        return score in list(iter(self))
+
 
 ScoreId = Annotated[str, OneOf(SHIPPED_SCORES, _Added())]
 """A per-prompt score; a column reads one of them."""

@@ -101,14 +101,10 @@ class Controls:
 
     def paper(self, training: TrainingKind, column: str) -> dict[int, float]:
         """Return what the paper prints of the same runs, in any of its tables, by dose."""
-        printed: dict[str | None, float] = {}
-        for table in declared.all_tables().values():
-            for row in table.rows:
-                if row.run is not None and column in row.values:
-                    printed.setdefault(row.run, row.values[column].value)
+        printed = declared.printed_values()
         doses = self._doses.get(training, {})
-        runs = {dose: self.table.row(row).run for dose, row in doses.items()}
-        return {dose: printed[run] for dose, run in runs.items() if run in printed}
+        places = {dose: (self.table.row(row).run or "", column) for dose, row in doses.items()}
+        return {dose: printed[place] for dose, place in places.items() if place in printed}
 
     def is_dose(self, training: TrainingKind, run: str) -> bool:
         rows = self._doses.get(training, {}).values()
@@ -226,8 +222,7 @@ class KnownControls:
 
     def __init__(self, profile: Profile, store: Store | None, results_dir: Path) -> None:
         self.profile, self._store, self._results_dir = profile, store, results_dir
-        tables = declared.all_tables().values()
-        self._table = next((table for table in tables if table.controls), None)
+        self._table = declared.controls_table()
 
     def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:
         """Return the controls that count for a table, None where there are none.

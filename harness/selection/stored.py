@@ -216,7 +216,7 @@ def refuse_broken(broken: list[str]) -> None:
 
 def tracker_of(store: Store, warn: Say) -> Tracker:
     """Return the tracker of a store; `warn` takes the sentence that MLflow cannot be had."""
-    return Tracker(Mlflow(work_dir(), warn), store, cells_served(all_tables()))
+    return Tracker(Mlflow(work_dir(), warn), store, lambda: cells_served(all_tables()))
 
 
 def states_after(work: Work, tables: Iterable[StoredTable]) -> list[TableState]:

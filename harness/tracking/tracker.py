@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -58,7 +59,7 @@ Message: TypeAlias = "StageProgress | str"
 class Tracker:
     """Projects a store to MLflow.
 
-    `served` has the `table/row` places each run id stands behind, over all tables. A stage that
+    `served` returns the `table/row` places each run id stands behind, over all tables. A stage that
     several runs share is computed once, and its curves appear in each of these runs. A run that
     several tables judge differently is judged on the benchmarks of all of them.
     """
@@ -67,13 +68,13 @@ class Tracker:
         self,
         mlflow: Mlflow,
         store: Store,
-        served: Mapping[str, Sequence[str]],
+        served: Callable[[], Mapping[str, Sequence[str]]],
         *,
         flush_s: float = 10.0,
     ) -> None:
         self._mlflow = mlflow
         self._store = store
-        self._served = served
+        self._served = cache(served)
         self._flush_s = flush_s
         self._alone = ExitStack()
         self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
@@ -152,7 +153,7 @@ class Tracker:
         """Return the distinct records of some tables; tables may share runs."""
         together = asked_together([state.runs for state in states])
         found = (
-            state_records(state._replace(runs=runs), self._store, self._served)
+            state_records(state._replace(runs=runs), self._store, self._served())
             for runs, state in zip(together, states, strict=True)
         )
         return list({record.identity: record for records in found for record in records}.values())
@@ -215,7 +216,7 @@ class Tracker:
     def _write_run(self, server: Server, identity: str) -> bool:
         """Write the record of a run; return whether there is one yet."""
         run, profile = self._runs[identity]
-        record = run_record(run, profile, self._store, self._served, is_computed=True)
+        record = run_record(run, profile, self._store, self._served(), is_computed=True)
         if record is None:
             return False
         if record.status == "RUNNING":

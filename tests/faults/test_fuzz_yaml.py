@@ -47,9 +47,9 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 ATTACKS = {
-    "recursive list": ("a: &a [*a]", 1, "aliases in their own anchor"),
-    "recursive mapping": ("x: 1\na: &a\n  b: *a", 2, "aliases in their own anchor"),
-    "billion laughs": (LAUGHS, 1, "or for too much"),
+    "recursive list": ("a: &a [*a]", 1, "recursive"),
+    "recursive mapping": ("x: 1\na: &a\n  b: *a", 2, "recursive"),
+    "billion laughs": (LAUGHS, 5, "more than 30 aliases"),
     "no such anchor": ("a: *b", 1, "undefined alias"),
     "open brackets": ("[" * 100_000, 1, "nested deeper than 40 levels"),
     "open braces": ("{a: " * 100_000, 1, "nested deeper than 40 levels"),

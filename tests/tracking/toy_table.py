@@ -169,7 +169,7 @@ def toy_tracker(
     served: Mapping[str, Sequence[str]] = SERVED,
     **options: float,
 ) -> Tracker:
-    return Tracker(Mlflow(work_dir, warn, uri), store, served, **options)
+    return Tracker(Mlflow(work_dir, warn, uri), store, lambda: served, **options)
 
 
 def contents(work_dir: Path) -> dict[str, Any]:
