@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.cost.assumptions import assumed, hardware_of, parameters_of
+from harness.cost.assumptions import assumed, parameters_of, priced_gpus
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory
 from harness.project import store_dir, work_dir
@@ -278,7 +278,7 @@ def _engine(engine: str) -> Requirement:
 def _gpus_for(demand: Demand, there: Sequence[VisibleGpu]) -> Iterator[Requirement]:
     """Yield the GPUs that a profile is meant for, as many as its stages hold."""
     profile = demand.profile
-    wanted = hardware_of(profile)
+    wanted = priced_gpus(profile)
     if wanted is None:
         return
     count = wanted.count

@@ -110,7 +110,7 @@ JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunArguments:
     """What is to be planned or run."""
 
     table: Annotated[
@@ -145,7 +145,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Limits:
+class LimitOptions:
     """What a plan may cost at most."""
 
     max_gpu_hours: Annotated[
@@ -201,7 +201,7 @@ class EngineChoice:
 
 
 @dataclass(frozen=True)
-class Publish:
+class PublishOptions:
     """Whether to publish what is shown."""
 
     publish: Annotated[
@@ -300,10 +300,10 @@ def check_port(port: int) -> None:
 
 def emit(found: Any, as_json: bool, text: Callable[[Any], Iterable[Any]]) -> None:
     """Print what a verb has found: as JSON alone, or as `text` tells it to people."""
-    print_json(found) if as_json else show(text(found))
+    print_json(found) if as_json else print_all(text(found))
 
 
-def show(parts: Iterable[Any], out: Console | None = None) -> None:
+def print_all(parts: Iterable[Any], out: Console | None = None) -> None:
     """Print texts and tables one after the other."""
     out = out or console()
     for part in parts:
@@ -388,7 +388,7 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
-def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
     """Return a table of text, in which sentences break before identifiers do.
 
     `right` has the positions of the right-aligned columns, as digits: "23" for the third and

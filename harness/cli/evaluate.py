@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.cli import common
-from harness.cli.common import console, emit, grid, note, print_json, show, unbroken
+from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
 from harness.errors import HarnessError, UserError
 from harness.evaluation.options import EvaluateOptions, LmEvalOptions
 from harness.extensions import BENCHMARKS, benchmark_place
@@ -163,7 +163,7 @@ def _plan(planned: EvaluationPlan) -> Iterator[Any]:
         "requests", "model", "all", "already there", "prompt tokens", "reply tokens", "about",
         "at most",
     )  # fmt: skip
-    yield grid(headings, rows, right="234567")
+    yield text_table(headings, rows, right="234567")
     yield planned.prices
     yield from (retirement.sentence for retirement in planned.retirements)
 
@@ -189,7 +189,7 @@ def _scores(found: Sequence[Evaluation]) -> Iterator[Any]:
         cells = {e.columns[name]: _cell(e, name) for name in e.columns}
         row = [e.model, e.judge or "not said", str(e.n), str(e.n_missing)]
         rows.append([*row, *(cells.get(column, "") for column in columns)])
-    yield grid(["model", "judge", "n", "missing", *columns], rows, right="23456789")
+    yield text_table(["model", "judge", "n", "missing", *columns], rows, right="23456789")
 
 
 def _cell(evaluation: Evaluation, name: str) -> str:
@@ -216,7 +216,7 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
         for line in notes:
             note(line)
     else:
-        show([*_scores(found), *notes])
+        print_all([*_scores(found), *notes])
     if not done.is_published:
         note(f"{what} in {done.place}")
     if not track:

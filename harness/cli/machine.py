@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import common
-from harness.cli.common import console, emit, grid, note, print_json, unbroken
+from harness.cli.common import console, emit, note, print_json, text_table, unbroken
 from harness.errors import HarnessError, UserError
 from harness.project import publishing_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE, workers_of
@@ -156,14 +156,14 @@ def _doctor(found: Doctor) -> Iterator[Any]:
          f"{machine.world.version}: {machine.world.problem or 'all digests are right'}"),
         ("MLflow", machine.mlflow_uri),
     ]  # fmt: skip
-    yield grid(("this machine", ""), lines)
+    yield text_table(("this machine", ""), lines)
     yield ""
     rows = [
         (p.profile, p.scale, str(p.threads), "ready" if p.ready else "not ready", _able(p))
         for p in found.profiles
     ]
     headings = ("profile", "scale", "torch threads", "state", "tables, or what is missing")
-    yield grid(headings, rows, right="2")
+    yield text_table(headings, rows, right="2")
 
 
 def _able(profile: ProfileState) -> str:
@@ -181,7 +181,7 @@ class Built(Output):
     """Its files that differ from those of the world in use; null where there is none to compare."""
 
 
-class Pushed(Output):
+class PublishedFolder(Output):
     folder: str
 
 
@@ -252,7 +252,7 @@ def over_optimise(
     folder = OVER_OPTIMISATION.publish(measured, place, results_dir, allow_fewer=allow_fewer)
     note(f"published in {folder}")
     if as_json:
-        print_json(Pushed(folder=str(folder)))
+        print_json(PublishedFolder(folder=str(folder)))
 
 
 def _differing(card: Card) -> list[str] | None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import common
-from harness.cli.common import console, emit, grid, print_json, show, unbroken
+from harness.cli.common import console, emit, print_all, print_json, text_table, unbroken
 
 if TYPE_CHECKING:
-    from harness.cost.pricing import Price
+    from harness.cost.pricing import PlanPrice
     from harness.report.claims import ClaimPower
     from harness.selection.planning import PlanSummary, RunPlan
 
@@ -26,10 +26,10 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("plan", epilog="Example: harness plan table4 --seeds 0-4")
-@common.takes(common.Asked, common.Limits)
+@common.takes(common.RunArguments, common.LimitOptions)
 def plan(
-    asked: common.Asked,
-    limits: common.Limits,
+    asked: common.RunArguments,
+    limits: common.LimitOptions,
     power: PowerOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -47,7 +47,7 @@ def plan(
     planned.refuse_over_limits()
 
 
-def _show_power(asked: common.Asked, as_json: bool) -> None:
+def _show_power(asked: common.RunArguments, as_json: bool) -> None:
     from harness.report.claims import power_of
 
     chosen = asked.selection
@@ -57,11 +57,11 @@ def _show_power(asked: common.Asked, as_json: bool) -> None:
         return
     head = ("claim", "verdict", "seeds", "detectable", "sought", "seeds needed")
     out = console()
-    show([grid(head, map(power_line, found), right="2345")], out)
+    print_all([text_table(head, map(power_line, found), right="2345")], out)
     known = [power.needed for power in found if power.primary and power.needed is not None]
     if known:
         again = f"harness plan {chosen.again} --seeds 0-{max(known) - 1}"
-        show([unbroken(f"\nWhat the primary claims' seeds cost: {again}")], out)
+        print_all([unbroken(f"\nWhat the primary claims' seeds cost: {again}")], out)
 
 
 def power_line(power: ClaimPower) -> tuple[str, ...]:
@@ -86,12 +86,12 @@ def _text(summary: PlanSummary, again: str) -> Iterator[Any]:
             for line in summary.tables
         ]
         yield ""
-        yield grid(("table", "rows", "runs", "stages", "done"), lines, right="1234")
+        yield text_table(("table", "rows", "runs", "stages", "done"), lines, right="1234")
     yield from left_out(summary)
     yield ""
     counts = [*((kind.kind, kind) for kind in summary.kinds), ("all", summary.stages)]
     cells = [(name, str(c.total), str(c.done), str(c.missing), str(c.failed)) for name, c in counts]
-    yield grid(("stages", "total", "done", "missing", "failed"), cells, right="1234")
+    yield text_table(("stages", "total", "done", "missing", "failed"), cells, right="1234")
     for failure in summary.failures:
         yield f"failed: {failure.stage} ({failure.fingerprint[:12]}): {failure.reason}"
     if summary.price is not None:
@@ -106,7 +106,7 @@ def left_out(summary: PlanSummary) -> Iterator[str]:
         yield f"left out: {item.table}: {'; '.join(item.reasons)}"
 
 
-def _price(price: Price) -> Iterator[Any]:
+def _price(price: PlanPrice) -> Iterator[Any]:
     timed = [name for name, kind in price.gpu_hours.by_kind.items() if kind.measured]
     speeds = (
         f"for {', '.join(timed)} on the speed of those of its stages that are done"
@@ -130,11 +130,11 @@ def _price(price: Price) -> Iterator[Any]:
         for name, kind in price.gpu_hours.by_kind.items()
     ]
     yield ""
-    yield grid(("stages left", "number", "GPU hours", "GB kept"), kinds, right="123")
+    yield text_table(("stages left", "number", "GPU hours", "GB kept"), kinds, right="123")
     if price.servers:
         rows = [(each.role, str(each.starts), f"{each.gpu_hours:,.1f}") for each in price.servers]
         yield ""
-        yield grid(("servers started here", "times", "GPU hours"), rows, right="12")
+        yield text_table(("servers started here", "times", "GPU hours"), rows, right="12")
     if price.usd.calls:
         yield from _calls(price)
     assumed = [(name, str(one.value), one.source) for name, one in price.assumptions.items()]
@@ -144,10 +144,10 @@ def _price(price: Price) -> Iterator[Any]:
         said = ", ".join(f"{name} {'unknown' if n is None else f'{n:g}'}" for name, n in each)
         assumed.append((f"{gpu.gpu}: parameters x tokens a second", said, gpu.source))
     yield ""
-    yield grid(("assumed", "value", "source"), assumed, right="1")
+    yield text_table(("assumed", "value", "source"), assumed, right="1")
 
 
-def _hours(price: Price) -> str:
+def _hours(price: PlanPrice) -> str:
     hardware, hours, factor = price.hardware, price.gpu_hours, price.uncertainty.gpu
     if hardware is None:
         return "GPU hours: none, the profile names no GPU"
@@ -162,7 +162,7 @@ def _hours(price: Price) -> str:
     return text
 
 
-def _dollars(price: Price) -> str:
+def _dollars(price: PlanPrice) -> str:
     factor, usd = price.uncertainty.money, price.usd
     if not usd.calls:
         return "dollars: $0, nobody is asked"
@@ -190,7 +190,7 @@ def _money(usd: float) -> str:
     return "under $1" if 0.0 < usd < 1.0 else f"${usd:,.0f}"
 
 
-def _disk(price: Price) -> str:
+def _disk(price: PlanPrice) -> str:
     disk = price.disk_gb
     models = sum(size for size in disk.models.values() if size is not None)
     lacking = [name for name, size in disk.models.items() if size is None]
@@ -203,7 +203,7 @@ def _disk(price: Price) -> str:
     return f"{text}; unknown for {', '.join(lacking)}" if lacking else text
 
 
-def _calls(price: Price) -> Iterator[Any]:
+def _calls(price: PlanPrice) -> Iterator[Any]:
     rows = [
         (
             call.role,
@@ -220,6 +220,6 @@ def _calls(price: Price) -> Iterator[Any]:
         "asked", "model", "requests", "M tokens in", "M tokens out", "$ per M in, out", "dollars"
     )  # fmt: skip
     yield ""
-    yield grid(headings, rows, right="23456")
+    yield text_table(headings, rows, right="23456")
     yield price.usd.prices
     yield from (retirement.sentence for retirement in price.usd.retirements)

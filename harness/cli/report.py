@@ -11,7 +11,7 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import bold, console, emit, grid, note, print_json
+from harness.cli.common import bold, console, emit, note, print_json, text_table
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
 from harness.words import counted, seeds_text
@@ -60,9 +60,9 @@ PublishedOption = Annotated[
 
 
 @app.command("report", epilog="Example: harness report --all --format html")
-@common.takes(common.Publish)
+@common.takes(common.PublishOptions)
 def report(
-    publish: common.Publish,
+    publish: common.PublishOptions,
     table: AnyTableArgument = None,
     every: AllOption = False,
     profile: common.ProfileOption = DEFAULT_PROFILE,
@@ -137,7 +137,7 @@ def show(found: Reports, out: Console, *, full: bool = False) -> None:
         return
     print_answer(found, out)
     headings = ("table", "cells", "state", "gains the paper's way", "title")
-    out.print(grid(headings, map(_in_a_line, found.tables), right="13"))
+    out.print(text_table(headings, map(_in_a_line, found.tables), right="13"))
 
 
 def print_answer(found: Reports, out: Console) -> None:
@@ -211,13 +211,13 @@ def claims(
     Without `--seeds`, each table uses its most complete seeds and names the others.
     """
     from harness.registry.declared import named_profile
-    from harness.selection.reporting import judge
+    from harness.selection.reporting import judged_claims
 
     if published and seeds is not None:
         raise UserError("published scores have the seeds they have; leave out `--seeds`")
     asked = None if seeds is None else parse_seeds(seeds)
     scale = named_profile(profile)
-    found = judge(tables or [], scale, asked, published=published, on_note=note)
+    found = judged_claims(tables or [], scale, asked, published=published, on_note=note)
     verdicts = list(found.judged or ())
     if as_json:
         print_json([verdict.as_json() for verdict in verdicts], found.answer)
@@ -226,7 +226,7 @@ def claims(
     else:
         out = console()
         print_answer(found, out)
-        common.show(_claims(found.tables, verdicts, full=full, published=published), out)
+        common.print_all(_claims(found.tables, verdicts, full=full, published=published), out)
     _note_judges(scale)
 
 
@@ -266,14 +266,14 @@ def _claims(
             figures = (len(own), *tested, len(own) - sum(tested))
             lines.append((table, seeds.get(table, "-"), primary, *map(str, figures)))
         head = ("table", "seeds", "primary claim", "n", "supp.", "contr.", "incon.", "under.")
-        yield grid((*head, "other"), lines, right="345678")
+        yield text_table((*head, "other"), lines, right="345678")
     else:
         for verdict in verdicts:
             said = measures(verdict)
             word = verdict.verdict.replace("_", " ") + (" *" if verdict.primary else "")
             numbers = (said[name] for name in ("ours", "95% interval", "paper"))
             lines.append((word, *numbers, verdict.statement))
-        yield grid(("verdict", "ours", "95%", "paper", "claim"), lines, right="123")
+        yield text_table(("verdict", "ours", "95%", "paper", "claim"), lines, right="123")
     yield f"\n{share_tested(verdicts)}."
     yield PRIMARY
     if not full:

@@ -70,11 +70,11 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("run", epilog="Example: harness run table4 --seeds 0-4")
-@common.takes(common.Asked, common.EngineChoice, common.Limits)
+@common.takes(common.RunArguments, common.EngineChoice, common.LimitOptions)
 def run(
-    asked: common.Asked,
+    asked: common.RunArguments,
     engine: common.EngineChoice,
-    limits: common.Limits,
+    limits: common.LimitOptions,
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
     until_decided: UntilDecidedOption = False,
@@ -90,14 +90,14 @@ def run(
     """
     where = engine.options
 
-    def once(asked: common.Asked, level: float | None = None) -> Reports:
+    def once(asked: common.RunArguments, level: float | None = None) -> Reports:
         planned = asked.selection.plan(jobs=asked.jobs, limits=limits.checked)
-        if limits != common.Limits():
+        if limits != common.LimitOptions():
             planned.refuse_over_limits()
         if dry_run:
             show_plan(planned, as_json)
             scripts = [] if as_json else planned.batch_scripts(where)
-            common.show(unbroken(f"\n{script}") for script in scripts)
+            common.print_all(unbroken(f"\n{script}") for script in scripts)
             raise typer.Exit(0)
         return _compute(planned, where, fail_fast, as_json, level)
 
@@ -108,7 +108,9 @@ def run(
 
 
 def _until_decided(
-    asked: common.Asked, max_seeds: int, once: Callable[[common.Asked, float], Reports]
+    asked: common.RunArguments,
+    max_seeds: int,
+    once: Callable[[common.RunArguments, float], Reports],
 ) -> None:
     """Run with more and more seeds until the primary claims are decided or there are enough."""
     from harness.report.claims import looks_until, undecided
@@ -144,7 +146,7 @@ def _compute(
     level: float | None,
 ) -> Reports:
     out = console(stderr=as_json)
-    common.show([planned.headline, *left_out(planned.summary)], out)
+    common.print_all([planned.headline, *left_out(planned.summary)], out)
     report = planned.run(
         engine=engine,
         fail_fast=fail_fast,
@@ -184,7 +186,7 @@ def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool
         of_table = again("TABLE", profile)
         more = f"harness report {of_table}, harness claims {of_table}, harness ui"
     if report.figure is None:
-        common.show([*left_out(planned.summary), unbroken(f"\nMore: {more}")], out)
+        common.print_all([*left_out(planned.summary), unbroken(f"\nMore: {more}")], out)
 
 
 def _print_failures(report: Reports, planned: RunPlan) -> None:

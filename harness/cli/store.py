@@ -11,7 +11,7 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import console, emit, grid, note, print_json, show, unbroken
+from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE
@@ -85,7 +85,7 @@ def store(
     if yes and not prune:
         raise UserError("`--yes` deletes what `--prune` names: give both, or neither")
     found = stored.inventory(Store(store_dir()))
-    broken = stored.verify(found) if verify else None
+    broken = stored.broken_stages(found) if verify else None
     said = stored.summary(found, pruned=prune and yes, broken=broken)
     if prune and yes:
         stored.prune(found)
@@ -106,7 +106,7 @@ def _stored(said: Stored, prune: bool) -> Iterator[Any]:
         )
         for row in said.kinds
     ]
-    yield grid(("kind", "stages", "size", "not needed", "can go"), rows, right="1234")
+    yield text_table(("kind", "stages", "size", "not needed", "can go"), rows, right="1234")
     yield unbroken(
         f"{decimal(said.size)} in {said.place}, judged by {counted(said.runs, 'declared run')} of "
         "this work folder"
@@ -133,7 +133,7 @@ def sync(published: PublishedOption = False, as_json: common.JsonOption = False)
         one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
         done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
         runs = f"{counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})"
-        show([unbroken(f"{what}: {runs}.")], out)
+        print_all([unbroken(f"{what}: {runs}.")], out)
         found.append(one)
     if as_json:
         print_json(found)
@@ -184,7 +184,7 @@ def ui(port: common.PortOption = 5000) -> None:
     lines += [f"  {name:<22} http://127.0.0.1:{port}{view}" for name, view in views.items()]
     lines.append("MLflow's usage data are not collected, whatever its home page says.")
     out = console()
-    show(map(unbroken, lines), out)
+    print_all(map(unbroken, lines), out)
     out.file.flush()
     os.execve(command[0], command, environment)
 

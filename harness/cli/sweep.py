@@ -10,7 +10,7 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import bold, console, emit, grid, note, unbroken
+from harness.cli.common import bold, console, emit, note, text_table, unbroken
 from harness.selection.names import DEFAULT_PROFILE, workers_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def list_sweeps(as_json: common.JsonOption = False) -> None:
 
     def text(_: Any) -> Iterator[Any]:
         headings = ("sweep", "settings", "objectives", "sampler", "trials", "question")
-        yield grid(headings, map(line, sweeps), right="4")
+        yield text_table(headings, map(line, sweeps), right="4")
 
     def line(sweep: Sweep) -> tuple[str, ...]:
         return (
@@ -103,15 +103,15 @@ def run(
     emit(report, as_json, _text)
     if not as_json:
         more = f"harness sweep show {name} --publish (plots), harness ui (trials)"
-        common.show([unbroken(f"\nMore: {more}")], out)
+        common.print_all([unbroken(f"\nMore: {more}")], out)
     if report.failed:
         raise typer.Exit(1)
 
 
 @group.command("show", epilog="Example: harness sweep show online-evolve")
-@common.takes(common.Publish)
+@common.takes(common.PublishOptions)
 def show(
-    publish: common.Publish,
+    publish: common.PublishOptions,
     name: SweepArgument,
     profile: common.ProfileOption = DEFAULT_PROFILE,
     settings: SetOption = None,
@@ -203,5 +203,5 @@ def _text(report: SweepReport) -> Iterator[Any]:
         yield bold(f"\n{block.title}")
         yield from block.notes
         if block.rows:
-            yield grid(block.head, block.rows, right="123456789")
+            yield text_table(block.head, block.rows, right="123456789")
     yield from (f"failed: trial {trial.number}: {trial.failure}" for trial in report.failed)

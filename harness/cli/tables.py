@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import common
-from harness.cli.common import bold, console, emit, grid, print_json, unbroken
+from harness.cli.common import bold, console, emit, print_json, text_table, unbroken
 from harness.errors import UserError
 from harness.selection.names import DEFAULT_PROFILE
 from harness.words import counted
@@ -45,9 +45,9 @@ def _list(listed: Listed) -> Iterator[Any]:
     figures = [
         (item.id, item.title, item.drawn, _in_short(item.runnable)) for item in listed.figures
     ]
-    yield grid(("table", "title", "rows × columns", "runs on"), tables, right="2")
+    yield text_table(("table", "title", "rows × columns", "runs on"), tables, right="2")
     yield ""
-    yield grid(("figure", "title", "kind", "runs on"), figures)
+    yield text_table(("figure", "title", "kind", "runs on"), figures)
     runnable = [*(item.runnable for item in listed.tables), *(it.runnable for it in listed.figures)]
     if not all(runnable):
         yield "\nnot yet: no profile can run it; `harness run TABLE` says what is missing."
@@ -82,7 +82,7 @@ def _figure(shown: ShownFigure) -> Iterator[Any]:
     yield bold(f"{figure.id} · {figure.title}")
     yield figure.question
     yield f"Source: {the_paper().cited}, section {source.section}, figure {source.figure}.\n"
-    yield grid(("drawn from",), [(ref,) for ref in figure.rows])
+    yield text_table(("drawn from",), [(ref,) for ref in figure.rows])
     yield from (f"Note: {note}" for note in figure.notes)
 
 
@@ -101,14 +101,14 @@ def _table(table: Table) -> Iterator[Any]:
         )
         for row in table.rows
     ]
-    yield grid(("row", "label", "baseline", "recipe"), recipes)
+    yield text_table(("row", "label", "baseline", "recipe"), recipes)
     if not table.is_ours:
         columns = [f"{column.id} ({column.unit})" for column in table.columns]
         values = [
             (row.id, *(_printed(row, column.id) for column in table.columns)) for row in table.rows
         ]
         yield bold("\nThe paper's values:")
-        yield grid(("row", *columns), values, right="123456789")
+        yield text_table(("row", *columns), values, right="123456789")
     yield from (f"Note: {note}" for note in table.notes)
 
 
@@ -144,7 +144,7 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
         "assume too."
     )
     if found.files:
-        common.show([unbroken(f"So are yours: {', '.join(found.files)}.")])
+        common.print_all([unbroken(f"So are yours: {', '.join(found.files)}.")])
 
 
 @app.command("why", epilog="Example: harness why table4/eva-a_min")
@@ -185,7 +185,7 @@ def _explanation(found: Explanation) -> Iterator[Any]:
             )
             for stage in run.stages
         ]
-        yield grid(("stage", "state", "shared, or new because"), lines)
+        yield text_table(("stage", "state", "shared, or new because"), lines)
         missing = [stage for stage in run.stages if stage.state != "done"]
         yield (
             f"\nNot in the store: {counted(len(missing), 'stage')}."

@@ -60,7 +60,7 @@ def parameters_of(identity: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Hardware:
+class Gpus:
     """So many GPUs of a kind: those a plan is priced for, or those a stage holds."""
 
     name: str
@@ -68,7 +68,7 @@ class Hardware:
     count: int
 
 
-def hardware_of(profile: Profile) -> Hardware | None:
+def priced_gpus(profile: Profile) -> Gpus | None:
     """Return the hardware that a profile is priced for; None where it names no GPU."""
     named = profile.priced_for
     if named is None:
@@ -79,4 +79,4 @@ def hardware_of(profile: Profile) -> Hardware | None:
             f"nothing is known of a GPU `{named.gpu}`{nearest(named.gpu, known)}; known are "
             f"{', '.join(known)}"
         )
-    return Hardware(named.gpu, known[named.gpu], named.gpus)
+    return Gpus(named.gpu, known[named.gpu], named.gpus)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.cost.assumptions import (
     Assumed,
     Gpu,
-    Hardware,
+    Gpus,
     assumed,
     assumptions,
     parameters_of,
@@ -116,7 +116,7 @@ class Uncertainty(Strict):
     money: float
 
 
-class Price(Strict):
+class PlanPrice(Strict):
     """What is left of a plan costs: totals, their parts, and what they assume."""
 
     hardware: PricedHardware | None
@@ -132,7 +132,7 @@ class Price(Strict):
 class Speeds:
     """Tells the GPU seconds of stages: by those that are done, or by the table of speeds."""
 
-    def __init__(self, profile: Profile, hardware: Hardware | None) -> None:
+    def __init__(self, profile: Profile, hardware: Gpus | None) -> None:
         self._profile = profile
         self._hardware = hardware
         self._needs = needs_of(profile)
@@ -181,9 +181,9 @@ class Speeds:
 def price(
     stages: Iterable[Stage],
     profile: Profile,
-    hardware: Hardware | None,
+    hardware: Gpus | None,
     done: Mapping[str, float | None] | None = None,
-) -> Price:
+) -> PlanPrice:
     """Price the distinct stages of a plan that are left.
 
     Those that are done are given by their fingerprints, with the seconds they took where these
@@ -208,7 +208,7 @@ def price(
         ServerStarts(role=role, starts=number, gpu_hours=number * each)
         for role, number in starts.items()
     ]
-    return Price(
+    return PlanPrice(
         hardware=None
         if hardware is None
         else PricedHardware(gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()),
@@ -224,7 +224,7 @@ def price(
 def _gpu_hours(
     costs: Sequence[tuple[Stage, StageCost]],
     speeds: Speeds,
-    hardware: Hardware | None,
+    hardware: Gpus | None,
     starting: float,
 ) -> GpuHours:
     """Return the GPU hours of stages, each after its inputs, and of the servers that start."""
@@ -335,7 +335,7 @@ class Limits:
                 raise UserError(f"`{option} {value:g}` is no limit; give a number, 0 or more")
 
 
-def over_limits(price: Price, limits: Limits) -> str | None:
+def over_limits(price: PlanPrice, limits: Limits) -> str | None:
     """Return in a sentence which limits a price passes, or cannot be held against; None if none.
 
     The estimate itself is compared, not its upper end; a price that equals a limit keeps it.

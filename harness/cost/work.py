@@ -30,7 +30,7 @@ from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 
 
 @dataclass(frozen=True)
-class Prompts:
+class PromptCount:
     """So many prompts of people, and so many that a creator wrote."""
 
     human: int
@@ -40,10 +40,10 @@ class Prompts:
     def total(self) -> int:
         return self.human + self.evolved
 
-    def drawn(self, count: int) -> Prompts:
+    def drawn(self, count: int) -> PromptCount:
         """Return so many of them, in the same shares."""
         evolved = round(count * self.evolved / self.total) if self.total else 0
-        return Prompts(count - evolved, evolved)
+        return PromptCount(count - evolved, evolved)
 
     def mean(self, human: str, evolved: str) -> float:
         """Return the mean of a length that is assumed of human and of evolved prompts."""
@@ -189,7 +189,7 @@ class Costing:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self._known: dict[str, Prompts] = {}
+        self._known: dict[str, PromptCount] = {}
 
     def cost(self, stage: Stage) -> StageCost:
         """Return what a stage takes; requests to servers of our own are work of their GPU.
@@ -208,7 +208,7 @@ class Costing:
                 loads.append(Load("generating", str(served.model), call.completion_tokens))
         return replace(found, loads=tuple(loads), calls=tuple(asked))
 
-    def prompts(self, stage: Stage) -> Prompts:
+    def prompts(self, stage: Stage) -> PromptCount:
         """Return the prompts that a stage yields, or works on where it yields none.
 
         Raises:
@@ -219,25 +219,25 @@ class Costing:
             found = self._known[stage.fingerprint] = self._count(stage)
         return found
 
-    def _count(self, stage: Stage) -> Prompts:
+    def _count(self, stage: Stage) -> PromptCount:
         s, inputs = cast(Mapping[str, Any], stage.settings), stage.inputs
         match stage.kind:
             case "prompts":
-                return Prompts(s["count"])
+                return PromptCount(s["count"])
             case "select":
                 before = self.prompts(inputs["prompts"])
                 return before.drawn(selected_count(before.total, s["fraction"]))
             case "evolve":
-                return Prompts(0, self.prompts(inputs["selected"]).total * s["evolutions"])
+                return PromptCount(0, self.prompts(inputs["selected"]).total * s["evolutions"])
             case "pair":
                 return self.prompts(inputs["only"] if "only" in inputs else inputs["completions"])
             case "mix":
                 evolved = evolved_count(s["size"], s["evolved_share"])
                 base = self.prompts(inputs["base"]).drawn(s["size"] - evolved)
-                return Prompts(base.human, base.evolved + evolved)
+                return PromptCount(base.human, base.evolved + evolved)
             case "join":
                 parts = [self.prompts(before) for before in inputs.values()]
-                return Prompts(sum(p.human for p in parts), sum(p.evolved for p in parts))
+                return PromptCount(sum(p.human for p in parts), sum(p.evolved for p in parts))
             case "repeat":
                 return self.prompts(inputs["pairs"]).drawn(s["size"])
         return self.prompts(inputs[FIRST_INPUT[stage.kind]])
@@ -373,7 +373,7 @@ def _topics(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
     return _about_prompts(c.prompts(stage), s["judge"], "topics", 1)
 
 
-def _about_prompts(p: Prompts, judge: str, asked: str, questions: int) -> StageCost:
+def _about_prompts(p: PromptCount, judge: str, asked: str, questions: int) -> StageCost:
     prompt = assumed(f"benchmarks.{asked}.instructions") + p.length
     reply = assumed(f"benchmarks.{asked}.reply")
     return StageCost(calls=(Calls.of("SCORER", judge, questions * p.total, prompt, reply),))
@@ -385,7 +385,7 @@ def _online(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
     A step lasts as long as its longest rollout, which is taken to reach the limit.
     """
     policy, hyper, did = base_policy(stage), s["training"], _did(stage, s)
-    p = Prompts(did.trained + did.scored)
+    p = PromptCount(did.trained + did.scored)
     limit, rolled = int(hyper["max_new_tokens"]), p.total * float(hyper["rollouts"])
     each = p.length + p.answer(limit)
     trained = did.trained * float(hyper["rollouts"]) * min(each, int(hyper["max_length"]))

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from harness.errors import UserError
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole
-from harness.registry.serving import Role
+from harness.registry.serving import ServedRole
 from harness.runtime import Engine, Need, Needs, Store
 from harness.runtime.stage import Json, Stage
 from harness.serving.servers import VARIABLES
@@ -164,7 +164,7 @@ class Turns:
     profile: Profile
     gpus: int = 1
 
-    def roles(self, stage: Stage) -> tuple[Role, ...]:
+    def roles(self, stage: Stage) -> tuple[ServedRole, ...]:
         """Return the roles whose servers a stage asks, of those that are started for the run."""
         asked = [
             role.lower()
@@ -187,9 +187,9 @@ class Turns:
     def order(self, stages: Sequence[Stage]) -> list[Turn[Stage]]:
         return turns(stages, lambda stage: stage.inputs.values(), self.wanted)
 
-    def starts(self, stages: Sequence[Stage]) -> Counter[Role]:
+    def starts(self, stages: Sequence[Stage]) -> Counter[ServedRole]:
         """Return how often the server of each role is started for some stages."""
-        found: Counter[Role] = Counter()
+        found: Counter[ServedRole] = Counter()
         before: str | None = None
         for turn in self.order(stages):
             if turn.role is None:

@@ -29,8 +29,8 @@ from harness.registry.documents import (
     Problem,
     RegistryError,
     at_least_one,
-    explain,
     find,
+    problems_of,
     read_declared,
     read_files,
     yaml_files,
@@ -184,7 +184,7 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
             try:
                 recipe = table.recipe_of(row, column)
             except ValidationError as error:
-                problems += explain(error, Recipe, document, places)
+                problems += problems_of(error, Recipe, document, places)
                 whole = False
                 continue
             if row.kind == "prompts" and (recipe.is_base or recipe.is_online):
@@ -252,7 +252,7 @@ FILE = Path("experiments") / "deviations.yaml"
 """The file, below the project's folder."""
 
 
-class Choice(Strict):
+class Deviation(Strict):
     """What this project does about something, and where."""
 
     number: Annotated[int, Field(ge=1)]
@@ -264,7 +264,7 @@ class Choice(Strict):
     """The files that embody it, below the project's folder."""
 
 
-class Discrepancy(Choice):
+class Discrepancy(Deviation):
     """A place where the paper and its authors' code do not say the same."""
 
     paper: str
@@ -272,7 +272,7 @@ class Discrepancy(Choice):
     """What the authors' code does, or what was found otherwise."""
 
 
-class Ambiguity(Choice):
+class Ambiguity(Deviation):
     """A place where the paper can be read in several ways."""
 
     open: str
@@ -296,7 +296,7 @@ def deviations(path: Path | None = None) -> Deviations:
 
 
 def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
-    """Return what a setting of a recipe or a profile is, named as `Choice.settings` has it.
+    """Return what a setting of a recipe or a profile is, named as `Deviation.settings` has it.
 
     Returns:
         `value` and the profile's; `default` and a recipe's default; or `absent` and None, where

@@ -334,7 +334,7 @@ def checked(
     try:
         return model.model_validate(document.data)
     except ValidationError as error:
-        problems += explain(error, model, document, [()])
+        problems += problems_of(error, model, document, [()])
         return None
 
 
@@ -418,7 +418,7 @@ def find(what: str, declared: Mapping[str, Found], name: str) -> Found:
     return declared[name]
 
 
-def explain(
+def problems_of(
     error: ValidationError, model: type[BaseModel], document: Document, prefixes: Sequence[Loc]
 ) -> list[Problem]:
     """Turn what pydantic complains of into problems with lines and nearest names.

@@ -37,7 +37,7 @@ from harness.registry.recipe import (
     evolves_online,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
-from harness.registry.serving import Role, Served, Serving
+from harness.registry.serving import Served, ServedRole, Serving
 from harness.registry.training import Count, Hardware, Positive, Share, Training
 from harness.strict import Strict, refuse
 
@@ -237,13 +237,13 @@ class Profile(documents.Sourced):
             self._check_served(role, served)
         return self
 
-    def _check_served(self, role: Role, served: Served) -> None:
+    def _check_served(self, role: ServedRole, served: Served) -> None:
         if served.model is None:
             other = (self.engine, self.dtype) != (served.engine, served.dtype)
             refuse((other, "`serving.policy` must have the profile's `engine` and `dtype`"))
             return
         judges = [(b.of_prompts, b.judge) for b in self.benchmarks.values()]
-        asked: dict[Role, list[str | None]] = {
+        asked: dict[ServedRole, list[str | None]] = {
             "creator": [self.creator.source],
             "scorer": [self.creator.scorer, *(judge for of_prompts, judge in judges if of_prompts)],
             "judge": [judge for of_prompts, judge in judges if not of_prompts],

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from harness.registry.training import Count, Positive
 from harness.strict import Strict, refuse
 
-Role: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
+ServedRole: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
 
 TemplateArguments: TypeAlias = dict[
     Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], bool | int | float | str
@@ -82,7 +82,7 @@ class Serving(Strict):
         return self
 
     @property
-    def roles(self) -> dict[Role, Served]:
+    def roles(self) -> dict[ServedRole, Served]:
         """The roles that are served here, in the order of a run."""
-        found = {role: getattr(self, role) for role in get_args(Role)}
+        found = {role: getattr(self, role) for role in get_args(ServedRole)}
         return {role: served for role, served in found.items() if served is not None}

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness import runtime
-from harness.cost.pricing import Limits, Price, over_limits
+from harness.cost.pricing import Limits, PlanPrice, over_limits
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory
 from harness.pipeline.factory import Turns, engine_of
@@ -99,7 +99,7 @@ class PlanSummary(Output):
     """Expected seconds until all is done; null where there is a price instead, and where no stage
     of a kind that is left was ever timed at the profile."""
     failures: list[Failure]
-    price: Price | None
+    price: PlanPrice | None
     """What is left costs; null at a profile that costs nothing."""
 
     @property
@@ -184,7 +184,7 @@ class RunPlan:
         return not world_of(self.work.profile).self_contained
 
     @cached_property
-    def price(self) -> Price | None:
+    def price(self) -> PlanPrice | None:
         """The price of what is left; None for a profile that has no prices."""
         profile = self.work.profile
         if not self._is_priced:
@@ -194,7 +194,7 @@ class RunPlan:
                     "limits on what it may cost"
                 )
             return None
-        from harness.cost.assumptions import hardware_of
+        from harness.cost.assumptions import priced_gpus
         from harness.cost.pricing import price
 
         done = {
@@ -202,7 +202,7 @@ class RunPlan:
             for name, state in self._states.items()
             if state == "done"
         }
-        return price(self.stages, profile, hardware_of(profile), done)
+        return price(self.stages, profile, priced_gpus(profile), done)
 
     def refuse_over_limits(self) -> None:
         """Refuse a plan whose price passes a limit."""

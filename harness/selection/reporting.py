@@ -278,7 +278,7 @@ def seeds_shown_of_figure(
     return asked.most_complete(runs, Store(store_dir()), last).seeds
 
 
-def judge(
+def judged_claims(
     names: Sequence[str],
     profile: Profile,
     seeds: Sequence[int] | None,

@@ -123,10 +123,10 @@ class Selection:
         Raises:
             UserError: It is no table, there is no such row, or the profile cannot run it.
         """
-        from harness.selection.why import explain
+        from harness.selection.why import explain_row
 
         table, _ = declared.named_table(self.name)
-        return explain(table, row, self.profile, seed, Store(store_dir()))
+        return explain_row(table, row, self.profile, seed, Store(store_dir()))
 
     def run(
         self,

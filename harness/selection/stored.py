@@ -72,7 +72,7 @@ class Stored(Strict):
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredStage:
     """A stage in a store, or what is left of one that is not done and not computed.
 
     `size` is in bytes; `needed` whether a declared run needs it; `spent` has the files that can
@@ -92,7 +92,7 @@ class Inventory:
 
     store: Store
     runs: int
-    entries: list[Entry]
+    entries: list[StoredStage]
 
 
 def inventory(store: Store) -> Inventory:
@@ -110,12 +110,14 @@ def inventory(store: Store) -> Inventory:
             if gone_on and all(stage.fingerprint in done for stage in after):
                 spent = {name: size for name, size in files.items() if name.startswith(_HEAVY)}
         size = sum(files.values())
-        entries.append(Entry(fingerprint, manifest["kind"], size, fingerprint in needed, spent))
+        entries.append(
+            StoredStage(fingerprint, manifest["kind"], size, fingerprint in needed, spent)
+        )
     for folder in (store.root / "unfinished").glob("[!.]*"):
         idle = folder.name in done or folder.name not in needed
         if idle and not store.claimed(folder.name):
             size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-            entries.append(Entry(folder.name, UNFINISHED, size))
+            entries.append(StoredStage(folder.name, UNFINISHED, size))
     declared = sum(len(one.runs) for one in runs if isinstance(one, TableRuns))
     return Inventory(store, declared, entries)
 
@@ -166,7 +168,7 @@ def prune(found: Inventory) -> None:
             store.release(entry.fingerprint, entry.spent)
 
 
-def verify(found: Inventory) -> list[str]:
+def broken_stages(found: Inventory) -> list[str]:
     """Read every file of the store; return what is not what was written, a sentence each."""
     broken = []
     for entry in found.entries:

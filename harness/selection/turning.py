@@ -17,7 +17,7 @@ from harness.endpoint.access import MOST_CONCURRENCY
 from harness.errors import HarnessError
 from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile
-from harness.registry.serving import Role
+from harness.registry.serving import ServedRole
 from harness.runtime import (
     Awaited,
     Event,
@@ -167,7 +167,7 @@ class Turning:
             policy = self._policy(first) if "policy" in roles else None
             with (
                 servers.hold(*roles, policy=policy) as at,
-                environment(variables(self.turns.profile, at)),
+                with_variables(variables(self.turns.profile, at)),
             ):
                 yield
 
@@ -183,7 +183,7 @@ def _folder(model: str) -> Path:
     return lookup.resolve(identity_of(model))
 
 
-def variables(profile: Profile, at: Mapping[Role, At]) -> dict[str, str]:
+def variables(profile: Profile, at: Mapping[ServedRole, At]) -> dict[str, str]:
     """Return the variables by which processes find the servers that were started for them."""
     found: dict[str, str] = {}
     for role, place in at.items():
@@ -200,7 +200,7 @@ def variables(profile: Profile, at: Mapping[Role, At]) -> dict[str, str]:
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
+def with_variables(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables of the environment while the block lasts, for processes started in it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

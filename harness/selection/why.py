@@ -96,7 +96,7 @@ class Explanation(Output):
     runs: list[ExplainedRun]
 
 
-def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Explanation:
+def explain_row(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Explanation:
     """Return why the stages of a row, named by its id, are what they are."""
     row = table.row(name)
     # Rows this profile cannot run have no stages to compare with.
@@ -114,7 +114,7 @@ def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) 
                 others[stage.fingerprint] = stage
 
     def near(stage: Stage) -> Near | None:
-        there = nearest(stage, others.values())
+        there = nearest_stage(stage, others.values())
         if there is None:
             return None
         return Near(
@@ -184,7 +184,7 @@ def causes(here: Stage, there: Stage) -> tuple[Cause, ...]:
     return tuple(found.values())
 
 
-def nearest(here: Stage, others: Iterable[Stage]) -> Stage | None:
+def nearest_stage(here: Stage, others: Iterable[Stage]) -> Stage | None:
     """Return the stage of the same kind with the fewest causes; the first of equals."""
 
     def distance(there: Stage) -> tuple[int, int]:

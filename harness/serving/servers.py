@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError, UserError
-from harness.registry.serving import Role, Serving
+from harness.registry.serving import ServedRole, Serving
 from harness.runtime.processes import HOST, Program, free_port, is_healthy
 from harness.serving.engines import Checkpoint, Installed, command, environment, here
 
-VARIABLES: dict[Role, str] = {
+VARIABLES: dict[ServedRole, str] = {
     "policy": "HARNESS_SOLVER_URL",
     "creator": "HARNESS_CREATOR_URL",
     "scorer": "HARNESS_SCORER_URL",
@@ -133,7 +133,9 @@ class Servers:
             self._unload(self._loaded)
 
     @contextmanager
-    def hold(self, *roles: Role, policy: Policy | None = None) -> Iterator[dict[Role, At]]:
+    def hold(
+        self, *roles: ServedRole, policy: Policy | None = None
+    ) -> Iterator[dict[ServedRole, At]]:
         """Have some roles served while the block lasts.
 
         Raises:
@@ -141,8 +143,8 @@ class Servers:
                 fit beside each other.
             HarnessError: A server did not start, or died in the block, which therefore failed.
         """
-        at: dict[Role, At] = {}
-        wanted: dict[Role, _Wanted] = {}
+        at: dict[ServedRole, At] = {}
+        wanted: dict[ServedRole, _Wanted] = {}
         for role in roles:
             if url := os.environ.get(VARIABLES[role]):
                 at[role] = At(url, self._weights(role, policy)[0])
@@ -177,7 +179,7 @@ class Servers:
                 self._alone = False
                 self._turn.notify_all()
 
-    def _wanted(self, role: Role, policy: Policy | None) -> _Wanted:
+    def _wanted(self, role: ServedRole, policy: Policy | None) -> _Wanted:
         if role not in self._declared:
             raise UserError(
                 f"the profile serves no {role}: declare it under `serving`, or name the address of "
@@ -187,7 +189,7 @@ class Servers:
         name, folder = self._weights(role, policy)
         return here(served.engine), Checkpoint.declared(served, folder, name)
 
-    def _weights(self, role: Role, policy: Policy | None) -> Policy:
+    def _weights(self, role: ServedRole, policy: Policy | None) -> Policy:
         if policy is not None and role == "policy":
             return policy
         served = self._declared.get(role)
@@ -195,7 +197,7 @@ class Servers:
             raise HarnessError(f"nothing says which model the {role} is")
         return Policy(served.model.partition("@")[0], self._find(served.model))
 
-    def _take(self, wanted: dict[Role, _Wanted]) -> dict[Role, EngineServer]:
+    def _take(self, wanted: dict[ServedRole, _Wanted]) -> dict[ServedRole, EngineServer]:
         """Wait until some servers can run together, start those that do not, and hold them."""
         if not wanted:
             return {}
@@ -212,11 +214,11 @@ class Servers:
                 each.users += 1
             return held
 
-    def _others(self, wanted: dict[Role, _Wanted]) -> float:
+    def _others(self, wanted: dict[ServedRole, _Wanted]) -> float:
         others = [each.wanted for each in self._loaded if each.users]
         return _share(each for each in others if each not in wanted.values())
 
-    def _running(self, wanted: _Wanted, beside: dict[Role, _Wanted]) -> EngineServer:
+    def _running(self, wanted: _Wanted, beside: dict[ServedRole, _Wanted]) -> EngineServer:
         """Return a server, started if need be, with room made for it and those beside it."""
         self._unload([each for each in self._loaded if each.dead])
         found = next((each for each in self._loaded if each.wanted == wanted), None)

@@ -20,9 +20,9 @@ from harness.registry.documents import (
     Problem,
     RegistryError,
     at_least_one,
-    explain,
     find,
     nearest,
+    problems_of,
     read_declared,
     read_files,
     yaml_files,
@@ -277,7 +277,7 @@ def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
     try:
         recipe = Recipe.model_validate(sweep.recipe)
     except ValidationError as error:
-        yield from explain(error, Recipe, document, [("recipe",)])
+        yield from problems_of(error, Recipe, document, [("recipe",)])
         return
     length = len(recipe.chain) if recipe.online is None else recipe.online.size
     for i, objective in enumerate(sweep.objectives):

@@ -26,8 +26,7 @@ from harness.extensions import BENCHMARKS, benchmark_place
 from harness.foreign import error_in_a_line
 from harness.project import benchmarks_dir, calibrations_dir
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, benchmark_named
-from harness.registry.serving import Role as ServedRole
-from harness.registry.serving import Served
+from harness.registry.serving import Served, ServedRole
 from harness.runtime.stage import Json, Stage
 from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts

@@ -31,7 +31,7 @@ OUTPUTS = {
     "evaluate fetch": ("harness.cli.evaluate:FetchedFiles",),
     "micro build": ("harness.cli.machine:Built",),
     "micro freeze": ("harness.cli.machine:Frozen",),
-    "micro over-optimise": ("harness.cli.machine:Pushed",),
+    "micro over-optimise": ("harness.cli.machine:PublishedFolder",),
     "download": ("harness.cli.machine:Downloaded",),
     "why": ("harness.selection.why:Explanation",),
     "report": ("harness.report.model:Cell[]", "harness.report.figures.report:FigureReport"),

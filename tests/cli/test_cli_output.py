@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from schemas import OUTPUTS, json_schema
 
 from harness.cli import common
-from harness.cli.common import grid, print_json
+from harness.cli.common import print_json, text_table
 from harness.cli.main import app
 from harness.errors import HarnessError
 
@@ -73,7 +73,7 @@ def test_a_grid_breaks_sentences_before_identifiers(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     rows = [("eva-a_min_inv", "a b c d e f g h i", "55.01")]
-    common.console().print(grid(("row", "", "value (%)"), rows))
+    common.console().print(text_table(("row", "", "value (%)"), rows))
     assert "eva-a_min_inv   a b c " in capsys.readouterr().out
 
 
@@ -95,7 +95,7 @@ def test_verdicts_have_colours_on_a_terminal_unless_none_are_wanted(
         monkeypatch.delenv(name, raising=False)
     for name, value in {"TERM": "xterm-256color", **variables}.items():
         monkeypatch.setenv(name, value)
-    common.console().print(grid(("verdict",), [("supported",)]))
+    common.console().print(text_table(("verdict",), [("supported",)]))
     assert expected in capsys.readouterr().out
 
 

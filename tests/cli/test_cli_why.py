@@ -9,7 +9,7 @@ import pytest
 from toy_world import planned
 
 from harness.runtime import Plan, Stage, Store, collect_provenance
-from harness.selection.why import ABSENT, Cause, causes, nearest
+from harness.selection.why import ABSENT, Cause, causes, nearest_stage
 
 
 def _chain(beta: float = 0.1, seed: int = 0) -> Stage:
@@ -45,13 +45,13 @@ def test_an_input_against_a_setting_of_that_name_is_one_cause() -> None:
 
 def test_the_nearest_stage_has_the_fewestcauses() -> None:
     far, near = _chain(beta=0.3, seed=5), _chain(seed=5)
-    assert nearest(_chain(), [far, near]) is near
+    assert nearest_stage(_chain(), [far, near]) is near
 
 
 def test_rows_that_differ_in_the_metric_part_at_the_selection(says: Any) -> None:
     why = says("why", "why", "table4/eva-a_min")
     assert why["baseline"]["row"] == "dpo-1"
-    assert [(c["key"], c["here"]) for c in why["nearest"]["causes"]] == [
+    assert [(c["key"], c["here"]) for c in why["nearest_stage"]["causes"]] == [
         ("creator.metric", "a_min")
     ]
     (run,) = why["runs"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cost.assumptions import Hardware, hardware_of
+from harness.cost.assumptions import Gpus, priced_gpus
 from harness.cost.work import Costing
 from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile
@@ -37,9 +37,9 @@ def planner(paper: Profile) -> Planner:
 
 
 @pytest.fixture
-def h100s(paper: Profile) -> Hardware:
+def h100s(paper: Profile) -> Gpus:
     """Eight H100."""
-    found = hardware_of(paper)
+    found = priced_gpus(paper)
     assert found is not None
     return found
 

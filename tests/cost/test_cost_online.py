@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.cost.assumptions import Hardware
+from harness.cost.assumptions import Gpus
 from harness.cost.pricing import price
 from harness.cost.work import Costing, count_steps
 from harness.pipeline.algorithm import Planner
@@ -52,7 +52,7 @@ def online_stages(planner: Planner, size: int, prompts: str = "eva") -> list[Any
 
 
 def test_the_creator_is_asked_about_48_000_times_to_3x(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     """Warm-up 200 steps and mix-up 2,100 with 16 rewrites each, bootstrap to 3,750 with 8.
 
@@ -64,7 +64,7 @@ def test_the_creator_is_asked_about_48_000_times_to_3x(
 
 
 def test_checkpoints_of_one_run_cost_what_the_longest_does(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     one, three = online_stages(planner, 1), online_stages(planner, 3)
     together, alone = (price(stages, paper, h100s) for stages in (one + three, three))

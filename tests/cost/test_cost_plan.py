@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.cost.assumptions import Hardware, assumed, assumptions, hardware_of, speeds
-from harness.cost.pricing import Limits, Price, over_limits, price
+from harness.cost.assumptions import Gpus, assumed, assumptions, priced_gpus, speeds
+from harness.cost.pricing import Limits, PlanPrice, over_limits, price
 from harness.cost.work import Costing
 from harness.errors import UserError
 from harness.pipeline.algorithm import Planner
@@ -35,16 +35,16 @@ def stages(planner: Planner, seeds: Iterable[int] = (0,), **recipe: object) -> l
     return list(Plan([stage for run in runs for stage in run.targets]))
 
 
-def gpus(name: str, count: int) -> Hardware:
-    return Hardware(name, speeds().gpus[name], count)
+def gpus(name: str, count: int) -> Gpus:
+    return Gpus(name, speeds().gpus[name], count)
 
 
-def totals(price: Price) -> tuple[float, float, float]:
+def totals(price: PlanPrice) -> tuple[float, float, float]:
     return price.gpu_hours.known, price.usd.known, price.disk_gb.kept
 
 
 def test_a_price_is_the_sum_over_distinct_stages(
-    planner: Planner, paper: Profile, h100s: Hardware, costing: Costing
+    planner: Planner, paper: Profile, h100s: Gpus, costing: Costing
 ) -> None:
     plan = stages(planner)
     costs = [costing.cost(stage) for stage in plan]
@@ -56,7 +56,7 @@ def test_a_price_is_the_sum_over_distinct_stages(
 
 
 def test_gpu_hours_are_tokens_over_tokens_a_second(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     """60,000 answers of 450 tokens at 8.4e13 over 9.24e9 parameters, after 195 at 2e14 each.
 
@@ -72,7 +72,7 @@ def test_gpu_hours_are_tokens_over_tokens_a_second(
 
 
 def test_stages_that_are_done_tell_the_speed_of_their_kind(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     """The first of two equal seeds took a thousand seconds to train, so the other will."""
     plan = stages(planner, (0, 1))
@@ -88,7 +88,7 @@ def test_stages_that_are_done_tell_the_speed_of_their_kind(
 
 @pytest.mark.parametrize("cut", [0, 1, 13, 100])
 def test_what_is_done_costs_nothing_and_the_rest_its_own(
-    planner: Planner, paper: Profile, h100s: Hardware, cut: int
+    planner: Planner, paper: Profile, h100s: Gpus, cut: int
 ) -> None:
     """However a plan is cut, the two parts cost together what the whole does."""
     plan = stages(planner)
@@ -102,9 +102,7 @@ def test_what_is_done_costs_nothing_and_the_rest_its_own(
     assert over_limits(nothing, Limits(0.0, 0.0)) is None
 
 
-def test_segments_that_a_run_goes_on_from_can_be_given_back(
-    paper: Profile, h100s: Hardware
-) -> None:
+def test_segments_that_a_run_goes_on_from_can_be_given_back(paper: Profile, h100s: Gpus) -> None:
     """All of a run's segments but its last: weights and moments, for table 1's online rows."""
     table, _ = named_table("table1")
     plan = list(Plan(plan_table(table, paper, [0], supported_rows(table, paper)).targets))
@@ -121,7 +119,7 @@ def test_segments_that_a_run_goes_on_from_can_be_given_back(
 
 
 def test_rows_that_share_stages_cost_less_than_each_by_itself(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     """Two metrics share the first iteration, and so its GPU hours."""
     one = stages(planner)
@@ -148,7 +146,7 @@ def test_more_gpus_take_less_time_and_more_gpu_hours(planner: Planner, paper: Pr
 
 
 def test_the_least_time_is_that_of_the_longest_chain_or_of_gpus_that_are_always_busy(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     """One run leaves GPUs idle while one GPU answers; of many runs, stages fill them."""
     one, many = (price(stages(planner, range(n)), paper, h100s).gpu_hours for n in (1, 40))
@@ -159,7 +157,7 @@ def test_the_least_time_is_that_of_the_longest_chain_or_of_gpus_that_are_always_
 
 
 def test_a_model_of_unknown_shape_is_unknown_and_not_zero(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     own = paper.model_copy(update={"policy": "somebody/own-model"})
     plan = stages(Planner(anew(planner, own)))
@@ -187,7 +185,7 @@ def test_what_a_gpu_cannot_hold_or_nobody_timed_is_unknown(
 
 
 def test_without_a_price_dollars_are_unknown_and_not_zero(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     creator = paper.creator.model_copy(update={"source": "my-own-creator"})
     own = paper.model_copy(update={"creator": creator})
@@ -200,7 +198,7 @@ def test_without_a_price_dollars_are_unknown_and_not_zero(
 
 
 def test_a_users_price_goes_before_the_lists(
-    planner: Planner, paper: Profile, h100s: Hardware, monkeypatch: pytest.MonkeyPatch
+    planner: Planner, paper: Profile, h100s: Gpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = [stage for stage in stages(planner) if stage.kind == "evolve"]
     monkeypatch.setenv("HARNESS_CREATOR_PRICE", "0,0")
@@ -211,7 +209,7 @@ def test_a_users_price_goes_before_the_lists(
 
 
 def test_a_limit_is_kept_by_its_own_price_and_passed_by_less(
-    planner: Planner, paper: Profile, h100s: Hardware
+    planner: Planner, paper: Profile, h100s: Gpus
 ) -> None:
     found = price(stages(planner), paper, h100s)
     hours, usd = found.gpu_hours.known, found.usd.known
@@ -225,13 +223,13 @@ def test_a_limit_is_kept_by_its_own_price_and_passed_by_less(
 
 def test_without_gpus_there_are_no_gpu_hours(planner: Planner, paper: Profile) -> None:
     bare = paper.model_copy(update={"priced_for": None})
-    found = price(stages(planner), bare, hardware_of(bare))
+    found = price(stages(planner), bare, priced_gpus(bare))
     assert found.gpu_hours.known == 0.0
     assert found.hardware is None
     assert found.usd.known > 0
     slip = paper.model_copy(update={"priced_for": PricedFor(gpu="h100-80g", gpus=8)})
     with pytest.raises(UserError, match="h100-80gb"):
-        hardware_of(slip)
+        priced_gpus(slip)
 
 
 def test_every_assumption_has_its_source() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from harness.cost.assumptions import assumed, speeds
-from harness.cost.work import BY_KIND, Costing, Prompts
+from harness.cost.work import BY_KIND, Costing, PromptCount
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.factory import KINDS
 from harness.registry.recipe import Recipe
@@ -46,9 +46,13 @@ def test_every_model_of_the_profiles_has_a_size_and_every_speed_a_source(costing
 
 def test_what_is_drawn_has_the_shares_of_the_mixture() -> None:
     """A quarter of 300 and 100 is evolved; of 10 it is 2.5, which is rounded to the even 2."""
-    mixed = Prompts(300, 100)
-    assert [mixed.drawn(n) for n in (40, 0, 10)] == [Prompts(30, 10), Prompts(0), Prompts(8, 2)]
-    assert Prompts(0).drawn(5) == Prompts(5, 0)
+    mixed = PromptCount(300, 100)
+    assert [mixed.drawn(n) for n in (40, 0, 10)] == [
+        PromptCount(30, 10),
+        PromptCount(0),
+        PromptCount(8, 2),
+    ]
+    assert PromptCount(0).drawn(5) == PromptCount(5, 0)
 
 
 def test_six_answers_to_ten_thousand_prompts(planner: Planner, costing: Costing) -> None:

@@ -26,7 +26,7 @@ from harness.extensions import CREATORS, REWARDS
 from harness.project import work_dir
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, PromptSettings
 from harness.registry.recipe import Online, RewardRole
-from harness.registry.serving import Role, Served
+from harness.registry.serving import Served, ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
 from harness.worlds import NO_TOPIC, Evolver, Item, Topics
@@ -251,7 +251,7 @@ class World:
             **_served_as(self.profile, "scorer", benchmark.judge),
         }
 
-    def _served(self, role: Role) -> Served | None:
+    def _served(self, role: ServedRole) -> Served | None:
         serving = self.profile.serving
         return None if serving is None else serving.roles.get(role)
 
@@ -263,7 +263,7 @@ class World:
         return self._identity_of(model)
 
 
-def _served_as(profile: Profile, role: Role, model: str) -> Settings:
+def _served_as(profile: Profile, role: ServedRole, model: str) -> Settings:
     """Return what a stage says of a role's model that the profile serves itself."""
     served = None if profile.serving is None else profile.serving.roles.get(role)
     if served is None or served.model is None or served.name != model:
