@@ -51,7 +51,7 @@ def test_the_nearest_stage_has_the_fewestcauses() -> None:
 def test_rows_that_differ_in_the_metric_part_at_the_selection(says: Any) -> None:
     why = says("why", "why", "table4/eva-a_min")
     assert why["baseline"]["row"] == "dpo-1"
-    assert [(c["key"], c["here"]) for c in why["nearest_stage"]["causes"]] == [
+    assert [(c["key"], c["here"]) for c in why["nearest"]["causes"]] == [
         ("creator.metric", "a_min")
     ]
     (run,) = why["runs"]
