@@ -26,7 +26,8 @@ READ_BY_LOADERS = (".json", ".safetensors", ".model", ".txt", ".jinja")
 could run code when it is read."""
 
 _STRANGE = re.compile(
-    rf"[0-9]{{{MOST_DIGITS + 1}}}|\\u[dD][89a-fA-F]|NaN|Infinity|[0-9.][eE]\+?[0-9]{{3}}|[^\x00-\x7f]"
+    rf"[0-9]{{{MOST_DIGITS + 1}}}|\\u[dD][89a-fA-F]|NaN|Infinity|[0-9.][eE]\+?[0-9]{{3}}"
+    r"|[^\x00-\x7f]"
 )
 """What half a surrogate pair, or a number that no float holds, is written with."""
 
