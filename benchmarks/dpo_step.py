@@ -134,7 +134,7 @@ def random_pairs(count: int, length: int) -> list[dict[str, str]]:
 def by_harness(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock) -> None:
     """Train as a stage would, without a launcher."""
     from harness.training import offline
-    from harness.training.dpo import DPO
+    from harness.training.offline_losses import DPO
     from harness.training.placement import Placement
 
     train = offline._run

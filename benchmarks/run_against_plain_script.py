@@ -30,10 +30,11 @@ from trl import DPOConfig, DPOTrainer
 from harness import quiet
 from harness.eva.evolving import Prompt, evolve
 from harness.pipeline.algorithm import Planner
+from harness.pipeline.factory import engine_of
 from harness.pipeline.steps import FUNCTIONS
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.runtime import Engine, Plan, Store
+from harness.runtime import Plan, Store
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, GivenAnswer, score_downstream
 from harness.worlds.embedded.texts import read_prompts
@@ -222,8 +223,7 @@ def harness(scratch: Path) -> tuple[float, float]:
     recipe = table.recipe_of(table.row("eva-a_min"), table.columns[0])
     run = Planner(ASSETS).run("dpo-eva-a_min", recipe, 0)
     store, plan = Store(scratch / "store"), Plan(run.targets)
-    preload = ["harness.models.policy", "harness.models.reward_model", "harness.training.dpo"]
-    engine = Engine(store, FUNCTIONS, scratch / "logs", jobs=1, preload=preload)
+    engine = engine_of(PROFILE, store, FUNCTIONS, scratch / "logs", plan.stages, jobs=1)
     start = time.monotonic()
     engine.run(plan)
     wall = time.monotonic() - start

@@ -22,7 +22,6 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import READ_BY_LOADERS
@@ -128,31 +127,17 @@ def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
     return name, known[name]
 
 
-class Licence(NamedTuple):
-    """A licence by the hub's name for it, with an address of its text where one is known."""
-
-    name: str
-    link: str | None = None
-
-
-PUBLISHED = {"google/gemma-": Licence("gemma", "https://ai.google.dev/gemma/terms")}
-"""Licences by how a model's name begins."""
-
-
-def licence_of(base: str) -> Licence | None:
-    """Return the licence of a model by its identity; None where nothing here says."""
+def licence_of(base: str) -> str | None:
+    """Return the hub's name for a model's licence; None where nothing here says."""
     from huggingface_hub import ModelCard
 
-    for beginning, known in PUBLISHED.items():
-        if base.startswith(beginning):
-            return known
     try:
         said = ModelCard.load(resolve(base) / CARD).data.license
     except Exception:  # noqa: BLE001 (not here, or somebody's text that is no card)
         return None
     # Of somebody's text only what looks like the name of a licence is taken over.
     named = isinstance(said, str) and re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,60}", said)
-    return Licence(said) if named else None
+    return said if named else None
 
 
 def card_of(policy: TrainedPolicy, store: Store) -> str:
@@ -176,7 +161,7 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
     )
 
 
-def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], licence: Licence | None) -> str:
+def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], licence: str | None) -> str:
     """Return the card's head: what the hub reads of it, with the lines of the card's scores."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -196,8 +181,7 @@ def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], licence: Licen
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
-        license=licence and licence.name,
-        license_link=licence and licence.link,
+        license=licence,
         base_model=None if policy.world.self_contained else policy.base.partition("@")[0],
         tags=[the_paper().method, algorithm, scale],
         model_name=policy.title if results else None,

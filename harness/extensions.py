@@ -147,10 +147,10 @@ METRICS = Extensible(
 LOSSES = Extensible(
     "preference loss",
     {
-        "dpo": "harness.training.dpo:DPO",
-        "sppo": "harness.training.dpo:SPPO",
-        "simpo": "harness.training.reference_free:SimPO",
-        "orpo": "harness.training.reference_free:ORPO",
+        "dpo": "harness.training.offline_losses:DPO",
+        "sppo": "harness.training.offline_losses:SPPO",
+        "simpo": "harness.training.offline_losses:SimPO",
+        "orpo": "harness.training.offline_losses:ORPO",
     },
 )
 """The algorithms that train on pairs; see `loss`."""

@@ -37,7 +37,7 @@ import harness
 
 @harness.loss("ipo", version="1", like="dpo")
 def ipo():
-    from harness.training.dpo import DPO
+    from harness.training.offline_losses import DPO
 
     class IPO(DPO):
         name = "IPO"

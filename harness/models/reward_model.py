@@ -185,7 +185,7 @@ def _load(path: Path, stamp: tuple[Any, ...], reads: Reads, device: str, dtype: 
 
 
 def score(
-    reward_model: Reader | Path,
+    reader: Reader,
     conversations: Sequence[Conversation],
     *,
     batch_size: int,
@@ -199,13 +199,11 @@ def score(
     digits, and min-max weights would act on that. `on_cut` is called once with how many of the
     conversations were too long and were cut.
     """
-    if isinstance(reward_model, Path):
-        reward_model = load_reward_model(reward_model)
-    encoded = reward_model.encode([Answered(c[:-1], (c[-1]["content"],)) for c in conversations])
+    encoded = reader.encode([Answered(c[:-1], (c[-1]["content"],)) for c in conversations])
     if on_cut is not None:
         on_cut(_count_cut(encoded))
     distinct = list(dict.fromkeys(e.tokens for e in encoded))
-    rewards = read_all(reward_model, distinct, batch_size=batch_size)
+    rewards = read_all(reader, distinct, batch_size=batch_size)
     place = {tokens: i for i, tokens in enumerate(distinct)}
     return np.asarray(rewards[[place[e.tokens] for e in encoded]])
 
@@ -215,7 +213,7 @@ def _count_cut(encoded: Sequence[Encoded]) -> int:
 
 
 def win_probabilities(
-    pair_model: Reader | Path,
+    reader: Reader,
     conversations: Sequence[Conversation],
     answers: Sequence[Sequence[str]],
     *,
@@ -239,25 +237,23 @@ def win_probabilities(
         does not fit.
     """
     p, k = len(conversations), len(answers[0]) if answers else 0
-    if isinstance(pair_model, Path):
-        pair_model = load_reward_model(pair_model, "two answers")
     asked = [c for c, own in zip(conversations, answers, strict=True) for _ in own]
     answered = [a for own in answers for a in own]
     # An answer is known by what is read of it against itself; of equal ones the first stands for
     # all. What does not fit is known by its place.
-    single = pair_model.encode([Answered(c, (a, a)) for c, a in zip(asked, answered, strict=True)])
+    single = reader.encode([Answered(c, (a, a)) for c, a in zip(asked, answered, strict=True)])
     known = [e.tokens or (-1, position) for position, e in enumerate(single)]
     first = {own: position for position, own in reversed(list(enumerate(known)))}
     stands = np.array([first[own] for own in known], dtype=int).reshape(p, k)
     rows = stands.tolist()
     pairs = list(dict.fromkeys(pair for row in rows for pair in permutations(sorted(set(row)), 2)))
-    both = pair_model.encode([Answered(asked[a], (answered[a], answered[b])) for a, b in pairs])
+    both = reader.encode([Answered(asked[a], (answered[a], answered[b])) for a, b in pairs])
     if on_cut is not None:
         on_cut(_count_cut(both))
-    logits = read_all(pair_model, [e.tokens for e in both], batch_size=batch_size)
+    logits = read_all(reader, [e.tokens for e in both], batch_size=batch_size)
     logit = dict(zip(pairs, logits.tolist(), strict=True))
     read = [[[0.0 if a == b else logit[a, b] for b in row] for a in row] for row in rows]
-    return _both_orders(np.array(read, dtype=np.float64).reshape(p, k, k), pair_model.averages)
+    return _both_orders(np.array(read, dtype=np.float64).reshape(p, k, k), reader.averages)
 
 
 def _both_orders(logits: NDArray[np.float64], averages: Average | None) -> NDArray[np.float64]:

@@ -54,7 +54,7 @@ KINDS: Mapping[str, StageKind] = {
     "join": StageKind(0.1),
     "rewrite": StageKind(3.0, "harness.models.policy"),
     "repeat": StageKind(0.1),
-    "train": StageKind(6.0, "harness.training.dpo"),
+    "train": StageKind(6.0, "harness.training.offline_losses"),
     "online": StageKind(20.0, "harness.pipeline.online_steps"),
     "answer": StageKind(5.0, "harness.models.policy", version=2),
     "judge": StageKind(0.1),

@@ -27,11 +27,11 @@ from harness.eva.evolving import Prompt, evolve
 from harness.extensions import SELECTORS
 from harness.models.policy import embed, generate
 from harness.models.reward_model import Rewards
-from harness.pipeline.steps import prompts_of, rewards_of, user
+from harness.pipeline.steps import rewards_of, to_prompts, user
 from harness.runtime.stage import StageContext
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.screening import Ranked
-from harness.selectors.selector import Phase, Pool, Rolled, Selector, Shuffled, Sizes
+from harness.selectors.selector import Group, Phase, Pool, Selector, Shuffled, Sizes
 from harness.selectors.stream import Fed, MiniBatch, PromptStream
 from harness.training.distributed import SharedPolicy, is_first
 from harness.training.launch import launch
@@ -155,7 +155,7 @@ class StreamSource:
         self._prompt_metrics = runtime_of(s["policy"]).prompt_metrics()
         self._reward_model = rewards_of(ctx, "one answer")
         self._ranker = rewards_of(ctx, "one answer", "ranker") if s["ranker"] else None
-        human = prompts_of(read_prompts(ctx.inputs["prompts"]))
+        human = to_prompts(read_prompts(ctx.inputs["prompts"]))
         if "pass" in s:
             # Else a later pass would see the mini-batches of the first.
             rng = np.random.default_rng([s["seed"], s["pass"]])
@@ -246,7 +246,7 @@ class StreamSource:
             rewards = ranks = self._scored(self._reward_model, texts, completions, ended)
             if self._ranker is not None:
                 ranks = self._scored(self._ranker, texts, completions, ended)
-        self._step = _Step(rewards, ranks, tokens / ended.size, float(ended.mean()))
+        self._step = _StepRewards(rewards, ranks, tokens / ended.size, float(ended.mean()))
         return rewards
 
     def finish(self, policy: Policy) -> Metrics:
@@ -295,7 +295,7 @@ class StreamSource:
             "buffer": len(self.stream.pool.buffer),
         }
 
-    def _metrics(self, batch: MiniBatch, step: _Step, fed: Fed) -> Metrics:
+    def _metrics(self, batch: MiniBatch, step: _StepRewards, fed: Fed) -> Metrics:
         prompts = batch.prompts
         buffer = self.stream.pool.buffer.entries
         metrics = {
@@ -327,7 +327,7 @@ class StreamSource:
             }
         return metrics
 
-    def _rolled_out(self, prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Rolled]:
+    def _rolled_out(self, prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
         h = self._hyper
         purpose = [self._s["seed"], self.stream.step, 2]
         if self._calls is not None:  # before the step's own rollouts, and perhaps several times
@@ -354,8 +354,8 @@ class StreamSource:
         self._count(ended.size, sum(c.n_tokens for row in completions for c in row) + ended.sum())
         answers = [[c.text for c in row] for row in completions]
         rewards = self._scored(self._ranker or self._reward_model, texts, answers, ended)
-        rows = zip(rewards, completions, strict=True)
-        return [Rolled(own, tuple(completed)) for own, completed in rows]
+        rows = zip(prompts, rewards, completions, strict=True)
+        return [Group(prompt, own, answers=tuple(completed)) for prompt, own, completed in rows]
 
     def _embedded(self, prompts: Sequence[Prompt]) -> NDArray[np.float64]:
         if isinstance(self._policy, SharedPolicy):
@@ -387,7 +387,7 @@ class StreamSource:
         self.costs["scored_tokens"] += int(tokens)
 
 
-class _Step(NamedTuple):
+class _StepRewards(NamedTuple):
     """What the rollouts of one step gave: rewards, those that rank prompts, and their lengths."""
 
     rewards: NDArray[np.float64]

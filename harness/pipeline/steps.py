@@ -71,7 +71,7 @@ FUNCTIONS: Mapping[str, str] = {
 }
 
 
-def prompts_of(rows: Rows) -> list[Prompt]:
+def to_prompts(rows: Rows) -> list[Prompt]:
     """Return the prompts that some rows hold, whatever else they hold."""
     return [Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names}) for row in rows]
 
@@ -110,7 +110,7 @@ def select_stage(ctx: StageContext) -> Result:
     how = {name: s[name] for name in ("sampling", "too_few")}
     count = selected_count(len(ids), s["fraction"])
     creator = Parents(s["metric"], count, shuffled=s.get("shuffled", False), **how)
-    offered = prompts_of([prompts[name] for name in ids])
+    offered = to_prompts([prompts[name] for name in ids])
     groups, chosen = choose(creator, offered, rewards, np.random.default_rng(ctx.seed))
     values = {group.prompt.prompt_id: group.value for group in groups}
     shares = dict(zip(values, creator.chances(groups).tolist(), strict=True))
@@ -138,7 +138,7 @@ def evolve_stage(ctx: StageContext) -> Result:
 
     Also writes `attempts.parquet`: every call of the creator, with what was wrong.
     """
-    chosen = prompts_of(read_prompts(ctx.inputs["selected"]))
+    chosen = to_prompts(read_prompts(ctx.inputs["selected"]))
     s = cast(dict[str, Any], ctx.settings)
     evolver = runtime_of(s["creator"]).evolver(s, progress_callback(ctx, "evolved", len(chosen)))
     result = evolve(

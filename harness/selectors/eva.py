@@ -122,7 +122,7 @@ def choose(
     array = check_rewards(rewards)
     sizes = (len(prompts), array.shape[1], 1)
     ctx = Context(1, selector.opens, rng, *sizes, View("raw"), nothing, nothing)
-    groups = [Group(p, own, "train", 1) for p, own in zip(prompts, array, strict=True)]
+    groups = [Group(p, own) for p, own in zip(prompts, array, strict=True)]
     values = np.asarray(selector.observe(groups, ctx), dtype=float).tolist()
     groups = [replace(group, value=value) for group, value in zip(groups, values, strict=True)]
     named = selector.spawn(Pool(prompts, capacity=0), groups, ctx)

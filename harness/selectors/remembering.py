@@ -15,7 +15,36 @@ from harness.eva.informativeness import Floats
 from harness.selectors.selector import Context, Group, Pool, Proposal, Selector, rates
 
 
-class MoPPS(Selector):
+class _Believing(Selector):
+    """Holds a Beta belief about each prompt's success rate, from a prior of (1, 1)."""
+
+    view = "beat"
+    remembers = ("beliefs",)
+
+    def __init__(self, decay: float = 1.0) -> None:
+        self.beliefs: dict[str, list[float]] = {}
+        self._decay = decay
+
+    def believed(self, prompts: Sequence[Prompt]) -> Floats:
+        """Return alpha and beta of each prompt, P x 2."""
+        return np.array([self.beliefs.get(prompt.prompt_id, [1.0, 1.0]) for prompt in prompts])
+
+    def learn(self, groups: Sequence[Group], ctx: Context) -> Floats:
+        """Move the beliefs by the successes of groups; return the expected success rates."""
+        for group in groups:
+            seen, keep = ctx.view(group.rewards), self._decay
+            [(alpha, beta)] = self.believed([group.prompt])
+            alpha = keep * alpha + (1 - keep) + float(seen.sum())
+            beta = keep * beta + (1 - keep) + float(len(seen) - seen.sum())
+            self.beliefs[group.prompt.prompt_id] = [float(alpha), float(beta)]
+        return self.rates([group.prompt for group in groups])
+
+    def rates(self, prompts: Sequence[Prompt]) -> Floats:
+        beliefs = self.believed(prompts)
+        return np.asarray(beliefs[:, 0] / beliefs.sum(axis=1))
+
+
+class MoPPS(_Believing):
     """Model-predictive prompt selection: a Beta belief about each prompt's success rate.
 
     Of some candidates those are taken whose sampled success rate lies nearest to a half.
@@ -23,42 +52,30 @@ class MoPPS(Selector):
 
         alpha <- decay alpha + (1 - decay) + c,      beta <- decay beta + (1 - decay) + N - c
 
-    from a prior of (1, 1). No rollout is spent on choosing.
+    No rollout is spent on choosing.
 
     Source: Qu et al. 2025, arXiv 2507.04632; its released code for 16 candidates a prompt and a
     decay of 1.
     """
 
-    view = "beat"
-    remembers = ("beliefs",)
-
     def __init__(self, candidates: int = 16, decay: float = 1.0, target: float = 0.5) -> None:
-        self.beliefs: dict[str, list[float]] = {}
-        self._candidates, self._decay, self._target = candidates, decay, target
+        super().__init__(decay)
+        self._candidates, self._target = candidates, target
 
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
         some = pool.some(self._candidates * k, ctx.rng)
-        beliefs = np.array([self.beliefs.get(prompt.prompt_id, [1.0, 1.0]) for prompt in some])
-        near = -((ctx.rng.beta(*beliefs.T) - self._target) ** 2)
+        near = -((ctx.rng.beta(*self.believed(some).T) - self._target) ** 2)
         return Proposal.of_best(some, near, k)
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
-        values = []
-        for group in groups:
-            seen, keep = ctx.view(group.rewards), self._decay
-            alpha, beta = self.beliefs.get(group.prompt.prompt_id, [1.0, 1.0])
-            alpha = keep * alpha + (1 - keep) + float(seen.sum())
-            beta = keep * beta + (1 - keep) + float(len(seen) - seen.sum())
-            self.beliefs[group.prompt.prompt_id] = [alpha, beta]
-            values.append(-((alpha / (alpha + beta) - self._target) ** 2))
-        return values
+        return -((self.learn(groups, ctx) - self._target) ** 2)
 
 
-class CurES(Selector):
+class CurES(_Believing):
     """Which prompts are drawn, and how many rollouts each gets, both by a success rate.
 
     Every `period` steps a few rollouts of each of the next prompts say what its success rate p is,
-    a Beta belief from (1, 1) that training goes on with. Prompts are drawn with
+    and training goes on from that belief. Prompts are drawn with
 
         rho(x) ~ exp(sqrt(p (1 - p)) / tau)
 
@@ -70,13 +87,12 @@ class CurES(Selector):
     not found.
     """
 
-    view = "beat"
     remembers = ("beliefs", "subset")
 
     def __init__(
         self, probes: int = 4, period: int = 10, tau: float = 0.1, distinct: float = 0.5
     ) -> None:
-        self.beliefs: dict[str, list[float]] = {}
+        super().__init__()
         self.subset: list[str] = []
         self._probes, self._period, self._tau, self._distinct = probes, period, tau, distinct
 
@@ -88,7 +104,7 @@ class CurES(Selector):
             self.subset = [prompt.prompt_id for prompt in some]
         held = set(self.subset)
         waiting = [prompt for prompt in pool if prompt.prompt_id in held]
-        sigma = self._sigma([prompt.prompt_id for prompt in waiting])
+        sigma = _sigma(self.rates(waiting))
         rho = np.exp(sigma / self._tau)
         size = min(max(1, round(self._distinct * k)), len(waiting))
         drawn = ctx.rng.choice(len(waiting), size=size, replace=False, p=rho / rho.sum())
@@ -97,17 +113,11 @@ class CurES(Selector):
         return Proposal(tuple(prompts))
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
-        for group in groups:
-            seen = ctx.view(group.rewards)
-            alpha, beta = self.beliefs.get(group.prompt.prompt_id, [1.0, 1.0])
-            right = float(seen.sum())
-            self.beliefs[group.prompt.prompt_id] = [alpha + right, beta + len(seen) - right]
-        return self._sigma([group.prompt.prompt_id for group in groups])
+        return _sigma(self.learn(groups, ctx))
 
-    def _sigma(self, names: Sequence[str]) -> Floats:
-        beliefs = np.array([self.beliefs.get(name, [1.0, 1.0]) for name in names])
-        p = beliefs[:, 0] / beliefs.sum(axis=1)
-        return np.asarray(np.sqrt(p * (1 - p)))
+
+def _sigma(rates: Floats) -> Floats:
+    return np.asarray(np.sqrt(rates * (1 - rates)))
 
 
 def shared_out(count: int, weights: Floats) -> list[int]:

@@ -11,7 +11,7 @@ In each step a selector is asked, in this order,
 
 All randomness comes from the generator of the context, which is derived from seed, step and
 question, so that the same state gives the same answer. `state_dict` is what must outlast a step, as
-JSON data. Rollouts that a selector asks for (`Context.roll_out`) are paid for like any other.
+JSON data.
 
 A selector sees rewards through a `View`: `raw`, as they are; `beat`, 1 where a reward is above the
 median of all rewards seen lately, else 0; `rank`, the share of those that lie below it, half of the
@@ -70,24 +70,18 @@ class View:
 
 
 @dataclass(frozen=True)
-class Rolled:
-    """The rollouts of a prompt: N rewards, and where they can be trained on the answers."""
-
-    rewards: Floats
-    answers: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
 class Group:
-    """The rollouts of a prompt by the policy of a step, and what its selector made of them."""
+    """The rollouts of a prompt by the policy of a step: N rewards, and the answers if at hand."""
 
     prompt: Prompt
     rewards: Floats
-    phase: Phase
-    step: int
     value: float = 0.0
     """The selector's: the more, the better to choose it again or to evolve it."""
     answers: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+
+RollOut = Callable[[Sequence[Prompt], int, Phase], list[Group]]
+"""Rolls prompts out with the policy as it is, so many times each, and rewards the rollouts."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +218,7 @@ class Context:
         phase: what the last proposal called its phase; at first, what the selector opens with.
         k, n: prompts that a step trains on, and rollouts of each.
         n_new: rewrites of each prompt that is evolved; 0 where nothing is.
-        roll_out: rolls prompts out with the policy as it is, so many times each, and pays for it.
+        roll_out: its rollouts are paid for like any other.
         embed: reads prompts with the policy as it is; returns P x D numbers.
         spawned: ids of the prompts of this step that were evolved already.
         from_buffer: how many prompts of the step came from the buffer; they are the first.
@@ -237,7 +231,7 @@ class Context:
     n: int
     n_new: int
     view: View
-    roll_out: Callable[[Sequence[Prompt], int, Phase], list[Group]]
+    roll_out: RollOut
     embed: Callable[[Sequence[Prompt]], Floats]
     spawned: frozenset[str] = frozenset()
     from_buffer: int = 0

@@ -30,7 +30,7 @@ from harness.selectors.selector import (
     Phase,
     Pool,
     Proposal,
-    Rolled,
+    RollOut,
     Selector,
     View,
 )
@@ -40,9 +40,6 @@ MOST_PROPOSALS = 10
 
 PROPOSE, SPAWN, AGAIN, JUDGE, OBSERVE, ENTER, EVICT = (), (1,), (4,), (5,), (6,), (7,), (8,)
 """What tells the generators of a step's questions apart. 2 and 3 are those of rollouts."""
-
-RollOut = Callable[[Sequence[Prompt], int, Phase], Sequence[Rolled]]
-"""Rolls prompts out with the policy as it is, so many times each."""
 
 Embed = Callable[[Sequence[Prompt]], Floats]
 """Returns what the policy as it is makes of prompts, P x D numbers."""
@@ -158,13 +155,13 @@ class PromptStream:
         if not kept:
             self.view.take(array)
             pairs = zip(batch.prompts, array, strict=True)
-            kept = [Group(prompt, own, "train", batch.step) for prompt, own in pairs]
+            kept = [Group(prompt, own) for prompt, own in pairs]
         groups = [*kept, *batch.dropped]
         values = np.asarray(self.selector.observe(groups, self._asked(OBSERVE)), dtype=float)
         kept = [replace(own, value=float(v)) for own, v in zip(kept, values, strict=False)]
         fed = Fed(values[: len(kept)])
 
-        def counted(prompts: Sequence[Prompt], n: int, phase: Phase) -> Sequence[Rolled]:
+        def counted(prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
             fed.scored += len(prompts)
             return roll_out(prompts, n, phase)
 
@@ -209,14 +206,11 @@ class PromptStream:
         spawned: Iterable[str] = (),
         from_buffer: int = 0,
     ) -> Context:
-        def groups(prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
+        def seen(prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
             assert roll_out is not None
-            rolled = roll_out(prompts, n, phase)
-            self.view.take([one.rewards for one in rolled])
-            return [
-                Group(prompt, own.rewards, phase, self.step, answers=own.answers)
-                for prompt, own in zip(prompts, rolled, strict=True)
-            ]
+            groups = roll_out(prompts, n, phase)
+            self.view.take([group.rewards for group in groups])
+            return groups
 
         return Context(
             step=self.step,
@@ -226,7 +220,7 @@ class PromptStream:
             n=self._rollouts,
             n_new=self._n_new,
             view=self.view,
-            roll_out=groups,
+            roll_out=seen,
             embed=self._embed,
             spawned=frozenset(spawned),
             from_buffer=from_buffer,
@@ -256,22 +250,21 @@ class PromptStream:
         )
 
     def _extended(self, kept: Sequence[Group], ctx: Context) -> list[Group]:
-        """Give each group as many rollouts as training takes, and call them trained on."""
-        short = [group.prompt for group in kept if len(group.rewards) < self._rollouts]
-        if short:
-            more = self._rollouts - min(len(group.rewards) for group in kept)
-            rest = iter(ctx.roll_out(short, more, "screen"))
-            kept = [
-                replace(
-                    group,
-                    rewards=np.concatenate([group.rewards, (new := next(rest)).rewards]),
-                    answers=(*group.answers, *new.answers),
-                )
-                if len(group.rewards) < self._rollouts
-                else group
-                for group in kept
-            ]
-        return [replace(group, phase="train") for group in kept]
+        """Give each group as many rollouts as training takes."""
+        short = [group for group in kept if len(group.rewards) < self._rollouts]
+        if not short:
+            return list(kept)
+        more = self._rollouts - min(len(group.rewards) for group in short)
+        rest = ctx.roll_out([group.prompt for group in short], more, "screen")
+        longer = {
+            id(group): replace(
+                group,
+                rewards=np.concatenate([group.rewards, new.rewards]),
+                answers=(*group.answers, *new.answers),
+            )
+            for group, new in zip(short, rest, strict=True)
+        }
+        return [longer.get(id(group), group) for group in kept]
 
     def _evolve(
         self, grow: Grow, kept: Sequence[Group], batch: MiniBatch, fed: Fed, roll_out: RollOut

@@ -59,7 +59,7 @@ SAMPLING = ("temperature", "top_p", "max_new_tokens")
 """What is said of how rollouts are sampled, by the names of `harness.models.policy.generate`."""
 
 
-def count() -> int:
+def process_count() -> int:
     return int(PartialState().num_processes)
 
 
@@ -79,7 +79,7 @@ def broadcast(thing: Any = None) -> Any:
 
 def local_shard(rows: Sequence[Row]) -> list[Row]:
     """Return this process's share of a batch that the number of processes divides."""
-    share = len(rows) // count()
+    share = len(rows) // process_count()
     first = int(PartialState().process_index) * share
     return list(rows[first : first + share])
 
@@ -145,7 +145,7 @@ class SharedPolicy:
         ids = tokenize(self.tokenizer, request["conversations"], add_generation_prompt=True)
         rows = [(ids[i], (seed, i, j)) for i in range(len(ids)) for j in range(n)]
         # Everybody has to have as many, as forward passes over spread weights are made together.
-        even = rows + rows[-1:] * (-len(rows) % count())
+        even = rows + rows[-1:] * (-len(rows) % process_count())
         own = local_shard(even)
         sampled: list[list[int]] = []
         for first in range(0, len(own), together):
@@ -196,7 +196,7 @@ class SharedPolicy:
                 attention_mask=mask,
                 generation_config=config,
                 logits_processor=LogitsProcessorList([drawn]),
-                synced_gpus=count() > 1,
+                synced_gpus=process_count() > 1,
             )
         self.model.train(training)
         rows = output[:, ids.shape[1] :].tolist()
@@ -291,7 +291,7 @@ class GivenOptimizer(TrainerCallback):  # type: ignore[misc]
                 number, _, name = key.partition(".")
                 whole.setdefault(names[int(number)], {})[name] = value
             given["state"] = whole
-        spread = StateDictOptions(full_state_dict=True, broadcast_from_rank0=count() > 1)
+        spread = StateDictOptions(full_state_dict=True, broadcast_from_rank0=process_count() > 1)
         set_optimizer_state_dict(model, optimizer, given, options=spread)
 
 

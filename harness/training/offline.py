@@ -1,7 +1,7 @@
 """One training on pairs, whatever its loss: filter, train, check, save.
 
 An algorithm (`OfflineAlgorithm`) is its hyperparameters and what makes a TRL trainer of a `Setup`;
-the shipped ones stand in `dpo` and `reference_free`. Everything else is the same for all and
+the shipped ones stand in `offline_losses`. Everything else is the same for all and
 settled here rather than left to TRL's defaults:
 
 - float32 without gradient checkpointing (the defaults are for large models on GPUs);
@@ -48,7 +48,7 @@ from harness.training.placement import (
     OnLog,
     Placement,
     accumulation,
-    padded,
+    filled,
 )
 
 Pairs = Sequence[Mapping[str, Any]]
@@ -207,8 +207,8 @@ def train(
             f"(prompts: {algorithm.max_prompt_length or 'no limit'}): raise it or check the "
             "completions."
         )
-    used = kept if place.work is None else padded(kept, algorithm.batch_size, seed)
-    recorder = _Recorder(on_log, algorithm, place)
+    used = kept if place.work is None else filled(kept, algorithm.batch_size, seed)
+    recorder = _PairsRecorder(on_log, algorithm, place)
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         setup = Setup(
             load_model(model_path) if place.work is None else str(model_path),
@@ -282,26 +282,47 @@ def short_enough(
     return [row for row, ok in zip(rows, fits, strict=True) if ok]
 
 
-class _Recorder(TrainerCallback):  # type: ignore[misc]
-    """Hands the curves on, marks checkpoints, and stops a training whose loss cannot be right."""
+class Recorder(TrainerCallback):  # type: ignore[misc]
+    """Hands a training's curves on, and stops one whose loss is not a number.
+
+    Its first step comes after `before` steps of the run.
+    """
+
+    def __init__(self, on_log: OnLog, before: int = 0) -> None:
+        self._hand_on = on_log
+        self._before = before
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Hand a step's metrics on: what the trainer calls."""
+        logs = kwargs["logs"]
+        if "loss" not in logs:  # the closing line, which holds only speeds
+            return
+        step = self._before + int(state.global_step)
+        if not math.isfinite(float(logs["loss"])):
+            raise TrainingError(
+                f"the loss is {logs['loss']} at step {step}: lower the learning rate or check what "
+                "is trained on."
+            )
+        metrics = self.metrics(logs)
+        if state.is_world_process_zero:
+            self._hand_on(step, metrics)
+
+    def metrics(self, logs: Mapping[str, Any]) -> Metrics:
+        """Return what is shown of TRL's logs of a step."""
+        raise NotImplementedError
+
+
+class _PairsRecorder(Recorder):
+    """Keeps the curves of a training on pairs, marks its checkpoints, and checks its reference."""
 
     def __init__(self, on_log: OnLog, algorithm: OfflineAlgorithm, place: Placement) -> None:
-        self._hand_on = on_log
+        super().__init__(on_log)
         self._algorithm = algorithm
         self._dtype = place.dtype
         self.work = place.work
         self.history: list[Metrics] = []
 
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        logs = kwargs["logs"]
-        if "loss" not in logs:  # the closing line, which holds only speeds
-            return
-        step, loss = int(state.global_step), float(logs["loss"])
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the {self._algorithm.name} loss is {loss} at update {step}: lower the learning "
-                "rate or check the pairs."
-            )
+    def metrics(self, logs: Mapping[str, Any]) -> Metrics:
         metrics = {name: float(value) for name, value in logs.items() if name != "epoch"}
         if self.work is not None:
             # TRL counts tokens from where a process began, not from where the training did.
@@ -309,8 +330,7 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
         if not self.history and self._algorithm.refers:
             self._check_first(metrics)
         self.history.append(metrics)
-        if state.is_world_process_zero:
-            self._hand_on(step, metrics)
+        return metrics
 
     def _check_first(self, metrics: Metrics) -> None:
         """Refuse a reference that is not the policy, which nothing else would show."""
@@ -329,7 +349,7 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
             mark_whole(self.work, state.global_step)
 
 
-def _run(trainer: Trainer, recorder: _Recorder) -> None:
+def _run(trainer: Trainer, recorder: _PairsRecorder) -> None:
     """Train; in a working folder from its last whole checkpoint on, if there is one."""
     checkpoint = None
     if recorder.work is not None:

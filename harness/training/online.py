@@ -22,7 +22,6 @@ Source: paper section 3.2 and appendix A (online eva); TRL's trainers for the lo
 
 from __future__ import annotations
 
-import math
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from numpy.typing import NDArray
-from transformers import PrinterCallback, TrainerCallback, get_scheduler
+from transformers import PrinterCallback, get_scheduler
 
 from harness.models.loading import Checkpoint, load_model, load_tokenizer, stop_token_ids
 from harness.training import distributed
@@ -44,7 +43,7 @@ from harness.training.distributed import (
     save_optimizer,
     save_policy,
 )
-from harness.training.offline import TrainingError, quiet
+from harness.training.offline import Recorder, TrainingError, quiet
 from harness.training.placement import PLAIN, Metrics, OnLog, Placement
 
 OPTIMIZER = "optimizer.safetensors"
@@ -235,7 +234,7 @@ class Steps:
 
     def sample(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Roll out this process's rows of the step, in the trainer's order, from their ids."""
-        rows = len(prompts) * distributed.count()
+        rows = len(prompts) * distributed.process_count()
         places = {int(row): place for place, row in np.ndenumerate(self._order(rows))}
         own = [places[row] for row in distributed.local_shard(range(rows))]
         if self._answers is not None:
@@ -294,8 +293,8 @@ class Steps:
         """Return where each prompt's rollouts lie among the rows of all processes, P x N."""
         order: NDArray[np.int64] = np.arange(rows)
         if self._blocks:  # in each process, of its own prompts
-            here = self._prompts // distributed.count()
-            order = order.reshape(distributed.count(), -1, here).transpose(0, 2, 1)
+            here = self._prompts // distributed.process_count()
+            order = order.reshape(distributed.process_count(), -1, here).transpose(0, 2, 1)
         return order.reshape(self._prompts, -1)
 
     def _number(self, *purpose: int) -> int:
@@ -350,7 +349,7 @@ def train_segment(
             OnlineSetup(policy, reference, tokenizer, arguments, steps, place, algorithm.minibatch)
         )
         trainer.steps, trainer.segment, trainer.hyper = steps, segment, algorithm
-        trainer.add_callback(_Recorder(on_log, steps, segment, algorithm.beta))
+        trainer.add_callback(_SegmentRecorder(on_log, steps, segment, algorithm.beta))
         if optimizer_state is not None:
             trainer.add_callback(GivenOptimizer(trainer, optimizer_state))
         trainer.remove_callback(PrinterCallback)
@@ -377,32 +376,20 @@ LOGGED: Mapping[str, str] = {
 is the log-ratio to the reference per token, over the step's rollouts."""
 
 
-class _Recorder(TrainerCallback):  # type: ignore[misc]
+class _SegmentRecorder(Recorder):
     def __init__(self, on_log: OnLog, steps: Steps, segment: Segment, beta: float) -> None:
-        self._hand_on = on_log
+        super().__init__(on_log, before=segment.first - 1)
         self._beta = beta
         self._steps = steps
-        self._before = segment.first - 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_training_stop |= self._steps.spent
 
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        logs = kwargs["logs"]
-        if "loss" not in logs:  # the closing line, which holds only speeds
-            return
-        step = self._before + int(state.global_step)
-        if not math.isfinite(float(logs["loss"])):
-            raise TrainingError(
-                f"the loss is {logs['loss']} at step {step}: lower the learning rate or check the "
-                "rewards."
-            )
-        if not state.is_world_process_zero:
-            return
+    def metrics(self, logs: Mapping[str, Any]) -> Metrics:
         logged = {name: float(logs[key]) for key, name in LOGGED.items() if key in logs}
-        if "rewards/chosen" in logs:
+        if "rewards/chosen" in logs and self._steps.length:  # known in the first process
             # TRL's own figure for online DPO counts padding. Its implicit rewards do not: they are
             # beta times the log-ratio of a rollout, chosen and rejected making up all of them.
             both = float(logs["rewards/chosen"]) + float(logs["rewards/rejected"])
             logged["kl"] = both / (2 * self._beta * self._steps.length)
-        self._hand_on(step, logged | self._steps.metrics)
+        return logged | self._steps.metrics

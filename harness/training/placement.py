@@ -3,7 +3,7 @@
 An update averages the gradient over a batch of B pairs. On D devices with m pairs in a forward
 pass, each device accumulates B / (m D) passes, so that the batch, and with it the result up to
 rounding, is the same however it is cut. That needs every micro-batch to be full: the pairs are
-padded to whole batches by some of them, drawn again by the stage's seed (`padded`). Libraries
+padded to whole batches by some of them, drawn again by the stage's seed (`filled`). Libraries
 repeat pairs too, but up to the micro-batches of all devices, so that the hardware would show.
 
 Weights, gradients and optimizer state are float32; with `bfloat16` the forward and backward passes
@@ -151,8 +151,8 @@ def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
     return passes
 
 
-def padded(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
-    """Return rows padded to whole batches; the seed decides which rows are there twice."""
+def filled(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
+    """Return rows that fill whole batches; the seed decides which are there twice."""
     missing = -len(rows) % batch
     order = random.Random(seed).sample(range(len(rows)), len(rows))
     return [*rows, *(rows[order[i % len(rows)]] for i in range(missing))]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, Rewrite
 from harness.selectors.eva import StreamSettings, eva_stream
-from harness.selectors.selector import Rolled
+from harness.selectors.selector import Group
 from harness.selectors.stream import Fed, MiniBatch, PromptStream
 
 
@@ -38,8 +38,8 @@ def rewards_of(prompts: Sequence[Prompt]) -> np.ndarray[Any, Any]:
     return np.array([[0.0, gap] for gap in gaps])
 
 
-def rolled(prompts: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
-    return [Rolled(rewards) for rewards in rewards_of(prompts)]
+def rolled(prompts: Sequence[Prompt], n: int, phase: str) -> list[Group]:
+    return list(map(Group, prompts, rewards_of(prompts)))
 
 
 def sizes(capacity: int = 64, **changes: Any) -> StreamSettings:
@@ -154,7 +154,7 @@ def test_a_value_is_asked_anew_of_all_that_wait_before_each_draw() -> None:
         said.append(len(texts))
         return now[0] * np.arange(len(texts), dtype=float)
 
-    def no_rollouts(prompts: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
+    def no_rollouts(prompts: Sequence[Prompt], n: int, phase: str) -> list[Group]:
         raise AssertionError("the children's values are asked for, not their rewards")
 
     run = eva_stream(sizes(), humans(64), Writer(), 0, value=value)

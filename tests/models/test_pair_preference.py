@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,12 +25,13 @@ EQUAL, K = (0, 3), 4
 
 
 @pytest.fixture(scope="module")
-def pair_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pair_model(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """Return a random pairwise model."""
     path = tmp_path_factory.mktemp("pairwise")
-    return build_tiny_gemma(
+    build_tiny_gemma(
         path, seed=2, outputs=1, id2label={0: FIRST_IS_BETTER}, label2id={FIRST_IS_BETTER: 0}
     )
+    return load_reward_model(path, "two answers")
 
 
 class Stub(Reader):
@@ -78,19 +78,19 @@ def test_a_model_that_only_leans_to_a_place_prefers_no_answer(averages: Average)
     assert (wins == 0.5).all()
 
 
-def test_probabilities_are_those_of_each_sequence_read_unpadded_on_its_own(pair_path: Path) -> None:
-    checkpoint = load_reward_model(pair_path, "two answers")
-
+def test_probabilities_are_those_of_each_sequence_read_unpadded_on_its_own(
+    pair_model: Reader,
+) -> None:
     def logit(p: int, i: int, j: int) -> float:
         turns = [{"role": "assistant", "content": ANSWERS[p][k]} for k in (i, j)]
         [ids] = tokenize(
-            checkpoint.tokenizer, [[*CONVERSATIONS[p], *turns]], add_generation_prompt=False
+            pair_model.tokenizer, [[*CONVERSATIONS[p], *turns]], add_generation_prompt=False
         )
         with torch.inference_mode():
-            hidden = checkpoint.model.model(torch.tensor([ids])).last_hidden_state[0, -1]
-            return float(checkpoint.model.score(hidden))
+            hidden = pair_model.model.model(torch.tensor([ids])).last_hidden_state[0, -1]
+            return float(pair_model.model.score(hidden))
 
-    wins = win_probabilities(checkpoint, CONVERSATIONS, ANSWERS, batch_size=256)
+    wins = win_probabilities(pair_model, CONVERSATIONS, ANSWERS, batch_size=256)
     assert wins.shape == (2, K, K)
     assert np.ptp(wins) > 0.1, "the test needs a model that tells the answers apart"
     for p in range(2):
@@ -102,10 +102,10 @@ def test_probabilities_are_those_of_each_sequence_read_unpadded_on_its_own(pair_
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 256])
 def test_batching_changes_no_probability_and_equal_answers_are_exactly_equal(
-    pair_path: Path, batch_size: int
+    pair_model: Reader, batch_size: int
 ) -> None:
-    whole = win_probabilities(pair_path, CONVERSATIONS, ANSWERS, batch_size=256)
-    wins = win_probabilities(pair_path, CONVERSATIONS, ANSWERS, batch_size=batch_size)
+    whole = win_probabilities(pair_model, CONVERSATIONS, ANSWERS, batch_size=256)
+    wins = win_probabilities(pair_model, CONVERSATIONS, ANSWERS, batch_size=batch_size)
     np.testing.assert_allclose(wins, whole, atol=1e-5)
     first, second = EQUAL
     assert wins[0, first, second] == wins[0, second, first] == 0.5
@@ -126,18 +126,18 @@ def several(k: int) -> st.SearchStrategy[list[list[str]]]:
 @settings(max_examples=40)
 @given(st.integers(1, 4).flatmap(several), st.randoms())
 def test_probabilities_mirror_and_follow_the_answers(
-    pair_path: Path, answers: list[list[str]], rng: Any
+    pair_model: Reader, answers: list[list[str]], rng: Any
 ) -> None:
     """A mirror image sums to exactly 1; shuffled answers have shuffled probabilities."""
     asked = [[{"role": "user", "content": "a b"}]] * len(answers)
     k = len(answers[0])
-    wins = win_probabilities(pair_path, asked, answers, batch_size=5)
+    wins = win_probabilities(pair_model, asked, answers, batch_size=5)
     assert (wins + wins.transpose(0, 2, 1) == 1).all()
     assert ((wins >= 0) & (wins <= 1)).all()
     np.testing.assert_allclose(mean_win_probabilities(wins).mean(axis=1), 0.5)
     order = rng.sample(range(k), k)
     shuffled = [[own[i] for i in order] for own in answers]
-    again = win_probabilities(pair_path, asked, shuffled, batch_size=5)
+    again = win_probabilities(pair_model, asked, shuffled, batch_size=5)
     np.testing.assert_allclose(again, wins[:, order][:, :, order], atol=1e-5)
 
 
@@ -157,15 +157,17 @@ def test_the_mean_counts_the_answer_itself() -> None:
     np.testing.assert_allclose(mean_win_probabilities(wins), [[2.2 / 3, 1.1 / 3, 1.2 / 3]])
 
 
-def test_an_order_of_two_answers_is_read_once(pair_path: Path, sequences_read: list[int]) -> None:
+def test_an_order_of_two_answers_is_read_once(
+    pair_model: Reader, sequences_read: list[int]
+) -> None:
     """Of a, b, a to the same prompt twice there are two distinct answers and so two orders."""
     answers = [["a", "b", "a"], ["b", "a", "b"]]
-    win_probabilities(pair_path, [CONVERSATIONS[0], CONVERSATIONS[0]], answers, batch_size=1)
+    win_probabilities(pair_model, [CONVERSATIONS[0], CONVERSATIONS[0]], answers, batch_size=1)
     assert sequences_read == [2]
 
 
-def test_nothing_to_compare_gives_nothing(pair_path: Path) -> None:
-    assert win_probabilities(pair_path, [], [], batch_size=4).shape == (0, 0, 0)
-    assert win_probabilities(pair_path, CONVERSATIONS, [[], []], batch_size=4).shape == (2, 0, 0)
-    alone = win_probabilities(pair_path, CONVERSATIONS, [["a"], ["b"]], batch_size=4)
+def test_nothing_to_compare_gives_nothing(pair_model: Reader) -> None:
+    assert win_probabilities(pair_model, [], [], batch_size=4).shape == (0, 0, 0)
+    assert win_probabilities(pair_model, CONVERSATIONS, [[], []], batch_size=4).shape == (2, 0, 0)
+    alone = win_probabilities(pair_model, CONVERSATIONS, [["a"], ["b"]], batch_size=4)
     assert alone.tolist() == [[[0.5]], [[0.5]]]

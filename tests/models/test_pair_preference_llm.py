@@ -86,7 +86,10 @@ def test_a_template_that_always_begins_an_answer_begins_one(path: Path, tmp_path
     always = LLAMA_TEMPLATE.replace("{% if add_generation_prompt %}", "{% if true %}")
     llama_tokenizer(chat_template=always).save_pretrained(tmp_path)
     wins = [
-        win_probabilities(folder, [PROMPT], [ANSWERS], batch_size=8) for folder in (path, tmp_path)
+        win_probabilities(
+            load_reward_model(folder, "two answers"), [PROMPT], [ANSWERS], batch_size=8
+        )
+        for folder in (path, tmp_path)
     ]
     assert (wins[0] == wins[1]).all()
 

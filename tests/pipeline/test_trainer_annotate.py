@@ -61,7 +61,9 @@ def test_armo_annotates_and_is_unverified(
     model = write_armo(tmp_path / "model")
     rewards, summary = annotated(model, completions, monkeypatch)
     talks = [[*user(p), assistant(a)] for p, answers in ANSWERS.items() for a in answers]
-    np.testing.assert_allclose(rewards.ravel(), score(model, talks, batch_size=8), atol=1e-6)
+    np.testing.assert_allclose(
+        rewards.ravel(), score(load_reward_model(model), talks, batch_size=8), atol=1e-6
+    )
     assert summary == {
         "reward_model": NAME,
         "format": "ArmoRM",
@@ -84,8 +86,9 @@ def test_pairwise_models_annotate_with_mean_win_probabilities(
 ) -> None:
     model = write(tmp_path / "model")
     rewards, summary = annotated(model, completions, monkeypatch, rewards="win_probability")
+    reader = load_reward_model(model, "two answers")
     wins = win_probabilities(
-        model, [user(p) for p in ANSWERS], list(ANSWERS.values()), batch_size=8
+        reader, [user(p) for p in ANSWERS], list(ANSWERS.values()), batch_size=8
     )
     np.testing.assert_allclose(rewards, wins.mean(axis=2), atol=1e-6)
     np.testing.assert_allclose(rewards.mean(axis=1), 0.5)
@@ -101,7 +104,7 @@ def test_the_number_format_is_a_setting_of_the_stage(
     talks = [[*user(p), assistant(a)] for p, answers in ANSWERS.items() for a in answers]
     half = score(load_reward_model(model, dtype="bfloat16"), talks, batch_size=256)
     np.testing.assert_array_equal(rewards.ravel(), half)
-    assert (half != score(model, talks, batch_size=256)).any()
+    assert (half != score(load_reward_model(model), talks, batch_size=256)).any()
 
 
 def test_answers_that_were_cut_are_counted(

@@ -24,7 +24,7 @@ from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.models.loading import from_folder, load_tokenizer
 from harness.models.policy import generate
-from harness.models.reward_model import score
+from harness.models.reward_model import load_reward_model, score
 from harness.pipeline.algorithm import Iteration, Planner, Run
 from harness.pipeline.runs import TableRuns, plan_table
 from harness.pipeline.steps import FUNCTIONS, pair_stage
@@ -311,7 +311,8 @@ def test_rewards_are_the_reward_models_scores_of_prompt_and_completion(
         ]
         for row in completions
     ]
-    again = score(built[0] / "rm_pointwise", conversations, batch_size=16)
+    model = load_reward_model(built[0] / "rm_pointwise")
+    again = score(model, conversations, batch_size=16)
     np.testing.assert_allclose([row["reward"] for row in rewards], again, atol=1e-4)
     assert np.ptp(again) > 0
 

@@ -32,7 +32,6 @@ from harness.selectors.selector import (
     Context,
     Group,
     Pool,
-    Rolled,
     Selector,
     Shuffled,
     Sizes,
@@ -45,8 +44,8 @@ def prompts(count: int) -> list[Prompt]:
     return [Prompt(f"h{i}", f"human {i}") for i in range(count)]
 
 
-def group(rewards: ArrayLike, number: int = 0, phase: Any = "train") -> Group:
-    return Group(prompts(number + 1)[number], np.asarray(rewards, dtype=float), phase, 1)
+def group(rewards: ArrayLike, number: int = 0) -> Group:
+    return Group(prompts(number + 1)[number], np.asarray(rewards, dtype=float))
 
 
 def groups(rows: Sequence[ArrayLike]) -> list[Group]:
@@ -73,7 +72,7 @@ def paid(rewards: Mapping[str, Sequence[float]], log: list[tuple[int, int, str]]
 
     def roll_out(some: Sequence[Prompt], n: int, phase: Any) -> list[Group]:
         log.append((len(some), n, phase))
-        return [Group(p, np.array(rewards[p.prompt_id][:n]), phase, 1) for p in some]
+        return [Group(p, np.array(rewards[p.prompt_id][:n])) for p in some]
 
     return roll_out
 
@@ -321,7 +320,7 @@ def test_sec_pays_categories_by_the_size_of_their_advantages() -> None:
     pool = Pool([*prompts(2), long], 0)
     assert names(selector.propose(pool, 2, asked()).prompts) != ["h9"]
     assert "h9" not in names(selector.propose(pool, 2, asked()).prompts)
-    selector.observe([Group(long, np.array([1.0, 1.0]), "train", 1)], asked())
+    selector.observe([Group(long, np.array([1.0, 1.0]))], asked())
     assert selector.worth == {"2": 1.5, "3": 0.0}
 
 
@@ -372,12 +371,13 @@ def streamed(name: str, seed: int = 0, *, n_new: int = 0, shuffled: bool = False
     return PromptStream(chosen, pool, seed, minibatch=4, rollouts=6, grow=grow, n_new=n_new, **more)
 
 
-def rolled(some: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
+def rolled(some: Sequence[Prompt], n: int, phase: str) -> list[Group]:
     """Rewards of 0 and 1 by a rate that the prompt's text fixes, and their answers."""
     made = []
     for prompt in some:
         rng = np.random.default_rng(sum(prompt.prompt.encode()))
-        made.append(Rolled((rng.random(n) < rng.random()).astype(float), tuple(range(n))))
+        rewards = (rng.random(n) < rng.random()).astype(float)
+        made.append(Group(prompt, rewards, answers=tuple(range(n))))
     return made
 
 
@@ -419,9 +419,9 @@ def test_a_mini_batch_that_nothing_passes_is_filled_with_what_was_dropped() -> N
     """No prompt spreads: ten proposals of twelve, of which four are trained on and all observed."""
     log: list[int] = []
 
-    def flat(some: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
+    def flat(some: Sequence[Prompt], n: int, phase: str) -> list[Group]:
         log.append(len(some))
-        return [Rolled(np.zeros(n), tuple(range(n))) for _ in some]
+        return [Group(prompt, np.zeros(n), answers=tuple(range(n))) for prompt in some]
 
     run = streamed("dapo")
     batch = run.draw(flat)
@@ -433,7 +433,7 @@ def test_who_was_screened_with_few_rollouts_gets_the_rest_if_kept() -> None:
     """SPEED: 4 of 6 rollouts of 12 prompts at a time, then 2 more of each of the 4 kept."""
     log: list[tuple[int, int]] = []
 
-    def noted(some: Sequence[Prompt], n: int, phase: str) -> list[Rolled]:
+    def noted(some: Sequence[Prompt], n: int, phase: str) -> list[Group]:
         log.append((len(some), n))
         return rolled(some, n, phase)
 

@@ -26,8 +26,7 @@ from by_hand import (
 
 from harness.models.loading import load_model
 from harness.training import offline
-from harness.training.dpo import DPO, SPPO
-from harness.training.reference_free import ORPO, SimPO
+from harness.training.offline_losses import DPO, ORPO, SPPO, SimPO
 
 
 class Loss(NamedTuple):

@@ -19,7 +19,7 @@ from harness.training.offline import (
     short_enough,
     train,
 )
-from harness.training.reference_free import ORPO, SimPO
+from harness.training.offline_losses import ORPO, SimPO
 
 SOFT = [{**pair, "p_chosen": 0.8, "p_rejected": 0.3} for pair in PAIRS]
 STATED: dict[str, Any] = {

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 import trl
-from by_hand import PAIRS, SETTINGS, both_sides, head_and_tail, orpo_loss, run, simpo_loss
+from by_hand import PAIRS, SETTINGS, both_sides, head_and_tail, run, simpo_loss
 
 from harness.models.loading import load_model, load_tokenizer
-from harness.training import offline, online_losses, reference_free
-from harness.training.reference_free import ORPO, SURE, ORPOTrainer, SimPO
+from harness.training import offline, offline_losses, online_losses
+from harness.training.offline_losses import ORPO, SURE, ORPOTrainer, SimPO
 
 
 def test_the_first_loss_equals_a_hand_computation_with_an_absolute_gamma(
@@ -38,19 +38,6 @@ def test_the_first_loss_equals_a_hand_computation_with_an_absolute_gamma(
     assert summary["accuracy_last"] == (margins > 0).float().mean().item()
 
 
-def test_the_first_loss_of_orpo_equals_a_hand_computation(
-    policy_path: Path, tmp_path: Path
-) -> None:
-    policy = load_model(policy_path)
-    with torch.no_grad():
-        expected = orpo_loss(policy, policy_path, weight=0.5).item()
-        means = [both_sides(policy, policy_path, pair)[0].mean() for pair in PAIRS]
-    algorithm = ORPO(**SETTINGS, odds_weight=0.5)
-    summary, [(_, metrics)] = run(offline.train, algorithm, policy_path, PAIRS, tmp_path)
-    assert summary["loss_first"] == pytest.approx(expected, abs=1e-5)
-    assert metrics["nll_loss"] == pytest.approx(-torch.stack(means).mean().item(), abs=1e-5)
-
-
 def test_a_completion_of_probability_1_has_a_finite_loss_and_gradient(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,7 +50,7 @@ def test_a_completion_of_probability_1_has_a_finite_loss_and_gradient(
     def sure(self: Any, model: Any, batch: Any) -> tuple[Any, ...]:
         return means, means, None, None, torch.tensor(3.0)
 
-    monkeypatch.setattr("harness.training.reference_free.TRLORPOTrainer.concatenated_forward", sure)
+    monkeypatch.setattr("harness.training.offline_losses.TRLORPOTrainer.concatenated_forward", sure)
     trainer = object.__new__(ORPOTrainer)
     trainer.beta = 0.5
     trainer.accelerator = type("Accelerator", (), {"device": "cpu"})
@@ -76,7 +63,7 @@ def test_a_completion_of_probability_1_has_a_finite_loss_and_gradient(
     assert means.grad.isfinite().all()
 
 
-FREE: Any = reference_free
+FREE: Any = offline_losses
 ONLINE: Any = online_losses
 """With what they take from TRL."""
 
@@ -101,7 +88,7 @@ def test_trls_experimental_trainers_have_not_moved(owner: Any, names: tuple[str,
 def test_importing_them_says_nothing() -> None:
     code = (
         "import os; os.environ.pop('TRL_EXPERIMENTAL_SILENCE', None); "
-        "import harness.training.reference_free, harness.training.online_losses"
+        "import harness.training.offline_losses, harness.training.online_losses"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Experimental" not in done.stdout + done.stderr
@@ -124,12 +111,12 @@ def test_the_trained_tokens_are_the_completion_and_the_end_of_its_turn(
     """Those of DPO (`test_dpo`), where TRL would train on an `<eos>` after the end of the turn."""
     batches: list[Any] = []
 
-    class Watched(getattr(reference_free, trainer)):  # type: ignore[misc]
+    class Watched(getattr(offline_losses, trainer)):  # type: ignore[misc]
         def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             batches.append(inputs)
             return super().compute_loss(model, inputs, *args, **kwargs)
 
-    monkeypatch.setattr(reference_free, trainer, Watched)
+    monkeypatch.setattr(offline_losses, trainer, Watched)
     pair = PAIRS[0]
     run(offline.train, algorithm, policy_path, [pair], tmp_path)
     [batch] = batches

@@ -13,7 +13,7 @@ from transformers import Gemma2ForCausalLM
 
 from harness.models.loading import load_model
 from harness.training import offline
-from harness.training.dpo import DPO
+from harness.training.offline_losses import DPO
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import MEANING, build_tokenizer, token_ids
 from harness.worlds.embedded.pretrain import LONG, SHORT, encode, model_config, padded, resize_names
