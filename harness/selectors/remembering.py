@@ -6,6 +6,7 @@ A learned reward counts as a success where it beats the median (ours).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +20,7 @@ class _Believing(Selector):
     """Holds a Beta belief about each prompt's success rate, from a prior of (1, 1)."""
 
     view = "beat"
-    remembers = ("beliefs",)
+    remembers: ClassVar[tuple[str, ...]] = ("beliefs",)
 
     def __init__(self, decay: float = 1.0) -> None:
         self.beliefs: dict[str, list[float]] = {}
@@ -64,7 +65,8 @@ class MoPPS(_Believing):
 
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
         some = pool.some(self._candidates * k, ctx.rng)
-        near = -((ctx.rng.beta(*self.believed(some).T) - self._target) ** 2)
+        drawn = np.asarray(ctx.rng.beta(*self.believed(some).T))
+        near = -((drawn - self._target) ** 2)
         return Proposal.of_best(some, near, k)
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
