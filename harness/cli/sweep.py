@@ -188,20 +188,11 @@ def _found(name: str, profile: str, settings: Sequence[str] | None = None) -> tu
 
 
 def _text(report: SweepReport) -> Iterator[Any]:
-    from harness.report.sweep import facts, importance_block, trial_block, winner_block
+    from harness.report.sweep import facts, sweep_blocks
 
     yield from (f"{name}: {text}" for name, text in facts(report))
-    best = report.best()[:SHOWN_TRIALS]
-    blocks = [
-        winner_block(report),
-        trial_block(report, best, "Best trials (validation prompts; no result)"),
-        importance_block(report),
-    ]
-    if report.pareto is not None:
-        blocks.append(trial_block(report, report.front, "Pareto front"))
-    for block in blocks:
+    for block in sweep_blocks(report, SHOWN_TRIALS):
         yield bold(f"\n{block.title}")
-        yield from block.notes
+        yield from (*block.notes, *block.items)
         if block.rows:
             yield text_table(block.head, block.rows, right="123456789")
-    yield from (f"failed: trial {trial.number}: {trial.failure}" for trial in report.failed)

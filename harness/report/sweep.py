@@ -12,9 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from harness.registry.schema import Id
 from harness.report.plots import Picture
 from harness.report.publication import SCORES, IndexEntry, Publication
 from harness.report.render import markdown
@@ -28,12 +30,20 @@ NOT_RUN = "not run"
 TOO_FEW = "n/a: too few complete trials"
 
 
+Cost = Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
+Measure = Literal["val_wr", "val_len", "val_score", "val_exact"] | Cost
+"""What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
+mean partial credit and share of wholly right answers), or a count of an online run."""
+
+
 class SweepObjective(Strict):
-    name: str
-    measure: str
-    direction: str
-    """The better end: `maximize` or `minimize`."""
-    unit: str
+    name: Id
+    """Name in reports and in MLflow."""
+    measure: Measure
+    direction: Literal["maximize", "minimize"]
+    after: int | None = Field(default=None, ge=1)
+    """Measured after so many iterations (offline) or multiples of x (online); null: at the end."""
+    unit: str = ""
 
     @property
     def label(self) -> str:
@@ -41,6 +51,8 @@ class SweepObjective(Strict):
 
 
 class SweepTrial(Strict):
+    model_config = ConfigDict(extra="ignore")  # what older ones were published with
+
     number: int
     state: str
     """`running`, `complete`, `pruned` or `fail`."""
@@ -57,12 +69,15 @@ class SweepTrial(Strict):
     """Stages it found in the store."""
     computed: int
     failure: str | None
-    done_again: bool
-    """Whether another trial stands for it, because its process was killed."""
-    retry_of: int | None
-    """The trial that it stands for."""
-    mlflow_run: str | None = None
-    """Id of its MLflow run, in what was published while it was kept."""
+
+    def outcome(self, seeds: int) -> str:
+        """Return its values in words, or what became of it without any."""
+        if self.values is not None:
+            return ", ".join(f"{name} {digits(value)}" for name, value in self.values.items())
+        if self.state == "pruned" and self.so_far:
+            step, value = max(self.so_far.items())
+            return f"pruned at {digits(value)} after {step} of {seeds} seeds"
+        return f"failed: {self.failure}" if self.state == "fail" else self.state
 
 
 class WinnerScore(Strict):
@@ -122,7 +137,7 @@ class SweepReport(Strict):
 
     @property
     def failed(self) -> list[SweepTrial]:
-        return [t for t in self.trials if t.state == "fail" and not t.done_again]
+        return [trial for trial in self.trials if trial.state == "fail"]
 
     def trial(self, number: int) -> SweepTrial:
         return next(trial for trial in self.trials if trial.number == number)
@@ -183,7 +198,20 @@ def value_text(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) -> Block:
+def sweep_blocks(report: SweepReport, most: int | None = None) -> list[Block]:
+    """Return what a sweep found as small tables: all trials, or so many of the best."""
+    found = [_winner_block(report)]
+    if report.pareto is not None:
+        found.append(_trial_block(report, report.front, "Pareto front (validation prompts)"))
+    found.append(_importance_block(report))
+    title = "All trials" if most is None else "Best trials"
+    trials = report.trials if most is None else report.best()[:most]
+    found.append(_trial_block(report, trials, f"{title} (validation prompts; no result)"))
+    failures = [f"trial {trial.number}: {trial.failure}" for trial in report.failed]
+    return [*found, *([Block("Failed", items=tuple(failures))] if failures else [])]
+
+
+def _trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) -> Block:
     head = ["trial", *map(setting, report.space)]
     head += [objective.label for objective in report.objectives]
     rows = [
@@ -201,14 +229,11 @@ def trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) -
 def _outcome(report: SweepReport, trial: SweepTrial) -> list[str]:
     if trial.values is not None:
         return [digits(trial.values[o.name]) for o in report.objectives]
-    text = "done again" if trial.done_again else {"fail": "failed"}.get(trial.state, trial.state)
-    if trial.state == "pruned" and trial.so_far:
-        step, value = max(trial.so_far.items())
-        text = f"pruned at {digits(value)} after {step} of {len(report.seeds)} seeds"
-    return [text, *([""] * (len(report.objectives) - 1))]
+    said = "failed" if trial.failure else trial.outcome(len(report.seeds))
+    return [said, *([""] * (len(report.objectives) - 1))]
 
 
-def importance_block(report: SweepReport) -> Block:
+def _importance_block(report: SweepReport) -> Block:
     title, found = "Importances", report.importances
     note = "Share of each setting in the variance of an objective over the trials (fANOVA)."
     if found is None:
@@ -220,7 +245,7 @@ def importance_block(report: SweepReport) -> Block:
     return Block(title, (note,), ("setting", *found), tuple(rows))
 
 
-def winner_block(report: SweepReport) -> Block:
+def _winner_block(report: SweepReport) -> Block:
     title = "Result: the winner on the benchmarks"
     seeds = ", ".join(map(str, report.result_seeds))
     if report.winner is None:
@@ -287,18 +312,8 @@ def facts(report: SweepReport) -> list[tuple[str, str]]:
 
 
 def as_markdown(report: SweepReport, pictures: Sequence[Picture] = ()) -> str:
-    parts: list[Block | Picture] = [winner_block(report)]
-    if report.pareto is not None:
-        parts.append(trial_block(report, report.front, "Pareto front (validation prompts)"))
-    parts += [
-        importance_block(report),
-        trial_block(report, report.trials, "All trials (validation prompts; no result)"),
-        *pictures,
-    ]
-    failures = [f"trial {trial.number}: {trial.failure}" for trial in report.failed]
-    parts += [Block("Failed", items=tuple(failures))] if failures else []
     heading = f"Sweep {report.name} ({report.profile}, scale: {report.scale})"
-    return markdown(heading, facts(report), parts)
+    return markdown(heading, facts(report), [*sweep_blocks(report), *pictures])
 
 
 def publish_sweep(

@@ -14,7 +14,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +33,7 @@ from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
-from harness.report.sweep import SweepReport, digits
+from harness.report.sweep import SweepReport
 from harness.runtime import (
     HERE,
     Engine,
@@ -47,6 +47,7 @@ from harness.runtime import (
     Tally,
 )
 from harness.runtime.files import hold
+from harness.selection.names import Say, ignore
 from harness.sweep.declaration import Sweep, load_sweeps
 from harness.sweep.results import (
     final_runs,
@@ -74,16 +75,15 @@ from harness.sweep.study import (
     open_study,
     point_of,
     study_name,
+    study_names,
     study_of,
     take,
     trials_of,
 )
 from harness.tracking import Mlflow
 from harness.tracking.record import Record
-from harness.tracking.trials import StudyName, published_sweep, trial_record
+from harness.tracking.trials import published_sweep, trial_record
 from harness.words import duration
-
-Say = Callable[[str], None]
 
 LEAST_BETWEEN_S = 1.0
 """Seconds between two words about where a sweep stands."""
@@ -182,7 +182,7 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
 
 
 def run_sweep(
-    order: Order, shared: list[Stage], say: Say, warn: Say, watch: Say = lambda words: None
+    order: Order, shared: list[Stage], say: Say, warn: Say, watch: Say = ignore
 ) -> SweepReport:
     """Run the trials a study lacks, then the winner; return what was found.
 
@@ -202,15 +202,17 @@ def run_sweep(
         ended = sum(trial.state.is_finished() for trial in trials_of(order.sweep, study))
         say(f"{order.study}: {min(ended, order.target)} of {order.target} trials done")
         with order.engine() as engine:
-            worker = Worker(order, engine, study, mlflow, say, watch)
+            conductor = Conductor(order, engine, study, mlflow, say, watch)
             if ended < order.target:
-                worker.whole("shared by all trials", Plan(shared))
-                worker.work()
+                conductor.whole("shared by all trials", Plan(shared))
+                conductor.work()
             mlflow.attempt(lambda: trial_records(order, study))
             best: tuple[Run, ...] = ()
             if order.final:
                 best = _winner(order, study)
-                worker.whole("winner and base recipe on the benchmarks, fresh seeds", plan_of(best))
+                conductor.whole(
+                    "winner and base recipe on the benchmarks, fresh seeds", plan_of(best)
+                )
         scores = final_scores(best, order.store)
         return report_of(order.sweep, order.profile, order.study, study, scores)
 
@@ -228,7 +230,7 @@ def _winner(order: Order, study: optuna.Study) -> tuple[Run, ...]:
 
 
 @dataclass
-class _Work:
+class _Live:
     """A trial that is worked on: its runs on the validation prompts, and what comes of it.
 
     `runs` has those of each seed by what they end after: the end (None), or earlier, for
@@ -245,25 +247,24 @@ class _Work:
     def plan(self, seeds: Sequence[int]) -> Plan:
         return plan_of([runs[seed] for seed in seeds for runs in self.runs.values()])
 
+    def fail(self, why: str) -> None:
+        self.state = TrialState.FAIL
+        self.trial.set_user_attr(Note.FAILURE, why)
 
-class Worker:
-    """Works on trials until the study has enough; says a line when one begins and when it ends."""
 
-    def __init__(
-        self,
-        order: Order,
-        engine: Engine,
-        study: optuna.Study,
-        mlflow: Mlflow,
-        say: Say,
-        watch: Say = lambda words: None,
-    ) -> None:
-        self._order, self._sweep = order, order.sweep
-        self._engine = engine
-        self._study = study
-        self._mlflow = mlflow
-        self._say = say
-        self._watch = watch
+@dataclass
+class Conductor:
+    """Works on trials until the study has enough; says a line when one begins and when it ends.
+
+    `watch` takes where a trial stands.
+    """
+
+    order: Order
+    engine: Engine
+    study: optuna.Study
+    mlflow: Mlflow
+    say: Say
+    watch: Say = ignore
 
     def whole(self, what: str, plan: Plan) -> None:
         """Compute a plan that the sweep cannot do without.
@@ -271,7 +272,7 @@ class Worker:
         Raises:
             HarnessError: A stage failed.
         """
-        self._say(f"{what}: {self._reused(plan)}")
+        self.say(f"{what}: {self._reused(plan)}")
         outcome = self._compute(what, plan)
         if not outcome.ok:
             stage, reason = next(iter(outcome.failed.items()))
@@ -286,51 +287,50 @@ class Worker:
         Raises:
             Interrupted: Ctrl-C.
         """
-        while True:
-            batch: list[_Work] = []
-            while len(batch) < self._order.jobs:
-                held = [work.trial.number for work in batch]
-                trial = take(self._sweep, self._study, self._order.target, held)
-                if trial is None:
-                    break
-                batch.append(_Work(trial))
-            if not batch:
-                return
-            self._work_on(batch)
+        sweep = self.order.sweep
+        seeds = list(range(len(sweep.seeds)))
+        rounds = [[seed] for seed in seeds] if sweep.pruner else [seeds]
+        while batch := self._batch():
+            for live in batch:
+                self._plan(live)
+            for some in rounds:
+                running = [live for live in batch if live.state == TrialState.RUNNING]
+                if running:
+                    self._round(running, some)
+            for live in batch:
+                self._end(live)
 
-    def _work_on(self, batch: Sequence[_Work]) -> None:
-        """Run some trials, whatever comes of them."""
-        for work in batch:
-            self._plan(work)
-        seeds = range(len(self._sweep.seeds))
-        for some in [[seed] for seed in seeds] if self._sweep.pruner else [list(seeds)]:
-            live = [work for work in batch if work.state == TrialState.RUNNING]
-            if live:
-                self._round(live, some)
-        for work in batch:
-            self._end(work)
+    def _batch(self) -> list[_Live]:
+        batch: list[_Live] = []
+        while len(batch) < self.order.jobs:
+            held = [live.trial.number for live in batch]
+            trial = take(self.order.sweep, self.study, self.order.target, held)
+            if trial is None:
+                break
+            batch.append(_Live(trial))
+        return batch
 
-    def _plan(self, work: _Work) -> None:
-        trial, sweep = work.trial, self._sweep
+    def _plan(self, live: _Live) -> None:
+        trial, sweep = live.trial, self.order.sweep
         run_id = f"{sweep.name}-t{trial.number}"
         try:
-            found = candidate(sweep, self._order.profile, point_of(trial))
+            found = candidate(sweep, self.order.profile, point_of(trial))
             for after in dict.fromkeys([None, *(o.after for o in sweep.objectives)]):
-                work.runs[after] = validation_runs(sweep, found, run_id, after)
+                live.runs[after] = validation_runs(sweep, found, run_id, after)
         except HarnessError as error:
-            self._fail(work, str(error))
+            live.fail(str(error))
             return
-        plan = work.plan(range(len(sweep.seeds)))
-        trial.set_user_attr(Note.REUSED, len(plan) - len(plan.pending(self._engine.store)))
-        self._say(f"trial {trial.number} · {shown(point_of(trial))}: {self._reused(plan)}")
+        plan = live.plan(range(len(sweep.seeds)))
+        trial.set_user_attr(Note.REUSED, len(plan) - len(plan.pending(self.engine.store)))
+        self.say(f"trial {trial.number} · {shown(point_of(trial))}: {self._reused(plan)}")
 
-    def _round(self, live: Sequence[_Work], seeds: Sequence[int]) -> None:
+    def _round(self, running: Sequence[_Live], seeds: Sequence[int]) -> None:
         """Compute some seeds of trials that go on, and look at what they are worth."""
-        plans = [work.plan(seeds) for work in live]
-        numbers = ", ".join(str(work.trial.number) for work in live)
+        plans = [live.plan(seeds) for live in running]
+        numbers = ", ".join(str(live.trial.number) for live in running)
         try:
             outcome = self._compute(
-                f"trial {numbers} of {self._order.target}",
+                f"trial {numbers} of {self.order.target}",
                 Plan(stage for plan in plans for stage in plan.stages),
             )
         except (KeyboardInterrupt, Interrupted) as error:
@@ -338,52 +338,50 @@ class Worker:
                 f"stopped in trial {numbers}: run the same command again to go on from there"
             ) from error
         failed = {**outcome.failed, **outcome.skipped}
-        for work, plan in zip(live, plans, strict=True):
+        for live, plan in zip(running, plans, strict=True):
             own = {stage.fingerprint for stage in plan}
-            work.computed += sum(stage.fingerprint in own for stage in outcome.finished)
+            live.computed += sum(stage.fingerprint in own for stage in outcome.finished)
             wrong = [f"{s.title}: {why}" for s, why in failed.items() if s.fingerprint in own]
             try:
                 if wrong:
                     raise HarnessError(wrong[0])
-                self._look(work, seeds)
+                self._look(live, seeds)
             except HarnessError as error:
-                self._fail(work, str(error))
+                live.fail(str(error))
 
-    def _look(self, work: _Work, seeds: Sequence[int]) -> None:
+    def _look(self, live: _Live, seeds: Sequence[int]) -> None:
         """Take in some seeds: a trial goes on, is pruned, or is complete."""
-        trial, total = work.trial, len(self._sweep.seeds)
+        trial, sweep = live.trial, self.order.sweep
         for seed in seeds:
-            for o in self._sweep.objectives:
-                value = measured(o.measure, work.runs[o.after][seed], self._engine.store)
-                work.sums[o.name] = work.sums.get(o.name, 0.0) + value
-            known = self._study.trials[trial.number].intermediate_values
-            if len(work.sums) == 1 and seed + 1 not in known:
-                (so_far,) = work.sums.values()
+            for o in sweep.objectives:
+                value = measured(o.measure, live.runs[o.after][seed], self.engine.store)
+                live.sums[o.name] = live.sums.get(o.name, 0.0) + value
+            known = self.study.trials[trial.number].intermediate_values
+            if len(live.sums) == 1 and seed + 1 not in known:
+                (so_far,) = live.sums.values()
                 trial.report(so_far / (seed + 1), step=seed + 1)
-        if not all(map(math.isfinite, work.sums.values())):
-            raise HarnessError(f"an objective is not a number: {work.sums}")
-        if seeds[-1] + 1 == total:
-            work.state = TrialState.COMPLETE
+        if not all(map(math.isfinite, live.sums.values())):
+            raise HarnessError(f"an objective is not a number: {live.sums}")
+        if seeds[-1] + 1 == len(sweep.seeds):
+            live.state = TrialState.COMPLETE
         elif trial.should_prune():
-            work.state = TrialState.PRUNED
+            live.state = TrialState.PRUNED
 
-    def _fail(self, work: _Work, why: str) -> None:
-        work.state = TrialState.FAIL
-        work.trial.set_user_attr(Note.FAILURE, why)
-
-    def _end(self, work: _Work) -> None:
-        trial, values = work.trial, None
-        if work.state == TrialState.COMPLETE:
-            values = [total / len(self._sweep.seeds) for total in work.sums.values()]
-        trial.set_user_attr(Note.COMPUTED, work.computed)
-        trial.set_user_attr(Note.SECONDS, round(time.perf_counter() - work.began, 1))
-        ended = self._study.tell(trial, values, state=work.state)
-        self._mlflow.attempt(lambda: trial_records(self._order, self._study))
-        self._say(f"{said(self._sweep, ended)} · {self._standing()}")
+    def _end(self, live: _Live) -> None:
+        trial, sweep, values = live.trial, self.order.sweep, None
+        if live.state == TrialState.COMPLETE:
+            values = [total / len(sweep.seeds) for total in live.sums.values()]
+        trial.set_user_attr(Note.COMPUTED, live.computed)
+        trial.set_user_attr(Note.SECONDS, round(time.perf_counter() - live.began, 1))
+        ended = trial_line(sweep, self.study.tell(trial, values, state=live.state))
+        self.mlflow.attempt(lambda: trial_records(self.order, self.study))
+        what = ended.outcome(len(sweep.seeds))
+        took = f"({ended.seconds or 0:.0f} s)"
+        self.say(f"trial {trial.number} · {what} {took} · {self._standing()}")
 
     def _compute(self, head: str, plan: Plan) -> RunOutcome:
         """Compute a plan, and let be seen where it stands."""
-        tally = Tally(plan, self._engine.store, self._order.jobs, factory.EXPECTED_S)
+        tally = Tally(plan, self.engine.store, self.order.jobs, factory.EXPECTED_S)
         told = 0.0
 
         def observe(event: Event) -> None:
@@ -392,51 +390,31 @@ class Worker:
             if time.monotonic() - told >= LEAST_BETWEEN_S:
                 told = time.monotonic()
                 left = duration(tally.remaining_s())
-                self._watch(f"{head} · {tally.done} of {tally.total} stages · about {left} left")
+                self.watch(f"{head} · {tally.done} of {tally.total} stages · about {left} left")
 
-        self._engine.on_event = observe
-        return self._engine.run(plan)
+        self.engine.on_event = observe
+        return self.engine.run(plan)
 
     def _reused(self, plan: Plan) -> str:
-        missing = len(plan.pending(self._engine.store))
+        missing = len(plan.pending(self.engine.store))
         return f"{len(plan) - missing} of {len(plan)} stages reused, {missing} to compute"
 
     def _standing(self) -> str:
         """Return where the whole sweep stands; trials are expected to take what they took."""
-        trials = trials_of(self._sweep, self._study)
-        ended = [trial for trial in trials if trial.state.is_finished()]
-        target = self._order.target
-        pruned = sum(trial.state == TrialState.PRUNED for trial in ended)
-        words = f"{len(ended)} of {target} trials done" + (f" ({pruned} pruned)" if pruned else "")
-        took = math.fsum(trial.user_attrs.get(Note.SECONDS, 0.0) for trial in ended) / len(ended)
-        left_s = took * (target - len(ended)) / self._order.jobs
-        after = " before the winner" if self._order.final else ""
-        return f"{words}, about {duration(left_s)} left{after}" if left_s else words
-
-
-def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
-    line = trial_line(sweep, trial)
-    took = f"({line.seconds or 0:.0f} s)"
-    if line.values is not None:
-        scores = ", ".join(f"{name} {digits(value)}" for name, value in line.values.items())
-        return f"trial {trial.number} · {scores} {took}"
-    if line.state == "pruned":
-        name = sweep.objectives[0].name
-        step, value = max(line.so_far.items())
-        after = f"{step} of {len(sweep.seeds)} seeds"
-        return f"trial {trial.number} · pruned with {name} {digits(value)} after {after} {took}"
-    return f"trial {trial.number} · failed: {line.failure} {took}"
+        trials, target = trials_of(self.order.sweep, self.study), self.order.target
+        took = [t.user_attrs.get(Note.SECONDS, 0.0) for t in trials if t.state.is_finished()]
+        left_s = math.fsum(took) / len(took) * (target - len(took)) / self.order.jobs
+        words = f"{len(took)} of {target} trials done"
+        return f"{words}, about {duration(left_s)} left" if left_s else words
 
 
 def trial_records(order: Order, study: optuna.Study) -> list[Record]:
     """Return what MLflow should hold of the trials that have ended."""
     sweep, profile = order.sweep, order.profile
-    names = tuple(objective.name for objective in sweep.objectives)
-    best = sweep.objectives[0].direction == "maximize"
-    name = StudyName(sweep.name, profile.name, order.study, names, best_is_greatest=best)
     return [
         trial_record(
-            name,
+            order.study,
+            sweep.objectives,
             trial_line(sweep, trial),
             f"harness sweep run {sweep.name}",
             candidate(sweep, profile, point_of(trial)).recipe.canonical(),
@@ -492,17 +470,14 @@ def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
     Raises:
         TrackingError: MLflow cannot be reached, or refuses what is written.
     """
-    done = {}
+    done, profiles = {}, all_profiles()
     for sweep in load_sweeps().values():
-        if not journal(work_dir(), sweep.name).exists():
-            continue
-        for profile in all_profiles().values():
-            order = Order(sweep, profile)
-            try:
-                study = order.found()
-            except UserError:
-                continue  # it cannot run there, so it has no study
-            if study is not None:
+        path = journal(work_dir(), sweep.name)
+        for name in study_names(path):
+            profile = profiles.get(name.split("/")[1])
+            order = None if profile is None else Order(sweep, profile)
+            study = find_study(name, path)
+            if order is not None and study is not None and order.study == name:
                 records = trial_records(order, study)
-                done[f"{sweep.name}/{profile.name}"] = Mlflow(order.work_dir, warn).write(records)
+                done[name.rpartition("/")[0]] = Mlflow(order.work_dir, warn).write(records)
     return done

@@ -30,18 +30,11 @@ from harness.registry.documents import (
 from harness.registry.overrides import paths_of
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
+from harness.report.sweep import Cost, Scalar, SweepObjective
 from harness.strict import Strict, refuse
-
-Scalar = bool | int | float | str | None
-"""The value of one setting."""
 
 Point = Mapping[str, Scalar]
 """A value for each setting of a search space."""
-
-Cost = Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
-Measure = Literal["val_wr", "val_len", "val_score", "val_exact"] | Cost
-"""What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
-mean partial credit and share of wholly right answers), or a count of an online run."""
 
 COSTS: tuple[str, ...] = get_args(Cost)
 
@@ -120,20 +113,6 @@ class Parameter(Strict):
         return isinstance(value, int | float) and low <= value <= high
 
 
-class Objective(Strict):
-    name: Id
-    """Name in reports and in MLflow."""
-    measure: Measure
-    direction: Literal["maximize", "minimize"]
-    after: int | None = Field(default=None, ge=1)
-    """Measured after so many iterations (offline) or multiples of x (online); null: at the end."""
-    unit: str = ""
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} ({self.unit})" if self.unit else self.name
-
-
 class Sampler(Strict):
     kind: SamplerKind
     """Optuna's tree-structured Parzen estimator, independent draws, or every point once."""
@@ -161,7 +140,7 @@ class Sweep(Strict):
     """Settings of the base recipe, as a row of a table states them."""
     space: dict[str, Parameter] = Field(min_length=1)
     """The settings that vary, by path: `recipe....` or `profile....`."""
-    objectives: tuple[Objective, ...] = Field(min_length=1)
+    objectives: tuple[SweepObjective, ...] = Field(min_length=1)
     """What is measured; the first decides on the winner, the others break ties."""
     seeds: tuple[int, ...] = Field(min_length=1)
     """Seeds of each trial, over which objectives are averaged; a pruner looks after each."""

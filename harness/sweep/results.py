@@ -24,7 +24,6 @@ from harness.registry.profile import Profile
 from harness.report.plots import Picture, Target
 from harness.report.scores import Measured, read_values
 from harness.report.sweep import (
-    SweepObjective,
     SweepReport,
     SweepTrial,
     base_run,
@@ -57,10 +56,7 @@ def report_of(
         scale=profile.scale,
         study=name,
         space={path: tuple(parameter.values()) for path, parameter in sweep.space.items()},
-        objectives=tuple(
-            SweepObjective(name=o.name, measure=o.measure, direction=o.direction, unit=o.unit)
-            for o in sweep.objectives
-        ),
+        objectives=sweep.objectives,
         sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
         pruner=None if sweep.pruner is None else f"{sweep.pruner.kind}, after each seed",
         seeds=sweep.seeds,
@@ -95,8 +91,6 @@ def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
         reused=notes.get(Note.REUSED, 0),
         computed=notes.get(Note.COMPUTED, 0),
         failure=notes.get(Note.FAILURE),
-        done_again=False,
-        retry_of=None,
     )
 
 

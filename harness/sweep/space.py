@@ -31,9 +31,9 @@ from harness.registry.profile import Profile, benchmark_of, human_prompts, unsup
 from harness.registry.recipe import Recipe, flattened, merge
 from harness.report.origin import stage_summary
 from harness.report.scores import read_rows
-from harness.report.sweep import setting, value_text
+from harness.report.sweep import Measure, Scalar, setting, value_text
 from harness.runtime import Store
-from harness.sweep.declaration import COSTS, Measure, Point, Scalar, Sweep
+from harness.sweep.declaration import COSTS, Point, Sweep
 from harness.worlds.lookup import world_of
 
 SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")

@@ -34,10 +34,10 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from harness.registry.profile import Profile
-from harness.report.sweep import SweepReport
+from harness.report.sweep import Scalar, SweepReport
 from harness.runtime import Json
 from harness.runtime.stage import fingerprint_of
-from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
+from harness.sweep.declaration import Parameter, Point, Sampler, Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
 
 
@@ -94,12 +94,15 @@ def open_study(sweep: Sweep, name: str, path: Path) -> optuna.Study:
     return study
 
 
+def study_names(path: Path) -> list[str]:
+    return optuna.get_all_study_names(open_journal(path)) if path.exists() else []
+
+
 def find_study(name: str, path: Path) -> optuna.Study | None:
     """Return a study; None where it has not begun."""
-    storage = open_journal(path) if path.exists() else None
-    if storage is None or name not in optuna.get_all_study_names(storage):
+    if name not in study_names(path):
         return None
-    return optuna.load_study(study_name=name, storage=storage)
+    return optuna.load_study(study_name=name, storage=open_journal(path))
 
 
 def study_of(report: SweepReport, storage: BaseStorage | None = None) -> optuna.Study:

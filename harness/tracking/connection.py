@@ -32,7 +32,7 @@ from harness.runtime.files import hold, write_whole
 from harness.tracking.record import Record, TrackingError, sha256
 
 if TYPE_CHECKING:
-    from harness.tracking.server import Server
+    from harness.tracking.server import TrackingServer
 
 PATIENCE_S = 60.0
 """Seconds that a finished command waits for MLflow."""
@@ -64,7 +64,7 @@ class Mlflow:
         self.uri = chosen_uri(work_dir, uri)
         self.failed = threading.Event()
         self._warn = warn
-        self._server: Server | None = None
+        self._server: TrackingServer | None = None
         self._database = database = database_path(self.uri)
         own = work_dir / "tracking"
         self._lock = database.with_name(f"{database.name}.lock") if database else own / "write.lock"
@@ -75,7 +75,7 @@ class Mlflow:
         """Held by the command that is tracked while it runs, as long as it lives."""
 
     @contextmanager
-    def writing(self) -> Iterator[Server]:
+    def writing(self) -> Iterator[TrackingServer]:
         """Yield the server while no other process of this work folder, or database, writes to it.
 
         Raises:
@@ -102,27 +102,27 @@ class Mlflow:
                 "reached"
             ) from error
 
-    def _open(self) -> Server:
+    def _open(self) -> TrackingServer:
         import sqlalchemy
 
-        from harness.tracking.server import Server
+        from harness.tracking.server import TrackingServer
 
         if self._database is None:
             if re.match(r"(postgresql|mysql|sqlite|mssql)\b", self.uri):
                 # MLflow would retry ten times, with a log line each time.
                 sqlalchemy.create_engine(self.uri).connect().close()
-            return Server(self.uri, None)
+            return TrackingServer(self.uri, None)
         if not self._database.exists():
             self._note.unlink(missing_ok=True)
             # MLflow creates its tables step by step and cannot resume if it is killed midway.
             draft = self._database.with_name(f"{self._database.name}.draft")
             draft.unlink(missing_ok=True)
-            Server(f"sqlite:///{draft}", None)
+            TrackingServer(f"sqlite:///{draft}", None)
             os.replace(draft, self._database)
         engine = sqlalchemy.create_engine(self.uri)
         sqlalchemy.inspect(engine).get_table_names()
         engine.dispose()
-        return Server(self.uri, artifacts_path(self._database))
+        return TrackingServer(self.uri, artifacts_path(self._database))
 
     def write(self, records: Sequence[Record]) -> Counter[str]:
         """Bring the server to hold some records; return how many runs were changed, and how.
@@ -198,7 +198,7 @@ class Mlflow:
             self._end_left(server)
             return server.views()
 
-    def _end_left(self, server: Server) -> None:
+    def _end_left(self, server: TrackingServer) -> None:
         if self.live_lock.exists():
             with hold(self.live_lock, wait=False) as is_nobodys:
                 if is_nobodys:

@@ -1,7 +1,7 @@
 """A record: what MLflow should hold of one run, row, table, trial or evaluation.
 
 It is computed from the store alone. Cheap values are in the record itself; its digest covers them
-and the digests of the stored files behind the rest. Scores and curves are read only when they must
+and the digests of the stored files behind the rest (`basis`). These are read only when they must
 be written, so checking that nothing has changed opens only the manifests.
 
 MLflow needs a timestamp for every point, and the store keeps none (a curve is the same bytes in
@@ -18,21 +18,21 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from harness.errors import HarnessError
 from harness.registry.documents import as_yaml
 from harness.registry.recipe import flattened
-from harness.runtime import CurvePoint, Json
+from harness.runtime import CurvePoint
 from harness.runtime.stage import fingerprint_of
 
-VERSION = 7
+VERSION = 8
 """Version of the projection; bumped when the same store should look different in MLflow."""
 
 ID = "harness.id"
@@ -58,10 +58,8 @@ LONGEST_TAG = 4000
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 """RUNNING is what a command computes now; what is unfinished otherwise was KILLED."""
 
-Columns = Mapping[str, Sequence[object]]
-"""A table that MLflow shows as such: its columns by name."""
-
-T = TypeVar("T")
+Files = Mapping[str, "bytes | Mapping[str, Sequence[object]]"]
+"""Artifacts of a run by path: contents, or the columns of a table that MLflow shows as such."""
 
 _UNUSABLE = re.compile(r"[^0-9A-Za-z_\-. :/]")
 
@@ -70,16 +68,13 @@ class TrackingError(HarnessError):
     """MLflow cannot be reached, or refuses what is written."""
 
 
-@dataclass(frozen=True)
-class Lazy(Generic[T]):
-    """A value that is read or made only when it must be written, identified by a digest."""
+class MetricValue(NamedTuple):
+    """One value of a metric; scores have step 0, and times are milliseconds since 1970."""
 
-    digest: str
-    read: Callable[[], T] = field(repr=False, compare=False)
-
-
-Files = Lazy[Mapping[str, bytes | Columns]]
-"""Artifacts of a run, by path."""
+    name: str
+    value: float
+    ms: int
+    step: int = 0
 
 
 class Dataset(NamedTuple):
@@ -95,7 +90,7 @@ class Dataset(NamedTuple):
         return self.sha256[:16]
 
 
-class Model(NamedTuple):
+class LoggedPolicy(NamedTuple):
     """A trained policy: metadata and where it lies, without a copy of its weights."""
 
     name: str
@@ -107,11 +102,15 @@ class Model(NamedTuple):
 class Record:
     """What MLflow should hold of one run or row.
 
-    `note` is what its experiment is, and `view` has more tags of it: what its page opens on.
-    `identity` is the value of the tag `ID`; times are milliseconds since 1970, the end None while
-    running. `scores` are metrics without steps, `costs` among them; `by_step` has metrics by step,
-    `curves` those of finished training stages, by the prefix of their metrics. Artifacts and the
-    model are written once the run has ended. `describe` makes the description.
+    Attributes:
+        note: What its experiment is; `view` has more tags of it: what its page opens on.
+        identity: The value of the tag `ID`.
+        start_ms: Milliseconds since 1970, as `end_ms`, which is None while running.
+        scores: Metrics that are at hand, at step 0.
+        metrics: Reads the others: scores and curves.
+        files: Makes the artifacts; these and the policy are written once the run has ended.
+        describe: Makes the description, in place of that among the tags.
+        basis: What follows from nothing else here, but the three above follow from it.
     """
 
     experiment: str
@@ -123,15 +122,14 @@ class Record:
     end_ms: int | None
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    scores: Lazy[Mapping[str, float]] = field(default_factory=lambda: known({}))
-    datasets: tuple[Dataset, ...] = ()
-    curves: Mapping[str, Lazy[Sequence[CurvePoint]]] = field(default_factory=dict)
     view: Mapping[str, str] = field(default_factory=dict)
-    files: Files | None = None
-    model: Model | None = None
-    describe: Callable[[], str] | None = field(default=None, repr=False, compare=False)
-    costs: Mapping[str, float] = field(default_factory=dict)
-    by_step: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    datasets: tuple[Dataset, ...] = ()
+    policy: LoggedPolicy | None = None
+    basis: object = None
+    metrics: Callable[[], Iterable[MetricValue]] = field(default=tuple, compare=False)
+    files: Callable[[], Files] = field(default=dict, compare=False)
+    describe: Callable[[], str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         # Not every database that MLflow may use can hold this one character.
@@ -143,36 +141,29 @@ class Record:
     @cached_property
     def digest(self) -> str:
         """Digest of all that the record says; equal digests look the same in MLflow."""
-        content: dict[str, Json] = {
+        content = {
             "version": VERSION,
             "name": self.name,
             "status": self.status,
             "times": [self.start_ms, self.end_ms],
             "params": dict(self.params),
             "tags": dict(self.tags),
-            "scores": self.scores.digest,
-            "by_step": {
-                n: {str(k): repr(v) for k, v in at.items()} for n, at in self.by_step.items()
-            },
+            "scores": {name: repr(value) for name, value in self.scores.items()},
             "datasets": [[d.name, d.sha256] for d in self.datasets],
-            "curves": {prefix: curves.digest for prefix, curves in self.curves.items()},
             "note": self.note,
             "view": dict(self.view),
-            "described": self.describe is not None,
-            "files": self.files.digest if self.files else None,
-            "model": [self.model.name, dict(self.model.params)] if self.model else None,
+            "policy": [self.policy.name, dict(self.policy.params)] if self.policy else None,
+            "basis": self.basis,
         }
         return sha256(content)
+
+    def all_metrics(self) -> Iterator[MetricValue]:
+        yield from (MetricValue(name, value, self.start_ms) for name, value in self.scores.items())
+        yield from self.metrics()
 
 
 def sha256(content: object) -> str:
     return fingerprint_of(content)
-
-
-def known(metrics: Mapping[str, float]) -> Lazy[Mapping[str, float]]:
-    """Return metrics that are at hand, under names that MLflow takes."""
-    named = {metric_name(name): value for name, value in metrics.items()}
-    return Lazy(sha256({name: repr(value) for name, value in named.items()}), lambda: named)
 
 
 def metric_name(name: str) -> str:
@@ -180,14 +171,15 @@ def metric_name(name: str) -> str:
     return _UNUSABLE.sub("_", name)
 
 
-def shown(value: float) -> float:
+def rounded(value: float) -> float:
     """Return a number with the four digits that a page of MLflow's has room for."""
     return float(f"{value:.4g}") + 0.0
 
 
-def point_ms(start_ms: int, step: int) -> int:
-    """Return the time of a point: the run's start plus one second for each step."""
-    return start_ms + 1000 * step
+def curve_metrics(prefix: str, start_ms: int, point: CurvePoint) -> Iterator[MetricValue]:
+    """Yield a point of a run's curves, at the run's start plus one second for each step."""
+    for name, value in point.metrics.items():
+        yield MetricValue(prefix + name, value, start_ms + 1000 * point.step, point.step)
 
 
 def milliseconds(iso: str) -> int:
@@ -202,8 +194,8 @@ def flatten(settings: Mapping[str, object], name: str) -> dict[str, str]:
     return {f"{name}.{path}": _text(value) for path, value in flattened(settings).items()}
 
 
-def recipe_file(recipes: Mapping[str, Json]) -> Files:
-    return Lazy(sha256(dict(recipes)), lambda: {"recipe.yaml": as_yaml(dict(recipes)).encode()})
+def recipe_file(recipes: Mapping[str, Any]) -> dict[str, bytes]:
+    return {"recipe.yaml": as_yaml(dict(recipes)).encode()}
 
 
 def join(values: Iterable[object]) -> str:
@@ -272,7 +264,17 @@ def first_view(
             _chart(chart, _id(title), number) for number, chart in enumerate(charts)
         ],
         "compareRunSections": [
-            _section(name, shown=name == title, order=order)
+            {
+                "uuid": _id(name),
+                "name": name,
+                "display": name == title,
+                "isReordered": True,
+                "deleted": False,
+                "isGenerated": name != title,
+                "order": order,
+                # One a line, so that ours and the paper's can be told apart on a small screen.
+                "columns": 1 if name == title else 3,
+            }
             for order, name in enumerate((title, *folded))
         ],
         "isAccordionReordered": True,
@@ -296,32 +298,19 @@ def _id(name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"harness/{name}"))
 
 
-def _section(name: str, *, shown: bool, order: int) -> dict[str, Any]:
-    return {
-        "uuid": _id(name),
-        "name": name,
-        "display": shown,
-        "isReordered": True,
-        "deleted": False,
-        "isGenerated": not shown,
-        "order": order,
-        # One chart a line, so that ours and the paper's can be told apart on a small screen.
-        "columns": 1 if shown else 3,
-    }
-
-
 def _chart(chart: Chart, section: str, number: int) -> dict[str, Any]:
-    bars = {
+    shown: dict[str, Any] = {
         "type": "BAR",
         "metricKey": chart.metrics[0],
         "selectedMetricKeys": list(chart.metrics),
     }
-    parallel = {
-        "type": "PARALLEL",
-        "selectedParams": list(chart.params or ()),
-        "selectedMetrics": list(chart.metrics),
-        "showAllRuns": True,
-    }
+    if chart.params is not None:
+        shown = {
+            "type": "PARALLEL",
+            "selectedParams": list(chart.params),
+            "selectedMetrics": list(chart.metrics),
+            "showAllRuns": True,
+        }
     return {
         "uuid": _id(f"chart {number} {chart.title}"),
         "runsCountToCompare": _MOST_RUNS,
@@ -329,5 +318,5 @@ def _chart(chart: Chart, section: str, number: int) -> dict[str, Any]:
         "deleted": False,
         "isGenerated": False,
         "displayName": chart.title,
-        **(bars if chart.params is None else parallel),
+        **shown,
     }

@@ -13,28 +13,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.pipeline.factory import reward_models_named
-from harness.runtime import CurvePoint, FailureRecord, Manifest, Plan, Stage, Store
+from harness.runtime import FailureRecord, Manifest, Plan, Stage, Store
 from harness.tracking.record import (
     COMMIT_TAG,
     KIND_TAG,
     LONGEST_TAG,
     NOTE_TAG,
-    Columns,
     Dataset,
     Files,
-    Lazy,
-    Model,
+    LoggedPolicy,
+    MetricValue,
     Record,
     Status,
+    curve_metrics,
     flatten,
     join,
-    metric_name,
     milliseconds,
     recipe_file,
     sha256,
@@ -115,11 +114,14 @@ class _Stored:
         return any(stage.fingerprint in self.done for stage in ends)
 
     def record(self, places: Sequence[str]) -> Record:
-        run, (status, end_ms) = self.run, self._end()
+        run, (status, end_ms), start_ms = self.run, self._end(), self._start()
         judges = [  # where a sweep asks no judge, rewards stand in for scores
-            stage for stage in self.judged.values() if self._digest(stage.fingerprint, SCORES)
+            stage for stage in self.judged.values() if self._digest(stage, SCORES)
         ]
-        scored = [self._digest(judge.fingerprint, SCORES) for judge in judges]
+        curves = {
+            prefix: [stage for stage in stages if stage.fingerprint in self.done]
+            for prefix, stages in trained_in(run).items()
+        }
         return Record(
             experiment=f"runs/{run.profile}",
             note=NOTE.format(run.profile),
@@ -127,16 +129,23 @@ class _Stored:
             identity=run_identity(run),
             name=f"{run.run_id} · seed {run.seed}",
             status=status,
-            start_ms=self._start(),
+            start_ms=start_ms,
             end_ms=end_ms,
             params=self._params(),
             tags=self._tags(places, status),
-            scores=Lazy(sha256([self._costs, *scored]), lambda: self._costs | self._scores(judges)),
+            scores=self._costs(),
             datasets=self._datasets(),
-            costs=self._costs,
-            files=self._files(judges),
-            model=self._model() if status == "FINISHED" and run.training else None,
-            curves=self._curves(),
+            policy=self._policy() if status == "FINISHED" and run.training else None,
+            basis={
+                "scores": [self._digest(judge, SCORES) for judge in judges],
+                "answers": [judge.fingerprint for judge in judges],
+                "curves": {
+                    prefix: [self._digest(stage, "progress.jsonl") for stage in stages]
+                    for prefix, stages in curves.items()
+                },
+            },
+            metrics=lambda: self._metrics(judges, curves, start_ms),
+            files=lambda: self._files(judges),
         )
 
     def _start(self) -> int:
@@ -231,28 +240,24 @@ class _Stored:
 
     def _files(self, judges: Sequence[Stage]) -> Files:
         """Return the recipe and the judgments of a run as artifacts."""
-        recipe = recipe_file({self.run.run_id: self.run.recipe.canonical()})
         judged = {
-            f"judgments/{stage.settings['benchmark']}.json": stage
+            f"judgments/{stage.settings['benchmark']}.json": self._judgments(stage)
             for stage in judges
             if "benchmark" in stage.settings
         }
-        return Lazy(
-            sha256([recipe.digest, *sorted(stage.fingerprint for stage in judged.values())]),
-            lambda: {**recipe.read(), **{path: self._judgments(it) for path, it in judged.items()}},
-        )
+        return {**recipe_file({self.run.run_id: self.run.recipe.canonical()}), **judged}
 
-    def _judgments(self, stage: Stage) -> Columns:
+    def _judgments(self, stage: Stage) -> Mapping[str, Sequence[object]]:
         """Return each prompt with its answer and its scores, as far as the stages have them."""
         found: dict[str, dict[str, object]] = {}
         answered = stage.inputs.get("answers")
-        if answered is not None and self._digest(answered.fingerprint, ANSWERS):
-            for row in _rows(self._file(answered, ANSWERS)):
+        if answered is not None and self._digest(answered, ANSWERS):
+            for row in _rows(self.store.file(answered.fingerprint, ANSWERS)):
                 asked = json.loads(row["conversation"])
                 if len(asked) == 1:  # of two turns the first is shown
                     said = {"prompt": asked[0]["content"], "answer": row["completion"]}
                     found[row["prompt_id"]] = said
-        scores = _rows(self._file(stage, SCORES))
+        scores = self._scores(stage)
         columns = dict.fromkeys(row["column"] for row in scores)
         for row in scores:
             found.setdefault(row["prompt_id"], {})[row["column"]] = row["value"]
@@ -261,10 +266,9 @@ class _Stored:
         named = [*dict.fromkeys(n for row in rows for n in row if n not in columns), *columns]
         return {name: [row.get(name) for row in rows] for name in named}
 
-    def _model(self) -> Model:
-        """Return the trained policy."""
+    def _policy(self) -> LoggedPolicy:
         run, last = self.run, self.run.training[-1].fingerprint
-        return Model(
+        return LoggedPolicy(
             f"{run.run_id}-seed{run.seed}",
             {"run": run.run_id, "seed": str(run.seed), "profile": run.profile},
             {
@@ -274,19 +278,6 @@ class _Stored:
             },
         )
 
-    def _curves(self) -> dict[str, Lazy[Sequence[CurvePoint]]]:
-        found: dict[str, Lazy[Sequence[CurvePoint]]] = {}
-        for prefix, stages in trained_in(self.run).items():
-            done = [stage.fingerprint for stage in stages if stage.fingerprint in self.done]
-            if done:
-                digests = sha256([self._digest(name, "progress.jsonl") for name in done])
-                found[prefix] = Lazy(digests, partial(self._points, done))
-        return found
-
-    def _points(self, stages: Sequence[str]) -> list[CurvePoint]:
-        return [point for name in stages for point in self.store.progress(name)]
-
-    @cached_property
     def _costs(self) -> dict[str, float]:
         """The seconds all stages of a finished run took, shared ones counted in full."""
         if len(self.done) < len(self.stages):
@@ -296,19 +287,27 @@ class _Stored:
             "cost/cpu_s": math.fsum(manifest["cpu_s"] for manifest in self.done.values()),
         }
 
-    def _scores(self, judges: Sequence[Stage]) -> dict[str, float]:
+    def _metrics(
+        self, judges: Sequence[Stage], curves: Mapping[str, Sequence[Stage]], start_ms: int
+    ) -> Iterator[MetricValue]:
+        """Yield the mean of each score, then the curves."""
         values: dict[str, list[float]] = {}
-        for row in (row for stage in judges for row in _rows(self._file(stage, SCORES))):
-            score = "ours/" + metric_name(row["column"])
-            values.setdefault(score, []).append(row["value"])
-        return {score: math.fsum(found) / len(found) for score, found in values.items()}
+        for row in (row for stage in judges for row in self._scores(stage)):
+            values.setdefault(row["column"], []).append(row["value"])
+        for column, found in values.items():
+            yield MetricValue(f"ours/{column}", math.fsum(found) / len(found), start_ms)
+        for prefix, stages in curves.items():
+            for stage in stages:
+                for point in self.store.progress(stage.fingerprint):
+                    yield from curve_metrics(prefix, start_ms, point)
 
-    def _file(self, stage: Stage, name: str) -> Path:
-        """Return a file of a finished stage, checked."""
-        return self.store.file(stage.fingerprint, name)
+    def _scores(self, judge: Stage) -> list[dict[str, Any]]:
+        return _rows(self.store.file(judge.fingerprint, SCORES))
 
-    def _digest(self, stage: str, name: str) -> str | None:
-        file = self.done[stage]["files"].get(name) if stage in self.done else None
+    def _digest(self, stage: Stage, name: str) -> str | None:
+        """Return the digest of a file of a stage, None where there is none."""
+        manifest = self.done.get(stage.fingerprint)
+        file = manifest["files"].get(name) if manifest else None
         return file["sha256"] if file else None
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import getpass
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from mlflow import MlflowClient, entities
 from mlflow.entities import Metric, Param, Run, RunTag
@@ -29,28 +29,24 @@ from harness.tracking.record import (
     NOTE_TAG,
     VIEW_TAG,
     Dataset,
-    Model,
+    LoggedPolicy,
+    MetricValue,
     Record,
     TrackingError,
     metric_name,
-    point_ms,
 )
-
-if TYPE_CHECKING:
-    from mlflow.store.entities import PagedList
 
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
 
-Point: TypeAlias = tuple[Mapping[str, float], int, int]
-"""Values of metrics, their step, and a time in milliseconds."""
+MOST_FOUND = 50_000
+"""Most that MLflow finds at once."""
 
-_Item = TypeVar("_Item")
 _TYPES = {"int64": "long", "int32": "integer", "double": "double", "float": "float",
           "bool": "boolean"}  # fmt: skip
 """MLflow's words for the types of columns; all others are strings."""
 
 
-class Server:
+class TrackingServer:
     """An MLflow server, or a database used without one.
 
     The server chooses where artifacts go, unless a folder is given.
@@ -96,14 +92,9 @@ class Server:
         self._delete(run)
         return "replaced", self._write(record, self._create(record))
 
-    def add_points(self, run_id: str, points: Sequence[Point]) -> None:
+    def add_points(self, run_id: str, points: Sequence[MetricValue]) -> None:
         """Add points of curves to a run, all in one transaction."""
-        metrics = [
-            Metric(name, value, time_ms, step)
-            for values, step, time_ms in points
-            for name, value in values.items()
-        ]
-        self._client.log_batch(run_id, metrics=metrics)
+        self._client.log_batch(run_id, metrics=[_metric(point) for point in points])
 
     def end_left(self, place: str) -> None:
         """End the runs that are RUNNING in a work folder in which nothing is computed."""
@@ -119,16 +110,12 @@ class Server:
         return {name: str(found[name]) for name in sorted(found, key=natural)}
 
     def _all_experiments(self) -> list[entities.Experiment]:
-        return _all_pages(lambda token: self._client.search_experiments(page_token=token))
+        return list(self._client.search_experiments(max_results=MOST_FOUND))
 
     def _search(self, experiments: list[str], wanted: str) -> list[Run]:
         if not experiments:
             return []
-        found: list[Run] = _all_pages(
-            lambda token: self._client.search_runs(
-                experiments, wanted, max_results=1000, page_token=token
-            )
-        )
+        found = self._client.search_runs(experiments, wanted, max_results=MOST_FOUND)
         return [run for run in found if ID in run.data.tags]
 
     def _experiment(self, record: Record) -> str:
@@ -169,14 +156,14 @@ class Server:
             tags[NOTE_TAG] = record.describe()
         if record.status != "RUNNING":
             self._write_files(run_id, record)
-            if record.model is not None:
-                tags[MODEL] = self._write_model(run_id, record, record.model)
+            if record.policy is not None:
+                tags[MODEL] = self._write_policy(run_id, record, record.policy)
             if COMPUTED_IN in held.tags:
                 self._client.delete_tag(run_id, COMPUTED_IN)
             self._client.set_terminated(run_id, record.status, record.end_ms)
         self._client.log_batch(
             run_id,
-            metrics=list(_metrics(record, tags.get(MODEL))),
+            metrics=[_metric(value, tags.get(MODEL)) for value in record.all_metrics()],
             params=[Param(*item) for item in sorted(record.params.items() - held.params.items())],
             tags=[RunTag(*tag) for tag in sorted(tags.items() - held.tags.items())]
             + [RunTag(DIGEST, record.digest)],
@@ -184,9 +171,8 @@ class Server:
         return run_id
 
     def _write_files(self, run_id: str, record: Record) -> None:
-        made = {} if record.files is None else record.files.read()
         with tempfile.TemporaryDirectory() as folder:
-            for path, content in made.items():
+            for path, content in record.files().items():
                 if isinstance(content, bytes):
                     Path(folder, path).write_bytes(content)
                 else:
@@ -194,10 +180,10 @@ class Server:
             if any(Path(folder).iterdir()):
                 self._client.log_artifacts(run_id, folder)
 
-    def _write_model(self, run_id: str, record: Record, model: Model) -> str:
-        """Log the policy of a run and return its id."""
+    def _write_policy(self, run_id: str, record: Record, policy: LoggedPolicy) -> str:
+        """Log the policy of a run as a model of MLflow's and return its id."""
         logged = self._client.create_logged_model(
-            self._experiment(record), model.name, run_id, dict(model.tags), dict(model.params),
+            self._experiment(record), policy.name, run_id, dict(policy.tags), dict(policy.params),
             "policy",
         )  # fmt: skip
         self._client.finalize_logged_model(logged.model_id, entities.LoggedModelStatus.READY)
@@ -211,28 +197,10 @@ class Server:
                 self._client.delete_logged_model(run.data.tags[MODEL])
 
 
-def _metrics(record: Record, model: str | None) -> Iterator[Metric]:
-    """Yield all points a record says, its scores as the model's; MLflow drops those it has."""
-    for name, value in record.scores.read().items():
-        yield Metric(name, value, record.start_ms, 0, model_id=model)
-    for metric, at in record.by_step.items():
-        for step, value in at.items():
-            yield Metric(metric, value, record.start_ms, step)
-    for prefix, curves in record.curves.items():
-        for point in curves.read():
-            time = point_ms(record.start_ms, point.step)
-            for name, value in point.metrics.items():
-                yield Metric(metric_name(prefix + name), value, time, point.step)
-
-
-def _all_pages(ask: Callable[[str | None], PagedList[_Item]]) -> list[_Item]:
-    """Return the items of all pages, which are asked for by the token of the page before."""
-    page = ask(None)
-    found = list(page)
-    while page.token:
-        page = ask(page.token)
-        found += page
-    return found
+def _metric(found: MetricValue, model: str | None = None) -> Metric:
+    """Return a metric as MLflow has it; scores, which have no step, are those of the model."""
+    name, owner = metric_name(found.name), model if found.step == 0 else None
+    return Metric(name, found.value, found.ms, found.step, model_id=owner)
 
 
 def _input(dataset: Dataset) -> entities.DatasetInput:

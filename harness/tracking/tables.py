@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.errors import HarnessError
 from harness.registry.declared import all_profiles, all_tables
@@ -38,20 +39,18 @@ from harness.tracking.record import (
     LONGEST_TAG,
     NOTE_TAG,
     Chart,
-    Columns,
     Files,
-    Lazy,
+    MetricValue,
     Record,
     Status,
     first_view,
     flatten,
     join,
-    known,
     metric_name,
     milliseconds,
     recipe_file,
+    rounded,
     sha256,
-    shown,
 )
 from harness.tracking.runs import run_record
 from harness.tracking.trials import published_trials
@@ -80,6 +79,44 @@ class TableState(NamedTuple):
     page: Callable[[], str] = str
 
 
+@dataclass(frozen=True)
+class Behind:
+    """What a row, or a whole table, takes over from what is behind it.
+
+    Attributes:
+        costs: Means over the runs; none unless every run has them.
+        by_seed: Scores with the seed as their step, where all seeds are one MLflow run.
+        files: Artifacts beside the recipe.
+    """
+
+    start_ms: int
+    end_ms: int
+    tags: Mapping[str, str]
+    costs: Mapping[str, float] = field(default_factory=dict)
+    by_seed: Sequence[MetricValue] = ()
+    files: Files = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Behind:
+        start_ms = min(record.start_ms for record in records)
+        ends = [record.end_ms for record in records if record.end_ms is not None]
+        commits = [record.tags[COMMIT_TAG] for record in records if COMMIT_TAG in record.tags]
+        tags = {COMMIT_TAG: commits[0]} if commits else {}
+        for name in _INHERITED:
+            parts = [p for it in records if name in it.tags for p in it.tags[name].split(", ")]
+            if parts:
+                tags[name] = join(part for part in parts if part != "none")
+        failures = dict.fromkeys(it.tags["failure"] for it in records if "failure" in it.tags)
+        if failures:
+            tags["failure"] = "; ".join(failures)[:LONGEST_TAG]
+        costs = {
+            name: rounded(sum(record.scores[name] for record in records) / len(records))
+            for name in sorted(records[0].scores)
+            if name.startswith("cost/") and all(name in record.scores for record in records)
+        }
+        return cls(start_ms, max(ends, default=start_ms), tags, costs)
+
+
 def state_records(
     state: TableState, store: Store, served: Mapping[str, Sequence[str]]
 ) -> list[Record]:
@@ -92,174 +129,145 @@ def state_records(
     report = state.report
     if report is None:
         return [*runs.values()]
-    behind = {
+    of_rows = {
         row.id: [record for (name, _), record in runs.items() if name in row.runs.values()]
         for row in report.rows
     }
+    behind = {row: Behind.of(own) for row, own in of_rows.items() if own}
     source = f"harness run {report.table_id} --profile {report.profile_id}"
-    files = _report_files(report, state.page)
-    return [*runs.values(), *table_records(report, behind, source, files)]
+    table = _Table(report, source, lambda: _written(report, state.page))
+    return [*runs.values(), *table.records(behind)]
 
 
-def _report_files(report: Report, page: Callable[[], str]) -> Callable[[], Mapping[str, bytes]]:
-    def files() -> dict[str, bytes]:
-        from harness.report.render import as_csv, as_markdown
-        from harness.runtime.files import dumps
+def _written(report: Report, page: Callable[[], str]) -> Files:
+    from harness.report.render import as_csv, as_markdown
+    from harness.runtime.files import dumps
 
-        return {
-            "report.json": dumps(report.as_json()).encode(),
-            "report.md": as_markdown(report).encode(),
-            "report.csv": as_csv([report]).encode(),
-            "report.html": page().encode(),
-        }
-
-    return files
+    return {
+        "report.json": dumps(report.as_json()).encode(),
+        "report.md": as_markdown(report).encode(),
+        "report.csv": as_csv([report]).encode(),
+        "report.html": page().encode(),
+    }
 
 
-def table_records(
-    report: Report,
-    behind: Mapping[str, Sequence[Record]],
-    source: str,
-    files: Callable[[], Mapping[str, bytes]],
-    suffix: str = "",
-) -> list[Record]:
-    """Return the records of a report's rows, then that of the whole table; none without rows.
+@dataclass(frozen=True)
+class _Table:
+    """A report, the command or folder it comes from, and its files, as records.
 
-    `behind` has the records of the runs behind each row; a row without any is left out. `suffix`
-    ends the names of the experiments, `source` is the command that makes them. `files` makes the
-    report in every form.
+    `suffix` ends the names of the experiments.
     """
-    rows = [
-        _row(report, number, row, behind[row.id], source, suffix)
-        for number, row in enumerate(report.rows, start=1)
-        if behind.get(row.id)
-    ]
-    return [*rows, _whole(report, rows, source, files, suffix)] if rows else []
 
+    report: Report
+    source: str
+    files: Callable[[], Files]
+    suffix: str = ""
 
-def _row(
-    report: Report,
-    number: int,
-    row: ReportRow,
-    behind: Sequence[Record],
-    source: str,
-    suffix: str,
-) -> Record:
-    table, profile = report.table, report.profile
-    cells = [cell for cell in report.cells if cell.row == row.id]
-    states = {cell.state for cell in cells}
-    status: Status = "FAILED" if "failed" in states else "KILLED"
-    if states <= {"ok", "not_available"}:
-        status = "FINISHED"
-    numbers = {name: value for cell in cells for name, value in _metrics(cell).items()}
-    # MLflow compares runs by what was logged first.
-    metrics = dict(
-        sorted((numbers | _costs(behind)).items(), key=lambda it: it[0].startswith("paper/"))
-    )
-    recipes = {name: it.canonical() for name, it in table.recipes(table.row(row.id)).items()}
-    settings: dict[str, list[str]] = {}
-    for recipe in recipes.values():
-        for key, text in flatten(recipe, "recipe").items():
-            settings.setdefault(key, []).append(text)
-    start_ms, end_ms = _times(behind)
-    failures = dict.fromkeys(it.tags["failure"] for it in behind if "failure" in it.tags)
-    tags = {
-        "order": f"{number:02}",
-        NOTE_TAG: plain(
+    def records(self, behind: Mapping[str, Behind]) -> list[Record]:
+        """Return a record of each row with something behind it, then that of the whole table."""
+        rows = [
+            self._row(number, row, behind[row.id])
+            for number, row in enumerate(self.report.rows, start=1)
+            if row.id in behind
+        ]
+        return [*rows, self._whole(rows)] if rows else []
+
+    def _row(self, number: int, row: ReportRow, behind: Behind) -> Record:
+        report, table, profile = self.report, self.report.table, self.report.profile
+        cells = [cell for cell in report.cells if cell.row == row.id]
+        states = {cell.state for cell in cells}
+        status: Status = "FAILED" if "failed" in states else "KILLED"
+        if states <= {"ok", "not_available"}:
+            status = "FINISHED"
+        numbers = {name: value for cell in cells for name, value in _metrics(cell).items()}
+        numbers |= behind.costs
+        recipes = {name: it.canonical() for name, it in table.recipes(table.row(row.id)).items()}
+        settings: dict[str, list[str]] = {}
+        for recipe in recipes.values():
+            for key, text in flatten(recipe, "recipe").items():
+                settings.setdefault(key, []).append(text)
+        about = (
             f"Row {row.id} of {table.heading} on the profile {profile.name} ({profile.scale}). "
             f"harness why {table.id}/{row.id} names its stages."
-        ),
-        "state": states.pop() if len(states) == 1 else "mixed",
-        **{f"interval/{metric_name(cell.column)}": _interval(cell) for cell in cells},
-        **{f"verdict/{metric_name(cell.column)}": _verdict(cell) for cell in cells},
-        **({"failure": "; ".join(failures)[:LONGEST_TAG]} if failures else {}),
-    }
-    return Record(
-        experiment=f"{table.id}/{profile.name}{suffix}",
-        note=plain(f"{table.heading}. {table.question} Scale: {profile.scale}."),
-        view=_view(report),
-        identity=sha256(["row", table.id, f"{profile.name}{suffix}", row.id]),
-        name=plain(row.label),
-        status=status,
-        start_ms=start_ms,
-        end_ms=end_ms,
-        params={
-            **_params(report),
-            "row": row.id,
-            "run": join(recipes),
-            "baseline": row.baseline or "none",
-            **{key: join(texts) for key, texts in settings.items()},
-        },
-        tags={**_tags(report, behind, source), **tags},
-        scores=known(metrics),
-        by_step=behind[0].by_step,
-        files=behind[0].files if suffix else recipe_file(recipes),
-    )
+        )
+        return Record(
+            experiment=f"{table.id}/{profile.name}{self.suffix}",
+            note=plain(f"{table.heading}. {table.question} Scale: {profile.scale}."),
+            view=_view(report),
+            identity=sha256(["row", table.id, f"{profile.name}{self.suffix}", row.id]),
+            name=plain(row.label),
+            status=status,
+            start_ms=behind.start_ms,
+            end_ms=behind.end_ms,
+            params={
+                **self._params,
+                "row": row.id,
+                "run": join(recipes),
+                "baseline": row.baseline or "none",
+                **{key: join(texts) for key, texts in settings.items()},
+            },
+            tags={
+                **self._tags(behind),
+                "order": f"{number:02}",
+                NOTE_TAG: plain(about),
+                "state": states.pop() if len(states) == 1 else "mixed",
+                **{f"interval/{metric_name(cell.column)}": _interval(cell) for cell in cells},
+                **{f"verdict/{metric_name(cell.column)}": _verdict(cell) for cell in cells},
+            },
+            # MLflow compares runs by what was logged first.
+            scores=dict(sorted(numbers.items(), key=lambda it: it[0].startswith("paper/"))),
+            basis=repr((behind.by_seed, behind.files)),
+            metrics=lambda: behind.by_seed,
+            files=lambda: {**recipe_file(recipes), **behind.files},
+        )
 
+    def _whole(self, rows: Sequence[Record]) -> Record:
+        report, table, profile = self.report, self.report.table, self.report.profile.name
+        behind = Behind.of(rows)
 
-def _whole(
-    report: Report,
-    rows: Sequence[Record],
-    source: str,
-    files: Callable[[], Mapping[str, bytes]],
-    suffix: str,
-) -> Record:
-    table, profile = report.table, report.profile.name
-    start_ms, end_ms = _times(rows)
-    said = sha256([[record.digest for record in rows], source])
+        def claims() -> list[MetricValue]:
+            words = Counter(verdict.verdict for verdict in report.verdicts)
+            return [MetricValue(f"claims/{it}", n, behind.start_ms) for it, n in words.items()]
 
-    def claims() -> dict[str, float]:
-        words = Counter(verdict.verdict for verdict in report.verdicts)
-        return {f"claims/{word}": float(number) for word, number in words.items()}
+        def files() -> Files:
+            listed = {
+                "claim": [verdict.statement for verdict in report.verdicts],
+                "verdict": [verdict.text for verdict in report.verdicts],
+                "reason": [verdict.reason or "" for verdict in report.verdicts],
+            }
+            return {**self.files(), "claims.json": listed}
 
-    def made() -> dict[str, bytes | Columns]:
-        verdicts = report.verdicts
-        listed: dict[str, list[str]] = {
-            "claim": [verdict.statement for verdict in verdicts],
-            "verdict": [verdict.text for verdict in verdicts],
-            "reason": [verdict.reason or "" for verdict in verdicts],
+        return Record(
+            experiment=f"tables/{profile}{self.suffix}",
+            note=f"One run for each table on the profile {profile}: what it says, its report, and "
+            "how many of the paper's claims came out how.",
+            view=KIND_TAG,
+            identity=sha256(["table", table.id, profile, self.suffix]),
+            name=plain(table.heading),
+            status="FINISHED" if {record.status for record in rows} == {"FINISHED"} else "KILLED",
+            start_ms=behind.start_ms,
+            end_ms=behind.end_ms,
+            params={**self._params, "rows": str(len(rows))},
+            tags=self._tags(behind),
+            basis=[record.digest for record in rows],
+            metrics=claims,
+            files=files,
+            describe=lambda: finding(report, report.verdicts),
+        )
+
+    @property
+    def _params(self) -> dict[str, str]:
+        return {"table": self.report.table_id, "profile": self.report.profile_id}
+
+    def _tags(self, behind: Behind) -> dict[str, str]:
+        return {
+            "table": self.report.table_id,
+            "scale": self.report.scale,
+            "seeds": join(self.report.seeds),
+            "mlflow.source.name": self.source,
+            "mlflow.source.type": "LOCAL",
+            **behind.tags,
         }
-        return {**files(), "claims.json": listed}
-
-    return Record(
-        experiment=f"tables/{profile}{suffix}",
-        note=f"One run for each table on the profile {profile}: what it says, its report, and how "
-        "many of the paper's claims came out how.",
-        view=KIND_TAG,
-        identity=sha256(["table", table.id, profile, suffix]),
-        name=plain(table.heading),
-        status="FINISHED" if {record.status for record in rows} == {"FINISHED"} else "KILLED",
-        start_ms=start_ms,
-        end_ms=end_ms,
-        params={**_params(report), "rows": str(len(rows))},
-        tags=_tags(report, rows, source),
-        scores=Lazy(said, claims),
-        files=Lazy(said, made),
-        describe=lambda: finding(report, report.verdicts),
-    )
-
-
-def _params(report: Report) -> dict[str, str]:
-    return {"table": report.table_id, "profile": report.profile_id}
-
-
-def _tags(report: Report, behind: Sequence[Record], source: str) -> dict[str, str]:
-    """Return what is said of a row or table: its own, and what the runs behind it have, once."""
-    tags = {
-        "table": report.table_id,
-        "scale": report.scale,
-        "seeds": join(report.seeds),
-        "mlflow.source.name": source,
-        "mlflow.source.type": "LOCAL",
-    }
-    commits = [record.tags[COMMIT_TAG] for record in behind if COMMIT_TAG in record.tags]
-    if commits:
-        tags[COMMIT_TAG] = commits[0]
-    for name in _INHERITED:
-        parts = [part for it in behind if name in it.tags for part in it.tags[name].split(", ")]
-        if parts:
-            tags[name] = join(part for part in parts if part != "none")
-    return tags
 
 
 def _view(report: Report) -> dict[str, str]:
@@ -299,7 +307,7 @@ def _metrics(cell: Cell) -> dict[str, float]:
             f"gain/{column}.low": cell.gain_ci_low,
             f"gain/{column}.high": cell.gain_ci_high,
         }
-    return {name: shown(number) for name, number in numbers.items() if number is not None}
+    return {name: rounded(number) for name, number in numbers.items() if number is not None}
 
 
 def _interval(cell: Cell) -> str:
@@ -309,7 +317,7 @@ def _interval(cell: Cell) -> str:
         low, high, sign = cell.ci_low, cell.ci_high, ""
     if low is None or high is None:
         return cell.state.replace("_", " ")
-    return f"{shown(low):{sign}g} to {shown(high):{sign}g}"
+    return f"{rounded(low):{sign}g} to {rounded(high):{sign}g}"
 
 
 def _verdict(cell: Cell) -> str:
@@ -319,19 +327,6 @@ def _verdict(cell: Cell) -> str:
     if cell.gain_ci_low > 0:
         return "higher"
     return "lower" if cell.gain_ci_high < 0 else "no difference"
-
-
-def _costs(behind: Sequence[Record]) -> dict[str, float]:
-    """Return the mean costs of the runs behind a row; none unless every run has them."""
-    found = [record.costs for record in behind]
-    names = set.intersection(*(set(costs) for costs in found))
-    return {n: shown(sum(costs[n] for costs in found) / len(found)) for n in sorted(names)}
-
-
-def _times(behind: Sequence[Record]) -> tuple[int, int]:
-    start_ms = min(record.start_ms for record in behind)
-    ends = [record.end_ms for record in behind if record.end_ms is not None]
-    return start_ms, max(ends, default=start_ms)
 
 
 # --- Published ---
@@ -355,33 +350,32 @@ def published_records(results_dir: Path) -> list[Record]:
 def _published_table(folder: Path, controls: KnownControls) -> list[Record]:
     report = published_report(all_tables()[folder.name], folder, controls)
     examples = read_examples(folder / EXAMPLES)
-    return table_records(
-        report,
-        {row.id: [_behind(report, row, examples)] for row in report.rows},
-        f"results/{report.profile.name}/{report.table.id}",
-        lambda: {path.name: path.read_bytes() for path in sorted(folder.iterdir())},
-        SUFFIX,
-    )
+
+    def files() -> Files:
+        return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+    table = _Table(report, f"results/{report.profile.name}/{report.table.id}", files, SUFFIX)
+    return table.records({row.id: _published(report, row, examples) for row in report.rows})
 
 
-def _behind(report: Report, row: ReportRow, examples: Examples | None) -> Record:
+def _published(report: Report, row: ReportRow, examples: Examples | None) -> Behind:
     """Return what a published table says of the runs behind one of its rows."""
-    origin = report.origin
+    origin, runs = report.origin, {*row.runs.values()}
     if origin.finished is None:
         raise HarnessError("a published table names no finished stage; publish it again")
     end = milliseconds(origin.finished)
-    seeds: dict[str, dict[int, float]] = {}
-    for (run, seed, score), values in report.measured.items():
-        if run in row.runs.values():
-            mean = sum(values.values()) / len(values)
-            seeds.setdefault(f"seeds/{metric_name(score)}", {})[seed] = mean
+    by_seed = [
+        MetricValue(f"seeds/{score}", sum(values.values()) / len(values), end, seed)
+        for (run, seed, score), values in report.measured.items()
+        if run in runs
+    ]
     costs: dict[str, float] = {}
     for cost in report.costs or ():
-        if cost.run in row.runs.values():
+        if cost.run in runs:
             named = {"wall_s": cost.seconds, "rollouts": cost.rollouts, "tokens": cost.tokens,
                      "gradient_steps": cost.gradient_steps,
                      "creator_calls": cost.creator_calls}  # fmt: skip
-            costs = {f"cost/{name}": value for name, value in named.items() if value is not None}
+            costs = {f"cost/{n}": rounded(value) for n, value in named.items() if value is not None}
     tags = {
         "policy": join(origin.policies),
         "reward_model": join(origin.reward_models),
@@ -390,13 +384,10 @@ def _behind(report: Report, row: ReportRow, examples: Examples | None) -> Record
         "commit": join(origin.commits),
         COMMIT_TAG: join(origin.commits[-1:]),
     }
-    return Record(
-        "", "", "", row.id, "FINISHED", end, end, {}, tags, costs=costs, by_step=seeds,
-        files=_judgments(examples, row.id),
-    )  # fmt: skip
+    return Behind(end, end, tags, costs, by_seed, _judgments(examples, row.id))
 
 
-def _judgments(examples: Examples | None, row: str) -> Files | None:
+def _judgments(examples: Examples | None, row: str) -> dict[str, Any]:
     """Return the published examples of what a row answered, and what the judge said, as a table."""
     lines = [
         [turn.asked, turn.answer, "; ".join(f"{name}: {text}" for name, text in turn.replies),
@@ -404,9 +395,7 @@ def _judgments(examples: Examples | None, row: str) -> Files | None:
         for it in (examples.judged if examples else ())
         for turn in (it.after if it.row == row else it.before if it.baseline == row else ())
     ]  # fmt: skip
-    if not lines:
-        return None
     # MLflow's page groups by the first column and compares the second.
     heads = ("prompt", "answer", "verdict", "reference", "benchmark", "item")
-    columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
-    return Lazy(sha256(lines), lambda: {"judgments.json": columns})
+    columns = dict(zip(heads, zip(*lines, strict=True), strict=True)) if lines else {}
+    return {"judgments.json": columns} if lines else {}

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
@@ -32,7 +32,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from harness.errors import UserError
 from harness.pipeline.runs import asked_together
 from harness.quiet import QUIET
-from harness.runtime import Event, Plan, StageFailed, StageFinished, StageProgress, Store
+from harness.runtime import (
+    CurvePoint,
+    Event,
+    Plan,
+    StageFailed,
+    StageFinished,
+    StageProgress,
+    Store,
+)
 from harness.runtime.files import hold
 from harness.tracking.connection import (
     PATIENCE_S,
@@ -42,7 +50,7 @@ from harness.tracking.connection import (
     database_path,
     shown,
 )
-from harness.tracking.record import COMPUTED_IN, Record, metric_name, point_ms
+from harness.tracking.record import COMPUTED_IN, MetricValue, Record, curve_metrics
 from harness.tracking.runs import run_identity, run_record, trained_in
 from harness.tracking.tables import TableState, state_records
 
@@ -50,7 +58,7 @@ if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
     from harness.pipeline.runs import TableRuns
     from harness.registry.profile import Profile
-    from harness.tracking.server import Point, Server
+    from harness.tracking.server import TrackingServer
 
 Message: TypeAlias = "StageProgress | str"
 """A point of a curve, or the fingerprint of a stage that has finished or failed."""
@@ -186,34 +194,34 @@ class Tracker:
                 return batch, False
         return batch, True
 
-    def _write(self, server: Server, batch: Sequence[Message]) -> None:
+    def _write(self, server: TrackingServer, batch: Sequence[Message]) -> None:
         """Add points to all runs they belong to, then write the runs whose stages have ended."""
-        points: dict[str, list[Point]] = {}
+        points: dict[str, list[MetricValue]] = {}
         for message in batch:
             if isinstance(message, StageProgress):
-                self._add_points(server, message, points)
+                for run_id, values in self._points(server, message):
+                    points.setdefault(run_id, []).extend(values)
         for run_id, added in points.items():
             server.add_points(run_id, added)
         settled = (message for message in batch if isinstance(message, str))
         for identity in dict.fromkeys(i for stage in settled for i in self._needed.get(stage, ())):
             self._write_run(server, identity)
 
-    def _add_points(
-        self, server: Server, point: StageProgress, points: dict[str, list[Point]]
-    ) -> None:
-        """Add a point to those of each run that it belongs to, by MLflow's id."""
-        if self._store.status(point.stage.fingerprint) == "done":
+    def _points(
+        self, server: TrackingServer, found: StageProgress
+    ) -> Iterator[tuple[str, Iterator[MetricValue]]]:
+        """Yield the MLflow id of each run that a point belongs to, with its values there."""
+        if self._store.status(found.stage.fingerprint) == "done":
             return  # the runs' records have the whole curve
         # A store keeps no infinities, so live points have none either.
-        values = {n: v if math.isfinite(v) else math.nan for n, v in point.metrics.items()}
-        for identity, prefix in self._trained[point.stage.fingerprint].items():
+        values = {n: v if math.isfinite(v) else math.nan for n, v in found.metrics.items()}
+        point = CurvePoint(found.step, values)
+        for identity, prefix in self._trained[found.stage.fingerprint].items():
             if identity in self._written or self._write_run(server, identity):
                 run_id, start_ms = self._written[identity]
-                named = {metric_name(prefix + name): value for name, value in values.items()}
-                at = (named, point.step, point_ms(start_ms, point.step))
-                points.setdefault(run_id, []).append(at)
+                yield run_id, curve_metrics(prefix, start_ms, point)
 
-    def _write_run(self, server: Server, identity: str) -> bool:
+    def _write_run(self, server: TrackingServer, identity: str) -> bool:
         """Write the record of a run; return whether there is one yet."""
         run, profile = self._runs[identity]
         record = run_record(run, profile, self._store, self._served(), is_computed=True)

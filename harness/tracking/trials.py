@@ -10,14 +10,14 @@ other answers of the same model are another run, and the old one stays as histor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.scores import REPLIES, Kept, load
 from harness.registry.declared import all_profiles
 from harness.report.publication import REPORT, check_files
-from harness.report.sweep import SWEEP, SweepReport
+from harness.report.sweep import SWEEP, SweepObjective, SweepReport, setting
 from harness.runtime.manifest import utc_now
 from harness.tracking.record import (
     KIND_TAG,
@@ -27,7 +27,6 @@ from harness.tracking.record import (
     Record,
     first_view,
     join,
-    known,
     metric_name,
     milliseconds,
     recipe_file,
@@ -38,66 +37,58 @@ if TYPE_CHECKING:
     from harness.report.sweep import SweepTrial
 
 
-class StudyName(NamedTuple):
-    """What trials belong to: a sweep, a profile, and a study, which differs where settings do."""
-
-    sweep: str
-    profile: str
-    study: str
-    objectives: tuple[str, ...]
-    best_is_greatest: bool = True
-    """Of the first objective, by which trials are ordered."""
-
-
 def trial_record(
-    name: StudyName,
+    study: str,
+    objectives: Sequence[SweepObjective],
     trial: SweepTrial,
     source: str,
     recipe: Mapping[str, Any] | None = None,
     suffix: str = "",
 ) -> Record:
-    """Return what MLflow should hold of a trial that has ended.
+    """Return what MLflow should hold of a trial that has ended, the first objective deciding.
 
-    `source` is the command or folder that it comes from; `suffix` ends its experiment's name.
+    `study` is `sweep/profile/digest of its settings`, `source` the command or folder that it comes
+    from; `suffix` ends its experiment's name.
     """
-    now = utc_now()
-    metrics = dict(trial.values or {})
-    metrics |= {f"{name.objectives[0]}/seeds{step}": value for step, value in trial.so_far.items()}
-    settings = ", ".join(f"{path.rpartition('.')[2]} {v}" for path, v in trial.params.items())
+    now, (sweep, profile, _) = utc_now(), study.split("/")
+    metrics = [f"metrics.{metric_name(objective.name)}" for objective in objectives]
+    varied = sorted(trial.params)
+    settings = ", ".join(f"{setting(path)} {value}" for path, value in trial.params.items())
+    what = f"of the sweep {sweep} on the profile {profile}"
     tags = {
-        "sweep": name.sweep,
-        "study": name.study,
+        "sweep": sweep,
+        "study": study,
         "trial": str(trial.number),
         "trial.state": trial.state,
         "stages": f"{trial.reused} reused, {trial.computed} computed",
-        NOTE_TAG: f"Trial {trial.number} of the sweep {name.sweep} on the profile {name.profile}: "
-        f"{settings}. Measured on validation prompts; no result.",
+        NOTE_TAG: f"Trial {trial.number} {what}: {settings}. Measured on validation prompts; no "
+        "result.",
         "mlflow.source.name": source,
         "mlflow.source.type": "LOCAL",
     }
     if trial.failure:
         tags["failure"] = trial.failure[:LONGEST_TAG]
-    objectives, varied = [metric_name(it) for it in name.objectives], sorted(trial.params)
+    so_far = {f"{objectives[0].name}/seeds{step}": v for step, v in trial.so_far.items()}
+    made = {} if recipe is None else recipe_file({f"trial {trial.number}": dict(recipe)})
     return Record(
-        experiment=f"sweeps/{name.sweep}/{name.profile}{suffix}",
-        note=f"Trials of the sweep {name.sweep} on the profile {name.profile}, measured on "
-        "validation prompts; no result.",
+        experiment=f"sweeps/{sweep}/{profile}{suffix}",
+        note=f"Trials {what}, measured on validation prompts; no result.",
         view=first_view(
-            f"Trials of {name.sweep}",
-            [*(f"metrics.{it}" for it in objectives), *(f"params.{it}" for it in varied)],
-            [Chart("Settings and objectives", objectives, varied)],
-            order_by=f"metrics.{objectives[0]}",
-            ascending=not name.best_is_greatest,
+            f"Trials of {sweep}",
+            [*metrics, *(f"params.{path}" for path in varied)],
+            [Chart("Settings and objectives", [it.name for it in objectives], varied)],
+            order_by=metrics[0],
+            ascending=objectives[0].direction == "minimize",
         ),
-        identity=sha256(["trial", name.study, trial.number, suffix]),
+        identity=sha256(["trial", study, trial.number, suffix]),
         name=f"trial {trial.number}",
         status="FAILED" if trial.state == "fail" else "FINISHED",
         start_ms=milliseconds(trial.started or now),
         end_ms=milliseconds(trial.ended or now),
         params={path: join([value]) for path, value in trial.params.items()},
         tags=tags,
-        scores=known(metrics),
-        files=None if recipe is None else recipe_file({f"trial {trial.number}": dict(recipe)}),
+        scores=dict(trial.values or {}) | so_far,
+        files=lambda: made,
     )
 
 
@@ -117,14 +108,10 @@ def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport |
 def published_trials(results_dir: Path, suffix: str) -> Iterator[Record]:
     for path in sorted(results_dir.glob(f"*/sweeps/*/{REPORT}")):
         profile, name = path.parts[-4], path.parts[-2]
-        report = published_sweep(results_dir, profile, name)
-        if report is None or profile not in all_profiles():
-            continue
-        best = report.objectives[0].direction == "maximize"
-        names = tuple(objective.name for objective in report.objectives)
-        study = StudyName(name, profile, report.study, names, best_is_greatest=best)
-        for trial in report.trials:
-            yield trial_record(study, trial, f"results/{profile}/sweeps/{name}", suffix=suffix)
+        found = published_sweep(results_dir, profile, name) if profile in all_profiles() else None
+        source = f"results/{profile}/sweeps/{name}"
+        for trial in found.trials if found else ():
+            yield trial_record(found.study, found.objectives, trial, source, suffix=suffix)
 
 
 def evaluation_records(paths: Iterable[Path]) -> list[Record]:
@@ -171,7 +158,7 @@ def _evaluation(path: Path) -> Record:
             "n_missing": str(found.n_missing),
             **{f"note.{name}": text[:LONGEST_TAG] for name, text in found.notes.items()},
         },
-        scores=known(_evaluation_metrics(found)),
+        scores=_evaluation_metrics(found),
     )
 
 

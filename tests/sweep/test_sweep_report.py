@@ -19,7 +19,7 @@ from harness.report.sweep import (
     digits,
     facts,
     publish_sweep,
-    winner_block,
+    sweep_blocks,
     winner_scores,
 )
 from harness.report.verify import verify
@@ -42,9 +42,6 @@ def trial(number: int, ratio: float, n_new: int, win_rate: float, rollouts: floa
         reused=3,
         computed=2,
         failure=None,
-        done_again=False,
-        retry_of=None,
-        mlflow_run="abc",
     )
 
 
@@ -159,7 +156,8 @@ def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
     page = (folder / "report.md").read_text()
     assert "no trial is complete yet" in page
     assert "n/a: too few complete trials" in page
-    assert winner_block(replace(REPORT, measured={}, benchmarks=())).notes == ("Trial 3: not run",)
+    winner, *_ = sweep_blocks(replace(REPORT, measured={}, benchmarks=()))
+    assert winner.notes == ("Trial 3: not run",)
 
 
 def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> None:
@@ -173,7 +171,6 @@ def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> N
         *REPORT.trials,
         ended(4, state="pruned", so_far={1: 51.0}),
         ended(5, state="fail", failure="no memory"),
-        ended(6, state="fail", failure="killed", done_again=True),
     )
     report = replace(
         REPORT, objectives=REPORT.objectives[:1], seeds=(0, 1), trials=trials, pareto=None,
@@ -183,9 +180,7 @@ def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> N
     page = (folder / "report.md").read_text()
     assert "| pruned at 51 after 1 of 2 seeds |" in page
     assert "| failed |" in page
-    assert "| done again |" in page
     assert "- trial 5: no memory\n" in page
-    assert "killed" not in page
     assert "| the base recipe is the winner |" in page
     assert not (folder / "pareto.svg").exists()
 

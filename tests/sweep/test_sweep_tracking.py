@@ -10,40 +10,38 @@ from toy_sweep import SHARE, InlineEngine, order_of, toy
 
 from harness.report.sweep import SweepTrial
 from harness.runtime import Store
-from harness.sweep.conduct import Worker, stored_report, trial_records
+from harness.sweep.conduct import Conductor, stored_report, trial_records
 from harness.sweep.study import open_study
 from harness.tracking import Mlflow
 from harness.tracking.connection import default_uri
-from harness.tracking.trials import StudyName, trial_record
+from harness.tracking.trials import trial_record
 
 SOURCE, RECIPE = "harness sweep run toy", {"algorithm": "dpo"}
-NAME = StudyName("toy", "micro", "toy/micro/1", ("win_rate",))
+STUDY, OBJECTIVES = "toy/micro/1", toy().objectives
 TRIAL = SweepTrial(
     number=7, state="pruned", params={SHARE: 0.4, "x": None}, values=None, so_far={1: 4.0},
     started="2026-01-01T00:00:00+00:00", ended="2026-01-01T00:00:05+00:00", seconds=5.0, reused=3,
-    computed=2, failure=None, done_again=False, retry_of=2, mlflow_run=None,
+    computed=2, failure=None,
 )  # fmt: skip
 
 
 def test_a_record_says_what_the_trial_is() -> None:
-    record = trial_record(NAME, TRIAL, SOURCE, RECIPE)
+    record = trial_record(STUDY, OBJECTIVES, TRIAL, SOURCE, RECIPE)
     assert record.experiment == "sweeps/toy/micro"
     assert record.params == {SHARE: "0.4", "x": "none"}
     assert record.status == "FINISHED"
     assert record.end_ms == record.start_ms + 5000
-    assert record.scores.read() == {"win_rate/seeds1": 4.0}
+    assert record.scores == {"win_rate/seeds1": 4.0}
     assert record.tags["trial.state"] == "pruned"
     assert record.tags["mlflow.source.name"] == "harness sweep run toy"
     assert "Trial 7 of the sweep toy" in record.tags["mlflow.note.content"]
-    assert record.files is not None
-    assert b"algorithm: dpo" in record.files.read()["recipe.yaml"]  # type: ignore[operator]
+    assert b"algorithm: dpo" in record.files()["recipe.yaml"]  # type: ignore[operator]
     complete = TRIAL.model_copy(update={"state": "complete", "values": {"win_rate": 4.5}})
-    assert trial_record(NAME, complete, SOURCE).scores.read()["win_rate"] == 4.5
-    assert trial_record(NAME, complete, SOURCE).identity == record.identity
-    assert (
-        trial_record(NAME, TRIAL.model_copy(update={"number": 8}), SOURCE).identity
-        != record.identity
-    )
+    again = trial_record(STUDY, OBJECTIVES, complete, SOURCE)
+    assert again.scores["win_rate"] == 4.5
+    assert again.identity == record.identity
+    other = TRIAL.model_copy(update={"number": 8})
+    assert trial_record(STUDY, OBJECTIVES, other, SOURCE).identity != record.identity
 
 
 def test_ended_trials_are_written_once_and_to_any_server(work_dir: Path) -> None:
@@ -51,7 +49,7 @@ def test_ended_trials_are_written_once_and_to_any_server(work_dir: Path) -> None
     order = order_of(sweep, work_dir)
     study, mlflow = open_study(sweep, order.study, order.journal), Mlflow(work_dir, pytest.fail)
     engine = InlineEngine(Store(order.store_dir))
-    Worker(order, engine, study, mlflow, lambda line: None).work()  # type: ignore[arg-type]
+    Conductor(order, engine, study, mlflow, lambda line: None).work()  # type: ignore[arg-type]
     client = MlflowClient(default_uri(work_dir))
     experiment = client.get_experiment_by_name("sweeps/toy/micro").experiment_id
     runs = {run.info.run_name: run for run in client.search_runs([experiment])}

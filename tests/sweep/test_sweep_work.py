@@ -10,7 +10,7 @@ from toy_sweep import SHARE, InlineEngine, QuietMlflow, order_of, toy
 
 from harness.report.sweep import SweepReport
 from harness.runtime import Interrupted, Store
-from harness.sweep.conduct import Worker, stored_report
+from harness.sweep.conduct import Conductor, stored_report
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import open_study
 
@@ -34,8 +34,8 @@ def worked(
     mlflow = QuietMlflow()
     engine = engine or InlineEngine(Store(order.store_dir))
     study = open_study(sweep, order.study, order.journal)
-    worker: Any = Worker(order, engine, study, mlflow, said.append)  # type: ignore[arg-type]
-    worker.work()
+    conductor: Any = Conductor(order, engine, study, mlflow, said.append)  # type: ignore[arg-type]
+    conductor.work()
     return said, mlflow.records
 
 
@@ -84,7 +84,7 @@ def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(work_dir: 
     assert [trial.state for trial in trials] == ["complete"] * 3 + ["pruned"]
     assert [set(trial.so_far) for trial in trials] == [{1, 2}] * 3 + [{1}]
     assert [record.tags["trial.state"] for record in records] == [trial.state for trial in trials]
-    assert any("pruned with win_rate" in line and "after 1 of 2 seeds" in line for line in said)
+    assert any("pruned at 4 after 1 of 2 seeds" in line for line in said)
 
 
 def test_trials_of_a_batch_come_out_as_alone_and_share_their_stages(work_dir: Path) -> None:

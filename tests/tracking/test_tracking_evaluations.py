@@ -16,7 +16,7 @@ from harness.evaluation.files import Question
 from harness.evaluation.scores import all_kept, folder_of, keep, load, write_json
 from harness.tracking import Mlflow, evaluation_records
 from harness.tracking.connection import default_uri
-from harness.tracking.record import Record
+from harness.tracking.record import Record, metric_name
 
 SOURCE = {"kind": "judged", "data": "d" * 64, "answers": "a" * 64}
 COST = {"replies": 4, "prompt_tokens": 400, "completion_tokens": 40, "usd": None}
@@ -53,7 +53,7 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
         "source.data": "d" * 64,
         "source.answers": "a" * 64,
     }
-    metrics = record.scores.read()
+    metrics = {metric_name(name): value for name, value in record.scores.items()}
     assert metrics["average_gpt-4o-mini"] == 7.5
     assert metrics["average_gpt-4o-mini.ci_low"] < 7.5 < metrics["average_gpt-4o-mini.ci_high"]
     assert (metrics["category/math"], metrics["category/coding"]) == (7.0, 8.0)
@@ -64,7 +64,7 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
 
 
 def test_the_benchmark_s_own_judge_fills_its_column(tmp_path: Path) -> None:
-    assert "average" in record_of(kept(tmp_path, "gpt-4")).scores.read()
+    assert "average" in record_of(kept(tmp_path, "gpt-4")).scores
 
 
 def test_what_is_evaluated_again_keeps_its_time_and_other_data_are_another_run(

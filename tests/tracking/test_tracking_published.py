@@ -31,11 +31,12 @@ def test_rows_have_the_numbers_of_the_published_report(records: dict[str, Record
     rows = {record.params.get("row"): record for record in records.values()}
     assert report["cells"]
     for cell in report["cells"]:
-        scores = rows[cell["row"]].scores.read()
+        scores = rows[cell["row"]].scores
         for metric, name in (("ours", "mean"), ("gain", "gain"), ("paper", "paper")):
             value = None if cell[name] is None else float(f"{cell[name]:.4g}")
             assert scores.get(f"{metric}/{cell['column']}") == value
-    seeds = rows["eva-a_min"].by_step["seeds/ah_wr"]
+    values = rows["eva-a_min"].metrics()
+    seeds = {value.step: value.value for value in values if value.name == "seeds/ah_wr"}
     assert sorted(seeds) == report["seeds"]
     (cell,) = [c for c in report["cells"] if (c["row"], c["column"]) == ("eva-a_min", "ah_wr")]
     assert sum(seeds.values()) / len(seeds) == pytest.approx(cell["mean"])
@@ -48,14 +49,12 @@ def test_the_two_rows_of_the_examples_have_their_answers_as_a_table(
     judged = json.loads((results_dir() / "micro" / TABLE / "examples.json").read_text())["judged"]
     rows = {record.params.get("row"): record for record in records.values()}
     for row, side in ((judged[0]["row"], "after"), (judged[0]["baseline"], "before")):
-        files = rows[row].files
-        assert files is not None
-        table = files.read()["judgments.json"]
+        table = rows[row].files()["judgments.json"]
         assert not isinstance(table, bytes)
         assert list(table)[:2] == ["prompt", "answer"]
         turns = [turn for item in judged for turn in item[side]]
         assert list(table["answer"]) == [turn["answer"] for turn in turns]
-    assert rows["eva-var"].files is None
+    assert "judgments.json" not in rows["eva-var"].files()
 
 
 def test_our_numbers_come_before_the_papers(records: dict[str, Record]) -> None:
@@ -63,19 +62,17 @@ def test_our_numbers_come_before_the_papers(records: dict[str, Record]) -> None:
     rows = [record for record in records.values() if "row" in record.params]
     assert rows
     for row in rows:
-        are_papers = [name.startswith("paper/") for name in row.scores.read()]
+        are_papers = [name.startswith("paper/") for name in row.scores]
         assert are_papers == sorted(are_papers)
         assert True in are_papers
 
 
 def test_a_table_has_its_published_files_and_its_claims(records: dict[str, Record]) -> None:
     (whole,) = [r for r in records.values() if r.experiment == f"tables/micro{SUFFIX}"]
-    assert whole.files is not None
-    made = whole.files.read()
+    made = whole.files()
     folder = results_dir() / "micro" / TABLE
     assert made["report.json"] == (folder / "report.json").read_bytes()
-    claims = whole.scores.read()
-    assert sum(claims.values()) == len(made["claims.json"]["claim"])  # type: ignore[index, call-overload]
+    assert sum(claim.value for claim in whole.metrics()) == len(made["claims.json"]["claim"])  # type: ignore[index, call-overload]
 
 
 def test_trials_of_a_published_sweep_are_there(records: dict[str, Record]) -> None:

@@ -30,7 +30,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from toy_table import stages, toy_runs, toy_tracker, write
 from harness.runtime import StageFinished, Store
-from harness.tracking.server import Server
+from harness.tracking.server import TrackingServer
 work, runs = Path(sys.argv[2]), toy_runs((0,))
 store = Store(work / "store")
 tracker = toy_tracker(work, store, flush_s=0.0)
@@ -40,7 +40,7 @@ for stage in stages(runs):
     tracker.observe(StageFinished(stage, 0.0))
     if stage.kind == "train":
         break
-Server.end_left = lambda *_: None  # the signal comes before that
+TrackingServer.end_left = lambda *_: None  # the signal comes before that
 tracker._queue.put(None)
 tracker._thread.join()
 os.kill(os.getpid(), signal.SIGKILL)
