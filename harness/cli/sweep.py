@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,13 +36,6 @@ TrialsOption = Annotated[
     common.option("--trials", "N", "Trials of the whole study.", default="as declared", min=1),
 ]
 JobsOption = Annotated[int, common.option("--jobs", "N", "Trials that are worked on at once.")]
-SetOption = Annotated[
-    list[str] | None,
-    common.option(
-        "--set", "KEY=VALUE", "Override a setting, as in `recipe.size=2`; may be repeated."
-    ),
-]
-
 NoFinalOption = Annotated[
     bool, common.option("--no-final", None, "Do not run the winner on the benchmarks.")
 ]
@@ -82,7 +75,6 @@ def run(
     trials: TrialsOption = None,
     jobs: JobsOption = 1,
     profile: common.ProfileOption = DEFAULT_PROFILE,
-    settings: SetOption = None,
     no_final: NoFinalOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -93,7 +85,7 @@ def run(
     """
     from harness.sweep.conduct import Order, run_sweep, shared_stages
 
-    sweep, scale = _found(name, profile, settings)
+    sweep, scale = _found(name, profile)
     workers_of(jobs)
     shared = shared_stages(sweep, scale)
     order = Order(sweep, scale, trials, jobs, final=not no_final, where=engine.options)
@@ -114,16 +106,15 @@ def show(
     publish: common.PublishOptions,
     name: SweepArgument,
     profile: common.ProfileOption = DEFAULT_PROFILE,
-    settings: SetOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
     from harness.sweep.conduct import Order, stored_report
-    from harness.sweep.results import pictures
+    from harness.sweep.study import pictures
     from harness.tracking.trials import published_sweep
 
-    sweep, scale = _found(name, profile, settings)
+    sweep, scale = _found(name, profile)
     folder = publish.folder
     report = stored_report(Order(sweep, scale))
     if not report.trials and folder is None:
@@ -142,7 +133,6 @@ def ui(
     name: SweepArgument,
     port: common.PortOption = 8080,
     profile: common.ProfileOption = DEFAULT_PROFILE,
-    settings: SetOption = None,
 ) -> None:
     """Serve optuna-dashboard's pages of a sweep on this machine, until Ctrl-C.
 
@@ -152,7 +142,7 @@ def ui(
 
     from harness.sweep.conduct import Order, dashboard_command
 
-    command = dashboard_command(Order(*_found(name, profile, settings)), port)
+    command = dashboard_command(Order(*_found(name, profile)), port)
     common.check_port(port)
     out = console()
     out.print(f"optuna-dashboard is at http://127.0.0.1:{port}/ (Ctrl-C stops it).", soft_wrap=True)
@@ -178,13 +168,11 @@ def _watching(out: Console) -> Iterator[Callable[[str], None]]:
         yield show
 
 
-def _found(name: str, profile: str, settings: Sequence[str] | None = None) -> tuple[Sweep, Profile]:
-    """Return a sweep and a profile by their names, with other values of some settings."""
+def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
     from harness.registry.declared import named_profile
     from harness.sweep.declaration import named_sweep
-    from harness.sweep.space import with_settings
 
-    return with_settings(named_sweep(name), named_profile(profile), settings or ())
+    return named_sweep(name), named_profile(profile)
 
 
 def _text(report: SweepReport) -> Iterator[Any]:

@@ -49,20 +49,15 @@ from harness.runtime import (
 from harness.runtime.files import hold
 from harness.selection.names import Say, ignore
 from harness.sweep.declaration import Sweep, load_sweeps
-from harness.sweep.results import (
-    final_runs,
-    final_scores,
-    plan_of,
-    report_of,
-    trial_line,
-    winner_of,
-)
 from harness.sweep.space import (
     base_candidate,
     candidate,
     check_settings,
+    final_runs,
+    final_scores,
     impossible,
     measured,
+    plan_of,
     points,
     shown,
     validation_runs,
@@ -74,11 +69,14 @@ from harness.sweep.study import (
     open_journal,
     open_study,
     point_of,
+    report_of,
     study_name,
     study_names,
     study_of,
     take,
+    trial_line,
     trials_of,
+    winner_of,
 )
 from harness.tracking import Mlflow
 from harness.tracking.record import Record

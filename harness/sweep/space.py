@@ -26,13 +26,20 @@ from pydantic import ValidationError
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Planner, Run
 from harness.registry.documents import nearest
-from harness.registry.overrides import first_fault, nested, overridden, settings_of
+from harness.registry.overrides import first_fault, nested
 from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
 from harness.registry.recipe import Recipe, flattened, merge
 from harness.report.origin import stage_summary
-from harness.report.scores import read_rows
-from harness.report.sweep import Measure, Scalar, setting, value_text
-from harness.runtime import Store
+from harness.report.scores import Measured, read_rows, read_values
+from harness.report.sweep import (
+    Measure,
+    Scalar,
+    base_run,
+    setting,
+    value_text,
+    winner_run,
+)
+from harness.runtime import Plan, Store
 from harness.sweep.declaration import COSTS, Point, Sweep
 from harness.worlds.lookup import world_of
 
@@ -91,30 +98,6 @@ def candidate(sweep: Sweep, profile: Profile, point: Point) -> Candidate:
     if reasons:
         raise UserError(impossible(sweep, point, "; ".join(reasons)))
     return Candidate(recipe, profile)
-
-
-def with_settings(sweep: Sweep, profile: Profile, texts: Sequence[str]) -> tuple[Sweep, Profile]:
-    """Return a sweep and a profile with other values of some settings (`--set`).
-
-    Raises:
-        UserError: A setting does not exist, is what the sweep varies, or has a wrong value.
-    """
-    if not texts:
-        return sweep, profile
-    asked = settings_of(texts, ("recipe", "profile"))
-    for path in flattened(asked):
-        if path in sweep.space:
-            raise UserError(f"--set {path}: the sweep `{sweep.name}` varies it; leave it out")
-        if path.startswith("profile.") and path.split(".")[1] not in SEARCHABLE:
-            parts = ", ".join(f"`profile.{part}`" for part in SEARCHABLE)
-            raise UserError(f"--set {path}: of a profile a sweep can be given {parts}")
-    recipe = merge(sweep.recipe, asked["recipe"])
-    overridden(Recipe, sweep.recipe, asked["recipe"], "recipe")
-    data = profile.model_dump(by_alias=True)
-    return (
-        sweep.model_copy(update={"recipe": recipe}),
-        overridden(Profile, data, asked["profile"], "profile"),
-    )
 
 
 def impossible(sweep: Sweep, point: Point, why: str) -> str:
@@ -231,6 +214,41 @@ def _shortened(recipe: Recipe, after: int) -> Recipe:
     if recipe.online is None:
         return recipe.model_copy(update={"chain": recipe.chain[:after]})
     return recipe.model_copy(update={"online": recipe.online.model_copy(update={"size": after})})
+
+
+def final_runs(sweep: Sweep, profile: Profile, point: Point) -> tuple[Run, ...]:
+    """Return the runs of a point and of the base recipe with the fresh seeds.
+
+    Raises:
+        UserError: The profile cannot run them.
+    """
+    best, base = candidate(sweep, profile, point), base_candidate(sweep, profile)
+    named = {winner_run(sweep.name): best}
+    if (best.recipe.canonical(), best.profile) != (base.recipe.canonical(), base.profile):
+        named[base_run(sweep.name)] = base
+    return tuple(
+        Planner(world_of(found.profile)).run(run_id, found.recipe, seed)
+        for run_id, found in named.items()
+        for seed in sweep.result.seeds
+    )
+
+
+def plan_of(runs: Sequence[Run]) -> Plan:
+    return Plan(stage for run in runs for stage in run.targets)
+
+
+def final_scores(runs: Sequence[Run], store: Store) -> Measured:
+    """Return the per-prompt scores of the winner's and the base's runs; empty while one lacks."""
+    if plan_of(runs).pending(store):
+        return {}
+    return {
+        (run.run_id, run.seed, score): dict(sorted(values.items()))
+        for run in runs
+        for stage in run.judged.values()
+        for (score,), values in read_values(
+            store.open(stage.fingerprint) / "scores.parquet", "column"
+        ).items()
+    }
 
 
 def measured(measure: Measure, run: Run, store: Store) -> float:

@@ -108,10 +108,11 @@ def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport |
 def published_trials(results_dir: Path, suffix: str) -> Iterator[Record]:
     for path in sorted(results_dir.glob(f"*/sweeps/*/{REPORT}")):
         profile, name = path.parts[-4], path.parts[-2]
-        found = published_sweep(results_dir, profile, name) if profile in all_profiles() else None
-        source = f"results/{profile}/sweeps/{name}"
-        for trial in found.trials if found else ():
-            yield trial_record(found.study, found.objectives, trial, source, suffix=suffix)
+        found = published_sweep(results_dir, profile, name)
+        if found is not None and profile in all_profiles():
+            source = f"results/{profile}/sweeps/{name}"
+            for trial in found.trials:
+                yield trial_record(found.study, found.objectives, trial, source, suffix=suffix)
 
 
 def evaluation_records(paths: Iterable[Path]) -> list[Record]:

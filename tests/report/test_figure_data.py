@@ -18,7 +18,8 @@ from toy_figures import (
 from toy_tables import PROVENANCE, ToyWorld, stored
 
 from harness.pipeline.runs import plan_figure
-from harness.report.figures.points import Point, ScoreData, stored_prompts
+from harness.report.figures.data import ScoreData, stored_prompts
+from harness.report.figures.points import Point
 from harness.report.figures.report import FigureReport, assemble_figure, points_of
 from harness.report.scores import read_rows
 from harness.runtime import Stage, Store

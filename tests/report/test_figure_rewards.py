@@ -17,6 +17,7 @@ from harness.registry.figures import (
     TopicsFigure,
     load_figures,
 )
+from harness.report.figures.data import Found, PromptData, SeedPrompts
 from harness.report.figures.drawing import variance_bounds
 from harness.report.figures.points import (
     ALL,
@@ -29,10 +30,7 @@ from harness.report.figures.points import (
     SPREAD,
     SUMMARY,
     TOLD,
-    Found,
     Point,
-    PromptData,
-    Prompts,
     scaled,
     xy,
 )
@@ -47,7 +45,7 @@ TOPICS: TopicsFigure = FIGURES["figure12"]
 def data(*seeds: list[list[float]], topics: tuple[str, ...] = (), asked: int = 0) -> PromptData:
     """Return reward data of seeds 0, 1, ...; `asked` seeds in all."""
     parts = {
-        (1, seed): Prompts(tuple(f"p{i}" for i in range(len(rows))), np.array(rows), topics)
+        (1, seed): SeedPrompts(tuple(f"p{i}" for i in range(len(rows))), np.array(rows), topics)
         for seed, rows in enumerate(seeds)
     }
     count = asked or len(seeds)

@@ -16,7 +16,7 @@ from harness.errors import HarnessError
 from harness.report.sweep import SweepReport
 from harness.sweep.conduct import run_sweep, shared_stages, stored_report
 from harness.sweep.declaration import Sweep
-from harness.sweep.results import final_runs
+from harness.sweep.space import final_runs
 
 SWEEP = toy(
     space={SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.8]}},

@@ -14,8 +14,7 @@ from harness.registry.documents import RegistryError
 from harness.registry.recipe import Recipe
 from harness.sweep.conduct import shared_stages
 from harness.sweep.declaration import Parameter, load_sweeps, named_sweep
-from harness.sweep.space import base_candidate, validation_runs, with_settings
-from harness.sweep.study import study_name
+from harness.sweep.space import base_candidate, validation_runs
 
 TWO = [{**OFFLINE["objectives"][0], "name": name} for name in ("a", "b")]
 SHARES = {"kind": "categorical", "choices": [0.2, 0.4]}
@@ -148,21 +147,6 @@ def test_the_worked_example_of_the_docs_can_run_at_every_point(tmp_path: Path) -
     sweep = named_sweep(str(tmp_path / "rewrites.yaml"))
     assert sweep.grid_size == sweep.trials == 4
     assert shared_stages(sweep, micro())
-
-
-def test_a_setting_that_is_given_enters_the_study(tmp_path: Path) -> None:
-    """In the recipe and in the profile; what the sweep varies is its own."""
-    sweep, profile = with_settings(
-        toy(), micro(), ["recipe.size=2", "profile.training.dpo.beta=0.25"]
-    )
-    assert sweep.recipe["size"] == 2
-    assert profile.training.of("dpo").beta == 0.25  # type: ignore[union-attr]
-    names = {study_name(toy(), micro()), study_name(sweep, micro()), study_name(toy(), profile)}
-    assert len(names) == 3
-    with pytest.raises(UserError, match="the sweep `toy` varies it"):
-        with_settings(toy(), micro(), [f"{SHARE}=0.4"])
-    with pytest.raises(UserError, match=r"of a profile a sweep can be given .*`profile.training`"):
-        with_settings(toy(), micro(), ["profile.threads=2"])
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from harness.report.sweep import (
 )
 from harness.report.verify import verify
 from harness.runtime.files import sha256_of
-from harness.sweep.results import pictures
+from harness.sweep.study import pictures
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
 

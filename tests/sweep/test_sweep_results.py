@@ -12,7 +12,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from toy_sweep import METRIC, SHARE, toy
 
-from harness.sweep.results import FEWEST_TRIALS, importances, pareto_front, winner_of
+from harness.sweep.study import FEWEST_TRIALS, importances, pareto_front, winner_of
 
 TWO = toy(
     objectives=[

@@ -1,4 +1,4 @@
-"""What is shown of a figure, and its drawing: bars, lines, a radar, histograms, a scatter plot.
+"""The drawing of a figure: bars, lines, a radar, histograms, a scatter plot.
 
 Everything is drawn from a report's points, except the dots of the scatter plot.
 """
@@ -8,82 +8,26 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
-from harness.registry.figures import AnyFigure, CorrelationFigure
-from harness.report import plots, view
-from harness.report.figures.points import (
-    HISTOGRAM,
-    NAMES,
-    RHO,
-    Data,
-    Floats,
-    Point,
-    PromptData,
-    xy,
-)
-from harness.report.model import Origin
+from harness.registry.figures import CorrelationFigure
+from harness.report import plots
+from harness.report.figures.data import Floats, PromptData
+from harness.report.figures.points import HISTOGRAM, NAMES, RHO, Point, xy
 from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES
-from harness.strict import Strict
-from harness.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from harness.report.figures.report import FigureReport
+
 Canvas = Callable[..., AbstractContextManager["tuple[Figure, Any]"]]
 """Opens a canvas, `harness.report.plots.canvas`, given its size and panels."""
-
-
-class Shown(Strict):
-    """What is shown of a figure: its points, and what they were computed from."""
-
-    figure: Annotated[AnyFigure, Field(discriminator="kind")]
-    profile: str
-    scale: Literal["toy", "reduced", "paper"]
-    seeds: tuple[int, ...]
-    stand_in: bool
-    """Whether the profile has other benchmarks in the places of the paper's."""
-    points: tuple[Point, ...]
-    data: Annotated[Data, Field(discriminator="file")]
-    """The values of single prompts behind it; the file names them, the values lie in it."""
-    origin: Origin
-
-    @property
-    def seed_count(self) -> str:
-        return counted(len(self.seeds), "seed")
-
-    def why_missing(self, point: Point, undefined: str | None = None) -> str:
-        if point.state == "ok":
-            return undefined or point.reason or "undefined"
-        return view.state_words(point.state, point.done, len(self.seeds))
-
-    def text_of(self, point: Point) -> str:
-        """Return our number with half the width of its interval, or why there is none."""
-        if point.value is None:
-            return self.why_missing(point, "undefined")
-        if point.high is None:
-            return number_text(point.value, point)
-        half = number_text(point.high - point.value, point).lstrip("+")
-        return f"{number_text(point.value, point)} ±{half}"
-
-
-DECIMALS: Mapping[str, int] = {
-    "level": 2, "reward": 2, "rank correlation": 3, "count": 0
-}  # fmt: skip
-"""Decimals of quantities that have the same in every unit."""
-
-
-def number_text(value: float, point: Point) -> str:
-    if point.quantity == "share":
-        return f"{100 * value:.1f}%"
-    decimals = DECIMALS.get(point.quantity, 1 if point.unit == "%" else 2)
-    return view.signed(value, decimals) if point.quantity == "gain" else f"{value:.{decimals}f}"
 
 
 MOST_PANELS = 4
@@ -101,7 +45,7 @@ def _sides(points: Sequence[Point]) -> list[str]:
     return ["value", *(["paper"] if any(p.paper is not None for p in points) else [])]
 
 
-def _called(report: Shown, side: str) -> str:
+def _called(report: FigureReport, side: str) -> str:
     ours = "ours, on a stand-in" if report.stand_in else "ours"
     return ours if side == "value" else "the paper's"
 
@@ -126,7 +70,7 @@ def _interval(points: Sequence[Point]) -> list[list[float]]:
     return [below, above]
 
 
-def draw_bars(report: Shown, canvas: Canvas) -> None:
+def draw_bars(report: FigureReport, canvas: Canvas) -> None:
     """Draw a row of panels for each group of bars, ours beside the paper's in each column."""
     columns = _by("panel", report.points)
     # Where each panel has a series of its own, there are no groups.
@@ -153,7 +97,7 @@ def draw_bars(report: Shown, canvas: Canvas) -> None:
 COLOURS = {"value": OURS, "paper": PAPERS}
 
 
-def _bars(axes: Axes, report: Shown, points: Sequence[Point], side: str) -> None:
+def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) -> None:
     """Draw points as bars, the first on top; the paper's are hatched and have no intervals."""
     plots.plain_frame(axes, grid="x")
     axes.spines["left"].set_visible(False)
@@ -179,7 +123,7 @@ def _bars(axes: Axes, report: Shown, points: Sequence[Point], side: str) -> None
             axes.barh(i, length, height=0.62, color=OURS, alpha=0.85, ecolor=INK, **errors)
 
 
-def draw_lines(report: Shown, canvas: Canvas) -> None:
+def draw_lines(report: FigureReport, canvas: Canvas) -> None:
     """Draw a panel for each topic or size, all with the same axes; ours above the paper's."""
     panels, sides = _by("panel", report.points), _sides(report.points)
     series = list(_by("series", report.points))
@@ -221,7 +165,7 @@ def _line(axes: Axes, at: Any, points: Sequence[Point], i: int, side: str = "val
                   linewidth=1.3, markersize=4.5, elinewidth=1, capsize=2, label=label)  # fmt: skip
 
 
-def draw_ratings(report: Shown, canvas: Canvas) -> None:
+def draw_ratings(report: FigureReport, canvas: Canvas) -> None:
     """Draw a polygon for each series that is whole, and name the others in the legend."""
     categories = list(_by("at", report.points))
     values = [point.value for point in report.points if point.value is not None]
@@ -246,7 +190,7 @@ def draw_ratings(report: Shown, canvas: Canvas) -> None:
         sheet.legend(loc="outside right center", frameon=False)
 
 
-def draw_densities(report: Shown, canvas: Canvas) -> None:
+def draw_densities(report: FigureReport, canvas: Canvas) -> None:
     """Draw a panel for each metric, the share of prompts in each bin, all with the same axes.
 
     A bar far above all others would flatten them, so it is cut off and labeled with its share.
@@ -286,7 +230,7 @@ def variance_bounds(gap: Floats, n: int) -> tuple[Floats, Floats]:
     return np.asarray(gap**2 / (2 * n)), np.asarray(gap**2 * low * high / n**2)
 
 
-def draw_correlation(report: Shown, canvas: Canvas) -> None:
+def draw_correlation(report: FigureReport, canvas: Canvas) -> None:
     """Draw a dot for each prompt of the first seed, between the bounds that arithmetic sets.
 
     The correlations beside them are over all seeds.

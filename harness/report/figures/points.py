@@ -5,9 +5,7 @@ no number, as a table's cell is. Points of a score say which runs they are compu
 numbers are those of a table (`harness.report.scores.numbers`); a score of one category of a
 benchmark's prompts has the category behind its name (`mt_avg/coding`).
 
-Rewards are those of the prompts that an iteration starts from: those behind the informativeness of
-the iteration's prompts where it chooses among them, else those its pairs are made of. Each number
-is taken in each seed over its prompts and averaged over the seeds. Prompts whose rewards are all
+A number of prompts is taken in each seed and averaged over the seeds. Prompts whose rewards are all
 equal tie; a correlation is therefore given over all prompts and over those with any spread.
 """
 
@@ -15,12 +13,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from harness.eva.informativeness import informativeness
 from harness.registry.figures import (
@@ -29,38 +25,36 @@ from harness.registry.figures import (
     GainsFigure,
     IterationsFigure,
     RatingsFigure,
-    RewardsFigure,
     SharesFigure,
     TopicsFigure,
 )
 from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
+from harness.report.figures.data import (
+    Floats,
+    Found,
+    PromptData,
+    ScoreData,
+    SeedPrompts,
+    Stages,
+)
 from harness.report.parts import State
 from harness.report.scores import (
     Measured,
     Numbers,
     RunScores,
     read_rows,
-    read_score_file,
     read_wanted,
-    write_rows,
-    write_scores,
 )
 from harness.report.view import signed
-from harness.runtime import Stage, Store
+from harness.runtime import Store
 from harness.statistics import spearman
 from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns
-    from harness.worlds import Topics
-
-Floats = NDArray[np.float64]
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]
-
-Stages = dict[str, dict[str, str]]
-"""Fingerprints of stages, by run and by what the stage does."""
 
 
 class Point(Strict):
@@ -103,116 +97,10 @@ class Point(Strict):
         return "not printed" if self.paper is None else self.paper_printed or ""
 
 
-class Found(NamedTuple):
-    """Whether data are there: a cell's state, the seeds that are, and why others are not."""
-
-    state: State
-    done: int
-    reason: str | None = None
-
+# --- Scores: gains, means over iterations, means by category ---
 
 ALL_CATEGORIES = "all categories"
 """Stands for the categories while no run has been judged and none is known."""
-
-
-class ScoreData(Strict):
-    file: Literal["scores.parquet"] = "scores.parquet"
-    """The file that holds the scores."""
-    seeds: tuple[int, ...]
-    measured: Measured = Field(default_factory=dict, exclude=True)
-    stages: Stages = Field(default_factory=dict, exclude=True)
-
-    def write(self, path: Path) -> None:
-        write_scores(self.measured, path)
-
-    def read(self, path: Path) -> ScoreData:
-        return self.model_copy(update={"measured": read_score_file(path)})
-
-
-TYPES = {
-    "iteration": int, "seed": int, "prompt_id": str, "sample": int, "reward": float, "topic": str
-}  # fmt: skip
-"""The columns of what is published of prompts, in order; a file has some of them."""
-
-
-class Prompts(NamedTuple):
-    """One seed's prompts, with rewards of shape (prompts, answers) in the reward model's units.
-
-    Where only topics are shown there are no answers. Topics are empty where they are not needed or
-    not known.
-    """
-
-    prompt_ids: tuple[str, ...]
-    rewards: Floats
-    topics: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Prompts:
-        """Return rows, prompt by prompt and answer by answer, as arrays."""
-        n = 1 + max(row.get("sample", 0) for row in rows)
-        first, rewards = rows[::n], [row["reward"] for row in rows if "reward" in row]
-        return cls(
-            tuple(row["prompt_id"] for row in first),
-            np.array(rewards, dtype=np.float64).reshape(len(first), -1),
-            tuple(row["topic"] for row in first if "topic" in row),
-        )
-
-
-class PromptData(Strict):
-    """The prompts behind a figure: the rewards of one iteration's, or the topics of every one's."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    file: Literal["rewards.parquet", "topics.parquet"] = "rewards.parquet"
-    """The file that holds the rewards, or the topics."""
-    seeds: tuple[int, ...]
-    topics: tuple[str, ...] = ()
-    """The topics there are, in order; empty where they are not needed or not known."""
-    iterations: int = 1
-    found: tuple[Found, ...] = Field(default=(Found("not_run", 0),), exclude=True)
-    """For each iteration, whether the prompts of every seed are there."""
-    parts: dict[tuple[int, int], Prompts] = Field(default_factory=dict, exclude=True)
-    """Those that are there, by iteration shown, from 1, and seed."""
-    stages: Stages = Field(default_factory=dict, exclude=True)
-
-    def of(self, iteration: int = 1) -> list[Prompts]:
-        """Return the prompts of each seed that is there, in the order of the seeds."""
-        keys = ((iteration, seed) for seed in self.seeds)
-        return [self.parts[key] for key in keys if key in self.parts]
-
-    @property
-    def _columns(self) -> dict[str, type]:
-        left_out = {"sample", "reward"} if self.file == "topics.parquet" else {"iteration"}
-        left_out |= set() if self.topics else {"topic"}
-        return {name: kind for name, kind in TYPES.items() if name not in left_out}
-
-    def write(self, path: Path) -> None:
-        rows = []
-        for (iteration, seed), (prompts, rewards, topics) in self.parts.items():
-            known = zip(prompts, rewards.tolist(), topics or [""] * len(prompts), strict=True)
-            for prompt, answers, topic in known:
-                for sample, reward in enumerate(answers or [0.0]):
-                    values = (iteration, seed, prompt, sample, reward, topic)
-                    row = dict(zip(TYPES, values, strict=True))
-                    rows.append(tuple(row[name] for name in self._columns))
-        write_rows(path, self._columns, rows)
-
-    def read(self, path: Path) -> PromptData:
-        rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
-        for values in read_rows(path, *self._columns):
-            row = dict(zip(self._columns, values, strict=True))
-            rows.setdefault((row.get("iteration", 1), row["seed"]), []).append(row)
-        parts = {key: Prompts.of(own) for key, own in rows.items()}
-        done = [sum(i == number for i, _ in parts) for number in range(1, self.iterations + 1)]
-        found = tuple(Found("ok" if n == len(self.seeds) else "not_run", n) for n in done)
-        return self.model_copy(update={"parts": parts, "found": found})
-
-
-Data = ScoreData | PromptData
-"""The values of single prompts behind a figure."""
-
-
-# --- Scores: gains, means over iterations, means by category ---
 
 
 def stored_scores(
@@ -380,75 +268,6 @@ def _stages(runs: FigureRuns, measured: Measured) -> Stages:
 
 # --- Prompts: what iterations start from, and train on ---
 
-
-def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
-    from harness.worlds import NO_TOPIC
-    from harness.worlds.lookup import world_of
-
-    figure = runs.figure
-    assert isinstance(figure, RewardsFigure | SharesFigure)
-    shares = isinstance(figure, SharesFigure)
-    topics, lacking = None, runs.lacking.get(figure.row)
-    if isinstance(figure, SharesFigure | TopicsFigure):
-        topics = world_of(runs.profile).prompts.topics()
-        if topics is None and lacking is None:
-            lacking = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
-    empty = PromptData(file="topics.parquet" if shares else "rewards.parquet", seeds=runs.seeds)
-    if lacking is not None:
-        return empty.model_copy(update={"found": (Found("not_available", 0, lacking),)})
-    run_id = runs.places[figure.row][1].run
-    assert run_id is not None
-    of_seeds = {seed: runs.runs[run_id, seed].iterations for seed in runs.seeds}
-    numbers = range(1, len(of_seeds[runs.seeds[0]]) + 1)
-    if isinstance(figure, RewardsFigure):
-        numbers = range(figure.iteration, figure.iteration + 1)
-    parts, stages, found = {}, Stages(), []
-    for shown, number in enumerate(numbers, start=1):
-        waited: list[Stage] = []
-        for seed, iterations in of_seeds.items():
-            iteration = iterations[number - 1]
-            stage = iteration.pairs if shares else iteration.rewards
-            telling = None if topics is None else _told_by(stage, topics)
-            # Topics may be told before there are rewards of the prompts.
-            first = not shares and store.status(stage.fingerprint) != "done"
-            waited.append(stage if telling is None or first else telling)
-            if store.status(waited[-1].fingerprint) == "done":
-                told = []
-                if topics is not None and telling is not None:
-                    told = topics.read(store.open(telling.fingerprint))
-                parts[shown, seed] = _prompts(stage, told, store)
-                run = stages.setdefault(f"{run_id}/{runs.profile.name}/seed{seed}", {})
-                run[f"{stage.kind} {number}"] = stage.fingerprint
-        found.append(_found_of(waited, store))
-    seen = {topic for part in parts.values() for topic in part.topics}
-    known = () if topics is None else (*topics.names, *([NO_TOPIC] if NO_TOPIC in seen else []))
-    update = {"topics": known, "iterations": len(found), "found": tuple(found)}
-    return empty.model_copy(update=update | {"parts": parts, "stages": stages})
-
-
-def _found_of(stages: Sequence[Stage], store: Store) -> Found:
-    failures = Failures(store)
-    state, done = failures.state([[stage] for stage in stages])
-    reasons = [why for stage in stages if (why := failures.behind(stage)) is not None]
-    return Found(state, done, *reasons[:1])
-
-
-def _told_by(stage: Stage, topics: Topics) -> Stage:
-    """Return the stage that tells the topics of pairs, or of prompts that have rewards."""
-    from harness.pipeline.runs import topics_stage
-
-    return topics_stage(topics, stage.inputs["completions"] if stage.kind == "annotate" else stage)
-
-
-def _prompts(stage: Stage, told: Sequence[tuple[str, str]], store: Store) -> Prompts:
-    if stage.kind != "annotate":
-        return Prompts.of([{"prompt_id": prompt, "topic": topic} for prompt, topic in told])
-    topics, names = dict(told), ("prompt_id", "sample", "reward")
-    path = store.file(stage.fingerprint, "rewards.parquet")
-    rows = [dict(zip(names, row, strict=True)) for row in read_rows(path, *names)]
-    return Prompts.of([row | ({"topic": topics[row["prompt_id"]]} if told else {}) for row in rows])
-
-
 NAMES: Mapping[str, str] = {
     "a_min": "best less worst (A*_min)",
     "a_avg": "best less mean (A*_avg)",
@@ -530,7 +349,7 @@ def correlation(figure: CorrelationFigure, data: PromptData) -> Values:
 
 
 def xy(
-    figure: CorrelationFigure, part: Prompts, *, only_spread: bool = False
+    figure: CorrelationFigure, part: SeedPrompts, *, only_spread: bool = False
 ) -> tuple[Floats, Floats]:
     rewards = part.rewards
     if only_spread:
@@ -551,14 +370,8 @@ def topics(figure: TopicsFigure, data: PromptData) -> Values:
         chosen = [np.array([t == topic for t in part.topics]) for part in data.of()]
         yield SHARE, SHARE, topic, "share", "", [float(inside.mean()) for inside in chosen]
         for panel, values in ((MEAN, means), (gap_name(figure), gaps)):
-            yield (
-                panel,
-                panel,
-                topic,
-                "reward",
-                "reward",
-                [
-                    float(of_seed[inside].mean()) if inside.any() else None
-                    for of_seed, inside in zip(values, chosen, strict=True)
-                ],
-            )
+            of_topic = [
+                float(of_seed[inside].mean()) if inside.any() else None
+                for of_seed, inside in zip(values, chosen, strict=True)
+            ]
+            yield panel, panel, topic, "reward", "reward", of_topic

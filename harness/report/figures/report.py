@@ -11,25 +11,36 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import computed_field, model_validator
+from pydantic import Field, computed_field, model_validator
 
 from harness.registry.figures import AnyFigure, CorrelationFigure, TopicsFigure
 from harness.registry.paper import the_paper
 from harness.registry.profile import benchmark_of
 from harness.report.figures import drawing, points
-from harness.report.figures.drawing import Shown
-from harness.report.figures.points import Data, Point, PromptData, ScoreData
+from harness.report.figures.data import Data, PromptData, ScoreData, stored_prompts
+from harness.report.figures.points import Point
+from harness.report.model import Origin, Scale
 from harness.report.origin import origin_of
 from harness.report.plots import Picture, Target
 from harness.report.plots import canvas as canvas_of
 from harness.report.publication import IndexEntry, Publication, without_numbers
 from harness.report.render import markdown, print_parts, text_parts
-from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain
+from harness.report.view import (
+    APPLIES_NOT,
+    CROSSED,
+    ONE_SEED,
+    Block,
+    plain,
+    signed,
+    state_words,
+)
 from harness.runtime import Store
 from harness.runtime.files import dumps
 from harness.statistics import mean_over_seeds, spearman
+from harness.strict import Strict
+from harness.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +57,7 @@ Axis = Literal["panel", "series", "at"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class FigureKind:
     """How a kind of figure is drawn and written down.
 
     Attributes:
@@ -57,7 +68,7 @@ class Kind:
         findings: Says what was found, in sentences computed from the points.
     """
 
-    draw: Callable[[Shown, drawing.Canvas], None]
+    draw: Callable[[FigureReport, drawing.Canvas], None]
     block: Axis | None
     row: Axis
     column: Axis
@@ -100,19 +111,19 @@ def topic_findings(figure: TopicsFigure, shown: Sequence[Point]) -> list[str]:
     return said
 
 
-KINDS: Mapping[str, Kind] = {
-    "gains": Kind(drawing.draw_bars, "series", "at", "panel", places=points.gains),
-    "iterations": Kind(drawing.draw_lines, "panel", "series", "at", places=points.iterations),
-    "ratings": Kind(drawing.draw_ratings, None, "at", "series", places=points.ratings),
-    "shares": Kind(drawing.draw_lines, None, "panel", "at", values=points.shares),
-    "densities": Kind(
+KINDS: Mapping[str, FigureKind] = {
+    "gains": FigureKind(drawing.draw_bars, "series", "at", "panel", places=points.gains),
+    "iterations": FigureKind(drawing.draw_lines, "panel", "series", "at", places=points.iterations),
+    "ratings": FigureKind(drawing.draw_ratings, None, "at", "series", places=points.ratings),
+    "shares": FigureKind(drawing.draw_lines, None, "panel", "at", values=points.shares),
+    "densities": FigureKind(
         drawing.draw_densities, None, "series", "at", values=points.densities, only=points.SUMMARY
     ),
-    "correlation": Kind(
+    "correlation": FigureKind(
         drawing.draw_correlation, None, "series", "at", values=points.correlation,
         findings=correlation_findings,
     ),
-    "topics": Kind(
+    "topics": FigureKind(
         drawing.draw_bars, None, "at", "panel", values=points.topics, findings=topic_findings
     ),
 }  # fmt: skip
@@ -146,7 +157,31 @@ def prompt_points(figure: AnyFigure, data: PromptData) -> list[Point]:
     return shown
 
 
-class FigureReport(Shown):
+DECIMALS: Mapping[str, int] = {
+    "level": 2, "reward": 2, "rank correlation": 3, "count": 0
+}  # fmt: skip
+"""Decimals of quantities that have the same in every unit."""
+
+
+def number_text(value: float, point: Point) -> str:
+    if point.quantity == "share":
+        return f"{100 * value:.1f}%"
+    decimals = DECIMALS.get(point.quantity, 1 if point.unit == "%" else 2)
+    return signed(value, decimals) if point.quantity == "gain" else f"{value:.{decimals}f}"
+
+
+class FigureReport(Strict):
+    figure: Annotated[AnyFigure, Field(discriminator="kind")]
+    profile: str
+    scale: Scale
+    seeds: tuple[int, ...]
+    stand_in: bool
+    """Whether the profile has other benchmarks in the places of the paper's."""
+    points: tuple[Point, ...]
+    data: Annotated[Data, Field(discriminator="file")]
+    """The values of single prompts behind it; the file names them, the values lie in it."""
+    origin: Origin
+
     @model_validator(mode="before")
     @classmethod
     def _without_computed(cls, data: Any) -> Any:
@@ -167,7 +202,7 @@ class FigureReport(Shown):
         reasons: dict[str, str] = {}
         for point in self.points:
             if point.reason is not None:
-                reasons.setdefault(point.reason, self.why_missing(point, "undefined"))
+                reasons.setdefault(point.reason, self.text_of(point))
         return [plain(f"{words}: {reason}") for reason, words in reasons.items()]
 
     @computed_field  # type: ignore[prop-decorator]
@@ -183,8 +218,26 @@ class FigureReport(Shown):
         return plain(" ".join([told, *self.findings]))
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FigureKind:
         return KINDS[self.figure.kind]
+
+    @property
+    def seed_count(self) -> str:
+        return counted(len(self.seeds), "seed")
+
+    def why_missing(self, point: Point) -> str:
+        if point.state == "ok":
+            return point.reason or "undefined"
+        return state_words(point.state, point.done, len(self.seeds))
+
+    def text_of(self, point: Point) -> str:
+        """Return our number with half the width of its interval, or why there is none."""
+        if point.value is None:
+            return "undefined" if point.state == "ok" else self.why_missing(point)
+        if point.high is None:
+            return number_text(point.value, point)
+        half = number_text(point.high - point.value, point).lstrip("+")
+        return f"{number_text(point.value, point)} ±{half}"
 
     @property
     def heading(self) -> str:
@@ -274,7 +327,7 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
     data: Data
     places: list[Point] = []
     if (of_kind := KINDS[figure.kind].places) is None:
-        data = points.stored_prompts(runs, store)
+        data = stored_prompts(runs, store)
     else:
         data, places = points.stored_scores(runs, store, of_kind)
     return FigureReport(
