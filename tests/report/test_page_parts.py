@@ -20,7 +20,7 @@ from harness.report.blocks import cost_block
 from harness.report.model import Cell
 from harness.report.page.contents import published_pictures
 from harness.report.page.drawing import Axis, axis_of, draw
-from harness.report.page.examples import Examples, judged_answers, lineages
+from harness.report.page.examples import Examples, examples_of
 from harness.report.page.page import as_html, ticked_parts, visible
 from harness.report.publication import read_index, write_index
 from harness.report.rows import StoreReader, row_costs
@@ -252,9 +252,9 @@ def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> N
     """Drawn are h2, h0, h1 and h3; of four the middle is the third. h0 was rewritten twice."""
     runs = toy_runs(seeds=[0, 1])
     write_lineage(store, runs)
-    assert lineages(runs, store, online=False) == []
+    assert examples_of(runs, store) == Examples()
     write_training(store, runs)
-    found = lineages(runs, store, online=False)
+    found = examples_of(runs, store).offline
     assert [lineage.steps[0].name for lineage in found] == ["h2", "h1", "h3"]
     assert {(lineage.row, lineage.run) for lineage in found} == {
         ("eva-a_min", f"{RUN}/micro/seed0")
@@ -281,7 +281,7 @@ def test_judged_answers_stand_side_by_side(store: Store) -> None:
     write_lineage(store, runs)
     write_judgments(store, runs, "[[A>B]]", "answer of")
     write_training(store, runs)
-    found = judged_answers(runs, store, online=False)
+    found = examples_of(runs, store).judged
     assert [judged.item for judged in found] == ["q0", "q2", "q4"]
     one = found[0]
     assert (one.baseline, one.row, one.judge) == ("dpo-1", "eva-a_min", "toy-1/oracle")
@@ -364,7 +364,7 @@ def test_a_page_of_one_table_browses_every_row_and_seed(store: Store) -> None:
         write_lineage(store, runs, seed=seed)
     for seed in runs.seeds:
         write_training(store, runs, seed=seed)
-    found = Examples(tuple(lineages(runs, store, online=False, every=True)))
+    found = examples_of(runs, store, every=True)
     html = as_html(replace(contents, examples=found))
     page = Page(html)
     articles = [named for named in page.all("article") if named.get("class") == "lineage"]
@@ -374,5 +374,5 @@ def test_a_page_of_one_table_browses_every_row_and_seed(store: Store) -> None:
     browser = html.partition('id="browse"')[2].partition("</fieldset>")[0]
     assert browser.count("<option>eva-a_min</option>") == 2
     assert "<option>0</option><option>1</option>" in browser
-    first = lineages(runs, store, online=False)
+    first = examples_of(runs, store).offline
     assert {lineage.seed for lineage in first} == {"0"}

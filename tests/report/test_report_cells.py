@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from toy_tables import (
     DECLARATION,
-    PROVENANCE,
-    ToyWorld,
     by_place,
     judge_of,
     stored,
@@ -21,6 +19,7 @@ from toy_tables import (
     write_parquet,
     write_scores,
 )
+from toy_world import PROVENANCE, ToyWorld
 
 from harness.errors import HarnessError
 from harness.pipeline.runs import TableRuns

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from toy_world import PROVENANCE, ToyWorld
 
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.runs import TableRuns
@@ -18,19 +19,7 @@ from harness.report.build import StoredTable
 from harness.report.model import Cell, Report
 from harness.report.origin import behind
 from harness.report.rows import StoreReader
-from harness.runtime import Provenance, Stage, Store
-from harness.worlds.embedded.world import EmbeddedWorld
-
-PROVENANCE: Provenance = {
-    "commit": "0123456789abcdef0123456789abcdef01234567",
-    "dirty": False,
-    "python": "3.11.9",
-    "platform": "Linux",
-    "cpu": "a processor",
-    "cores": 2,
-    "threads": 1,
-    "versions": {"torch": "2.13.0", "trl": None},
-}
+from harness.runtime import Stage, Store
 
 DECLARATION: dict[str, Any] = {
     "id": "table90",
@@ -63,22 +52,6 @@ DECLARATION: dict[str, Any] = {
 }  # fmt: skip
 
 BENCHMARK = {"ah_wr": "arena_hard", "mt_avg": "mt_bench", "ae_lc": "alpaca_eval"}
-
-
-class ToyWorld(EmbeddedWorld):
-    """Identities that mean nothing."""
-
-    def policy(self) -> str:
-        return "toy-1/theta0@aa"
-
-    def reward_model(self, role: str) -> str:
-        return f"toy-1/rm_{role}@bb"
-
-    def benchmark(self, name: str) -> str:
-        return f"toy-1/{name}@dd"
-
-    def judge(self, name: str) -> str:
-        return f"toy-1/{name}"
 
 
 def toy_runs(

@@ -111,7 +111,7 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
         ),
         ({"trials": 0}, "greater than or equal to 1"),
         ({"enqueue": [{SHARE: 0.4}]}, "names every setting"),
-        ({"enqueue": [{SHARE: 0.5, METRIC: "var"}]}, "which its `space` has not"),
+        ({"enqueue": [{SHARE: 0.5, METRIC: "var"}]}, "which its space has not"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_declaration_is_named_with_its_file(

@@ -103,23 +103,13 @@ class QuietMlflow:
 
 def compute(store: Store, stage: Stage) -> None:
     """Compute a stage in this process, its inputs being done."""
+    from toy_world import PROVENANCE  # which the workers' path has not
+
     inputs = {name: store.open(s.fingerprint) for name, s in stage.inputs.items()}
     function = globals()[FUNCTIONS[stage.kind].partition(":")[2]]
     with store.writing(stage, PROVENANCE) as output:
         report = partial(append_point, output / PROGRESS)
         function(StageContext(stage.settings, inputs, output, stage.seed, report))
-
-
-PROVENANCE: Any = {
-    "commit": None,
-    "dirty": None,
-    "python": "3.11",
-    "platform": "toy",
-    "cpu": "toy",
-    "cores": 1,
-    "threads": 1,
-    "versions": {},
-}
 
 
 def stage(ctx: StageContext) -> None:

@@ -53,14 +53,14 @@ def test_a_run_has_the_scores_of_every_table_that_judged_it(
     assert before["info"][0] == "FINISHED"
     assert "ours/ah_wr" in before["metrics"]
     assert "ours/mt_avg" not in before["metrics"]
-    assert before["tags"]["benchmarks"] == "toy/arena_hard"
+    assert before["tags"]["benchmarks"] == "toy-1/arena_hard@dd"
     for stage in stages(asking(*RATED)):
         if store.status(stage.fingerprint) != "done":
             write(store, stage)
     toy_tracker(work, store).sync([state(*RATED)])
     after = contents(work)[NAME]
     assert {"ours/ah_wr", "ours/mt_avg"} <= after["metrics"].keys()
-    assert after["tags"]["benchmarks"] == "toy/arena_hard, toy/mt_bench"
+    assert after["tags"]["benchmarks"] == "toy-1/arena_hard@dd, toy-1/mt_bench@dd"
     assert toy_tracker(work, store).sync([state(*HARD)]) == {"unchanged": 5}
 
 

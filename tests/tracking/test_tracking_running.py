@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path += [sys.argv[1], str(Path(sys.argv[1]).parent)]
 from toy_table import stages, toy_runs, toy_tracker, write
 from harness.runtime import StageFinished, Store
 from harness.tracking.server import TrackingServer

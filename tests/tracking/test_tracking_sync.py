@@ -27,6 +27,7 @@ from toy_table import (
     toy_tracker,
     write,
 )
+from toy_world import PROVENANCE
 
 from harness.runtime import Store, StoreError
 from harness.tracking import Mlflow, TableState, TrackingError, ui_command
@@ -84,8 +85,8 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     wanted |= {"recipe.creator.metric": "a_min", "generate.n": "6"}
     assert wanted.items() <= held["params"].items()
     tags = {"cells": "table4/eva-a_min", "tables": "table4", "scale": "toy", "state": "done"}
-    tags |= {"commit": "c0ffee", "dirty": "true", "judge": "toy/oracle"}
-    tags |= {"reward_model": "toy/pointwise", "creator": "micro-4/evol_instruct"}
+    tags |= {"commit": PROVENANCE["commit"], "dirty": "false", "judge": "toy-1/oracle"}
+    tags |= {"reward_model": "toy-1/rm_pointwise@bb", "creator": "micro-4/evol_instruct"}
     assert tags.items() <= held["tags"].items()
     pairs = store.manifest(run.iterations[1].pairs.fingerprint)["files"]["pairs.parquet"]["sha256"]
     assert ["iter2/pairs", pairs[:16]] in [dataset[:2] for dataset in held["datasets"]]
@@ -131,13 +132,13 @@ def test_a_run_is_a_whole_run_of_mlflows(store: Store, new_work_dir: NewWorkDir)
     found = {run.info.run_name: run for run in client.search_runs([runs, rows])}
     run, row = found["dpo-eva-a_min · seed 0"], found[LABELS["eva-a_min"]]
     tags = run.data.tags
-    assert tags["mlflow.source.git.commit"] == "c0ffee"
+    assert tags["mlflow.source.git.commit"] == PROVENANCE["commit"]
     assert tags["mlflow.user"]
     assert tags["mlflow.source.name"] == "harness run · dpo-eva-a_min · seed 0"
     assert "behind table4/eva-a_min" in tags["mlflow.note.content"]
     assert row.data.tags["interval/ah_wr"] == "+0.5 to +2.5"
     assert row.data.tags["verdict/ah_wr"] == "higher"
-    table = "judgments/toy/arena_hard.json"
+    table = "judgments/toy-1/arena_hard@dd.json"
     assert table in tags["mlflow.loggedArtifacts"]
     path = client.download_artifacts(run.info.run_id, table, str(work))
     assert {"prompt_id", "ah_wr"} <= set(json.loads(Path(path).read_text())["columns"])

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
+from toy_world import PROVENANCE, ToyWorld
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
@@ -17,44 +18,17 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.build import without_runs
 from harness.report.model import Cell, Report
-from harness.runtime import Plan, Provenance, Stage, Store
+from harness.runtime import Plan, Stage, Store
 from harness.runtime.stage import PROGRESS, append_point
 from harness.tracking import Mlflow, TableState, Tracker
 from harness.tracking.connection import default_uri
 from harness.tracking.record import COMPUTED_IN, MODEL
-from harness.worlds.embedded.world import EmbeddedWorld
 
 ROWS = ("dpo-1", "eva-a_min")
 SERVED = {"dpo-h1": ["table4/dpo-1", "table5/dpo-1"], "dpo-eva-a_min": ["table4/eva-a_min"]}
 LABELS = {row: load_tables()["table4"].row(row).label for row in ROWS}
 HEADING = load_tables()["table4"].heading
 BENCHMARKS = ("arena_hard", "alpaca_eval", "mt_bench")
-PROVENANCE: Provenance = {
-    "commit": "c0ffee",
-    "dirty": True,
-    "python": "3.11.7",
-    "platform": "toy",
-    "cpu": "toy",
-    "cores": 2,
-    "threads": 1,
-    "versions": {"torch": "2.13.0", "trl": "1.16.0"},
-}
-
-
-class ToyWorld(EmbeddedWorld):
-    """Identities without files."""
-
-    def policy(self) -> str:
-        return "toy/theta0"
-
-    def reward_model(self, role: str) -> str:
-        return f"toy/{role}"
-
-    def benchmark(self, name: str) -> str:
-        return f"toy/{name}"
-
-    def judge(self, name: str) -> str:
-        return f"toy/{name}"
 
 
 def toy_runs(seeds: Iterable[int] = (0, 1)) -> TableRuns:

@@ -46,7 +46,7 @@ JUDGED_RULE = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class RewardedAnswer:
     """One answer to a prompt; its role is `chosen` or `rejected`, empty for the others."""
 
     text: str
@@ -65,7 +65,7 @@ class Step:
     text: str
     how: str
     facts: Facts
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RewardedAnswer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Lineage:
 
 
 @dataclass(frozen=True)
-class Turn:
+class JudgedTurn:
     """What a policy was asked and answered, and what the judge wrote of it, by name."""
 
     asked: str
@@ -95,7 +95,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedItem:
     """One item of a benchmark, answered by the baseline row's run and by the row's.
 
     The reference is the answer it is compared with; None where answers are rated alone, or where it
@@ -109,8 +109,8 @@ class Judged:
     judge: str
     item: str
     reference: str | None
-    before: tuple[Turn, ...]
-    after: tuple[Turn, ...]
+    before: tuple[JudgedTurn, ...]
+    after: tuple[JudgedTurn, ...]
     stages: tuple[str, str]
 
 
@@ -120,7 +120,7 @@ class Examples:
 
     offline: tuple[Lineage, ...] = ()
     online: tuple[Lineage, ...] = ()
-    judged: tuple[Judged, ...] = ()
+    judged: tuple[JudgedItem, ...] = ()
 
     @property
     def lineages(self) -> tuple[Lineage, ...]:
@@ -132,11 +132,14 @@ def examples_of(table_runs: TableRuns, store: Store, *, every: bool = False) -> 
 
     Prompts are those of one run, or of every row and seed.
     """
-    judged = judged_answers(table_runs, store, online=False)
+    offline, online = (
+        list(_shown_runs(table_runs, store, online=online, every=every)) for online in (False, True)
+    )
+    judged = _judged_items(table_runs, offline, store) or _judged_items(table_runs, online, store)
     return Examples(
-        tuple(lineages(table_runs, store, online=False, every=every)),
-        tuple(lineages(table_runs, store, online=True, every=every)),
-        tuple(judged or judged_answers(table_runs, store, online=True)),
+        tuple(_lineages(table_runs, offline, store)),
+        tuple(_lineages(table_runs, online, store)),
+        tuple(judged),
     )
 
 
@@ -204,21 +207,22 @@ def _evolves(run: Run) -> bool:
     return "evolve" in creator_stages(run)
 
 
-def lineages(
-    table_runs: TableRuns, store: Store, *, online: bool, every: bool = False
-) -> list[Lineage]:
-    found = []
-    for row, run in _shown_runs(table_runs, store, online=online, every=every):
+def _lineages(
+    table_runs: TableRuns, shown: Sequence[tuple[str, Run]], store: Store
+) -> Iterator[Lineage]:
+    for row, run in shown:
+        online = run.recipe.is_online
         chains, rewarded, stages = _online(run, store) if online else _offline(run, store)
-        name = f"{run.run_id}/{run.profile}/seed{run.seed}"
-        model = str(rewarded.settings["reward_model"])
-        rule = ONLINE_RULE if online else OFFLINE_RULE
-        behind_it = tuple(stage.fingerprint[:12] for stage in stages)
-        found += [
-            Lineage(table_runs.table.id, row, name, rule, model, tuple(steps), behind_it)
-            for steps in chains
-        ]
-    return found
+        for steps in chains:
+            yield Lineage(
+                table=table_runs.table.id,
+                row=row,
+                run=f"{run.run_id}/{run.profile}/seed{run.seed}",
+                rule=ONLINE_RULE if online else OFFLINE_RULE,
+                reward_model=str(rewarded.settings["reward_model"]),
+                steps=tuple(steps),
+                stages=tuple(stage.fingerprint[:12] for stage in stages),
+            )
 
 
 Chains = tuple[list[list[Step]], Stage, list[Stage]]
@@ -258,7 +262,9 @@ def _three(things: Sequence[Any]) -> list[Any]:
     return [things[i] for i in dict.fromkeys((0, len(things) // 2, len(things) - 1))]
 
 
-def _step(prompt: Mapping[str, Any], facts: Facts, answers: tuple[Answer, ...] = ()) -> Step:
+def _step(
+    prompt: Mapping[str, Any], facts: Facts, answers: tuple[RewardedAnswer, ...] = ()
+) -> Step:
     how = prompt["method"] or prompt["source"]
     return Step(prompt["prompt_id"], prompt["prompt"], how, facts, answers)
 
@@ -288,7 +294,7 @@ def _read(store: Store, stage: Stage, file: str) -> Rows:
     return read_rows(store.file(stage.fingerprint, file))
 
 
-def _answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
+def _answers(store: Store, annotate: Stage) -> dict[str, tuple[RewardedAnswer, ...]]:
     """Return the rewarded answers of each prompt, best and worst marked as pairs mark them.
 
     Of equal answers the first is marked; equal rewards teach nothing.
@@ -307,44 +313,41 @@ def _answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
         values = [reward for _, reward in own]
         best, worst = values.index(max(values)), values.index(min(values))
         roles = {} if best == worst else {best: "chosen", worst: "rejected"}
-        found[name] = tuple(Answer(*it, roles.get(i, "")) for i, it in enumerate(own))
+        found[name] = tuple(RewardedAnswer(*it, roles.get(i, "")) for i, it in enumerate(own))
     return found
 
 
-def judged_answers(table_runs: TableRuns, store: Store, *, online: bool) -> list[Judged]:
-    found = next(_shown_runs(table_runs, store, online=online), None)
-    if found is None:
+def _judged_items(
+    table_runs: TableRuns, shown: Sequence[tuple[str, Run]], store: Store
+) -> list[JudgedItem]:
+    """Return what the first of some runs and its baseline answered, and the judge said of it."""
+    if not shown or (row := table_runs.table.row(shown[0][0])).baseline is None:
         return []
-    table, run = table_runs.table, found[1]
-    row = table.row(found[0])
-    if row.baseline is None:
-        return []
+    table, run = table_runs.table, shown[0][1]
     base = table_runs.runs[table.row(row.baseline).run_id(table.columns[0]), run.seed]
-    shown = []
+    found = []
     for benchmark, judge in run.judged.items():
-        judges = (base.judged.get(benchmark), judge)
-        if not all(it and store.status(it.fingerprint) == "done" for it in judges):
-            continue
-        before, after = (_turns(store, it) for it in judges if it is not None)
+        before, after = _turns(store, base.judged.get(benchmark)), _turns(store, judge)
         references = _references(judge) if before and after else {}
-        shown += [
-            Judged(
+        found += [
+            JudgedItem(
                 table.id, row.id, row.baseline, benchmark, str(judge.settings["judge"]), item,
                 references.get(item), before[item], after[item],
                 (base.judged[benchmark].fingerprint[:12], judge.fingerprint[:12]),
             )
             for item in (_three(sorted(before)) if before and after else ())
         ]  # fmt: skip
-    return shown
+    return found
 
 
-def _turns(store: Store, judge: Stage) -> dict[str, tuple[Turn, ...]]:
+def _turns(store: Store, judge: Stage | None) -> dict[str, tuple[JudgedTurn, ...]]:
     """Return the turns of each item: what was asked, answered and said of it.
 
     Nothing where nobody answered, or where the judge did not say anything, but marked answers by a
     rule.
     """
-    if "answers" not in judge.inputs:
+    done = judge is not None and store.status(judge.fingerprint) == "done"
+    if judge is None or not done or "answers" not in judge.inputs:
         return {}
     answers = _read(store, judge.inputs["answers"], "answers.parquet")
     replies: dict[str, Rows] = {}
@@ -353,7 +356,7 @@ def _turns(store: Store, judge: Stage) -> dict[str, tuple[Turn, ...]]:
             return {}
         replies.setdefault(reply["prompt_id"], []).append(reply)
     several = {answer["prompt_id"] for answer in answers if answer["turn"] > 1}
-    found: dict[str, list[Turn]] = {}
+    found: dict[str, list[JudgedTurn]] = {}
     for answer in sorted(answers, key=lambda row: (row["prompt_id"], row["turn"])):
         item, turn = answer["prompt_id"], answer["turn"]
         # A judgment's number is its turn where there are several turns, and its game elsewhere;
@@ -365,7 +368,7 @@ def _turns(store: Store, judge: Stage) -> dict[str, tuple[Turn, ...]]:
             for r in own
         )
         asked = json.loads(answer["conversation"])[-1]["content"]
-        found.setdefault(item, []).append(Turn(str(asked), answer["completion"], said))
+        found.setdefault(item, []).append(JudgedTurn(str(asked), answer["completion"], said))
     return {item: tuple(turns) for item, turns in found.items()}
 
 

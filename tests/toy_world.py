@@ -1,0 +1,33 @@
+"""The embedded world without its files, and where toy stages say that they come from."""
+
+from __future__ import annotations
+
+from harness.runtime import Provenance
+from harness.worlds.embedded.world import EmbeddedWorld
+
+PROVENANCE: Provenance = {
+    "commit": "0123456789abcdef0123456789abcdef01234567",
+    "dirty": False,
+    "python": "3.11.9",
+    "platform": "Linux",
+    "cpu": "a processor",
+    "cores": 2,
+    "threads": 1,
+    "versions": {"torch": "2.13.0", "trl": None},
+}
+
+
+class ToyWorld(EmbeddedWorld):
+    """Identities that mean nothing."""
+
+    def policy(self) -> str:
+        return "toy-1/theta0@aa"
+
+    def reward_model(self, role: str) -> str:
+        return f"toy-1/rm_{role}@bb"
+
+    def benchmark(self, name: str) -> str:
+        return f"toy-1/{name}@dd"
+
+    def judge(self, name: str) -> str:
+        return f"toy-1/{name}"
