@@ -15,8 +15,8 @@ from toy_figures import (
     write_stage,
     write_stages,
 )
+from toy_identities import PROVENANCE, ToyWorld
 from toy_tables import stored
-from toy_world import PROVENANCE, ToyWorld
 
 from harness.pipeline.runs import plan_figure
 from harness.report.figures.data import ScoreData, stored_prompts

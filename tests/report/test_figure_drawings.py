@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from toy_figures import declared, toy_figure, write_judges, write_stages
-from toy_world import ToyWorld
+from toy_identities import ToyWorld
 
 from harness.report.figures.report import FigureReport, assemble_figure, draw_figure, picture
 from harness.report.plots import INK, MUTED, OURS, PAPERS, STYLES

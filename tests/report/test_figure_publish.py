@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from toy_figures import declared, toy_figure, toy_profile, write_judges, write_stages
-from toy_world import ToyWorld
+from toy_identities import ToyWorld
 
 from harness.errors import HarnessError
 from harness.report.figures.report import (

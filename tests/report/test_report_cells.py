@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from toy_identities import PROVENANCE, ToyWorld
 from toy_tables import (
     DECLARATION,
     by_place,
@@ -19,7 +20,6 @@ from toy_tables import (
     write_parquet,
     write_scores,
 )
-from toy_world import PROVENANCE, ToyWorld
 
 from harness.errors import HarnessError
 from harness.pipeline.runs import TableRuns

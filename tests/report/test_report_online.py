@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from toy_identities import PROVENANCE
 from toy_tables import stored, toy_runs, write_parquet
-from toy_world import PROVENANCE
 
 from harness.pipeline.runs import TableRuns
 from harness.registry.recipe import Online

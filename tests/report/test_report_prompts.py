@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from null_tables import counted, simulated_nulls
 from scipy import stats
+from toy_identities import ToyWorld
 from toy_tables import by_place, stored, write_parquet
-from toy_world import ToyWorld
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns

@@ -8,8 +8,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from toy_identities import PROVENANCE
 from toy_tables import DECLARATION, report_of, toy_runs, write_prompts
-from toy_world import PROVENANCE
 
 from harness.pipeline.runs import TableRuns
 from harness.report.blocks import creation_block

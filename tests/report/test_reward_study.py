@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_identities import PROVENANCE, ToyWorld
 from toy_tables import stored, toy_runs, write_parquet, write_prompts, write_scores
-from toy_world import PROVENANCE, ToyWorld
 
 from harness.errors import HarnessError
 from harness.pipeline.algorithm import Planner

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from toy_world import PROVENANCE
+from toy_identities import PROVENANCE
 
 from harness.pipeline.runs import FigureRuns, plan_figure
 from harness.registry.declared import load_tables

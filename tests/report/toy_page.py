@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from toy_identities import PROVENANCE
 from toy_tables import judge_of, stored, write_parquet, write_prompts
-from toy_world import PROVENANCE
 
 from harness.pipeline.runs import TableRuns
 from harness.report.build import with_all_rows

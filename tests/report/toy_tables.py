@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from toy_world import PROVENANCE, ToyWorld
+from toy_identities import PROVENANCE, ToyWorld
 
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.runs import TableRuns

@@ -103,7 +103,7 @@ class QuietMlflow:
 
 def compute(store: Store, stage: Stage) -> None:
     """Compute a stage in this process, its inputs being done."""
-    from toy_world import PROVENANCE  # which the workers' path has not
+    from toy_identities import PROVENANCE  # which the workers' path has not
 
     inputs = {name: store.open(s.fingerprint) for name, s in stage.inputs.items()}
     function = globals()[FUNCTIONS[stage.kind].partition(":")[2]]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from toy_identities import PROVENANCE, ToyWorld
 from toy_table import contents, toy_tracker
-from toy_world import PROVENANCE, ToyWorld
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns

@@ -15,6 +15,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow import MlflowClient
+from toy_identities import PROVENANCE
 from toy_table import (
     HEADING,
     LABELS,
@@ -27,7 +28,6 @@ from toy_table import (
     toy_tracker,
     write,
 )
-from toy_world import PROVENANCE
 
 from harness.runtime import Store, StoreError
 from harness.tracking import Mlflow, TableState, TrackingError, ui_command

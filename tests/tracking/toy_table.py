@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
-from toy_world import PROVENANCE, ToyWorld
+from toy_identities import PROVENANCE, ToyWorld
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, computed_field, model_validator
+from pydantic import ConfigDict, Field, computed_field
 
 from harness.registry.figures import AnyFigure, CorrelationFigure, TopicsFigure
 from harness.registry.paper import the_paper
@@ -171,6 +171,8 @@ def number_text(value: float, point: Point) -> str:
 
 
 class FigureReport(Strict):
+    model_config = ConfigDict(extra="ignore")  # words that follow from the rest are published too
+
     figure: Annotated[AnyFigure, Field(discriminator="kind")]
     profile: str
     scale: Scale
@@ -181,14 +183,6 @@ class FigureReport(Strict):
     data: Annotated[Data, Field(discriminator="file")]
     """The values of single prompts behind it; the file names them, the values lie in it."""
     origin: Origin
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_computed(cls, data: Any) -> Any:
-        """Take what was published, with the words that follow from the rest."""
-        if isinstance(data, dict):
-            return {k: v for k, v in data.items() if k not in cls.model_computed_fields}
-        return data
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -251,19 +245,18 @@ class FigureReport(Strict):
 
     @property
     def blocks(self) -> list[Block]:
-        """The numbers as small tables; the paper's stand below ours."""
+        """The numbers as small tables, the paper's below ours, and what is said of them."""
         kind = self.kind
         parts: dict[str, list[Point]] = {}
         for point in self.points:
             if kind.only in (None, point.panel):
                 parts.setdefault(getattr(point, kind.block) if kind.block else "", []).append(point)
-        return [self._block(title, points) for title, points in parts.items()]
-
-    @property
-    def lists(self) -> list[Block]:
         notes = [plain(note) for note in self.figure.notes]
         lists = [("Found", self.findings), ("Missing", self.missing), ("Notes", notes)]
-        return [Block(title, items=tuple(texts)) for title, texts in lists if texts]
+        return [
+            *(self._block(title, points) for title, points in parts.items()),
+            *(Block(title, items=tuple(texts)) for title, texts in lists if texts),
+        ]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -349,12 +342,11 @@ def _benchmarks(runs: FigureRuns, points: Iterable[Point]) -> list[str]:
 
 
 def as_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
-    return markdown(report.heading, report.facts, [*report.blocks, *report.lists], drawn)
+    return markdown(report.heading, report.facts, report.blocks, drawn)
 
 
 def print_figure(report: FigureReport, console: Console) -> None:
-    blocks = [*report.blocks, *report.lists]
-    print_parts(text_parts(report.heading, report.facts, blocks), console)
+    print_parts(text_parts(report.heading, report.facts, report.blocks), console)
 
 
 def picture(report: FigureReport) -> Picture:
