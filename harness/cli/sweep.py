@@ -47,7 +47,7 @@ SHOWN_TRIALS = 10
 @group.command("list", epilog="Example: harness sweep list")
 def list_sweeps(as_json: common.JsonOption = False) -> None:
     """List the declared sweeps."""
-    from harness.sweep.declaration import listed, load_sweeps
+    from harness.sweep.declaration import load_sweeps
 
     def text(_: Any) -> Iterator[Any]:
         headings = ("sweep", "settings", "objectives", "sampler", "trials", "question")
@@ -64,7 +64,7 @@ def list_sweeps(as_json: common.JsonOption = False) -> None:
         )
 
     sweeps = list(load_sweeps().values())
-    emit(list(map(listed, sweeps)), as_json, text)
+    emit(sweeps, as_json, text)
 
 
 @group.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")

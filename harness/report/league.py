@@ -115,7 +115,6 @@ def _found(
     for row in rows:
         gain, own = gains.get(row), areas.get(row)
         curve, costs = facts.get(row, ((), None))
-        last = marks[row][-1].mean if marks[row] else None
         members.append(
             LeagueMember(
                 row=row,
@@ -123,7 +122,7 @@ def _found(
                 area=None if own is None else own.mean,
                 gain=None if gain is None else (gain.mean, gain.low, gain.high),
                 p_holm=adjusted.get(row),
-                final=last,
+                final=marks[row][-1].mean if marks[row] else None,
                 overtakes=_overtakes(start, marks[row], uniform),
                 by_seed=_by_seed(own, base) if row != league.uniform else (),
                 detectable=None if gain is None else gain.detectable(ALPHA),
@@ -291,100 +290,86 @@ def _topics(run: Run, reader: StoreReader, profile: Profile) -> float | None:
 
 # How it is shown.
 
+RANKED = (
+    "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired by "
+    "seed and prompt, 95%; p by Holm over the league's methods. Overtakes: share of the budget "
+    "after which the score is what even draws end with."
+)
+
+SPENT = (
+    "When the budget was spent, means over seeds. Rollouts that were trained on, made to choose, "
+    "and made of rewrites that entered the pool; tokens generated, which the reward model reads, "
+    "and written by the creator; prompts read by the policy to value them."
+)
+
+TRAINED_ON = (
+    "Means over seeds. Signal: groups whose rewards differ. Prompts: distinct ones. Topics: e to "
+    "the entropy of theirs, k where k topics are trained on alike. Foreseen: Spearman's "
+    "correlation of the spread that the selector predicted and that of the rewards."
+)
+
+Part = tuple[str, Sequence[str], Callable[[LeagueMember], Sequence[str]], Sequence[str]]
+"""Title and heading of a block, the figures of a row (none of a row that is left out), notes."""
+
 
 def league_blocks(report: Report) -> list[Block]:
     """Return the blocks of a report's leagues: who is above even draws, and what each cost."""
-    parts = (_ranking, _seeds, _costs, _trained_on)
-    return [block for it in report.leagues for block in (part(it, report) for part in parts)]
+    names, blocks = view.row_names(report), []
+    for found in report.leagues:
+        parts: tuple[Part, ...] = (
+            ("League",
+             ("verdict", "area", "over even\ndraws", "p", "final", "overtakes"),
+             functools.partial(_standing, found), (found.said, RANKED)),
+            ("Area over even draws, seed by seed", [str(seed) for seed in report.seeds],
+             lambda own: [signed(one, 1) for one in own.by_seed], ()),
+            ("What each cost",
+             ("steps", "trained\non", "to\nchoose", "on\nentering", "tokens", "creator", "read"),
+             _spent, (SPENT,)),
+            ("What each trained on", ("signal", "prompts", "topics", "foreseen"),
+             _trained_on, (TRAINED_ON,)),
+        )  # fmt: skip
+        for what, head, figures, notes in parts:
+            # What stands before the colon of a row's label names the league, as the title does.
+            rows = [
+                (names[own.row].rpartition(": ")[2], *shown)
+                for own in found.members
+                if (shown := figures(own))
+            ]
+            title = f"{what}: {report.table.league(found.id).title}"
+            lines = tuple(map(view.plain, notes))
+            blocks.append(Block(title, lines, ("row", *head), tuple(rows)))
+    return blocks
 
 
-def _block(
-    what: str,
-    found: FoundLeague,
-    report: Report,
-    head: Sequence[str],
-    figures: Callable[[LeagueMember], Sequence[str] | None],
-    *notes: str,
-) -> Block:
-    """Return a block with a line for each row that has figures; those of None are not known.
-
-    What stands before the colon of a row's label names the league, as the title does.
-    """
-    names, rows = view.row_names(report), []
-    for own in found.members:
-        known = figures(own)
-        shown = [APPLIES_NOT] * len(head) if known is None else known
-        if shown:
-            rows.append((names[own.row].rpartition(": ")[2], *shown))
-    title = f"{what}: {report.table.league(found.id).title}"
-    return Block(title, tuple(map(view.plain, notes)), ("row", *head), tuple(rows))
+def _standing(found: FoundLeague, own: LeagueMember) -> list[str]:
+    if own.area is None or own.final is None:
+        return [own.verdict, *[APPLIES_NOT] * 5]
+    return [
+        "not ranked" if found.why_not and own.verdict == "open" else own.verdict,
+        f"{own.area:.1f}",
+        view.area(own),
+        APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
+        f"{own.final:.1f}",
+        "never" if own.overtakes is None else f"{own.overtakes:.2f}",
+    ]
 
 
-def _ranking(found: FoundLeague, report: Report) -> Block:
-    def figures(own: LeagueMember) -> list[str]:
-        if own.area is None or own.final is None:
-            return [own.verdict, *[APPLIES_NOT] * 5]
-        return [
-            (found.why_not and own.verdict == "open" and "not ranked") or own.verdict,
-            f"{own.area:.1f}",
-            view.area(own),
-            APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
-            f"{own.final:.1f}",
-            "never" if own.overtakes is None else f"{own.overtakes:.2f}",
-        ]
-
-    note = (
-        "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired "
-        "by seed and prompt, 95%; p by Holm over the league's methods. Overtakes: share of the "
-        "budget after which the score is what even draws end with."
-    )
-    head = ("verdict", "area", "over even\ndraws", "p", "final", "overtakes")
-    return _block("League", found, report, head, figures, found.said, note)
+def _spent(own: LeagueMember) -> list[str]:
+    if (c := own.costs) is None:
+        return [APPLIES_NOT] * 7
+    rolled = (c.gradient_steps, c.trained, c.screened, c.insertion)
+    return [f"{n:,.0f}" for n in (*rolled, c.tokens, c.creator_tokens, c.read_prompts)]
 
 
-def _seeds(found: FoundLeague, report: Report) -> Block:
-    def figures(own: LeagueMember) -> list[str]:
-        return [signed(one, 1) for one in own.by_seed]
-
-    head = [str(seed) for seed in report.seeds]
-    return _block("Area over even draws, seed by seed", found, report, head, figures)
-
-
-def _costs(found: FoundLeague, report: Report) -> Block:
-    def figures(own: LeagueMember) -> list[str] | None:
-        if (c := own.costs) is None:
-            return None
-        rolled = (c.gradient_steps, c.trained, c.screened, c.insertion)
-        return [f"{n:,.0f}" for n in (*rolled, c.tokens, c.creator_tokens, c.read_prompts)]
-
-    note = (
-        "When the budget was spent, means over seeds. Rollouts that were trained on, made to "
-        "choose, and made of rewrites that entered the pool; tokens generated, which the reward "
-        "model reads, and written by the creator; prompts read by the policy to value them."
-    )
-    rolled = ("steps", "trained\non", "to\nchoose", "on\nentering")
-    head = (*rolled, "tokens", "creator", "read")
-    return _block("What each cost", found, report, head, figures, note)
-
-
-def _trained_on(found: FoundLeague, report: Report) -> Block:
-    def figures(own: LeagueMember) -> list[str] | None:
-        if (c := own.costs) is None:
-            return None
-        return [
-            f"{100 * c.signal:.0f}%",
-            f"{c.prompts:.0f}",
-            APPLIES_NOT if c.topics is None else f"{c.topics:.1f}",
-            APPLIES_NOT if c.foreseen is None else signed(c.foreseen, 2),
-        ]
-
-    note = (
-        "Means over seeds. Signal: groups whose rewards differ. Prompts: distinct ones. Topics: e "
-        "to the entropy of theirs, k where k topics are trained on alike. Foreseen: Spearman's "
-        "correlation of the spread that the selector predicted and that of the rewards."
-    )
-    head = ("signal", "prompts", "topics", "foreseen")
-    return _block("What each trained on", found, report, head, figures, note)
+def _trained_on(own: LeagueMember) -> list[str]:
+    if (c := own.costs) is None:
+        return [APPLIES_NOT] * 4
+    return [
+        f"{100 * c.signal:.0f}%",
+        f"{c.prompts:.0f}",
+        APPLIES_NOT if c.topics is None else f"{c.topics:.1f}",
+        APPLIES_NOT if c.foreseen is None else signed(c.foreseen, 2),
+    ]
 
 
 AXES = {

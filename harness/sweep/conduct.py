@@ -166,17 +166,16 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
             f"`{sweep.name}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
     check_settings(sweep, profile)
-    shared: dict[str, Stage] | None = None
+    needed: list[dict[str, Stage]] = []
     for point in points(sweep):
         found = candidate(sweep, profile, point)
         try:
             runs = validation_runs(sweep, found, sweep.name)
         except UserError as error:
             raise UserError(impossible(sweep, point, str(error))) from error
-        stages = {stage.fingerprint: stage for stage in plan_of(runs)}
-        kept = stages if shared is None else shared
-        shared = {name: stage for name, stage in kept.items() if name in stages}
-    return list((shared or {}).values())
+        needed.append({stage.fingerprint: stage for stage in plan_of(runs)})
+    first, *others = needed
+    return [stage for name, stage in first.items() if all(name in own for own in others)]
 
 
 def run_sweep(

@@ -38,8 +38,6 @@ Point = Mapping[str, Scalar]
 
 COSTS: tuple[str, ...] = get_args(Cost)
 
-SamplerKind = Literal["tpe", "random", "grid"]
-
 FOLDER = Path(__file__).resolve().parent / "declarations"
 """The sweeps that ship with the package."""
 
@@ -102,7 +100,7 @@ class Parameter(Strict):
 
 
 class Sampler(Strict):
-    kind: SamplerKind
+    kind: Literal["tpe", "random", "grid"]
     """Optuna's tree-structured Parzen estimator, independent draws, or every point once."""
     seed: int = Field(ge=0, lt=2**31)
     startup_trials: int = Field(default=10, ge=1)
@@ -181,29 +179,6 @@ class Sweep(Strict):
         if self.sampler.kind == "grid" and self.grid_size is not None:
             return min(asked, self.grid_size)
         return asked
-
-
-class ListedSweep(Strict):
-    """What `harness sweep list --json` says of a sweep."""
-
-    name: str
-    question: str
-    settings: tuple[str, ...]
-    """The settings that vary, by path."""
-    objectives: tuple[str, ...]
-    sampler: SamplerKind
-    trials: int
-
-
-def listed(sweep: Sweep) -> ListedSweep:
-    return ListedSweep(
-        name=sweep.name,
-        question=" ".join(sweep.question.split()),
-        settings=tuple(sweep.space),
-        objectives=tuple(objective.name for objective in sweep.objectives),
-        sampler=sweep.sampler.kind,
-        trials=sweep.trials,
-    )
 
 
 def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:

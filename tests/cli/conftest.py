@@ -21,7 +21,7 @@ from harness.cli.main import app
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
 from harness.runtime import Event, StageFailed, StageFinished, StageProgress
-from harness.sweep.declaration import ListedSweep
+from harness.sweep.declaration import Sweep
 from harness.tracking import TableState
 
 HERE = Path(__file__).resolve().parent
@@ -103,7 +103,7 @@ def call() -> Callable[..., Any]:
 
 MODELS: dict[str, Any] = {
     "figure": FigureReport,
-    "sweep_list": list[ListedSweep],
+    "sweep_list": list[Sweep],
 }
 """What commands print beside what `schemas` names."""
 

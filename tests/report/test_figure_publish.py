@@ -12,6 +12,7 @@ import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forging import forge, seal
 from toy_figures import declared, toy_figure, toy_profile, write_judges, write_stages
 from toy_identities import ToyWorld
 
@@ -32,7 +33,6 @@ from harness.report.publication import Refused, published_folders
 from harness.report.rows import StoreReader
 from harness.report.verify import verify
 from harness.runtime import Store
-from harness.runtime.files import sha256_of
 
 NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
 
@@ -60,20 +60,6 @@ def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fi
 
     monkeypatch.setattr("harness.report.figures.report.draw_figure", draw)
     return report
-
-
-def rewrite(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a JSON file and give it the digest it then has, as a careful forger would."""
-    path = folder / name
-    data = json.loads(path.read_text(encoding="utf-8"))
-    change(data)
-    path.write_text(json.dumps(data), encoding="utf-8")
-    if name != "digests.json":
-        seal(folder, name)
-
-
-def seal(folder: Path, name: str) -> None:
-    rewrite(folder, "digests.json", lambda d: d["files"].update({name: sha256_of(folder / name)}))
 
 
 def change_column(path: Path, column: str, by: float) -> None:
@@ -179,7 +165,7 @@ def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_chan
     change_column(folder / report.data.file, column, 50.0)
     with pytest.raises(HarnessError, match="is not what was published"):
         FIGURE.check(folder)
-    seal(folder, report.data.file)
+    seal(folder)
     with pytest.raises(HarnessError, match=f"points / {number}.* / value does not follow from"):
         FIGURE.check(folder)
 
@@ -193,7 +179,7 @@ def test_a_changed_number_is_named(
     def change(data: dict[str, Any]) -> None:
         data["points"][5][field] += 0.001
 
-    rewrite(folder, "report.json", change)
+    forge(folder, change)
     with pytest.raises(HarnessError, match=f"roleplay / share of training .*/ {field} does not"):
         FIGURE.check(folder)
 
@@ -202,11 +188,11 @@ def test_a_point_more_or_elsewhere_is_named(
     report_of: Callable[..., FigureReport], tmp_path: Path
 ) -> None:
     folder = publish_figure(report_of("figure10"), tmp_path)
-    rewrite(folder, "report.json", lambda d: d["points"].append(d["points"][0]))
+    forge(folder, lambda d: d["points"].append(d["points"][0]))
     with pytest.raises(HarnessError, match="points does not follow"):
         FIGURE.check(folder)
     folder = publish_figure(report_of("figure10"), tmp_path)
-    rewrite(folder, "report.json", lambda d: d["points"][0].update(series="no prompts"))
+    forge(folder, lambda d: d["points"][0].update(series="no prompts"))
     with pytest.raises(HarnessError, match="points / no prompts / Spearman's ρ / series does"):
         FIGURE.check(folder)
 

@@ -16,7 +16,7 @@ from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_scores
 
 from harness.registry.paper import the_paper
 from harness.report.blocks import column_blocks
-from harness.report.page.drawing import overview
+from harness.report.page.marks import overview
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.plots import Picture
 from harness.runtime import Store

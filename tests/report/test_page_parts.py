@@ -19,8 +19,8 @@ from harness.report.answer import finding
 from harness.report.blocks import cost_block
 from harness.report.model import Cell
 from harness.report.page.contents import published_pictures
-from harness.report.page.drawing import Axis, axis_of, draw
 from harness.report.page.examples import Examples, examples_of
+from harness.report.page.marks import Axis, axis_of, draw
 from harness.report.page.page import as_html, ticked_parts, visible
 from harness.report.publication import read_index, write_index
 from harness.report.rows import StoreReader, row_costs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forging import forge, seal
 from toy_identities import PROVENANCE, ToyWorld
 from toy_tables import stored, toy_runs, write_parquet, write_prompts, write_scores
 
@@ -26,7 +26,6 @@ from harness.report.render import as_markdown, as_text
 from harness.report.reward_study import study_blocks, study_of
 from harness.report.scores import read_scores
 from harness.runtime import Stage, Store
-from harness.runtime.files import sha256_of
 
 ROLES = ("pointwise_brief_1", "pointwise_noisy_1", "pointwise", "pairwise", "pointwise_large")
 """The reward models; in this order their gains rise, and best of n with them."""
@@ -215,13 +214,6 @@ def folder(store: Store, tmp_path: Path) -> Path:
     return publish(stored(runs, store), tmp_path / "results")
 
 
-def seal(folder: Path) -> None:
-    """Let the digests be those of the files as they are."""
-    digests = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
-    digests["files"] = {name: sha256_of(folder / name) for name in digests["files"]}
-    (folder / DIGESTS).write_text(json.dumps(digests), encoding="utf-8")
-
-
 def test_what_is_published_is_computed_again(folder: Path) -> None:
     published = Report.model_validate_json((folder / REPORT).read_text(encoding="utf-8"))
     assert published.study is not None
@@ -236,14 +228,13 @@ def test_what_is_published_is_computed_again(folder: Path) -> None:
     "place", [("models", 1, "measures", "accuracy", 0), ("agreements", 0, "found", "rho")]
 )
 def test_a_changed_number_is_found(folder: Path, place: tuple[Any, ...]) -> None:
-    published = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    changed = deepcopy(published)
-    at = changed["study"]
-    for key in place[:-1]:
-        at = at[key]
-    at[place[-1]] -= 0.01
-    (folder / REPORT).write_text(json.dumps(changed), encoding="utf-8")
-    seal(folder)
+    def change(published: dict[str, Any]) -> None:
+        at = published["study"]
+        for key in place[:-1]:
+            at = at[key]
+        at[place[-1]] -= 0.01
+
+    forge(folder, change)
     with pytest.raises(HarnessError, match=r"study / .* does not follow"):
         PUBLISHED_TABLE.check(folder)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forging import seal
 
 from harness.errors import HarnessError
 from harness.report.publication import Refused
@@ -23,7 +24,6 @@ from harness.report.sweep import (
     winner_scores,
 )
 from harness.report.verify import verify
-from harness.runtime.files import sha256_of
 from harness.sweep.study import pictures
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
@@ -112,9 +112,7 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
                  folder / "scores.parquet")  # fmt: skip
     with pytest.raises(HarnessError, match="not what was published"):
         verify(tmp_path)
-    digests = json.loads((folder / "digests.json").read_text())
-    digests["files"]["scores.parquet"] = sha256_of(folder / "scores.parquet")
-    (folder / "digests.json").write_text(json.dumps(digests))
+    seal(folder)
     with pytest.raises(HarnessError, match="benchmarks / ah_wr / base does not follow"):
         SWEEP.check(folder)
 

@@ -124,20 +124,6 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
     assert toy_tracker(work, store).sync([STATE]) == {"created": 5}
 
 
-def test_a_fault_of_ours_is_one_warning(
-    tmp_path: Path, new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
-    tracker = toy_tracker(work, store, warnings.append, flush_s=0.0)
-    tracker.start([RUNS])
-    monkeypatch.setattr("harness.tracking.tracker.run_record", lambda *_, **__: 1 / 0)
-    for stage in stages(RUNS):
-        compute(tracker, store, stage)
-    tracker.finish(lambda: [STATE], 60)
-    (warning,) = warnings
-    assert "division by zero" in warning
-
-
 def test_the_pages_are_served_on_loopback_by_one_process(
     new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

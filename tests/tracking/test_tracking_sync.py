@@ -85,7 +85,7 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     wanted |= {"recipe.creator.metric": "a_min", "generate.n": "6"}
     assert wanted.items() <= held["params"].items()
     tags = {"cells": "table4/eva-a_min", "tables": "table4", "scale": "toy", "state": "done"}
-    tags |= {"commit": PROVENANCE["commit"], "dirty": "false", "judge": "toy-1/oracle"}
+    tags |= {"commit": str(PROVENANCE["commit"]), "dirty": "false", "judge": "toy-1/oracle"}
     tags |= {"reward_model": "toy-1/rm_pointwise@bb", "creator": "micro-4/evol_instruct"}
     assert tags.items() <= held["tags"].items()
     pairs = store.manifest(run.iterations[1].pairs.fingerprint)["files"]["pairs.parquet"]["sha256"]

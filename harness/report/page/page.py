@@ -35,8 +35,8 @@ from harness.report.blocks import (
 from harness.report.claims import PRIMARY, counts, measures, share_tested
 from harness.report.model import GROUPS, ClaimVerdict, Report
 from harness.report.page.contents import Contents
-from harness.report.page.drawing import axis_of, draw, overview
 from harness.report.page.examples import JUDGED_RULE
+from harness.report.page.marks import axis_of, draw, overview
 from harness.report.render import environment
 from harness.report.view import Piece, label_parts, plain
 from harness.words import seeds_text
