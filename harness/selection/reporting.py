@@ -178,7 +178,7 @@ class Reports:
 
     def show(self, console: Console, *, full: bool = False) -> None:
         """Print the reports; `full` changes nothing in a figure's."""
-        from harness.report.figures.report import print_figure
+        from harness.report.figures.published import print_figure
         from harness.report.render import print_report
 
         if self.figure is not None:
@@ -188,7 +188,7 @@ class Reports:
 
 
 def _figure_text(report: FigureReport, form: Format) -> str:
-    from harness.report.figures.report import as_markdown
+    from harness.report.figures.published import as_markdown
 
     if form not in (Format.terminal, Format.markdown, Format.json):
         raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")

@@ -256,7 +256,7 @@ class Selection:
         Raises:
             HarnessError: It is refused.
         """
-        from harness.report.figures.report import publish_figure
+        from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
 
         if self.is_group:

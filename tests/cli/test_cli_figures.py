@@ -107,7 +107,7 @@ def test_publishing_writes_a_folder_that_verifies(
 ) -> None:
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
     monkeypatch.setattr(
-        "harness.report.figures.report.draw_figure", lambda _, file: file.write(b"<svg/>")
+        "harness.report.figures.drawing.draw_figure", lambda _, file: file.write(b"<svg/>")
     )
     assert call("run", *SMALL).exit_code == 0
     result = call("report", "figure10", "--publish")

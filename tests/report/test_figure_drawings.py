@@ -9,7 +9,8 @@ import pytest
 from toy_figures import declared, toy_figure, write_judges, write_stages
 from toy_identities import ToyWorld
 
-from harness.report.figures.report import FigureReport, assemble_figure, draw_figure, picture
+from harness.report.figures.drawing import draw_figure, picture
+from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.plots import INK, MUTED, OURS, PAPERS, STYLES
 from harness.runtime import Store
 

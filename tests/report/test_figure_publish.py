@@ -17,15 +17,14 @@ from toy_figures import declared, toy_figure, toy_profile, write_judges, write_s
 from toy_identities import ToyWorld
 
 from harness.errors import HarnessError
-from harness.report.figures.report import (
+from harness.report.figures.published import (
     FIGURE,
-    FigureReport,
     as_markdown,
-    assemble_figure,
     figure_extent,
     print_figure,
     publish_figure,
 )
+from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.plots import Target
@@ -58,7 +57,7 @@ def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fi
         else:
             target.write(b"<svg/>")
 
-    monkeypatch.setattr("harness.report.figures.report.draw_figure", draw)
+    monkeypatch.setattr("harness.report.figures.drawing.draw_figure", draw)
     return report
 
 

@@ -1,6 +1,6 @@
 """Figures of the paper, drawn from our runs.
 
-    store or published file -> data -> points -> report: words, drawing, JSON
+    store or published file -> data -> points -> report: words -> drawing -> published
 
 A figure's data are values of single prompts. Its numbers, with their intervals, are its points
 (`points`). Everything shown is made of points, except the dots of a scatter plot.

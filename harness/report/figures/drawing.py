@@ -5,10 +5,11 @@ Everything is drawn from a report's points, except the dots of the scatter plot.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +19,19 @@ from harness.registry.figures import CorrelationFigure
 from harness.report import plots
 from harness.report.figures.data import Floats, PromptData
 from harness.report.figures.points import HISTOGRAM, NAMES, RHO, Point, xy
-from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES
+from harness.report.figures.report import FigureReport
+from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES, Picture, Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from harness.report.figures.report import FigureReport
-
 Canvas = Callable[..., AbstractContextManager["tuple[Figure, Any]"]]
 """Opens a canvas, `harness.report.plots.canvas`, given its size and panels."""
 
+
+FILE = "figure.svg"
+"""The drawing, beside a published report."""
 
 MOST_PANELS = 4
 """Panels of lines that stand in a row."""
@@ -260,3 +263,28 @@ def draw_correlation(report: FigureReport, canvas: Canvas) -> None:
         told = [f"{RHO} = {report.text_of(point)}, {point.series}" for point in points]
         axes.text(0.02, 0.98, "\n".join(told), transform=axes.transAxes, va="top")
         axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False)
+
+
+DRAW: Mapping[str, Callable[[FigureReport, Canvas], None]] = {
+    "gains": draw_bars,
+    "iterations": draw_lines,
+    "ratings": draw_ratings,
+    "shares": draw_lines,
+    "densities": draw_densities,
+    "correlation": draw_correlation,
+    "topics": draw_bars,
+}
+
+
+def picture(report: FigureReport) -> Picture:
+    draw = functools.partial(draw_figure, report)
+    return Picture(report.heading, FILE, report.alt, draw, tuple(report.findings))
+
+
+def draw_figure(report: FigureReport, target: Target) -> None:
+    below = f"{report.profile} · scale: {report.scale} · {report.seed_count} · intervals: 95%"
+    described = (report.figure.title, report.alt)
+    canvas = functools.partial(
+        plots.canvas, target, report.figure.id, below=below, described=described
+    )
+    DRAW[report.figure.kind](report, canvas)

@@ -6,11 +6,9 @@ follow from it; missing numbers say why (`not run`, `1/3 seeds`, `not available`
 
 from __future__ import annotations
 
-import functools
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, computed_field
@@ -18,15 +16,11 @@ from pydantic import ConfigDict, Field, computed_field
 from harness.registry.figures import AnyFigure, CorrelationFigure, TopicsFigure
 from harness.registry.paper import the_paper
 from harness.registry.profile import benchmark_of
-from harness.report.figures import drawing, points
+from harness.report.figures import points
 from harness.report.figures.data import Data, PromptData, ScoreData, stored_prompts
 from harness.report.figures.points import Point
-from harness.report.model import Origin, Scale
+from harness.report.parts import Origin, Scale
 from harness.report.origin import origin_of
-from harness.report.plots import Picture, Target
-from harness.report.plots import canvas as canvas_of
-from harness.report.publication import IndexEntry, Publication, without_numbers
-from harness.report.render import markdown, print_parts, text_parts
 from harness.report.view import (
     APPLIES_NOT,
     CROSSED,
@@ -43,12 +37,7 @@ from harness.strict import Strict
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from harness.pipeline.runs import FigureRuns
-
-FILE = "figure.svg"
-"""The drawing, beside a published report."""
 
 _HEAD_WIDTH = 14
 """Widest word of a heading before it goes on in a new line."""
@@ -58,7 +47,7 @@ Axis = Literal["panel", "series", "at"]
 
 @dataclass(frozen=True)
 class FigureKind:
-    """How a kind of figure is drawn and written down.
+    """How a kind of figure is written down.
 
     Attributes:
         block: What of a point has a small table of its own, with `row` and `column`; None for one.
@@ -68,7 +57,6 @@ class FigureKind:
         findings: Says what was found, in sentences computed from the points.
     """
 
-    draw: Callable[[FigureReport, drawing.Canvas], None]
     block: Axis | None
     row: Axis
     column: Axis
@@ -112,21 +100,16 @@ def topic_findings(figure: TopicsFigure, shown: Sequence[Point]) -> list[str]:
 
 
 KINDS: Mapping[str, FigureKind] = {
-    "gains": FigureKind(drawing.draw_bars, "series", "at", "panel", places=points.gains),
-    "iterations": FigureKind(drawing.draw_lines, "panel", "series", "at", places=points.iterations),
-    "ratings": FigureKind(drawing.draw_ratings, None, "at", "series", places=points.ratings),
-    "shares": FigureKind(drawing.draw_lines, None, "panel", "at", values=points.shares),
-    "densities": FigureKind(
-        drawing.draw_densities, None, "series", "at", values=points.densities, only=points.SUMMARY
-    ),
+    "gains": FigureKind("series", "at", "panel", places=points.gains),
+    "iterations": FigureKind("panel", "series", "at", places=points.iterations),
+    "ratings": FigureKind(None, "at", "series", places=points.ratings),
+    "shares": FigureKind(None, "panel", "at", values=points.shares),
+    "densities": FigureKind(None, "series", "at", values=points.densities, only=points.SUMMARY),
     "correlation": FigureKind(
-        drawing.draw_correlation, None, "series", "at", values=points.correlation,
-        findings=correlation_findings,
+        None, "series", "at", values=points.correlation, findings=correlation_findings
     ),
-    "topics": FigureKind(
-        drawing.draw_bars, None, "at", "panel", values=points.topics, findings=topic_findings
-    ),
-}  # fmt: skip
+    "topics": FigureKind(None, "at", "panel", values=points.topics, findings=topic_findings),
+}
 """The kinds of figures."""
 
 
@@ -339,66 +322,3 @@ def _benchmarks(runs: FigureRuns, points: Iterable[Point]) -> list[str]:
     scores = dict.fromkeys(point.score.partition("/")[0] for point in points if runs.runs)
     found = (benchmark_of(runs.profile, score) for score in scores)
     return list(dict.fromkeys(name for name in found if name is not None))
-
-
-def as_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
-    return markdown(report.heading, report.facts, report.blocks, drawn)
-
-
-def print_figure(report: FigureReport, console: Console) -> None:
-    print_parts(text_parts(report.heading, report.facts, report.blocks), console)
-
-
-def picture(report: FigureReport) -> Picture:
-    draw = functools.partial(draw_figure, report)
-    return Picture(report.heading, FILE, report.alt, draw, tuple(report.findings))
-
-
-def draw_figure(report: FigureReport, target: Target) -> None:
-    below = f"{report.profile} · scale: {report.scale} · {report.seed_count} · intervals: 95%"
-    described = (report.figure.title, report.alt)
-    canvas = functools.partial(
-        canvas_of, target, report.figure.id, below=below, described=described
-    )
-    report.kind.draw(report, canvas)
-
-
-def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<figure>/` and return it."""
-    return FIGURE.publish(
-        report,
-        f"{report.profile}/{report.figure.id}",
-        results_dir,
-        lambda folder: report.data.write(folder / report.data.file),
-        stages=report.data.stages,
-        allow_fewer=allow_fewer,
-    )
-
-
-def figure_extent(report: FigureReport) -> IndexEntry:
-    """Return how much a published figure has; its rows are the series of its panels."""
-    points = report.points
-    return IndexEntry(
-        rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
-        seeds=report.seeds,
-        counts={"numbers": sum(point.value is not None for point in points)},
-        lacking=without_numbers((point.name, point.state) for point in points),
-    )
-
-
-def recomputed(report: FigureReport, folder: Path) -> FigureReport:
-    data = report.data.read(folder / report.data.file)
-    shown = points_of(report.figure, data, report.points)
-    return report.model_copy(update={"points": tuple(shown)})
-
-
-FIGURE = Publication(
-    "figure",
-    FigureReport,
-    figure_extent,
-    page=lambda report: as_markdown(report, picture(report)),
-    pictures=lambda report: [picture(report)],
-    values=lambda report: report.data.file,
-    recomputed=recomputed,
-)
-"""A figure with the values of single prompts its points follow from."""

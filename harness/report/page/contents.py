@@ -20,7 +20,8 @@ from harness.registry.schema import Table
 from harness.report.build import StoredTable, with_all_rows, without_runs
 from harness.report.claims import all_verdicts
 from harness.report.controls import KnownControls
-from harness.report.figures.report import assemble_figure, picture
+from harness.report.figures.drawing import picture
+from harness.report.figures.report import assemble_figure
 from harness.report.model import ClaimVerdict, Report
 from harness.report.page.examples import FILE, Examples, examples_of, first_of, read_examples
 from harness.report.plots import Picture

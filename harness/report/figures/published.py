@@ -1,0 +1,64 @@
+"""A figure on the terminal, as Markdown, and published with its drawing and its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.report.figures.drawing import picture
+from harness.report.figures.report import FigureReport, points_of
+from harness.report.plots import Picture
+from harness.report.publication import IndexEntry, Publication, without_numbers
+from harness.report.render import markdown, print_parts, text_parts
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def as_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
+    return markdown(report.heading, report.facts, report.blocks, drawn)
+
+
+def print_figure(report: FigureReport, console: Console) -> None:
+    print_parts(text_parts(report.heading, report.facts, report.blocks), console)
+
+
+def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
+    """Write `results/<profile>/<figure>/` and return it."""
+    return FIGURE.publish(
+        report,
+        f"{report.profile}/{report.figure.id}",
+        results_dir,
+        lambda folder: report.data.write(folder / report.data.file),
+        stages=report.data.stages,
+        allow_fewer=allow_fewer,
+    )
+
+
+def figure_extent(report: FigureReport) -> IndexEntry:
+    """Return how much a published figure has; its rows are the series of its panels."""
+    points = report.points
+    return IndexEntry(
+        rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
+        seeds=report.seeds,
+        counts={"numbers": sum(point.value is not None for point in points)},
+        lacking=without_numbers((point.name, point.state) for point in points),
+    )
+
+
+def recomputed(report: FigureReport, folder: Path) -> FigureReport:
+    data = report.data.read(folder / report.data.file)
+    shown = points_of(report.figure, data, report.points)
+    return report.model_copy(update={"points": tuple(shown)})
+
+
+FIGURE = Publication(
+    "figure",
+    FigureReport,
+    figure_extent,
+    page=lambda report: as_markdown(report, picture(report)),
+    pictures=lambda report: [picture(report)],
+    values=lambda report: report.data.file,
+    recomputed=recomputed,
+)
+"""A figure with the values of single prompts its points follow from."""
