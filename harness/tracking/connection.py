@@ -29,7 +29,8 @@ from harness.errors import HarnessError
 from harness.foreign import read_json
 from harness.quiet import silence
 from harness.runtime.files import hold, write_whole
-from harness.tracking.record import Record, TrackingError, sha256
+from harness.runtime.stage import fingerprint_of
+from harness.tracking.record import Record, TrackingError
 
 if TYPE_CHECKING:
     from harness.tracking.server import TrackingServer
@@ -68,8 +69,8 @@ class Mlflow:
         self._database = database = database_path(self.uri)
         own = work_dir / "tracking"
         self._lock = database.with_name(f"{database.name}.lock") if database else own / "write.lock"
-        self._note = own / f"{sha256(self.uri)[:16]}.json"
-        self.place = sha256(str(work_dir.resolve()))
+        self._note = own / f"{fingerprint_of(self.uri)[:16]}.json"
+        self.place = fingerprint_of(str(work_dir.resolve()))
         """The value of the tag `COMPUTED_IN` for the work folder."""
         self.live_lock = own / "live.lock"
         """Held by the command that is tracked while it runs, as long as it lives."""
@@ -150,43 +151,34 @@ class Mlflow:
 
         If that takes longer than the patience, it goes on in a thread that ends with the process.
         """
-        if self.failed.is_set():
-            return
 
         def catch_up() -> None:
             try:
-                wanted = records()
-                noted = self._noted()
+                wanted, noted = records(), self._noted()
                 if any(noted.get(record.identity) != record.digest for record in wanted):
                     self.write(wanted)
             except Exception as error:  # noqa: BLE001  nothing depends on MLflow, whatever it is
                 self.give_up(error)
 
-        thread = threading.Thread(target=catch_up, name="mlflow", daemon=True)
-        thread.start()
-        self.wait_for(thread, patience_s)
+        if not self.failed.is_set():
+            thread = threading.Thread(target=catch_up, name="mlflow", daemon=True)
+            thread.start()
+            self.wait_for(thread, patience_s)
 
     def wait_for(self, thread: threading.Thread, seconds: float) -> None:
         """Wait for a writing thread; give up on MLflow if it takes longer."""
         thread.join(seconds)
         if thread.is_alive():
-            self.give_up(
-                TrackingError(
-                    f"MLflow at {shown(self.uri)} is too slow to take everything now: "
-                    "`harness sync` adds the rest"
-                )
-            )
+            slow = "is too slow to take everything now: `harness sync` adds the rest"
+            self.give_up(TrackingError(f"MLflow at {shown(self.uri)} {slow}"))
 
     def give_up(self, error: Exception) -> None:
         """Warn once that MLflow is unavailable; nothing more is attempted."""
-        if self.failed.is_set():
-            return
-        self.failed.set()
-        if isinstance(error, HarnessError):
-            self._warn(str(error))
-            return
-        what = without_secrets(f"{type(error).__name__}: {error}", self.uri)
-        self._warn(f"MLflow tracking has stopped ({what}): `harness sync` tries again")
+        if not self.failed.is_set():
+            self.failed.set()
+            what = without_secrets(f"{type(error).__name__}: {error}", self.uri)
+            said = f"MLflow tracking has stopped ({what}): `harness sync` tries again"
+            self._warn(str(error) if isinstance(error, HarnessError) else said)
 
     def views(self) -> dict[str, str]:
         """Return the ids of experiments with a first view; end what a killed command left RUNNING.

@@ -155,15 +155,11 @@ class Record:
             "policy": [self.policy.name, dict(self.policy.params)] if self.policy else None,
             "basis": self.basis,
         }
-        return sha256(content)
+        return fingerprint_of(content)
 
     def all_metrics(self) -> Iterator[MetricValue]:
         yield from (MetricValue(name, value, self.start_ms) for name, value in self.scores.items())
         yield from self.metrics()
-
-
-def sha256(content: object) -> str:
-    return fingerprint_of(content)
 
 
 def metric_name(name: str) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.pipeline.factory import reward_models_named
 from harness.runtime import FailureRecord, Manifest, Plan, Stage, Store
+from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (
     COMMIT_TAG,
     KIND_TAG,
@@ -36,7 +37,6 @@ from harness.tracking.record import (
     join,
     milliseconds,
     recipe_file,
-    sha256,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ NOTE = (
 def run_identity(run: Run) -> str:
     """Return the tag value by which a run is found again."""
     ends = sorted(stage.fingerprint for stage in (*run.judges.values(), *run.training[-1:]))
-    return sha256(["run", run.run_id, run.profile, run.seed, ends])
+    return fingerprint_of(["run", run.run_id, run.profile, run.seed, ends])
 
 
 def trained_in(run: Run) -> dict[str, list[Stage]]:

@@ -33,6 +33,7 @@ from harness.report.publication import published_folders
 from harness.report.publish import published_report
 from harness.report.view import plain
 from harness.runtime import Store
+from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (
     COMMIT_TAG,
     KIND_TAG,
@@ -50,7 +51,6 @@ from harness.tracking.record import (
     milliseconds,
     recipe_file,
     rounded,
-    sha256,
 )
 from harness.tracking.runs import run_record
 from harness.tracking.trials import published_trials
@@ -194,7 +194,7 @@ class _Table:
             experiment=f"{table.id}/{profile.name}{self.suffix}",
             note=plain(f"{table.heading}. {table.question} Scale: {profile.scale}."),
             view=_view(report),
-            identity=sha256(["row", table.id, f"{profile.name}{self.suffix}", row.id]),
+            identity=fingerprint_of(["row", table.id, f"{profile.name}{self.suffix}", row.id]),
             name=plain(row.label),
             status=status,
             start_ms=behind.start_ms,
@@ -242,7 +242,7 @@ class _Table:
             note=f"One run for each table on the profile {profile}: what it says, its report, and "
             "how many of the paper's claims came out how.",
             view=KIND_TAG,
-            identity=sha256(["table", table.id, profile, self.suffix]),
+            identity=fingerprint_of(["table", table.id, profile, self.suffix]),
             name=plain(table.heading),
             status="FINISHED" if {record.status for record in rows} == {"FINISHED"} else "KILLED",
             start_ms=behind.start_ms,

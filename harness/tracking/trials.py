@@ -19,6 +19,7 @@ from harness.registry.declared import all_profiles
 from harness.report.publication import REPORT, check_files
 from harness.report.sweep import SWEEP, SweepObjective, SweepReport, setting
 from harness.runtime.manifest import utc_now
+from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (
     KIND_TAG,
     LONGEST_TAG,
@@ -30,7 +31,6 @@ from harness.tracking.record import (
     metric_name,
     milliseconds,
     recipe_file,
-    sha256,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def trial_record(
             order_by=metrics[0],
             ascending=objectives[0].direction == "minimize",
         ),
-        identity=sha256(["trial", study, trial.number, suffix]),
+        identity=fingerprint_of(["trial", study, trial.number, suffix]),
         name=f"trial {trial.number}",
         status="FAILED" if trial.state == "fail" else "FINISHED",
         start_ms=milliseconds(trial.started or now),
@@ -134,7 +134,7 @@ def _evaluation(path: Path) -> Record:
         note=f"One run for each model, judge and data that harness evaluate scored on {benchmark}. "
         "A score under another judge than the benchmark's own has the judge in its name.",
         view=KIND_TAG,
-        identity=sha256(
+        identity=fingerprint_of(
             ["evaluation", benchmark, found.model, judge, *map(list, sorted(source.items()))]
         ),
         name=f"{found.model} · {judge}",
