@@ -25,6 +25,9 @@ settings.load_profile("harness")
 # pytest-xdist gives its workers a width; without a terminal there is none.
 os.environ.pop("COLUMNS", None)
 
+# As the harness's own workers have it: threads of two processes on two cores wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the modules of the longest limits, lest one of two workers be left with them."""

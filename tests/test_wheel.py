@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.project import PACKAGE
+from harness.report.publication import read_index
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("ablations", "experiments", "results")
@@ -85,8 +86,7 @@ def harness(installed: Path, empty: Path) -> Harness:
     script = str(installed / "bin" / "harness")
 
     def call(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        path = {"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = run([sys.executable, script, *arguments], empty, **path)
+        done = run([sys.executable, script, *arguments], empty, PYTHONPATH=str(installed))
         assert done.returncode == code, done.stdout + done.stderr
         return done
 
@@ -178,7 +178,9 @@ def test_all_that_is_declared_is_there(harness: Harness, empty: Path) -> None:
 
 def test_all_that_is_published_is_there(harness: Harness) -> None:
     verified = json.loads(harness("verify", "--json").stdout)
-    assert verified == json.loads(in_checkout("verify", "--json"))
+    there = read_index(ROOT / "results")
+    kinds = ("tables", "figures", "sweeps", "pages")
+    assert {place for kind in kinds for place in verified[kind]} == {*there}
     assert verified["cells"] > 0
     page = harness("report", "--all", "--published", "--format", "html", "--output", "page.html")
     assert "is left out" not in page.stderr
@@ -198,8 +200,14 @@ def test_nothing_is_written_to_the_installation(
 def test_a_run_computes_in_the_current_folder(
     harness: Harness, installed: Path, empty: Path
 ) -> None:
+    """A profile of one's own that differs from the embedded one in sizes alone."""
     before = contents(installed)
-    harness("run", "table4", "--rows", "dpo-1", "--seeds", "0")
+    text = (PACKAGE / "profiles" / "micro.yaml").read_text(encoding="utf-8")
+    text = text.replace("name: micro\n", "name: tiny\n").replace("x: {value: 400", "x: {value: 24")
+    text = text.replace("max_new_tokens: {value: 14", "max_new_tokens: {value: 2")
+    (empty / "tiny.yaml").write_text(text, encoding="utf-8")
+    asked = ("table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+    harness("run", *asked, "--profile", "tiny.yaml")
     stages = [json.loads(p.read_text()) for p in (empty / ".harness").rglob("stage.json")]
     assert {"train", "judge"} <= {stage["kind"] for stage in stages}
     assert {stage["provenance"]["commit"] for stage in stages} == {None}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.project import project_root
+from harness.project import project_root, results_dir
+from harness.report.publication import read_index, write_index
 
 
 def test_the_ledger_counts_146(says: Any) -> None:
@@ -71,10 +73,19 @@ def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Any) -> None:
     assert "cannot run" in claim["reason"]
 
 
-def test_verify_checks_what_is_published(says: Any, call: Any) -> None:
+def test_verify_checks_what_is_published(
+    says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of one table and one figure; `tests/report/test_verify.py` verifies all that is there."""
+    index = read_index(results_dir())
+    places = ("micro/table5", "micro/figure6")
+    for place in places:
+        shutil.copytree(results_dir() / place, tmp_path / "results" / place)
+    write_index(tmp_path / "results", {place: index[place] for place in places})
+    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
     found = says("verify", "verify")
     assert found["ok"]
-    assert "micro/table4" in found["tables"]
+    assert (found["tables"], found["figures"]) == (["micro/table5"], ["micro/figure6"])
     assert "follow from their per-prompt scores" in call("verify", "--store").stdout
 
 

@@ -80,7 +80,8 @@ def hub() -> Iterator[str]:
 def download(tmp_path: Path, hub: str) -> subprocess.CompletedProcess[str]:
     """Run the verb in a process of its own, as the hub's library reads variables once."""
     code = (
-        "import os; os.environ['HF_HUB_OFFLINE'] = '0'\n"
+        "import os, time; os.environ['HF_HUB_OFFLINE'] = '0'\n"
+        "time.sleep = lambda seconds: None  # between two attempts to reach the hub\n"
         "from types import SimpleNamespace\n"
         "from harness.errors import HarnessError\n"
         "from harness.worlds.needs import download\n"

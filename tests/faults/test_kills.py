@@ -140,6 +140,7 @@ def test_kills_of_sync(scene: Scene) -> None:
 
 
 def calmly(calm: Calm, other: Scene) -> Any:
-    uri = new_database(other)
-    assert calm.scene.call("sync", MLFLOW_TRACKING_URI=uri).code == 0
+    other.work = calm.scene.work
+    other.told["MLFLOW_TRACKING_URI"] = uri = new_database(other)
+    assert other.inside("sync").code == 0
     return held(uri)

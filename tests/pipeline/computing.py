@@ -28,14 +28,23 @@ def of(runs: TableRuns, row: str) -> Run:
 
 def compute(work: Path, *targets: Stage) -> Store:
     """Compute stages with all that they need; return the store they are in."""
+    store, failure = tried(work, *targets)
+    assert failure is None, failure
+    return store
+
+
+def tried(work: Path, *targets: Stage) -> tuple[Store, str | None]:
+    """Compute stages up to the first that fails; return the store, and why that failed."""
     store = Store(work / "store")
     answers: list[Mapping[str, Any]] = []
     setup = Engine(store, FUNCTIONS, work / "logs", jobs=1).setup
     worker = StageWorker(setup, answers.append)
+    worker.preload()  # or every trainer collects garbage among all that is imported
     for stage in Plan(targets):
         worker.compute(stage.record)
-        assert answers[-1]["event"] == "finished", answers[-1]
-    return store
+        if answers[-1]["event"] != "finished":
+            return store, answers[-1]["reason"]
+    return store, None
 
 
 def rows(store: Store, stage: Stage, name: str) -> Rows:

@@ -23,7 +23,7 @@ from harness.worlds.embedded.texts import TOPIC_OF, best_known_topics
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import read_prompts, read_rewards, read_rows
 
-X = 32
+X = 24
 WHO = ("uniform", "oracle", "worst", "shuffled")
 
 
@@ -42,7 +42,7 @@ def whole(micro: Profile, table: Table) -> TableRuns:
 
 @pytest.fixture(scope="module")
 def small(micro: Profile, table: Table) -> TableRuns:
-    """The rows in which nobody chooses, with 32 prompts an iteration and two answers each."""
+    """The rows in which nobody chooses, with 24 prompts an iteration and two answers each."""
     generation = micro.generation.model_copy(update={"n": 2})
     rows = [row.id for row in table.rows if row.id.rpartition("-")[2] not in WHO]
     micro = micro.model_copy(update={"x": X, "generation": generation})
@@ -51,8 +51,11 @@ def small(micro: Profile, table: Table) -> TableRuns:
 
 @pytest.fixture(scope="module")
 def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """The small runs' policies, trained."""
-    return computing.trained(small, tmp_path_factory.mktemp("work"))
+    """Of the small runs what is read here."""
+    online = (of(small, row).training for row in ("rloo-1x-again", "rloo-matched"))
+    targets = [of(small, "dpo-flat").iterations[0].pairs, prompts_of(of(small, "dpo-matched"))]
+    folder = tmp_path_factory.mktemp("work")
+    return computing.compute(folder, *targets, *(stage for run in online for stage in run))
 
 
 def prompts_of(run: Run, part: int = 0) -> Stage:
@@ -227,6 +230,12 @@ def test_a_small_run_trains_on_matched_prompts_and_says_so(small: TableRuns, sto
     rows = online_rows(store, of(small, "rloo-matched"))
     assert [row["prompt"] for row in rows] == texts(store, prompts_of(of(small, "dpo-matched")))
     assert {row["source"] for row in rows} == {"matched"}
+
+
+@pytest.mark.slow
+def test_every_row_in_which_nobody_chooses_trains(small: TableRuns, tmp_path: Path) -> None:
+    store = computing.trained(small, tmp_path)
+    assert {store.status(run.training[-1].fingerprint) for run in small.runs.values()} == {"done"}
 
 
 def test_a_file_of_matched_prompts_is_read_in_the_order_of_the_seed(

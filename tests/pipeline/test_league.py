@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from computing import compute
 from scipy.stats import entropy
 
 from harness.errors import UserError
 from harness.extensions import SELECTORS
 from harness.pipeline.algorithm import Planner, Run, whole_budget
-from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.report.league import _at_the_end
 from harness.report.rows import StoreReader
-from harness.runtime import Engine, Plan, Store
+from harness.runtime import Store
 from harness.worlds.embedded.world import category_of_first_operation
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
@@ -45,14 +44,6 @@ def planned(
     return Planner(world_of(small(profile))).run(f"run-{name}", recipe, 0)
 
 
-def compute(work: Path, runs: list[Run]) -> Store:
-    store = Store(work / "store")
-    engine = Engine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
-    outcome = engine.run(Plan([stage for run in runs for stage in run.training]))
-    assert outcome.ok, dict(outcome.failed)
-    return store
-
-
 def read(store: Store, run: Run, part: int, name: str) -> dict[str, Any]:
     path = store.open(run.training[part].fingerprint) / name
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -75,7 +66,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     runs["steps"] = planned(profile, "dapo", budget="steps")
     runs["whole"] = planned(profile, "mopps", budget="rollouts", marks=1)
     runs["oaif"] = planned(profile, "lilo", algorithm="oaif", budget="steps")
-    store = compute(tmp_path_factory.mktemp("league"), list(runs.values()))
+    targets = [stage for run in runs.values() for stage in run.training]
+    store = compute(tmp_path_factory.mktemp("league"), *targets)
     return {"store": store, "runs": runs, "profile": profile}
 
 

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.registry.profile import Profile
 from harness.runtime import Store
+from harness.worlds.embedded import freeze
+
+PARTS: dict[str, dict[str, str]] = {}
+"""What decides the numbers of the embedded world, by the profile's part in it."""
 
 
 @pytest.fixture
@@ -19,3 +24,15 @@ def store(tmp_path: Path) -> Store:
 def _unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave flushing to the system: these stores need not survive a power cut."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def _worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewrite the human prompts for the freeze once, which takes two seconds."""
+    work_out = freeze.parts
+
+    def parts(profile: Profile) -> dict[str, str]:
+        own = profile.model_dump_json(include=set(freeze.SIZES))
+        return PARTS[own] if own in PARTS else PARTS.setdefault(own, work_out(profile))
+
+    monkeypatch.setattr(freeze, "parts", parts)

@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COMMAND = [sys.executable, str(HERE / "command.py")]
 ON_STAND_INS = ("--profile", str(HERE / "stand-in.yaml"))
-ONE_ROW = ("run", "table4", *ON_STAND_INS, "--rows", "dpo-1", "--seeds", "0")
+ONE_ROW = ("run", "table4", *ON_STAND_INS, "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
 
 # A minute and a half of processor time in all; the limit leaves room for a machine that is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -62,10 +62,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shared(whole: Path) -> dict[str, str]:
-    """Return the variables by which another work folder uses the same models and benchmarks."""
+    """Return the variables by which another work folder has the same models, benchmarks, MLflow."""
     return {
         "HARNESS_MODELS": str(whole / "models"),
         "HARNESS_BENCHMARKS": str(whole / "benchmarks"),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{whole}/mlflow.db",
     }
 
 
@@ -162,7 +163,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(
     whole: Path, shared: dict[str, str], tmp_path: Path
 ) -> None:
     running = subprocess.Popen(
-        [*COMMAND, *ONE_ROW, "--jobs", "1"],
+        [*COMMAND, *ONE_ROW],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment(tmp_path, **shared),

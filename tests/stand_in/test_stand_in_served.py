@@ -74,6 +74,14 @@ def starting(profile: Path, *more: str) -> list[str]:
     return [sys.executable, str(HERE / "command.py"), *asked, *more]
 
 
+def completes(command: list[str], served: dict[str, str]) -> None:
+    """Run a command to its end; fail where not all has a number."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=served)
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(done.stdout)["items"]
+    assert Counter(cell["state"] for cell in cells)["ok"] >= 5
+
+
 def starts(served: dict[str, str]) -> list[str]:
     """Return the models that servers were started with, in order; a policy as `policy`."""
     lines = written(served).splitlines()
@@ -92,12 +100,7 @@ def test_one_command_starts_shares_and_stops_every_server(
     profile: Path, served: dict[str, str]
 ) -> None:
     """The first iteration's policy answers before and after the creator; others load once."""
-    done = subprocess.run(
-        starting(profile, "--json"), capture_output=True, text=True, check=False, env=served
-    )
-    assert done.returncode == 0, done.stderr
-    cells = json.loads(done.stdout)["items"]
-    assert Counter(cell["state"] for cell in cells)["ok"] >= 5
+    completes(starting(profile, "--json", "--jobs", "1"), served)
     first, trained, creator, again, last, judge = starts(served)
     assert (first, creator, judge) == ("stand-in/gemma-2", "stand-in/creator", "stand-in/judge")
     assert {trained, again, last} == {"policy"}
@@ -140,12 +143,7 @@ def test_killed_at_five_places_the_same_command_goes_on_and_leaves_no_server(
         running.send_signal(how)
         running.wait()
         wait_for_the_end(served)
-    done = subprocess.run(
-        starting(profile, "--json"), capture_output=True, text=True, check=False, env=served
-    )
-    assert done.returncode == 0, done.stderr
-    cells = json.loads(done.stdout)["items"]
-    assert Counter(cell["state"] for cell in cells)["ok"] >= 5
+    completes(starting(profile, "--json"), served)
     assert left_behind(served) == []
 
 
