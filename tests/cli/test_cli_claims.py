@@ -101,7 +101,7 @@ def test_verify_fails_with_the_difference(
     (results / "index.json").write_text("{", encoding="utf-8")
     found = says("verify", "verify", code=1)
     assert not found["ok"]
-    assert "index.json is not in the form that publishing writes" in found["difference"]
+    assert "index.json cannot be read as JSON" in found["difference"]
 
 
 @pytest.mark.parametrize("profile", ["laptop", "single-gpu", "paper"])
