@@ -237,7 +237,7 @@ def over_optimise(
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
     from harness.pipeline.studies import push
-    from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER, OverOptimisation
+    from harness.report.over_optimisation import OVER_OPTIMISATION, PUSHED_FOLDER, OverOptimisation
     from harness.runtime import StageFinished, Store
 
     results_dir, say = publishing_dir(), common.saying(console(stderr=as_json))

@@ -151,10 +151,8 @@ def print_answer(found: Reports, out: Console) -> None:
 def _in_a_line(report: Report) -> tuple[str, ...]:
     """Return a table's id, its cells with numbers, its state, its gains the paper's way, its title.
 
-    Gains are counted over the whole columns, as in the table's report; `-` where there are none
-    to compare.
+    Instead of gains there is `-` where there are none to compare.
     """
-    from harness.report.build import compared_signs
     from harness.report.parts import STATES
 
     states = [cell.state for cell in report.cells]
@@ -163,7 +161,7 @@ def _in_a_line(report: Report) -> tuple[str, ...]:
         for state in STATES
         if state != "ok" and state in states
     ]
-    compared = [summary for summary in compared_signs(report.cells) if summary.signs]
+    compared = [summary for summary in report.summary if summary.signs]
     agree = sum(summary.signs_agree or 0 for summary in compared)
     signs = sum(summary.signs or 0 for summary in compared)
     return (

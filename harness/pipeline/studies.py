@@ -99,7 +99,7 @@ def push(store: Store, jobs: int, on_event: Callable[[Event], None]) -> dict[str
     """Over-optimise a policy and measure it at each multiple of x, from 0.
 
     Returns:
-        What `harness.report.measurements.Pushed` holds: the measurements, and what they are
+        What `harness.report.over_optimisation.Pushed` holds: the measurements, and what they are
         of: settings, reward model, commit and stages.
     """
     from harness.pipeline.steps import FUNCTIONS

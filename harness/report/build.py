@@ -223,7 +223,7 @@ def with_all_rows(report: Report) -> Report:
         said[of_all.column]
         if of_all.column in said and of_all.rows == said[of_all.column].rows
         else of_all
-        for of_all in compared_signs(cells)
+        for of_all in summarise(cells)
     )
     rows = _declared(table, profile, report.seeds, table.rows)["rows"]
     return report.model_copy(update={"rows": rows, "cells": tuple(cells), "summary": summary})
@@ -264,52 +264,40 @@ def _failures(cells: Iterable[Cell]) -> list[str]:
     ]
 
 
-def summarise(cells: Sequence[Cell], scores: TableScores) -> list[ColumnSummary]:
-    found = []
-    for summary, own in zip(compared_signs(cells), _columns(cells), strict=True):
-        if summary.signs is None:
-            found.append(summary)
-            continue
-        baselines = {cell.baseline_row for cell in own}
-        ranked = [
-            (behind, cell.paper)
-            for cell in own
-            if cell.row not in baselines and cell.paper is not None
-            if (behind := scores.of(cell.row, cell.column)) is not None
-        ]
-        rank = rank_agreement([ours for ours, _ in ranked], [paper for _, paper in ranked])
-        more: dict[str, Any] = {"ranked": len(ranked)}
-        if rank is not None:
-            more |= dict(zip(("spearman", "spearman_low", "spearman_high"), rank, strict=True))
-        found.append(summary.model_copy(update=more))
-    return found
-
-
-def compared_signs(cells: Sequence[Cell]) -> list[ColumnSummary]:
-    """Return of each column's summary what follows from the cells alone: all but the order."""
-    return [_signs(own) for own in _columns(cells)]
-
-
-def _columns(cells: Sequence[Cell]) -> list[list[Cell]]:
+def summarise(cells: Sequence[Cell], scores: TableScores | None = None) -> list[ColumnSummary]:
+    """Return the summary of each column; without scores it says nothing of the order of rows."""
     columns = dict.fromkeys(cell.column for cell in cells)
-    return [[cell for cell in cells if cell.column == column] for column in columns]
+    return [_summary([it for it in cells if it.column == column], scores) for column in columns]
 
 
-def _signs(cells: Sequence[Cell]) -> ColumnSummary:
-    printed = [cell for cell in cells if cell.paper is not None]
+def _summary(cells: Sequence[Cell], scores: TableScores | None) -> ColumnSummary:
+    first, printed = cells[0], [cell for cell in cells if cell.paper is not None]
     done = [cell for cell in printed if cell.mean is not None]
-    summary = ColumnSummary(
-        column=cells[0].column, scale=cells[0].scale, rows=len(printed), done=len(done)
-    )
-    if not printed or len(done) < len(printed) or len(cells[0].seeds) == 1:
-        return summary
-    gains = [
-        (cell.gain, cell.paper_gain)
-        for cell in printed
-        if cell.gain is not None and cell.paper_gain is not None
+    said: dict[str, Any] = {"rows": len(printed), "done": len(done)}
+    if printed and len(done) == len(printed) and len(first.seeds) > 1:
+        gains = [
+            (cell.gain, cell.paper_gain)
+            for cell in printed
+            if cell.gain is not None and cell.paper_gain is not None
+        ]
+        ours, papers = zip(*gains, strict=True) if gains else ((), ())
+        said["signs_agree"], said["signs"] = sign_agreement(ours, papers)
+        said |= {} if scores is None else _order(cells, scores)
+    return ColumnSummary(column=first.column, scale=first.scale, **said)
+
+
+def _order(cells: Sequence[Cell], scores: TableScores) -> dict[str, float]:
+    """Return how the order of the rows of a column, but for baselines, agrees with the paper's."""
+    baselines = {cell.baseline_row for cell in cells}
+    ranked = [
+        (own, cell.paper)
+        for cell in cells
+        if cell.row not in baselines and cell.paper is not None
+        if (own := scores.of(cell.row, cell.column)) is not None
     ]
-    agree, signs = sign_agreement([ours for ours, _ in gains], [paper for _, paper in gains])
-    return summary.model_copy(update={"signs_agree": agree, "signs": signs})
+    rank = rank_agreement([ours for ours, _ in ranked], [paper for _, paper in ranked])
+    names = ("spearman", "spearman_low", "spearman_high")
+    return {"ranked": len(ranked), **({} if rank is None else dict(zip(names, rank, strict=True)))}
 
 
 _OFFERS = ("algorithms", "arms", "train_modes", "rewriter")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from harness.errors import HarnessError
 from harness.registry.declared import all_profiles
 from harness.report.figures.published import FIGURE
-from harness.report.measurements import OVER_OPTIMISATION
+from harness.report.over_optimisation import OVER_OPTIMISATION
 from harness.report.parts import Count
 from harness.report.publication import (
     DIGESTS,

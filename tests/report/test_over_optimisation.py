@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.report.measurements import OVER_OPTIMISATION, PUSHED_FOLDER, OverOptimisation
+from harness.report.over_optimisation import OVER_OPTIMISATION, PUSHED_FOLDER, OverOptimisation
 from harness.report.publication import Refused
 from harness.runtime.files import sha256_of
 
