@@ -28,7 +28,7 @@ from harness.report.origin import stage_summary
 from harness.report.parts import FoundLeague, LeagueCosts, LeagueMark, LeagueMember, LeagueVerdict
 from harness.report.plots import INK, MUTED, OURS, Picture, Target, canvas, plain_frame
 from harness.report.rows import StoreReader
-from harness.report.scores import ALPHA, TableScores, read_rows
+from harness.report.scores import ALPHA, TableScores
 from harness.report.view import APPLIES_NOT, Block, probability, signed
 from harness.statistics import (
     Interval,
@@ -41,6 +41,7 @@ from harness.statistics import (
     weighted_sum,
 )
 from harness.words import counted
+from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
@@ -247,7 +248,7 @@ def _at_mark(run: Run, reader: StoreReader) -> dict[str, float]:
     file = reader.store.file(last.fingerprint, "trained.parquet")
     said = stage_summary(reader.store, last)
     return {
-        "reward": float(np.mean([reward for (reward,) in read_rows(file, "reward_mean")])),
+        "reward": float(np.mean([row["reward_mean"] for row in read_rows(file, "reward_mean")])),
         "seconds": reader.seconds(run.training) or 0.0,
         **{name: float(said[name]) for name in ("rollouts", "tokens", "gradient_steps")},
     }
@@ -263,13 +264,13 @@ def _at_the_end(run: Run, reader: StoreReader, profile: Profile) -> dict[str, fl
             *("prompt_id", "spread", "predicted"),
         )
     ]
-    pairs = [(predicted, spread) for _, spread, predicted in rows if predicted is not None]
+    pairs = [(row["predicted"], row["spread"]) for row in rows if row["predicted"] is not None]
     names = ("tokens", "scored_tokens", "creator_tokens", "gradient_steps", "read_prompts")
     return {
         **{name: float(said[name]) for name in (*names, "trained", "insertion")},
         "screened": float(said["rollouts"] - said["trained"] - said["insertion"]),
-        "signal": float(np.mean([spread > 0 for _, spread, _ in rows])),
-        "prompts": float(len({name for name, _, _ in rows})),
+        "signal": float(np.mean([row["spread"] > 0 for row in rows])),
+        "prompts": float(len({row["prompt_id"] for row in rows})),
         "topics": _topics(run, reader, profile),
         "foreseen": spearman(*map(list, zip(*pairs, strict=True))) if pairs else None,
     }

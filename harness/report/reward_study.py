@@ -23,7 +23,7 @@ from harness.report.origin import stage_summary
 from harness.report.parts import Agreement, StudiedModel, Study
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
-from harness.report.scores import Measured, RunScores, read_rows
+from harness.report.scores import Measured, RunScores, read_values
 from harness.report.view import APPLIES_NOT, NO_COMPARISON, Block, signed
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
@@ -62,7 +62,8 @@ def read_study(table_runs: TableRuns, store: Store) -> Measured:
         for key, stage in stages:
             if store.status(stage.fingerprint) == "done":
                 file = store.file(stage.fingerprint, "scores.parquet")
-                measured[key] = dict(sorted(read_rows(file, "prompt_id", "value")))
+                (values,) = read_values(file, "column").values()
+                measured[key] = dict(sorted(values.items()))
     return measured
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from harness import project
@@ -19,9 +18,9 @@ from harness.report.cells import Failures
 from harness.report.controls import KnownControls
 from harness.report.origin import JUDGING, made_by, stage_summary
 from harness.report.parts import Creation, OnlineCost, PromptDistance, RowCost
-from harness.report.scores import read_rows
 from harness.runtime import Stage, Store
 from harness.statistics.distance import Bigrams, Mask, bigrams, jensen_shannon
+from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
@@ -109,7 +108,7 @@ class StoreReader:
             longest = cast(int, stage.settings["max_new_tokens"])
             rows = read_rows(self.store.file(stage.fingerprint, "completions.parquet"), "n_tokens")
             # The file counts the tokens before the end; a shorter answer has ended.
-            tokens = sum(count + (count < longest) for (count,) in rows)
+            tokens = sum(row["n_tokens"] + (row["n_tokens"] < longest) for row in rows)
             return {"rollouts": float(len(rows)), "tokens": float(tokens)}
         if stage.kind == "train":
             log = self.store.file(stage.fingerprint, "log.json")
@@ -135,7 +134,7 @@ class StoreReader:
         if stage.fingerprint not in self._bags:
             file, column = _PROMPTS_OF.get(stage.kind, ("pairs.parquet", "prompt"))
             rows = read_rows(self.store.file(stage.fingerprint, file), column)
-            texts = list(map(itemgetter(0), rows))
+            texts = [row[column] for row in rows]
             if column == "conversation":
                 texts = last_asked(texts)
             self._bags[stage.fingerprint] = bigrams(texts, mask)

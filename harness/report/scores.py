@@ -225,10 +225,10 @@ def write_scores(measured: Measured, path: Path) -> None:
     """
     rows = [(*key, *row) for key in sorted(measured) for row in measured[key].items()]
     types = {"run_id": str, "seed": int, "column": str, "prompt_id": str, "value": float}
-    write_rows(path, types, rows)
+    write_columns(path, types, rows)
 
 
-def write_rows(path: Path, types: Mapping[str, type], rows: Sequence[tuple[Any, ...]]) -> None:
+def write_columns(path: Path, types: Mapping[str, type], rows: Sequence[tuple[Any, ...]]) -> None:
     """Write rows as a Parquet file, given the columns' types: `str`, `int` or `float`.
 
     What a row has beyond the columns is left out.
@@ -253,13 +253,15 @@ def read_values(path: Path, *keys: str) -> dict[Any, dict[str, float]]:
     """Read the value of each prompt from a file of scores, by some of its other columns.
 
     Raises:
-        HarnessError: The file is damaged, or gives a prompt twice under one key.
+        HarnessError: It gives a prompt twice under one key.
     """
-    names = (*keys, "prompt_id")
-    table = _read_columns(path, (*names, "value"), repeated=names)
-    if any(column.null_count for column in table.columns):
-        raise HarnessError(f"{path} has a row without a value; restore it from version control")
+    import pyarrow.parquet as pq
+
+    names = [*keys, "prompt_id"]
     # Texts are read as numbers of the words they repeat: there are a million rows, and few words.
+    # A file of one stage has few rows: threads would cost five times what they read.
+    with pq.ParquetFile(path, read_dictionary=names, pre_buffer=False) as file:
+        table = file.read(columns=[*names, "value"], use_threads=False)
     coded = [_coded(table.column(name)) for name in names]
     (*words, prompts), (*codes, prompt_codes) = zip(*coded, strict=True)
     # Not `to_numpy`, which loads pandas.
@@ -284,30 +286,3 @@ def _coded(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[Any]]:
     """Return the distinct values of a column, and which of them each row has."""
     encoded = column.unify_dictionaries().combine_chunks().dictionary_encode()
     return encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)
-
-
-def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
-    """Read some columns of a Parquet file as rows.
-
-    Raises:
-        HarnessError: The file is damaged.
-    """
-    table = _read_columns(path, columns)
-    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
-
-
-def _read_columns(path: Path, columns: Sequence[str], repeated: Sequence[str] = ()) -> pa.Table:
-    """Read some columns of a Parquet file, `repeated` texts as dictionaries."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        # A file of one stage has few rows: threads would cost five times what they read.
-        with pq.ParquetFile(path, read_dictionary=list(repeated), pre_buffer=False) as file:
-            found = file.read(columns=list(columns), use_threads=False).select(columns)
-            # The numbers of words are read as they stand, those of no word included.
-            found.validate(full=True)
-            return found
-    except (pa.ArrowException, KeyError, OSError, UnicodeDecodeError) as error:
-        # Damage shows as an error of any kind, one that is no `ValueError` included.
-        raise HarnessError(f"{path} cannot be read; restore it from version control") from error

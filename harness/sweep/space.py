@@ -30,7 +30,7 @@ from harness.registry.overrides import first_fault, nested
 from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
 from harness.registry.recipe import Recipe, flattened, merge
 from harness.report.origin import stage_summary
-from harness.report.scores import Measured, read_rows, read_values
+from harness.report.scores import Measured, read_values
 from harness.report.sweep import (
     Measure,
     Scalar,
@@ -42,6 +42,7 @@ from harness.report.sweep import (
 from harness.runtime import Plan, Store
 from harness.sweep.declaration import COSTS, Point, Sweep
 from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import read_rows
 
 SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")
 """Parts of a profile that a sweep may vary. Benchmarks are not: they are what measures."""
@@ -264,7 +265,7 @@ def measured(measure: Measure, run: Run, store: Store) -> float:
     else:
         folder = store.open(run.judged[VALIDATION].fingerprint)
         rows = read_rows(folder / "scores.parquet", "column", "value")
-        values = [value for column, value in rows if column == measure]
+        values = [row["value"] for row in rows if row["column"] == measure]
     if not values:
         raise HarnessError(f"the judge of `{VALIDATION}` gave no scores `{measure}`")
     return math.fsum(values) / len(values)

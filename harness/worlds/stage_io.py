@@ -70,9 +70,10 @@ def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
     return [str(i) for i in ids[::n]], rewards
 
 
-def read_rows(path: Path) -> Rows:
+def read_rows(path: Path, *columns: str) -> Rows:
+    """Read a Parquet file as rows, all columns or some."""
     with pq.ParquetFile(path) as file:  # `read_table` would load pandas
-        rows: Rows = file.read().to_pylist()
+        rows: Rows = file.read(columns=list(columns) or None).to_pylist()
     return rows
 
 

@@ -22,12 +22,11 @@ from harness.pipeline.runs import plan_figure
 from harness.report.figures.data import ScoreData, stored_prompts
 from harness.report.figures.points import Point
 from harness.report.figures.report import FigureReport, assemble_figure, points_of
-from harness.report.scores import read_rows
 from harness.runtime import Stage, Store
 from harness.worlds import Topics
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
 from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import write_rows
+from harness.worlds.stage_io import read_rows, write_rows
 
 
 class _ToyWorld(ToyWorld):
@@ -50,7 +49,7 @@ def ratings(store: Store, judge: Stage) -> dict[str, float]:
     """Return the rating of each prompt as its judge's stage holds it."""
     path = store.open(judge.fingerprint) / "scores.parquet"
     rows = read_rows(path, "prompt_id", "column", "value")
-    return {prompt: value for prompt, column, value in rows if column == "mt_avg"}
+    return {row["prompt_id"]: row["value"] for row in rows if row["column"] == "mt_avg"}
 
 
 def one(report: FigureReport, **place: str) -> Point:
@@ -208,7 +207,9 @@ def test_shares_by_hand(store: Store) -> None:
     assert states(report) == {"ok": 32}
     pairs = runs.runs["dpo-eva-round3", 0].iterations[2].pairs
     rows = read_rows(store.open(pairs.fingerprint) / "pairs.parquet", "prompt_id")
-    counted = Counter(OPERATIONS[int(prompt[1:]) % 12].category for (prompt,) in rows)
+    counted = Counter(
+        OPERATIONS[int(prompt[1:]) % 12].category for prompt in (row["prompt_id"] for row in rows)
+    )
     assert sum(counted.values()) == 40
     for topic in CATEGORIES:
         assert one(report, panel=topic, at="3").value == counted[topic] / 40

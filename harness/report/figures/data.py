@@ -18,9 +18,10 @@ from pydantic import ConfigDict, Field
 from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
 from harness.report.cells import Failures
 from harness.report.parts import State
-from harness.report.scores import Measured, read_rows, read_score_file, write_rows, write_scores
+from harness.report.scores import Measured, read_score_file, write_columns, write_scores
 from harness.runtime import Stage, Store
 from harness.strict import Strict
+from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns
@@ -120,12 +121,11 @@ class PromptData(Strict):
                     values = (iteration, seed, prompt, sample, reward, topic)
                     row = dict(zip(TYPES, values, strict=True))
                     rows.append(tuple(row[name] for name in self._columns))
-        write_rows(path, self._columns, rows)
+        write_columns(path, self._columns, rows)
 
     def read(self, path: Path) -> PromptData:
         rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
-        for values in read_rows(path, *self._columns):
-            row = dict(zip(self._columns, values, strict=True))
+        for row in read_rows(path, *self._columns):
             rows.setdefault((row.get("iteration", 1), row["seed"]), []).append(row)
         parts = {key: SeedPrompts.of(own) for key, own in rows.items()}
         done = [sum(i == number for i, _ in parts) for number in range(1, self.iterations + 1)]
@@ -196,7 +196,7 @@ def _prompts(stage: Stage, told: Sequence[tuple[str, str]], store: Store) -> See
         return SeedPrompts.of([{"prompt_id": prompt, "topic": topic} for prompt, topic in told])
     topics, names = dict(told), ("prompt_id", "sample", "reward")
     path = store.file(stage.fingerprint, "rewards.parquet")
-    rows = [dict(zip(names, row, strict=True)) for row in read_rows(path, *names)]
+    rows = read_rows(path, *names)
     return SeedPrompts.of(
         [row | ({"topic": topics[row["prompt_id"]]} if told else {}) for row in rows]
     )

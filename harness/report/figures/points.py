@@ -43,13 +43,13 @@ from harness.report.scores import (
     Measured,
     Numbers,
     RunScores,
-    read_rows,
     read_wanted,
 )
 from harness.report.view import signed
 from harness.runtime import Store
 from harness.statistics import spearman
 from harness.strict import Strict
+from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns
@@ -222,7 +222,8 @@ def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
         if store.status(judge.fingerprint) == "done":
             path = store.file(judge.fingerprint, "judgments.parquet")
             if path.exists() and "category" in pq.read_schema(path).names:
-                return dict(read_rows(path, "prompt_id", "category"))
+                rows = read_rows(path, "prompt_id", "category")
+                return {row["prompt_id"]: row["category"] for row in rows}
             return {}
     return {}
 
