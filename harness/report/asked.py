@@ -158,8 +158,13 @@ def shown_seeds(
         rows = [row.id for row in table.rows if row.id not in lacking]
     if not asked or not rows:
         return None
-    last = recall(work_dir, table.id, profile.name) or asked
-    return most_complete(plan_table(table, profile, asked, rows), store, last)
+    return shown_of(plan_table(table, profile, asked, rows), store, work_dir)
+
+
+def shown_of(runs: TableRuns, store: Store, work_dir: Path) -> ShownSeeds:
+    """Return the seeds that a report of a table shows, of all that its runs have."""
+    last = recall(work_dir, runs.table.id, runs.profile.name) or runs.seeds
+    return most_complete(runs, store, last)
 
 
 def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int]) -> ShownSeeds:

@@ -32,7 +32,7 @@ from harness.project import work_dir
 from harness.registry import declared
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Control, Table, TrainingKind
-from harness.report.asked import ever_asked, most_complete, recall
+from harness.report.asked import ever_asked, shown_of
 from harness.report.model import CheckedControl
 from harness.report.publication import REPORT, read_published
 from harness.report.scores import Measured, RunScores, TableScores, read_scores
@@ -92,7 +92,8 @@ class Controls:
     def curve(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
         """Return the scores of human prompts alone by dose; without doses that lack seeds."""
         column = next((c.id for c in self.table.columns if c.reads == score), "")
-        scores = RunScores(self.scores.measured, seeds)
+        same = tuple(seeds) == self.scores.seeds
+        scores = self.scores if same else RunScores(self.scores.measured, seeds)
         doses = self._doses.get(training, {})
         found = {
             dose: scores.of_run(self.scores.run(row, column), score) for dose, row in doses.items()
@@ -262,8 +263,7 @@ class KnownControls:
             return None
         if planned is None:
             return None
-        last = recall(work_dir(), table.id, profile.name) or asked
-        seeds = most_complete(planned, store, last).seeds
+        seeds = shown_of(planned, store, work_dir()).seeds
         own = {key: run for key, run in planned.runs.items() if key[1] in seeds}
         measured = read_scores(replace(planned, seeds=seeds, runs=own), store)
         return checked_runs(table, profile, seeds, measured, lacking)

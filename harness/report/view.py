@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.registry.schema import Column
-from harness.report.model import Cell, Power, Report
+from harness.report.model import Cell, Origin, Power, Report
 from harness.report.parts import LeagueMember, State
 from harness.words import counted
 
@@ -71,7 +71,6 @@ def row_names(report: Report) -> dict[str, str]:
 
 def facts(report: Report) -> list[tuple[str, str]]:
     table, profile, origin = report.table, report.profile, report.origin
-    nothing = "nothing is computed yet"
     found = [
         ("Inadmissible", _barred(report)),
         ("Question", table.question),
@@ -86,14 +85,12 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Prompts", ", ".join(origin.prompts)),
         ("Reward model", _with_rows(report, lambda cell: cell.reward_models) or "none"),
         ("Creator", _with_rows(report, lambda cell: cell.creators) or "none: nothing evolves"),
-        ("Judge", _judges(origin.judges) or "none"),
+        ("Judge", judges_text(origin) or "none"),
         *(
             (f"Calibration of {name}", NOT_CALIBRATED if held is None else held.text)
             for name, held in report.calibrations.items()
         ),
-        ("Stages", f"{origin.stages_done} of {origin.stages} done"),
-        ("Commit", ", ".join(origin.commits) or nothing),
-        ("Computed with", "; ".join(origin.libraries) or nothing),
+        *computed_by(origin),
     ]
     may_lack = ("Inadmissible", "Power", "Controls")
     return [(name, plain(text)) for name, text in found if text or name not in may_lack]
@@ -117,9 +114,18 @@ def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
     return ("; " if any("(" in text for text in said) else ", ").join(said)
 
 
-def _judges(judges: Mapping[str, str]) -> str:
+def computed_by(origin: Origin) -> list[tuple[str, str]]:
+    nothing = "nothing is computed yet"
+    return [
+        ("Stages", f"{origin.stages_done} of {origin.stages} done"),
+        ("Commit", ", ".join(origin.commits) or nothing),
+        ("Computed with", "; ".join(origin.libraries) or nothing),
+    ]
+
+
+def judges_text(origin: Origin) -> str:
     by_judge: dict[str, list[str]] = {}
-    for benchmark, judge in judges.items():
+    for benchmark, judge in origin.judges.items():
         by_judge.setdefault(judge, []).append(benchmark)
     return "; ".join(f"{judge} ({', '.join(where)})" for judge, where in by_judge.items())
 

@@ -25,7 +25,7 @@ from harness.pipeline.runs import (
 from harness.project import work_dir
 from harness.registry.declared import all_figures, all_tables
 from harness.registry.profile import supported_rows
-from harness.report.asked import ever_asked, most_complete, recall, shown_seeds, with_own_files
+from harness.report.asked import ever_asked, shown_of, shown_seeds, with_own_files
 from harness.report.build import StoredTable
 from harness.report.rows import StoreReader
 from harness.runtime import Plan, Store
@@ -258,7 +258,7 @@ def asked_states(store: Store) -> list[TableState]:
             states += [TableState(part) for part in runs.parts.values()]
             continue
         table, profile, asked = runs.table, runs.profile, runs.seeds
-        shown = most_complete(runs, store, recall(work_dir(), table.id, profile.name) or asked)
+        shown = shown_of(runs, store, work_dir())
         if shown.seeds != asked:
             states.append(TableState(runs))
             runs = plan_table(table, profile, shown.seeds, runs.row_ids)

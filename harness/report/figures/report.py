@@ -27,6 +27,8 @@ from harness.report.view import (
     CROSSED,
     ONE_SEED,
     Block,
+    computed_by,
+    judges_text,
     plain,
     signed,
     state_words,
@@ -245,7 +247,6 @@ class FigureReport(Strict):
     @property
     def facts(self) -> list[tuple[str, str]]:
         source, origin = self.figure.source, self.origin
-        judges = (f"{judge} ({name})" for name, judge in origin.judges.items())
         benchmarks, stands = ", ".join(origin.judges), ": stand-ins for the paper's"
         found = [
             ("Question", self.figure.question),
@@ -260,10 +261,8 @@ class FigureReport(Strict):
             ("Creator", ", ".join(origin.creators) or "none: nothing evolves"),
             ("Benchmarks", benchmarks + stands * self.stand_in if benchmarks
                            else "none: no benchmark is read"),
-            ("Judge", "; ".join(judges) or "none: no judge is read"),
-            ("Stages", f"{origin.stages_done} of {origin.stages} done"),
-            ("Commit", ", ".join(origin.commits) or "nothing is computed yet"),
-            ("Computed with", "; ".join(origin.libraries) or "nothing is computed yet"),
+            ("Judge", judges_text(origin) or "none: no judge is read"),
+            *computed_by(origin),
         ]  # fmt: skip
         return [(name, plain(text)) for name, text in found]
 
