@@ -66,7 +66,7 @@ class Machine(Strict):
 def inspect_machine() -> Machine:
     import psutil
 
-    from harness.tracking.connection import chosen_uri, shown
+    from harness.tracking.connection import chosen_uri, uri_text
     from harness.worlds.embedded import files
 
     memory, work, problem = psutil.virtual_memory(), work_dir(), None
@@ -87,7 +87,7 @@ def inspect_machine() -> Machine:
         keys={name: bool(os.environ.get(name)) for name in KEYS},
         hub_offline=os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
         world=WorldFiles(version=files.VERSION, problem=problem),
-        mlflow_uri=shown(chosen_uri(work)),
+        mlflow_uri=uri_text(chosen_uri(work)),
     )
 
 

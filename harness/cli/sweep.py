@@ -111,7 +111,7 @@ def show(
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
     from harness.sweep.conduct import Order, stored_report
-    from harness.sweep.study import pictures
+    from harness.sweep.study import sweep_pictures
     from harness.tracking.trials import published_sweep
 
     sweep, scale = _found(name, profile)
@@ -123,7 +123,9 @@ def show(
             note(f"`{sweep.name}` was not run here; this is what is published of it")
             report = published
     if folder is not None:
-        place = publish_sweep(report, folder, pictures(report), allow_fewer=publish.allow_fewer)
+        place = publish_sweep(
+            report, folder, sweep_pictures(report), allow_fewer=publish.allow_fewer
+        )
         note(f"published in {place}")
     emit(report, as_json, _text)
 
@@ -176,9 +178,9 @@ def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
 
 
 def _text(report: SweepReport) -> Iterator[Any]:
-    from harness.report.sweep import facts, sweep_blocks
+    from harness.report.sweep import sweep_blocks, sweep_facts
 
-    yield from (f"{name}: {text}" for name, text in facts(report))
+    yield from (f"{name}: {text}" for name, text in sweep_facts(report))
     for block in sweep_blocks(report, SHOWN_TRIALS):
         yield bold(f"\n{block.title}")
         yield from (*block.notes, *block.items)

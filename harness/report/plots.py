@@ -93,20 +93,15 @@ def canvas(
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
+    texts = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize",
+             "legend.fontsize")  # fmt: skip
+    inked = ("axes.labelcolor", "text.color", "xtick.color", "ytick.color")
     settings: dict[Any, Any] = {
-        "svg.hashsalt": salt,
-        "font.size": SIZE,
-        "axes.titlesize": SIZE,
-        "axes.labelsize": SIZE,
-        "xtick.labelsize": SIZE,
-        "ytick.labelsize": SIZE,
-        "legend.fontsize": SIZE,
+        **dict.fromkeys(texts, SIZE),
+        **dict.fromkeys(inked, INK),
         "axes.edgecolor": MUTED,
-        "axes.labelcolor": INK,
-        "text.color": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
         "hatch.linewidth": 0.6,
+        "svg.hashsalt": salt,
     }
     with matplotlib.rc_context(settings):
         sheet = Figure(figsize=size, layout="constrained", facecolor="white")

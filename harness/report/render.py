@@ -163,7 +163,7 @@ def markdown(
 
 def pictures(report: Report) -> list[Picture]:
     study = report.study
-    of_study = [] if study is None or not study.whole else [reward_study.picture(study)]
+    of_study = [] if study is None or not study.whole else [reward_study.study_picture(study)]
     return [*of_study, *league_pictures(report)]
 
 

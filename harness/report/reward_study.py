@@ -232,7 +232,7 @@ def _agreement_block(study: Study) -> Block:
     return Block("Does one measure predict another?", notes, head, tuple(rows))
 
 
-def picture(study: Study) -> Picture:
+def study_picture(study: Study) -> Picture:
     alt = "Accuracy, best of n and gain of each reward model, pair by pair, with 95% intervals"
     return Picture("The reward models", FILE, alt, functools.partial(_draw, study))
 

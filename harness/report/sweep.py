@@ -293,7 +293,7 @@ def digits(value: float, half: float = 0.0, sign: str = "") -> str:
     return f"{value + 0.0:{sign}.{decimals}f}"
 
 
-def facts(report: SweepReport) -> list[tuple[str, str]]:
+def sweep_facts(report: SweepReport) -> list[tuple[str, str]]:
     states = [trial.state for trial in report.trials]
     ended = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)) or "none"
     return [
@@ -311,9 +311,9 @@ def facts(report: SweepReport) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def as_markdown(report: SweepReport, pictures: Sequence[Picture] = ()) -> str:
+def sweep_markdown(report: SweepReport, pictures: Sequence[Picture] = ()) -> str:
     heading = f"Sweep {report.name} ({report.profile}, scale: {report.scale})"
-    return markdown(heading, facts(report), [*sweep_blocks(report), *pictures])
+    return markdown(heading, sweep_facts(report), [*sweep_blocks(report), *pictures])
 
 
 def publish_sweep(
@@ -324,9 +324,7 @@ def publish_sweep(
     allow_fewer: bool = False,
 ) -> Path:
     """Write `results/<profile>/sweeps/<name>/`, with pictures, and return it."""
-    kind = replace(
-        SWEEP, page=lambda report: as_markdown(report, pictures), pictures=lambda report: pictures
-    )
+    kind = replace(SWEEP, page=lambda it: sweep_markdown(it, pictures), pictures=lambda _: pictures)
     return kind.publish(
         report,
         f"{report.profile}/sweeps/{report.name}",
@@ -346,7 +344,7 @@ SWEEP = Publication(
     "sweep",
     SweepReport,
     lambda report: report.extent,
-    page=as_markdown,
+    page=sweep_markdown,
     values=lambda report: SCORES,
     recomputed=recomputed,
 )

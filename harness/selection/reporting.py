@@ -188,11 +188,11 @@ class Reports:
 
 
 def _figure_text(report: FigureReport, form: Format) -> str:
-    from harness.report.figures.published import as_markdown
+    from harness.report.figures.published import figure_markdown
 
     if form not in (Format.terminal, Format.markdown, Format.json):
         raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")
-    return report.json_text() if form is Format.json else as_markdown(report)
+    return report.json_text() if form is Format.json else figure_markdown(report)
 
 
 def stored_tables(work: Work, store: Store, level: float | None = None) -> tuple[StoredTable, ...]:

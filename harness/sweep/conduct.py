@@ -56,10 +56,10 @@ from harness.sweep.space import (
     final_runs,
     final_scores,
     impossible,
-    measured,
+    objective_value,
     plan_of,
+    point_text,
     points,
-    shown,
     validation_runs,
 )
 from harness.sweep.study import (
@@ -319,7 +319,7 @@ class Conductor:
             return
         plan = live.plan(range(len(sweep.seeds)))
         trial.set_user_attr(Note.REUSED, len(plan) - len(plan.pending(self.engine.store)))
-        self.say(f"trial {trial.number} · {shown(point_of(trial))}: {self._reused(plan)}")
+        self.say(f"trial {trial.number} · {point_text(point_of(trial))}: {self._reused(plan)}")
 
     def _round(self, running: Sequence[_Live], seeds: Sequence[int]) -> None:
         """Compute some seeds of trials that go on, and look at what they are worth."""
@@ -351,7 +351,7 @@ class Conductor:
         trial, sweep = live.trial, self.order.sweep
         for seed in seeds:
             for o in sweep.objectives:
-                value = measured(o.measure, live.runs[o.after][seed], self.engine.store)
+                value = objective_value(o.measure, live.runs[o.after][seed], self.engine.store)
                 live.sums[o.name] = live.sums.get(o.name, 0.0) + value
             known = self.study.trials[trial.number].intermediate_values
             if len(live.sums) == 1 and seed + 1 not in known:

@@ -104,7 +104,7 @@ def candidate(sweep: Sweep, profile: Profile, point: Point) -> Candidate:
 def impossible(sweep: Sweep, point: Point, why: str) -> str:
     """Return the sentence for a point that cannot be run."""
     return (
-        f"the sweep `{sweep.name}` can suggest {shown(point)}, which is impossible: "
+        f"the sweep `{sweep.name}` can suggest {point_text(point)}, which is impossible: "
         f"{why.rstrip('.')}; change its `space`"
     )
 
@@ -252,7 +252,7 @@ def final_scores(runs: Sequence[Run], store: Store) -> Measured:
     }
 
 
-def measured(measure: Measure, run: Run, store: Store) -> float:
+def objective_value(measure: Measure, run: Run, store: Store) -> float:
     """Return what an objective is for one finished run.
 
     Raises:
@@ -287,6 +287,6 @@ def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
     return [float(value) for value in 100 * ((own > base) + 0.5 * (own == base))]
 
 
-def shown(point: Point) -> str:
+def point_text(point: Point) -> str:
     """Return a point in a few words: `ratio_evol 0.5, n_new 4`."""
     return ", ".join(f"{setting(path)} {value_text(value)}" for path, value in point.items())

@@ -342,7 +342,7 @@ def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
     )
 
 
-def pictures(report: SweepReport) -> list[Picture]:
+def sweep_pictures(report: SweepReport) -> list[Picture]:
     """Return the plots that have anything to show."""
     if not report.complete:
         return []

@@ -98,7 +98,7 @@ class Mlflow:
             if isinstance(error, ImportError):
                 what = f"its driver is not installed: {what}"
             raise TrackingError(
-                f"MLflow at {shown(self.uri)} cannot be written ({what[:300]}): the results are "
+                f"MLflow at {uri_text(self.uri)} cannot be written ({what[:300]}): the results are "
                 "safe in the store, and `harness sync` brings MLflow up to date when it can be "
                 "reached"
             ) from error
@@ -170,7 +170,7 @@ class Mlflow:
         thread.join(seconds)
         if thread.is_alive():
             slow = "is too slow to take everything now: `harness sync` adds the rest"
-            self.give_up(TrackingError(f"MLflow at {shown(self.uri)} {slow}"))
+            self.give_up(TrackingError(f"MLflow at {uri_text(self.uri)} {slow}"))
 
     def give_up(self, error: Exception) -> None:
         """Warn once that MLflow is unavailable; nothing more is attempted."""
@@ -223,7 +223,7 @@ def artifacts_path(database: Path) -> Path:
     return database.parent / "mlartifacts"
 
 
-def shown(uri: str) -> str:
+def uri_text(uri: str) -> str:
     """Return a URI without what may be a secret in it."""
     return without_secrets(uri, uri)
 

@@ -10,8 +10,7 @@ An incomplete row is KILLED, never RUNNING: only its runs are computed.
 
 Published results get experiments of their own, whose names end in `/published`, and need no store:
 `harness sync --published` shows them in a fresh clone. They have scores but no training curves,
-data or policies. All seeds of a row are one MLflow run, with its scores as a curve over the seeds;
-two rows have some answers with the judge's replies.
+data or policies. All seeds of a row are one MLflow run, with its scores as a curve over the seeds.
 """
 
 from __future__ import annotations
@@ -21,17 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.errors import HarnessError
 from harness.registry.declared import all_profiles, all_tables
 from harness.report.answer import finding
 from harness.report.controls import KnownControls
-from harness.report.page.examples import FILE as EXAMPLES
-from harness.report.page.examples import Examples, read_examples
 from harness.report.publication import published_folders
 from harness.report.publish import published_report
-from harness.report.view import plain
+from harness.report.view import plain, side
 from harness.runtime import Store
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (
@@ -86,7 +83,6 @@ class Behind:
     Attributes:
         costs: Means over the runs; none unless every run has them.
         by_seed: Scores with the seed as their step, where all seeds are one MLflow run.
-        files: Artifacts beside the recipe.
     """
 
     start_ms: int
@@ -94,7 +90,6 @@ class Behind:
     tags: Mapping[str, str]
     costs: Mapping[str, float] = field(default_factory=dict)
     by_seed: Sequence[MetricValue] = ()
-    files: Files = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Behind:
@@ -216,9 +211,9 @@ class _Table:
             },
             # MLflow compares runs by what was logged first.
             scores=dict(sorted(numbers.items(), key=lambda it: it[0].startswith("paper/"))),
-            basis=repr((behind.by_seed, behind.files)),
+            basis=repr(behind.by_seed),
             metrics=lambda: behind.by_seed,
-            files=lambda: {**recipe_file(recipes), **behind.files},
+            files=lambda: recipe_file(recipes),
         )
 
     def _whole(self, rows: Sequence[Record]) -> Record:
@@ -322,11 +317,9 @@ def _interval(cell: Cell) -> str:
 
 def _verdict(cell: Cell) -> str:
     """Return on which side of zero the interval of a cell's gain lies."""
-    if cell.gain is None or cell.gain_ci_low is None or cell.gain_ci_high is None:
+    if cell.gain is None or cell.gain_ci_low is None:
         return "baseline" if cell.baseline_row is None and cell.state == "ok" else "none"
-    if cell.gain_ci_low > 0:
-        return "higher"
-    return "lower" if cell.gain_ci_high < 0 else "no difference"
+    return {1: "higher", -1: "lower", 0: "no difference"}[side(cell)]
 
 
 # --- Published ---
@@ -349,16 +342,15 @@ def published_records(results_dir: Path) -> list[Record]:
 
 def _published_table(folder: Path, controls: KnownControls) -> list[Record]:
     report = published_report(all_tables()[folder.name], folder, controls)
-    examples = read_examples(folder / EXAMPLES)
 
     def files() -> Files:
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
     table = _Table(report, f"results/{report.profile.name}/{report.table.id}", files, SUFFIX)
-    return table.records({row.id: _published(report, row, examples) for row in report.rows})
+    return table.records({row.id: _published(report, row) for row in report.rows})
 
 
-def _published(report: Report, row: ReportRow, examples: Examples | None) -> Behind:
+def _published(report: Report, row: ReportRow) -> Behind:
     """Return what a published table says of the runs behind one of its rows."""
     origin, runs = report.origin, {*row.runs.values()}
     if origin.finished is None:
@@ -384,18 +376,4 @@ def _published(report: Report, row: ReportRow, examples: Examples | None) -> Beh
         "commit": join(origin.commits),
         COMMIT_TAG: join(origin.commits[-1:]),
     }
-    return Behind(end, end, tags, costs, by_seed, _judgments(examples, row.id))
-
-
-def _judgments(examples: Examples | None, row: str) -> dict[str, Any]:
-    """Return the published examples of what a row answered, and what the judge said, as a table."""
-    lines = [
-        [turn.asked, turn.answer, "; ".join(f"{name}: {text}" for name, text in turn.replies),
-         it.reference or "", it.benchmark, it.item]
-        for it in (examples.judged if examples else ())
-        for turn in (it.after if it.row == row else it.before if it.baseline == row else ())
-    ]  # fmt: skip
-    # MLflow's page groups by the first column and compares the second.
-    heads = ("prompt", "answer", "verdict", "reference", "benchmark", "item")
-    columns = dict(zip(heads, zip(*lines, strict=True), strict=True)) if lines else {}
-    return {"judgments.json": columns} if lines else {}
+    return Behind(end, end, tags, costs, by_seed)

@@ -48,7 +48,7 @@ from harness.tracking.connection import (
     artifacts_path,
     chosen_uri,
     database_path,
-    shown,
+    uri_text,
 )
 from harness.tracking.record import COMPUTED_IN, MetricValue, Record, curve_metrics
 from harness.tracking.runs import run_identity, run_record, trained_in
@@ -258,7 +258,7 @@ def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
     """
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):
-        raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
+        raise UserError(f"MLflow at {uri_text(where)} is a server: open that address in a browser")
     # The address of a first view, and of pages of trainings instead of conversations.
     page = "/#/experiments/{}/runs?viewStateShareKey=harness&workflowType=machine_learning"
     views = {name: page.format(n) for name, n in Mlflow(work_dir, uri=where).views().items()}

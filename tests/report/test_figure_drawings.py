@@ -9,7 +9,7 @@ import pytest
 from toy_figures import declared, toy_figure, write_judges, write_stages
 from toy_identities import ToyWorld
 
-from harness.report.figures.drawing import draw_figure, picture
+from harness.report.figures.drawing import draw_figure, figure_picture
 from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.plots import INK, MUTED, OURS, PAPERS, STYLES
 from harness.runtime import Store
@@ -63,7 +63,7 @@ def test_a_whole_figure_is_drawn_the_same_twice(
     assert title is not None
     assert title.text == report.figure.title
     assert report.alt.split(":")[0] in (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert (tmp_path / "a.svg").read_bytes() == picture(report).svg()
+    assert (tmp_path / "a.svg").read_bytes() == figure_picture(report).svg()
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -19,8 +19,8 @@ from toy_identities import ToyWorld
 from harness.errors import HarnessError
 from harness.report.figures.published import (
     FIGURE,
-    as_markdown,
     figure_extent,
+    figure_markdown,
     print_figure,
     publish_figure,
 )
@@ -220,7 +220,7 @@ def test_a_report_says_what_it_says_everywhere(
     for name in NAMES:
         report = report_of(name)
         print_figure(report, Console(width=100, color_system=None))
-        printed, page = capsys.readouterr().out, as_markdown(report)
+        printed, page = capsys.readouterr().out, figure_markdown(report)
         figures = [text for block in report.blocks for row in block.rows for text in row[1:]]
         assert figures
         assert all(text.strip() for text in figures)

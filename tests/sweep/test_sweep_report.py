@@ -18,13 +18,13 @@ from harness.report.sweep import (
     SweepReport,
     SweepTrial,
     digits,
-    facts,
     publish_sweep,
     sweep_blocks,
+    sweep_facts,
     winner_scores,
 )
 from harness.report.verify import verify
-from harness.sweep.study import pictures
+from harness.sweep.study import sweep_pictures
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
 
@@ -89,7 +89,7 @@ def replace(report: SweepReport, **changes: Any) -> SweepReport:
 
 
 def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> None:
-    folder = publish_sweep(REPORT, tmp_path, pictures(REPORT))
+    folder = publish_sweep(REPORT, tmp_path, sweep_pictures(REPORT))
     assert folder == tmp_path / "micro" / "sweeps" / "toy"
     plots = ["history.svg", "importances.svg", "pareto.svg", "slice.svg"]
     names = sorted(path.name for path in folder.iterdir())
@@ -106,7 +106,7 @@ def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> N
 def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
     tmp_path: Path,
 ) -> None:
-    folder = publish_sweep(REPORT, tmp_path, pictures(REPORT))
+    folder = publish_sweep(REPORT, tmp_path, sweep_pictures(REPORT))
     assert (verify(tmp_path).sweeps, verify(tmp_path).cells) == (("micro/sweeps/toy",), 1)
     write_scores(MEASURED | {("toy-base", 101, "ah_wr"): {"p0": 49.0, "p1": 58.0}},
                  folder / "scores.parquet")  # fmt: skip
@@ -118,17 +118,15 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
 
 
 def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = {
-        p.name: p.read_bytes() for p in publish_sweep(REPORT, tmp_path, pictures(REPORT)).iterdir()
-    }
-    again = {
-        p.name: p.read_bytes() for p in publish_sweep(REPORT, tmp_path, pictures(REPORT)).iterdir()
-    }
-    assert first == again
+    def published() -> dict[str, bytes]:
+        folder = publish_sweep(REPORT, tmp_path, sweep_pictures(REPORT))
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    assert published() == published()
 
 
 def test_a_sweep_with_fewer_trials_or_scores_does_not_replace_one_with_more(tmp_path: Path) -> None:
-    publish_sweep(REPORT, tmp_path, pictures(REPORT))
+    publish_sweep(REPORT, tmp_path, sweep_pictures(REPORT))
     with pytest.raises(Refused, match="has more: 1 of 4 trials"):
         publish_sweep(replace(REPORT, target=3, counted=3), tmp_path)
     with pytest.raises(Refused, match="the published result has more: row `ah_wr`"):
@@ -174,7 +172,7 @@ def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> N
         REPORT, objectives=REPORT.objectives[:1], seeds=(0, 1), trials=trials, pareto=None,
         importances=None, benchmarks=winner_scores(winner, "toy", (100, 101), ("ah_wr",)),
     )  # fmt: skip
-    folder = publish_sweep(report, tmp_path, pictures(report))
+    folder = publish_sweep(report, tmp_path, sweep_pictures(report))
     page = (folder / "report.md").read_text()
     assert "| pruned at 51 after 1 of 2 seeds |" in page
     assert "| failed |" in page
@@ -189,7 +187,7 @@ def test_equal_points_are_ranked_once() -> None:
 
 
 def test_the_facts_count_stages_and_states() -> None:
-    found = dict(facts(REPORT))
+    found = dict(sweep_facts(REPORT))
     assert found["Trials"] == "4 of 4 (4 complete)"
     assert found["Stages"] == "12 reused, 8 computed"
 

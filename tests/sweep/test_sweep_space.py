@@ -24,9 +24,9 @@ from harness.sweep.space import (
     base_candidate,
     candidate,
     grid,
-    measured,
+    objective_value,
+    point_text,
     points,
-    shown,
     validation_runs,
 )
 
@@ -111,7 +111,7 @@ def test_a_grid_has_every_point_once_in_an_order_of_its_seed() -> None:
 
 
 def test_a_point_is_shown_by_the_last_parts_of_its_paths() -> None:
-    assert shown({SHARE: 0.4, METRIC: "var"}) == "evolved_share 0.4, metric var"
+    assert point_text({SHARE: 0.4, METRIC: "var"}) == "evolved_share 0.4, metric var"
 
 
 def test_real_models_are_searched_by_reward_on_prompts_that_are_held_back() -> None:
@@ -151,8 +151,8 @@ def test_a_win_rate_by_reward_counts_prompts_and_half_of_ties(tmp_path: Path) ->
                 for j, value in enumerate(row)
             ]
             pq.write_table(pa.Table.from_pylist(table), folder / "rewards.parquet")
-    assert measured("val_wr", run, store) == 50.0
-    assert measured("val_score", run, store) == 2.0
+    assert objective_value("val_wr", run, store) == 50.0
+    assert objective_value("val_score", run, store) == 2.0
 
 
 @pytest.mark.parametrize("name", ["micro", "paper"])

@@ -14,7 +14,7 @@ from toy_table import filled, toy_runs, toy_state, toy_tracker
 
 from harness.runtime import Store
 from harness.tracking import Mlflow, TrackingError
-from harness.tracking.connection import shown, without_secrets
+from harness.tracking.connection import uri_text, without_secrets
 from harness.tracking.record import Record
 
 RUNS = toy_runs((0,))
@@ -95,7 +95,7 @@ def test_what_fails_of_ours_while_tracking_is_a_warning(store: Store, tmp_path: 
     ],
 )
 def test_what_is_shown_of_a_uri(uri: str, expected: str) -> None:
-    assert shown(uri) == expected
+    assert uri_text(uri) == expected
 
 
 def test_a_secret_is_hidden_in_any_text(monkeypatch: pytest.MonkeyPatch) -> None:

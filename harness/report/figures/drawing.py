@@ -276,7 +276,7 @@ DRAW: Mapping[str, Callable[[FigureReport, Canvas], None]] = {
 }
 
 
-def picture(report: FigureReport) -> Picture:
+def figure_picture(report: FigureReport) -> Picture:
     draw = functools.partial(draw_figure, report)
     return Picture(report.heading, FILE, report.alt, draw, tuple(report.findings))
 

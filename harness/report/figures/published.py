@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.report.figures.drawing import picture
+from harness.report.figures.drawing import figure_picture
 from harness.report.figures.report import FigureReport, points_of
 from harness.report.plots import Picture
 from harness.report.publication import IndexEntry, Publication, without_numbers
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def as_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
+def figure_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
     return markdown(report.heading, report.facts, report.blocks, drawn)
 
 
@@ -56,8 +56,8 @@ FIGURE = Publication(
     "figure",
     FigureReport,
     figure_extent,
-    page=lambda report: as_markdown(report, picture(report)),
-    pictures=lambda report: [picture(report)],
+    page=lambda report: figure_markdown(report, figure_picture(report)),
+    pictures=lambda report: [figure_picture(report)],
     values=lambda report: report.data.file,
     recomputed=recomputed,
 )

@@ -20,7 +20,7 @@ from harness.registry.schema import Table
 from harness.report.build import StoredTable, with_all_rows, without_runs
 from harness.report.claims import all_verdicts
 from harness.report.controls import KnownControls
-from harness.report.figures.drawing import picture
+from harness.report.figures.drawing import figure_picture
 from harness.report.figures.report import assemble_figure
 from harness.report.model import ClaimVerdict, Report
 from harness.report.page.examples import FILE, Examples, examples_of, first_of, read_examples
@@ -152,7 +152,9 @@ def _drawn_figures(
         if runs is not None and runs.runs:
             report = assemble_figure(runs, store)
             if any(point.value is not None for point in report.points):
-                yield replace(picture(report), origin=f"drawn from the store, {report.seed_count}")
+                yield replace(
+                    figure_picture(report), origin=f"drawn from the store, {report.seed_count}"
+                )
 
 
 def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -> Contents:
