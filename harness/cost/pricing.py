@@ -19,6 +19,7 @@ from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.pipeline.factory import Turns, needs_of
 from harness.registry.profile import REWARD_JUDGE, Profile
+from harness.registry.serving import ServedRole, variable
 from harness.runtime.stage import Stage
 from harness.strict import Strict
 from harness.worlds.needs import MODELS, asked_by, served_here
@@ -65,7 +66,7 @@ class GpuHours(Strict):
 class CallPrice(Strict):
     """The requests to one model in one role."""
 
-    role: str
+    role: ServedRole
     model: str
     requests: int
     prompt_tokens: int
@@ -258,7 +259,7 @@ def _gpu_hours(
 
 
 def _dollars(found: Iterable[Calls]) -> Dollars:
-    summed: dict[tuple[str, str], Calls] = {}
+    summed: dict[tuple[ServedRole, str], Calls] = {}
     for call in found:
         key = (call.role, call.model)
         summed[key] = summed[key] + call if key in summed else call
@@ -267,7 +268,7 @@ def _dollars(found: Iterable[Calls]) -> Dollars:
         price = price_of(call.role, call.model)
         calls.append(
             CallPrice(
-                role=call.role.lower(),
+                role=call.role,
                 model=call.model,
                 requests=round(call.requests),
                 prompt_tokens=round(call.prompt_tokens),
@@ -360,7 +361,7 @@ def _passed(hours: GpuHours, usd: Dollars, limits: Limits) -> Iterator[str]:
         if call.usd is None:
             yield (
                 f"--budget-usd needs the price of {call.model}, which is not known; give it in "
-                f"HARNESS_{call.role.upper()}_PRICE, as dollars for a million tokens in and out "
+                f"{variable(call.role, 'PRICE')}, as dollars for a million tokens in and out "
                 "(`1.25,5`; `0,0` for a model of your own)"
             )
     if usd.complete and usd.known > limits.usd:

@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from harness.cost.assumptions import assumed, assumptions, parameters_of
-from harness.endpoint.access import Role, price_of
+from harness.endpoint.access import price_of
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.registry.profile import REWARD_JUDGE, Profile, benchmark_named
 from harness.registry.recipe import budget_taken
+from harness.registry.serving import ServedRole
 from harness.runtime.stage import Stage
 from harness.selectors.eva import StreamSettings
 from harness.worlds.needs import served_here
@@ -104,14 +105,16 @@ def count_steps(s: StreamSettings, first: int, last: int, *, evolves: bool) -> S
 class Calls:
     """Requests of one kind to one model in a role, with the tokens of all of them together."""
 
-    role: Role
+    role: ServedRole
     model: str
     requests: float
     prompt_tokens: float
     completion_tokens: float
 
     @classmethod
-    def of(cls, role: Role, model: str, requests: float, prompt: float, reply: float) -> Calls:
+    def of(
+        cls, role: ServedRole, model: str, requests: float, prompt: float, reply: float
+    ) -> Calls:
         """Return requests with a mean length of prompt and reply, in tokens."""
         return cls(role, model, requests, requests * prompt, requests * reply)
 
@@ -254,7 +257,7 @@ def _rewrites(model: str, children: float) -> Calls:
     """Return the requests for so many rewrites, those asked for again included."""
     length = assumed("tokens.evolved_prompt")
     requests = children * (1 + assumed("creator.retried"))
-    return Calls.of("CREATOR", model, requests, assumed("creator.instructions") + length, length)
+    return Calls.of("creator", model, requests, assumed("creator.instructions") + length, length)
 
 
 def _rows(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
@@ -337,7 +340,7 @@ def _judge(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
         read = 2.0 * items * kind.turns * (question + answer)
         return StageCost((Load("reading", judge.removeprefix(REWARD_JUDGE), read),))
     prompt, reply = question + answer + reference + instructions, _length(benchmark, "reply")
-    return StageCost(calls=(Calls.of("JUDGE", judge, items * kind.verdicts, prompt, reply),))
+    return StageCost(calls=(Calls.of("judge", judge, items * kind.verdicts, prompt, reply),))
 
 
 def _items(c: Costing, identity: str) -> int:
@@ -376,7 +379,7 @@ def _topics(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
 def _about_prompts(p: PromptCount, judge: str, asked: str, questions: int) -> StageCost:
     prompt = assumed(f"benchmarks.{asked}.instructions") + p.length
     reply = assumed(f"benchmarks.{asked}.reply")
-    return StageCost(calls=(Calls.of("SCORER", judge, questions * p.total, prompt, reply),))
+    return StageCost(calls=(Calls.of("scorer", judge, questions * p.total, prompt, reply),))
 
 
 def _online(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
@@ -403,7 +406,7 @@ def _online(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
         model, questions = str(s["scorer"]["model"]), QUESTIONS * did.judged
         prompt = assumed("benchmarks.prompt_judge.instructions") + assumed("tokens.evolved_prompt")
         reply = assumed("benchmarks.prompt_judge.reply")
-        asked.append(Calls.of("SCORER", model, questions, prompt, reply))
+        asked.append(Calls.of("scorer", model, questions, prompt, reply))
     size = parameters(stage)
     kept = size * (assumed("disk.parameter") + assumed("disk.moments"))
     return StageCost(loads, tuple(asked), kept, size * assumed("disk.checkpoint"))

@@ -1,20 +1,20 @@
 """Where the model of a role is asked: at an endpoint that the environment names, or its seller's.
 
 Which model rewrites is what a run *is*; where it is served, with which key, how many requests at
-once and for how much money is not, and stands in no declaration. For each role (`CREATOR` rewrites
-prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers, `SOLVER` is the policy where an
-endpoint serves it) the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`, `_TIMEOUT` (seconds
-that a reply may take) and `_PRICE` are read. Without an address it is the seller's own, which takes
-the seller's key, sent nowhere else. A judge that a plug-in adds is a function here, and free. For a
-role that the harness serves itself it sets these variables for the processes that ask, and
-`_KEPT_AS`, under which replies are kept: the address is another with each start.
+once and for how much money is not, and stands in no declaration. For each role (the creator
+rewrites prompts, the scorer judges them, the judge judges a benchmark's answers, the policy may be
+served by an endpoint) the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`, `_TIMEOUT`
+(seconds that a reply may take) and `_PRICE` are read; for the policy, `HARNESS_SOLVER_URL` and so
+on. Without an address it is the seller's own, which takes the seller's key, sent nowhere else. A
+judge that a plug-in adds is a function here, and free. For a role that the harness serves itself it
+sets these variables for the processes that ask, and `_KEPT_AS`, under which replies are kept: the
+address is another with each start.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Literal
 
 from harness.endpoint.budget import Ledger, shared_file
 from harness.endpoint.client import Client, ReplyCache, ServedModel
@@ -23,25 +23,24 @@ from harness.endpoint.prices import TokenPrice, parse_price, read_prices
 from harness.errors import UserError
 from harness.extensions import JUDGES
 from harness.project import work_dir
+from harness.registry.serving import ServedRole, variable
 from harness.runtime.stage import Json
-
-Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]
 
 CONCURRENCY = 8
 MOST_CONCURRENCY = 256
 
 
-def price_of(role: Role, model: str) -> TokenPrice | None:
+def price_of(role: ServedRole, model: str) -> TokenPrice | None:
     """Return the price of a role's model: the user's, else the list's; None if neither has one."""
-    if role == "JUDGE" and model in JUDGES:
+    if role == "judge" and model in JUDGES:
         return TokenPrice(0.0, 0.0)
-    variable = f"HARNESS_{role}_PRICE"
-    text = os.environ.get(variable)
-    return parse_price(variable, text) if text else read_prices().of(model)
+    name = variable(role, "PRICE")
+    text = os.environ.get(name)
+    return parse_price(name, text) if text else read_prices().of(model)
 
 
 def model_of(
-    role: Role,
+    role: ServedRole,
     model: str,
     settings: Mapping[str, Json] | None = None,
     ledger: Ledger | None = None,
@@ -58,35 +57,33 @@ def model_of(
     server = _server(role, model)
     if not keyless:
         server.check_key()
-    at_once = _number(f"HARNESS_{role}_CONCURRENCY") or CONCURRENCY
+    name = variable(role, "CONCURRENCY")
+    at_once = _number(name) or CONCURRENCY
     if at_once != int(at_once) or at_once > MOST_CONCURRENCY:
-        raise UserError(
-            f"HARNESS_{role}_CONCURRENCY is {at_once:g}; give a whole number from 1 to "
-            f"{MOST_CONCURRENCY}"
-        )
+        raise UserError(f"{name} is {at_once:g}; give a whole number from 1 to {MOST_CONCURRENCY}")
     ledger = ledger or Ledger(_number("HARNESS_BUDGET_USD"), shared_file())
     client = Client(server, ReplyCache(work_dir() / "replies"), ledger, price_of(role, model))
     return ServedModel(client, model, settings or {}, int(at_once))
 
 
-def _server(role: Role, model: str) -> Endpoint | FunctionEndpoint:
-    if role == "JUDGE" and model in JUDGES:
+def _server(role: ServedRole, model: str) -> Endpoint | FunctionEndpoint:
+    if role == "judge" and model in JUDGES:
         return FunctionEndpoint(model)
-    timeout_s = _number(f"HARNESS_{role}_TIMEOUT") or TIMEOUT_S
-    if url := os.environ.get(f"HARNESS_{role}_URL"):
-        kept_as = os.environ.get(f"HARNESS_{role}_KEPT_AS")
-        return Endpoint(url, f"HARNESS_{role}_KEY", timeout_s, kept_as)
+    timeout_s = _number(variable(role, "TIMEOUT")) or TIMEOUT_S
+    if url := os.environ.get(variable(role, "URL")):
+        kept_as = os.environ.get(variable(role, "KEPT_AS"))
+        return Endpoint(url, variable(role, "KEY"), timeout_s, kept_as)
     for beginning, (url, key_variable) in SELLERS.items():
         if model.startswith(beginning):
             return Endpoint(url, key_variable, timeout_s)
     raise UserError(
         f"Nothing says where the model {model} is served; declare it in the profile's `serving`, "
-        f"or name the address of an endpoint that has it in HARNESS_{role}_URL"
+        f"or name the address of an endpoint that has it in {variable(role, 'URL')}"
     )
 
 
-def _number(variable: str) -> float | None:
-    text = os.environ.get(variable)
+def _number(name: str) -> float | None:
+    text = os.environ.get(name)
     if not text:
         return None
     try:
@@ -94,5 +91,5 @@ def _number(variable: str) -> float | None:
     except ValueError:
         value = -1.0
     if not 0.0 <= value < float("inf"):
-        raise UserError(f"{variable} is `{text}`; give a number, 0 or more")
+        raise UserError(f"{name} is `{text}`; give a number, 0 or more")
     return value

@@ -300,7 +300,6 @@ class ServedModel:
 
     @property
     def clients(self) -> list[Client]:
-        """The clients to account for."""
         return [self.client]
 
 

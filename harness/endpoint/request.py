@@ -65,7 +65,6 @@ class ChatRequest:
     sample: int = 0
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON body that is sent."""
         messages = [{"role": m.role, "content": m.content} for m in self.messages]
         return {"model": self.model, "messages": messages, **self.settings}
 
@@ -109,7 +108,6 @@ class Reply:
 
     @property
     def choice(self) -> Mapping[str, Any]:
-        """The first choice."""
         choice: Mapping[str, Any] = self.raw["choices"][0]
         return choice
 

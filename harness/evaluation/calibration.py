@@ -80,7 +80,6 @@ class Calibration(Strict):
 
     @property
     def short(self) -> str:
-        """The agreement alone, to stand beside a score."""
         return f"agrees with {self.published_judge} in {self.agreement:.0f}%"
 
     @property

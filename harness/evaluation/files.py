@@ -127,7 +127,6 @@ def path_part(name: str) -> str:
 
 
 def locate(data: Path, name: str, what: str) -> Path:
-    """Return a file of a folder, by its name there."""
     if (data / name).is_file():
         return data / name
     raise UserError(f"{data} does not hold {what}; it should be there as {name}")

@@ -312,7 +312,6 @@ class Evaluated:
 
 
 def load(path: Path) -> Kept:
-    """Return what an evaluation's file says."""
     try:
         return Kept.model_validate(read_json(path.read_bytes()))
     except (OSError, ValueError) as error:
@@ -320,18 +319,15 @@ def load(path: Path) -> Kept:
 
 
 def all_kept(root: Path) -> list[Path]:
-    """Return the files of all evaluations below a folder, in order."""
     return sorted(root.rglob(FILE))
 
 
 def write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write records as JSON lines."""
     lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
     with explained("keeping an evaluation", path.parent):
         write_whole(path, "".join(lines))
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as indented JSON."""
     with explained("keeping an evaluation", path.parent):
         write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -167,5 +167,4 @@ class Renderer:
         return str(text).strip()
 
     def count(self, text: str) -> int:
-        """Return how many tokens a text is."""
         return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -56,7 +56,6 @@ class CompletionCache:
             self._append(header)
 
     def add(self, answered: Answered) -> None:
-        """Keep the answers of some prompts."""
         lines = (_LINE.dump_json({at: samples}) + b"\n" for at, samples in answered.items())
         self._append(b"".join(lines))
         self.answers.update(answered)

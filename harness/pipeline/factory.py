@@ -17,10 +17,9 @@ from typing import Any, Final, NamedTuple
 from harness.errors import UserError
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole
-from harness.registry.serving import ServedRole
+from harness.registry.serving import ServedRole, variable
 from harness.runtime import Engine, Need, Needs, Store
 from harness.runtime.stage import Json, Stage
-from harness.serving.servers import VARIABLES
 from harness.serving.turns import Turn, turns
 from harness.worlds.needs import asked_by, policy_of, served_here
 from harness.worlds.real.world import World
@@ -166,14 +165,14 @@ class Turns:
 
     def roles(self, stage: Stage) -> tuple[ServedRole, ...]:
         """Return the roles whose servers a stage asks, of those that are started for the run."""
-        asked = [
-            role.lower()
+        asked: set[ServedRole] = {
+            role
             for role, model in asked_by(stage)
             if served_here(self.profile, role, model) is not None
-        ]
+        }
         if self._is_answered(stage) and self.gpus <= 1:
-            asked.append("policy")
-        return tuple(sorted(set(asked)))  # type: ignore[arg-type]
+            asked.add("policy")
+        return tuple(sorted(asked))
 
     def wanted(self, stage: Stage) -> str | None:
         """Return what a stage wants loaded, None for one that loads nothing."""
@@ -207,7 +206,7 @@ class Turns:
         return (
             serving is not None
             and serving.policy is not None
-            and VARIABLES["policy"] not in os.environ
+            and variable("policy", "URL") not in os.environ
             and "engine" in stage.settings
             and "max_length" in stage.settings
         )

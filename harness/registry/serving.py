@@ -15,6 +15,12 @@ from harness.strict import Strict, refuse
 
 ServedRole: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
 
+
+def variable(role: ServedRole, what: str) -> str:
+    """Return the environment variable that says something of who serves a role, as its `URL`."""
+    return f"HARNESS_{'SOLVER' if role == 'policy' else role.upper()}_{what}"
+
+
 TemplateArguments: TypeAlias = dict[
     Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], bool | int | float | str
 ]

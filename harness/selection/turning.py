@@ -17,7 +17,7 @@ from harness.endpoint.access import MOST_CONCURRENCY
 from harness.errors import HarnessError
 from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile
-from harness.registry.serving import ServedRole
+from harness.registry.serving import ServedRole, variable
 from harness.runtime import (
     Awaited,
     Event,
@@ -30,9 +30,9 @@ from harness.runtime import (
     Store,
 )
 from harness.runtime.stage import fingerprint_of
-from harness.serving import At, Policy, Servers, Turn
 from harness.serving.engines import identity
-from harness.serving.servers import VARIABLES
+from harness.serving.servers import At, Policy, Servers
+from harness.serving.turns import Turn
 from harness.worlds import lookup
 from harness.worlds.needs import policy_of
 from harness.worlds.real.models import identity_of
@@ -187,15 +187,15 @@ def variables(profile: Profile, at: Mapping[ServedRole, At]) -> dict[str, str]:
     """Return the variables by which processes find the servers that were started for them."""
     found: dict[str, str] = {}
     for role, place in at.items():
-        if os.environ.get(VARIABLES[role]) or profile.serving is None:
+        if os.environ.get(variable(role, "URL")) or profile.serving is None:
             continue  # somebody else's, as the user says
-        served, name = profile.serving.roles[role], VARIABLES[role].removesuffix("_URL")
+        served = profile.serving.roles[role]
         model = None if served.model is None else identity_of(served.model)
         told = [identity(served.engine), served.numerics(), model]
         usual = {"CONCURRENCY": str(min(served.at_once, MOST_CONCURRENCY)), "PRICE": "0,0"}
-        found |= {f"{name}_{k}": os.environ.get(f"{name}_{k}", v) for k, v in usual.items()}
-        found[f"{name}_URL"] = place.url
-        found[f"{name}_KEPT_AS"] = f"served/{fingerprint_of(told)}"
+        found |= {(n := variable(role, k)): os.environ.get(n, v) for k, v in usual.items()}
+        found[variable(role, "URL")] = place.url
+        found[variable(role, "KEPT_AS")] = f"served/{fingerprint_of(told)}"
     return found
 
 

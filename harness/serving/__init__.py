@@ -11,8 +11,3 @@ A run holds `Servers`; `hold` gives the addresses of some roles as long as a blo
 Which engine in which version serves the policy decides numbers, and so belongs to a stage's
 identity (`engines.identity`); where it is installed and on which port it listens does not.
 """
-
-from harness.serving.servers import At, Policy, Servers
-from harness.serving.turns import Turn, turns
-
-__all__ = ["At", "Policy", "Servers", "Turn", "turns"]

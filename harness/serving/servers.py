@@ -31,17 +31,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError, UserError
-from harness.registry.serving import ServedRole, Serving
+from harness.registry.serving import ServedRole, Serving, variable
 from harness.runtime.processes import HOST, Program, free_port, is_healthy
 from harness.serving.engines import Checkpoint, Installed, command, environment, here
-
-VARIABLES: dict[ServedRole, str] = {
-    "policy": "HARNESS_SOLVER_URL",
-    "creator": "HARNESS_CREATOR_URL",
-    "scorer": "HARNESS_SCORER_URL",
-    "judge": "HARNESS_JUDGE_URL",
-}
-"""What names the address of a role, for the harness and for the processes that it starts."""
 
 OnWait = Callable[[str, float], None]
 """Called several times a second while a server is awaited: with what is waited for, and with the
@@ -146,7 +138,7 @@ class Servers:
         at: dict[ServedRole, At] = {}
         wanted: dict[ServedRole, _Wanted] = {}
         for role in roles:
-            if url := os.environ.get(VARIABLES[role]):
+            if url := os.environ.get(variable(role, "URL")):
                 at[role] = At(url, self._weights(role, policy)[0])
             else:
                 wanted[role] = self._wanted(role, policy)
@@ -183,7 +175,7 @@ class Servers:
         if role not in self._declared:
             raise UserError(
                 f"the profile serves no {role}: declare it under `serving`, or name the address of "
-                f"one that runs in {VARIABLES[role]}"
+                f"one that runs in {variable(role, 'URL')}"
             )
         served = self._declared[role]
         name, folder = self._weights(role, policy)

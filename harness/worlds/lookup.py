@@ -169,7 +169,7 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
         dtype=str(s["dtype"]),
         batch_size=cast(int, s["batch_size"]),
         log=keep / "engine.log",
-        endpoint=model_of("SOLVER", served_as) if runs else None,
+        endpoint=model_of("policy", served_as) if runs else None,
         gpus=gpus,
         copies=copies,
         served=None if declared is None else Served.model_validate(declared),

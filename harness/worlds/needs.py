@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Literal, cast
 
-from harness.endpoint.access import Role, model_of
+from harness.endpoint.access import model_of
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import read_prices
 from harness.errors import HarnessError, UserError
@@ -26,7 +26,7 @@ from harness.extensions import BENCHMARKS, benchmark_place
 from harness.foreign import error_in_a_line
 from harness.project import benchmarks_dir, calibrations_dir
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, benchmark_named
-from harness.registry.serving import Served, ServedRole
+from harness.registry.serving import Served, ServedRole, variable
 from harness.runtime.stage import Json, Stage
 from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
@@ -85,7 +85,7 @@ class Demand:
         models: Models that are loaded, as profiles name them or by their identities.
         pools: Settings of stages that cut prompts from a pool.
         benchmarks: Benchmarks from outside the embedded world, by their names in the profile.
-        endpoints: Role and model of everybody who is asked, and whether all else rests on it.
+        endpoints: ServedRole and model of everybody who is asked, and whether all else rests on it.
         servers: What the harness serves itself of those who are asked.
         served: Whether the profile's engine answers.
     """
@@ -96,7 +96,7 @@ class Demand:
     models: dict[str, None] = field(default_factory=dict)
     pools: list[Settings] = field(default_factory=list)
     benchmarks: dict[str, None] = field(default_factory=dict)
-    endpoints: list[tuple[Role, str, bool]] = field(default_factory=list)
+    endpoints: list[tuple[ServedRole, str, bool]] = field(default_factory=list)
     servers: list[Served] = field(default_factory=list)
     served: bool = False
 
@@ -126,7 +126,7 @@ class Demand:
                 found.models[str(here.model)] = None
         return found
 
-    def _add_profile(self) -> dict[tuple[Role, str], bool]:
+    def _add_profile(self) -> dict[tuple[ServedRole, str], bool]:
         """Add all that the profile names; return who is asked, and whether all else rests on it."""
         profile, is_embedded = self.profile, self.profile.policy == WORLD
         source, creator = profile.prompts.source, profile.creator
@@ -145,17 +145,17 @@ class Demand:
         if source != WORLD:
             count = profile.x * profile.prompts.available
             self.pools.append({"seed": 0, "first": 0, "count": count})
-        asked: dict[tuple[Role, str], bool] = {}
+        asked: dict[tuple[ServedRole, str], bool] = {}
         if creator.source != WORLD:
-            asked["CREATOR", creator.source] = True
+            asked["creator", creator.source] = True
         for name, declared in own.items():
             if name != DOWNSTREAM and not declared.judge.startswith(REWARD_JUDGE):
-                asked["SCORER" if declared.of_prompts else "JUDGE", declared.judge] = True
+                asked["scorer" if declared.of_prompts else "judge", declared.judge] = True
         if profile.engine == "endpoint" and not is_embedded:
-            asked["SOLVER", profile.policy.partition("@")[0]] = True
+            asked["policy", profile.policy.partition("@")[0]] = True
         if creator.scorer is not None:
             # It sorts prompts by topic for figures, and reads the candidates of best-of-n trees.
-            asked.setdefault(("SCORER", creator.scorer), False)
+            asked.setdefault(("scorer", creator.scorer), False)
         return asked
 
     def _add_stage(self, stage: Stage, names: Mapping[str, str]) -> None:
@@ -195,13 +195,13 @@ class Demand:
             yield _endpoint(role, model, required=required)
             if model in retired:
                 # An endpoint that is named may serve it still.
-                gone = required and not os.environ.get(f"HARNESS_{role}_URL")
+                gone = required and not os.environ.get(variable(role, "URL"))
                 yield Requirement(
-                    f"retirement of the {role.lower()} {model}",
+                    f"retirement of the {role} {model}",
                     "missing" if gone else "advised",
                     retired[model].sentence,
-                    f"name an endpoint that still serves it in HARNESS_{role}_URL, or let another "
-                    "stand in: `--set` makes a profile of its own, so that its scores stand apart",
+                    f"name an endpoint that still serves it in {variable(role, 'URL')}, or let "
+                    "another stand in: `--set` makes a profile of its own, with scores of its own",
                 )
 
     def calibrations(self) -> Iterator[Requirement]:
@@ -224,29 +224,28 @@ def _place(profile: Profile, name: str) -> str:
     return profile.benchmarks[name].files or benchmark_place(known)
 
 
-def served_here(profile: Profile, role: Role, model: str) -> Served | None:
+def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None:
     """Return how a run serves a role's model itself; None where an endpoint has it."""
-    name = "policy" if role == "SOLVER" else role.lower()
-    serving, elsewhere = profile.serving, os.environ.get(f"HARNESS_{role}_URL")
-    found = None if serving is None or elsewhere else serving.roles.get(cast(ServedRole, name))
+    serving, elsewhere = profile.serving, os.environ.get(variable(role, "URL"))
+    found = None if serving is None or elsewhere else serving.roles.get(role)
     return found if found is not None and found.name == model else None
 
 
-def asked_by(stage: Stage) -> Iterator[tuple[Role, str]]:
+def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
     """Yield role and model of everybody whom a stage asks."""
     s = stage.settings
-    for setting, role in (("rewriting", "CREATOR"), ("scorer", "SCORER")):
+    for setting, role in (("rewriting", "creator"), ("scorer", "scorer")):
         if setting in s:
-            yield cast(Role, role), str(cast(Settings, s[setting])["model"])
+            yield cast(ServedRole, role), str(cast(Settings, s[setting])["model"])
     judge = str(s.get("judge", ""))
     if stage.kind in ("rate", "topics") and not files.has(judge):
-        yield "SCORER", judge
+        yield "scorer", judge
     identity = str(s.get("benchmark", ""))
     elsewhere = stage.kind == "judge" and not files.has(identity)
     if elsewhere and not judge.startswith(REWARD_JUDGE) and benchmarks.is_asked(identity, s):
-        yield "JUDGE", judge
+        yield "judge", judge
     if s.get("engine") == "endpoint":
-        yield "SOLVER", policy_of(stage)
+        yield "policy", policy_of(stage)
 
 
 def policy_of(stage: Stage) -> str:
@@ -316,9 +315,9 @@ def _benchmark(profile: Profile, name: str) -> Iterator[Requirement]:
         yield Requirement(f"scores of {name}", "advised", found, do)
 
 
-def _endpoint(role: Role, model: str, *, required: bool) -> Requirement:
+def _endpoint(role: ServedRole, model: str, *, required: bool) -> Requirement:
     """Return whether a model can be asked, as far as can be told without asking."""
-    what = f"{role.lower()} {model}"
+    what = f"{role} {model}"
     try:
         client = model_of(role, model).client
     except HarnessError as error:

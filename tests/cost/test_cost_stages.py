@@ -103,7 +103,7 @@ def test_evolving_asks_the_creator_for_each_rewrite(planner: Planner, costing: C
     """
     found = costing.cost(only(chain(planner, "human", "eva"), "evolve"))
     (call,) = found.calls
-    assert (call.role, call.model, call.requests) == ("CREATOR", "gemini-1.5-pro", 11_000)
+    assert (call.role, call.model, call.requests) == ("creator", "gemini-1.5-pro", 11_000)
     assert call.usd == pytest.approx(19.73, abs=0.01)
     assert found.loads == ()
 
@@ -157,7 +157,7 @@ def test_rating_prompts_asks_two_questions_of_each(planner: Planner, costing: Co
     recipe = Recipe.model_validate({"algorithm": "dpo", "chain": ("human", "eva")})
     run = planner.run("prompts", recipe, 0, "prompts")
     (call,) = costing.cost(run.judges["prompt_judge"]).calls
-    assert (call.role, call.model, call.requests) == ("SCORER", "gemini-1.5-flash", 20_000)
+    assert (call.role, call.model, call.requests) == ("scorer", "gemini-1.5-flash", 20_000)
     length = (8_000 * 235 + 2_000 * 185) / 10_000 + 10
     assert call.prompt_tokens == pytest.approx(20_000 * (190 + length))
 
@@ -168,7 +168,7 @@ def test_sorting_prompts_by_topic_asks_the_scorer_once_for_each(
     prompts = only(chain(planner, "human"), "prompts")
     topics = Stage("topics", 1, topic_settings("gemini-1.5-flash"), {"prompts": prompts})
     (call,) = costing.cost(topics).calls
-    assert (call.role, call.model, call.requests) == ("SCORER", "gemini-1.5-flash", 10_000)
+    assert (call.role, call.model, call.requests) == ("scorer", "gemini-1.5-flash", 10_000)
 
 
 def test_every_kind_of_stage_but_the_embedded_worlds_own_has_a_cost() -> None:

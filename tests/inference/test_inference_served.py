@@ -160,7 +160,7 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
         monkeypatch.setenv("HARNESS_SOLVER_URL", url)
 
         def asked_at(model: str) -> list[list[Sample]]:
-            at = model_of("SOLVER", model)
+            at = model_of("policy", model)
             asks = start(policy_path, keep, identity="endpoint", endpoint=at)
             with Solver(policy_path, asks, keep) as solving:
                 return solving.answer(CONVERSATIONS, **SAMPLING)

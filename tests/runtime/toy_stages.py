@@ -138,7 +138,7 @@ def asks(ctx: StageContext) -> None:
     from harness.endpoint.access import model_of
     from harness.endpoint.request import ChatRequest, Message
 
-    client = model_of("JUDGE", "judge").client
+    client = model_of("judge", "judge").client
     for number in range(10):
         question = Message("user", f"{'x' * 88}{ctx.settings['number']} {number}")
         client.ask(ChatRequest("p", "judge", (question,), {"temperature": 0, "max_tokens": 10}))

@@ -24,7 +24,7 @@ from harness.endpoint.connection import Connection
 from harness.errors import HarnessError
 from harness.foreign import read_json
 from harness.registry.serving import Serving
-from harness.serving import Servers
+from harness.serving.servers import Servers
 
 pytestmark = [
     pytest.mark.slow,

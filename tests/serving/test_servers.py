@@ -20,7 +20,7 @@ from toy_servers import declared, served
 
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import Serving
-from harness.serving import Policy, Servers
+from harness.serving.servers import Policy, Servers
 
 pytestmark = pytest.mark.usefixtures("starts")
 
@@ -211,7 +211,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 sys.path[:] = {path!r}
 from pathlib import Path
 from toy_servers import declared
-from harness.serving import Servers
+from harness.serving.servers import Servers
 with Servers(declared(**{{sys.argv[1]: 0.6}}), Path(sys.argv[2]), Path) as servers:
     with servers.hold(sys.argv[1]):
         print('held', flush=True)

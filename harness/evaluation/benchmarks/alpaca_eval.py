@@ -79,7 +79,6 @@ class AlpacaEvalFiles:
 
     @property
     def reference(self) -> str:
-        """Name of the reference model."""
         return str(self.references[0].get("generator", "reference"))
 
 
@@ -155,7 +154,6 @@ class AlpacaEval(Benchmark):
         return files.Answers(self.inputs.reference, said)
 
     def sampling(self, question: files.Question) -> dict[str, Json]:
-        """Return the paper's sampling."""
         return {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048}
 
     def read_answers(self, path: Path, model: str | None) -> files.Answers:

@@ -202,7 +202,6 @@ def _as_json(value: Any) -> Any:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Read a results file of lm-eval."""
     try:
         found = read_json(read_plain(path))
     except (OSError, ValueError) as error:
@@ -311,7 +310,6 @@ def _facts(results: Results, task: LmEvalTask) -> tuple[dict[str, Any], int, int
 
 
 def _model(results: Results) -> str:
-    """Return the name of the model that was run."""
     told = (results.get("config") or {}).get("model_args") or {}
     if isinstance(told, str):
         told = dict(part.split("=", 1) for part in told.split(",") if "=" in part)

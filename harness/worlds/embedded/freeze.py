@@ -100,7 +100,6 @@ def _digest(data: Any) -> str:
 
 
 def freeze(profile: Profile) -> Freeze:
-    """Write down what decides the world's numbers now."""
     made = Freeze(datetime.now(UTC).isoformat(timespec="seconds"), parts(profile))
     text = json.dumps(vars(made), indent=1, sort_keys=True) + "\n"
     (files.folder() / FROZEN).write_text(text, encoding="utf-8")

@@ -134,8 +134,6 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
 
 
 class EmbeddedRuntime(Runtime):
-    """Loads, rewrites and judges what is the embedded world's."""
-
     def resolve(self, identity: str) -> Path:
         return files.resolve(identity)
 

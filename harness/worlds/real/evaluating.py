@@ -89,7 +89,7 @@ def judge_of(
     if name.startswith(REWARD_JUDGE):
         reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
         return RewardJudge(reward, name)
-    return model_of("JUDGE", name, ledger=ledger, keyless=ledger is not None)
+    return model_of("judge", name, ledger=ledger, keyless=ledger is not None)
 
 
 def answers_of(served: ServedModel, benchmark: Benchmark, progress: Progress) -> Answers:
@@ -323,7 +323,7 @@ def _source(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> S
     model = str(options.model)
     if Path(model).is_dir():
         return LocalModel(Path(model))
-    served = model_of("SOLVER", model, ledger=ledger, keyless=True)
+    served = model_of("policy", model, ledger=ledger, keyless=True)
     # What a server of one's own charges nobody knows; it counts as nothing.
     served.client.price = served.client.price or TokenPrice(0.0, 0.0)
     return served
@@ -471,7 +471,7 @@ def _by_reward(named: str, comparisons: list[Annotation]) -> tuple[str, Verdicts
 def _asked(
     judge: str, comparisons: list[Annotation], done: Callable[[int, int], None]
 ) -> tuple[str, Verdicts]:
-    served = model_of("JUDGE", judge)
+    served = model_of("judge", judge)
 
     def verdict(item: tuple[Annotation, bool]) -> float | None:
         one, swapped = item

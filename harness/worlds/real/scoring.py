@@ -177,7 +177,7 @@ def scorer_of(
         raise HarnessError(
             "the stage asks a scorer other questions than this version has; plan the run again"
         )
-    return model_of("SCORER", model, sampling)
+    return model_of("scorer", model, sampling)
 
 
 def tree_score(scorer: ServedModel) -> Callable[[str], float]:

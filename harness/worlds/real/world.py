@@ -335,7 +335,7 @@ class Runtime:
             )
         if own is not None and "model" not in spelled:
             return Evolver(OwnCreator(own, why_unusable))
-        served = model_of("CREATOR", str(spelled["model"]), spelled["sampling"])
+        served = model_of("creator", str(spelled["model"]), spelled["sampling"])
         generator = creator.EndpointGenerator(served)
         writer = (
             creator.ModelCreator(generator, creator.Scheme.model_validate(spelled["templates"]))

@@ -125,7 +125,7 @@ def test_where_a_model_is_reached_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
-    found = model_of("CREATOR", "google/gemma-2-9b-it")
+    found = model_of("creator", "google/gemma-2-9b-it")
     server = found.client.endpoint
     assert isinstance(server, Endpoint)
     assert server.address == "http://127.0.0.1:8000/v1"
@@ -133,10 +133,10 @@ def test_where_a_model_is_reached_comes_from_the_environment(
     assert (found.concurrency, found.client.price) == (8, None)
     monkeypatch.setenv("HARNESS_CREATOR_CONCURRENCY", "32")
     monkeypatch.setenv("HARNESS_CREATOR_PRICE", "2.5,10")
-    found = model_of("CREATOR", "google/gemma-2-9b-it")
+    found = model_of("creator", "google/gemma-2-9b-it")
     assert (found.concurrency, found.client.price) == (32, TokenPrice(2.5, 10.0))
     with pytest.raises(UserError, match="HARNESS_SCORER_URL"):
-        model_of("SCORER", "google/gemma-2-9b-it")
+        model_of("scorer", "google/gemma-2-9b-it")
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_a_sellers_key_goes_to_the_seller_alone(
     monkeypatch: pytest.MonkeyPatch, model: str, variable: str, host: str
 ) -> None:
     with pytest.raises(UserError, match=f"set {variable}, or name another endpoint"):
-        model_of("CREATOR", model)
+        model_of("creator", model)
     monkeypatch.setenv(variable, "a-key")
-    server = model_of("CREATOR", model).client.endpoint
+    server = model_of("creator", model).client.endpoint
     assert isinstance(server, Endpoint)
     assert (server.key_variable, server.host) == (variable, host)
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:1/v1")
-    server = model_of("CREATOR", model).client.endpoint
+    server = model_of("creator", model).client.endpoint
     assert isinstance(server, Endpoint)
     assert server.key_variable == "HARNESS_CREATOR_KEY"
 
@@ -177,4 +177,4 @@ def test_a_variable_that_cannot_be_read_is_named(
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:1/v1")
     monkeypatch.setenv(f"HARNESS_CREATOR_{name}", value)
     with pytest.raises(UserError, match=f"HARNESS_CREATOR_{name}.*{message}"):
-        model_of("CREATOR", "writer")
+        model_of("creator", "writer")

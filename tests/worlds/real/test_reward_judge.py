@@ -140,7 +140,7 @@ def test_the_plan_compares_with_the_base_policy_and_asks_no_endpoint(
         assert base.settings["benchmark"] == stage.inputs["answers"].settings["benchmark"]
     demand = Demand.of(profile, stages)
     assert any(model.startswith("me/judge@") for model in demand.models)
-    assert "JUDGE" not in {role for role, _, _ in demand.endpoints}
+    assert "judge" not in {role for role, _, _ in demand.endpoints}
     assert "me/judge" in Demand.of(profile).models
 
 
