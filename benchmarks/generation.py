@@ -32,8 +32,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFast
 
-from harness.inference.request import Answered, Engine, Renderer, Request, Sampling
-from harness.inference.solver import opening
+from harness.inference.request import Answered, Renderer, Request, Sampling, SolverEngine
+from harness.inference.solver import started
 from harness.inference.transformers_engine import TransformersEngine, transformers_engine
 from harness.models.loading import batches_by_length, fastest_device, pad
 from harness.quiet import silence
@@ -150,7 +150,7 @@ class PlainGenerate:
         return count
 
 
-def engine_tokens(engine: Engine) -> Callable[[Sequence[Request], Sampling], int]:
+def engine_tokens(engine: SolverEngine) -> Callable[[Sequence[Request], Sampling], int]:
     """Return what has an engine answer and returns how many tokens came."""
 
     def tokens(asked: Sequence[Request], sampling: Sampling) -> int:
@@ -227,14 +227,14 @@ def main() -> None:
         if vllm is None:
             found["vllm"] = "not installed"
         else:
-            opened = opening(
+            with started(
+                renderer,
                 vllm.identity,
                 folder,
                 dtype=dtype,
                 batch_size=len(asked) * given.samples,
                 log=folder / "engine.log",
-            )
-            with opened(renderer) as server:
+            ) as server:
                 found["vllm"] = {
                     "identity": vllm.identity,
                     "as": "server" if vllm.python else "in process",

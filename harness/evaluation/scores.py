@@ -25,7 +25,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.files import path_part
 from harness.foreign import read_json
 from harness.project import evaluations_dir
-from harness.runtime.files import explained, sha256_of, write_whole
+from harness.runtime.files import sha256_of, write_whole
 from harness.runtime.manifest import utc_now
 from harness.strict import Output
 
@@ -324,10 +324,17 @@ def all_kept(root: Path) -> list[Path]:
 
 def write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
-    with explained("keeping an evaluation", path.parent):
-        write_whole(path, "".join(lines))
+    _write(path, "".join(lines))
 
 
 def write_json(path: Path, value: object) -> None:
-    with explained("keeping an evaluation", path.parent):
-        write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    _write(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise HarnessError(
+            f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
+        ) from error

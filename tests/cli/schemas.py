@@ -40,7 +40,7 @@ OUTPUTS = {
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
     "evaluate": (
-        "harness.evaluation.scores:Summary[]",
+        "harness.evaluation.scores:EvaluationSummary[]",
         "harness.worlds.real.evaluating:EvaluationPlan",
     ),
     "calibrate": ("harness.evaluation.calibration:Calibration",),

@@ -256,7 +256,7 @@ def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
     """An endpoint of one's own serves it still; where it is the seller's, the replies are there."""
     with stand_in() as server:
         sellers = {"gpt-": (server.url, "OPENAI_API_KEY")}
-        monkeypatch.setattr("harness.worlds.real.models.SELLERS", sellers)
+        monkeypatch.setattr("harness.endpoint.access.SELLERS", sellers)
         first = call(*arguments(data))
         assert server.requests == 2
     monkeypatch.delenv("HARNESS_JUDGE_URL")

@@ -70,7 +70,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PER_CATEGORY", 1)
         patch.setattr(build, "PretrainConfig", _short_pretraining)
         patch.setattr(reward, "REWARD_MODELS", _short_reward_training())
-        patch.setattr("harness.worlds.embedded.build.PROMPTS", 2)
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
         patch.setattr("harness.worlds.embedded.pretrain.shutil.which", lambda name: None)
         build.build(folder, seed=1, on_event=said.append)
