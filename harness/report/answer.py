@@ -27,8 +27,8 @@ from harness.report.view import plain, signed
 from harness.words import counted
 
 RERUN = (
-    "harness run {table} --profile {profile}; with plan in place of run, what it costs; another "
-    "profile takes other models (harness list); --set profile.x=200 changes one thing"
+    "harness run {table} --profile {profile} (plan in place of run shows the cost; harness list "
+    "names the other profiles; --set profile.x=200 changes one setting)"
 )
 """How a table is run again, for people with models or a question of their own."""
 
