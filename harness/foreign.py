@@ -25,12 +25,7 @@ READ_BY_LOADERS = (".json", ".safetensors", ".model", ".txt", ".jinja")
 """Endings of the files that decide what a model computes: configuration, weights, tokenizer. None
 could run code when it is read."""
 
-_STRANGE = re.compile(
-    rf"[0-9]{{{MOST_DIGITS + 1}}}|\\u[dD][89a-fA-F]|NaN|Infinity|[0-9.][eE]\+?[0-9]{{3}}"
-    r"|[^\x00-\x7f]"
-)
-"""What half a surrogate pair, or a number that no float holds, is written with."""
-
+_LONG_INTEGER = re.compile(rf"[0-9]{{{MOST_DIGITS + 1}}}")
 _HALVES = range(0xD800, 0xE000)
 
 
@@ -50,16 +45,14 @@ def read_json(text: str | bytes) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
-        nested = text.count("[") + text.count("{") > MOST_DEPTH
-        strange = nested or _STRANGE.search(text) is not None
-        found = json.loads(text, parse_int=_integer if strange else None)
+        found = json.loads(text, parse_int=_integer if _LONG_INTEGER.search(text) else None)
     except json.JSONDecodeError as error:
         raise ForeignTextError(f"{error.msg} at character {error.pos}") from None
     except UnicodeDecodeError:
         raise ForeignTextError("it is not UTF-8") from None
     except RecursionError:
         raise ForeignTextError(f"nested more than {MOST_DEPTH} deep") from None
-    return _taken_up(found, MOST_DEPTH) if strange else found
+    return _taken_up(found)
 
 
 def read_plain(path: Path, most: int = -1) -> bytes:
@@ -108,16 +101,28 @@ def _integer(digits: str) -> int | None:
     return int(digits) if len(digits) <= MOST_DIGITS else None
 
 
-def _taken_up(value: Any, depth: int) -> Any:
-    """Return a value in which every text can be encoded and every number is one."""
-    if isinstance(value, str):
-        return readable(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if not isinstance(value, list | dict):
-        return value
-    if depth == 0:
-        raise ForeignTextError(f"nested more than {MOST_DEPTH} deep")
-    if isinstance(value, list):
-        return [_taken_up(item, depth - 1) for item in value]
-    return {readable(name): _taken_up(item, depth - 1) for name, item in value.items()}
+def _taken_up(value: Any) -> Any:
+    """Return a value in which every text can be encoded and every number is one.
+
+    It is changed in place, level by level: a store's manifests have ten thousand values.
+    """
+    whole = [value]
+    level: list[Any] = [whole]
+    for _ in range(MOST_DEPTH + 1):
+        below: list[Any] = []
+        for box in level:
+            for name, item in list(enumerate(box) if isinstance(box, list) else box.items()):
+                if isinstance(item, str):
+                    box[name] = item if item.isascii() else readable(item)
+                elif isinstance(item, float):
+                    box[name] = item if math.isfinite(item) else None
+                elif isinstance(item, list | dict):
+                    below.append(item)
+            if isinstance(box, dict) and not all(map(str.isascii, box)):
+                named = {readable(name): item for name, item in box.items()}
+                box.clear()
+                box.update(named)
+        if not below:
+            return whole[0]
+        level = below
+    raise ForeignTextError(f"nested more than {MOST_DEPTH} deep")

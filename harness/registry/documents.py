@@ -304,18 +304,19 @@ def _values(data: Any) -> Any:
     return {key: _values(value) for key, value in data.items()}
 
 
-def sources(data: Any, at: str = "", source: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yield each value of a `Sourced` declaration: its dotted name, itself, and its source.
+def sources(data: Any, at: str = "", source: str = "") -> list[tuple[str, Any, str]]:
+    """Return each value of a `Sourced` declaration: its dotted name, itself, and its source.
 
     The source of a mapping is that of all its values; it is empty where none is given.
     """
-    if isinstance(data, Mapping) and data.keys() == _SOURCED:
-        yield from sources(data["value"], at, str(data["source"]))
-    elif isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from sources(value, f"{at}.{key}" if at else key, source)
-    else:
-        yield at, data, source
+    if not isinstance(data, Mapping):
+        return [(at, data, source)]
+    if data.keys() == _SOURCED:
+        return sources(data["value"], at, str(data["source"]))
+    found = []
+    for key, value in data.items():
+        found += sources(value, f"{at}.{key}" if at else key, source)
+    return found
 
 
 def checked(

@@ -114,16 +114,19 @@ class RunScores:
 
     def __init__(self, measured: Measured, seeds: Sequence[int]) -> None:
         self.measured, self.seeds = measured, tuple(seeds)
-        self._known: dict[tuple[str, str], Scores] = {}
+        self._known: dict[tuple[str, str], Scores | None] = {}
 
     def of_run(self, run: str | None, score: str) -> Scores | None:
         """Return a run's values of a score, None where a seed is missing."""
-        if run is None or any((run, seed, score) not in self.measured for seed in self.seeds):
+        if run is None:
             return None
         if (run, score) not in self._known:
             kind = NestedScores if score in PROMPT_SCORES else ScoreMatrix
-            values = {seed: self.measured[run, seed, score] for seed in self.seeds}
-            self._known[run, score] = kind.from_seeds(values)
+            values = {
+                s: self.measured[it] for s in self.seeds if (it := (run, s, score)) in self.measured
+            }
+            whole = len(values) == len(self.seeds)
+            self._known[run, score] = kind.from_seeds(values) if whole else None
         return self._known[run, score]
 
     def of_gain(
@@ -269,8 +272,10 @@ def read_values(path: Path, *keys: str) -> dict[Any, dict[str, float]]:
     changes = np.any([np.diff(code) != 0 for code in codes], axis=0)
     bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(table)]
     found: dict[Any, dict[str, float]] = {}
-    for first, end in itertools.pairwise(dict.fromkeys(bounds)):
-        key = tuple(own[code[first]] for own, code in zip(words, codes, strict=True))
+    parts = list(itertools.pairwise(dict.fromkeys(bounds)))
+    firsts = [first for first, _ in parts]
+    named = (map(own.__getitem__, code[firsts]) for own, code in zip(words, codes, strict=True))
+    for (first, end), key in zip(parts, zip(*named, strict=True), strict=True):
         own = found.setdefault(key, {})
         known, ids = len(own), map(prompts.__getitem__, prompt_codes[first:end].tolist())
         own.update(zip(ids, values[first:end].tolist(), strict=True))
