@@ -1,8 +1,7 @@
 """A run whose models the harness serves itself: turn by turn, each turn with its servers.
 
 Workers find servers as they find endpoints, by variables of their environment, which are set as
-long as a turn lasts. A turn whose server died is taken once more, with another one: what it had is
-kept.
+long as a turn lasts.
 """
 
 from __future__ import annotations
@@ -37,17 +36,10 @@ from harness.worlds import lookup
 from harness.worlds.needs import policy_of
 from harness.worlds.real.models import identity_of
 
-_ATTEMPTS = 2
-"""Times that a turn is taken whose server dies."""
-
 Observe = Callable[[Event], None]
 
 Compute = Callable[[Sequence[Stage], Observe], RunOutcome]
 """Computes stages whose inputs are there, and tells what happens."""
-
-
-class _FailedError(HarnessError):
-    """Stages failed while their servers ran."""
 
 
 @dataclass
@@ -103,38 +95,18 @@ class Turning:
                 ready.append(stage)
             else:
                 self._observe(StageSkipped(stage, why))
-        for attempt in range(1, _ATTEMPTS + 1):
-            if not ready:
-                return
-            # A failure is told once it is known that the turn is not taken again.
-            kept_back: list[Event] = []
-
-            def observe(event: Event, kept_back: list[Event] = kept_back) -> None:
-                if isinstance(event, StageFailed | StageSkipped):
-                    kept_back.append(event)
-                else:
-                    self._observe(event)
-
-            outcome = RunOutcome((), {}, {})
-            try:
-                with self._served(turn, servers):
-                    outcome = self.compute(ready, observe)
-                    if outcome.failed:
-                        raise _FailedError
-            except _FailedError:
-                pass
-            except Interrupted:
-                raise
-            except HarnessError as error:
-                ready = [stage for stage in ready if stage not in outcome.finished]
-                if attempt < _ATTEMPTS:
-                    continue
-                kept_back = [StageFailed(stage, str(error)) for stage in ready]
-                for stage in ready:
-                    self.store.record_failure(stage, str(error), "")
-            for event in kept_back:
-                self._observe(event)
+        if not ready:
             return
+        try:
+            with self._served(turn, servers):
+                self.compute(ready, self._observe)
+        except Interrupted:
+            raise
+        except HarnessError as error:  # a server did not start
+            for stage in ready:
+                if stage not in self.finished and stage not in self.failed:
+                    self.store.record_failure(stage, str(error), "")
+                    self._observe(StageFailed(stage, str(error)))
 
     def _kept_from(self, stage: Stage) -> str | None:
         """Return why a stage is not computed, None if it is."""
