@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from harness.cost import pricing
+    from harness.cost.price import Limits
     from harness.report.answer import ReportAnswer
     from harness.runtime import EngineOptions
     from harness.selection.selection import Selection
@@ -160,10 +160,10 @@ class LimitOptions:
     ] = None
 
     @property
-    def checked(self) -> pricing.Limits:
-        from harness.cost import pricing
+    def checked(self) -> Limits:
+        from harness.cost.price import Limits
 
-        return pricing.Limits(self.max_gpu_hours, self.budget_usd)
+        return Limits(self.max_gpu_hours, self.budget_usd)
 
 
 @dataclass(frozen=True)
@@ -279,20 +279,6 @@ def _option(name: str, field: FieldInfo) -> Any:
         default=shown.default or True,
         min=shown.least,
     )
-
-
-def check_port(port: int) -> None:
-    """Check that something can listen on a port of this machine."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(
-                f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
-            ) from error
 
 
 # Printing.

@@ -11,7 +11,7 @@ from harness.cli import common
 from harness.cli.common import console, emit, print_all, print_json, text_table, unbroken
 
 if TYPE_CHECKING:
-    from harness.cost.pricing import PlanPrice
+    from harness.cost.price import PlanPrice
     from harness.report.claims import ClaimPower
     from harness.selection.planning import PlanSummary, RunPlan
 

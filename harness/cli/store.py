@@ -175,7 +175,6 @@ def ui(port: common.PortOption = 5000) -> None:
     from harness.tracking import ui_command
 
     command, environment, views = ui_command(work_dir(), port)
-    common.check_port(port)
     # Without the query MLflow opens its pages on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
     lines = [f"MLflow is in a few seconds at {page} (Ctrl-C stops it)."]

@@ -145,7 +145,6 @@ def ui(
     from harness.sweep.conduct import Order, dashboard_command
 
     command = dashboard_command(Order(*_found(name, profile)), port)
-    common.check_port(port)
     out = console()
     out.print(f"optuna-dashboard is at http://127.0.0.1:{port}/ (Ctrl-C stops it).", soft_wrap=True)
     out.file.flush()

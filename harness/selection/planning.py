@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness import runtime
-from harness.cost.pricing import Limits, PlanPrice, over_limits
+from harness.cost.price import Limits, PlanPrice, over_limits
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory
 from harness.pipeline.factory import Turns, engine_of

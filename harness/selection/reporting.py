@@ -211,34 +211,27 @@ def reports_of_run(
     work: Work, stored: Sequence[StoredTable], store: Store, outcome: RunOutcome | None
 ) -> Reports:
     """Return the reports of some work that was just run."""
+    from harness.report.figures.report import assemble_figure
+
     tables = [table.runs.table for table in stored]
+    shown = dict.fromkeys((table.id for table in tables), work.seeds)
     return Reports(
         tuple(table.report for table in stored),
-        figure_report(work, store) if isinstance(work, FigureRuns) else None,
+        assemble_figure(work, store) if isinstance(work, FigureRuns) else None,
         outcome,
-        lambda: page_of(tables, work.profile, lambda _: work.seeds, store),
+        lambda: page_of(tables, work.profile, shown, store),
     )
 
 
 def page_of(
-    tables: Iterable[Table],
-    profile: Profile,
-    seeds: Callable[[Table], Sequence[int]],
-    store: Store,
+    tables: Iterable[Table], profile: Profile, seeds: Mapping[str, Sequence[int]], store: Store
 ) -> str:
     """Return an HTML page of tables, with the figures that they have the rows of."""
     from harness.report.page.contents import from_store
     from harness.report.page.page import as_html
 
-    figures = all_figures().values()
-    return as_html(from_store(tables, profile, seeds, StoreReader(store), figures))
-
-
-def figure_report(runs: FigureRuns, store: Store) -> FigureReport:
-    """Return the report of a figure."""
-    from harness.report.figures.report import assemble_figure
-
-    return assemble_figure(runs, store)
+    figures, reader = all_figures().values(), StoreReader(store)
+    return as_html(from_store(tables, profile, lambda table: seeds[table.id], reader, figures))
 
 
 def seeds_shown(

@@ -39,7 +39,7 @@ from harness.selection.names import (
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
-    from harness.cost.pricing import Limits
+    from harness.cost.price import Limits
     from harness.pipeline.runs import FigureRuns, Work
     from harness.report.build import StoredTable
     from harness.report.page.contents import Contents
@@ -110,7 +110,7 @@ class Selection:
         Raises:
             UserError: The profile cannot run it, a row does not exist, or a number is wrong.
         """
-        from harness.cost.pricing import Limits
+        from harness.cost.price import Limits
         from harness.selection.planning import RunPlan
 
         work = self.work(self._asked(seeds) or seeds_of(DEFAULT_SEEDS))
@@ -158,8 +158,7 @@ class Selection:
         """Return what the store holds, without computing anything.
 
         Args:
-            seeds: Root seeds; the selection's, else the most complete ones of each table, by
-                default.
+            seeds: Root seeds; the selection's, else the most complete ones of each table.
             on_note: Takes sentences about seeds and tables that are left out.
 
         Raises:
@@ -167,17 +166,19 @@ class Selection:
         """
         from harness.pipeline.runs import runnable
         from harness.report.build import StoredTable, with_all_rows
+        from harness.report.figures.report import assemble_figure
         from harness.report.rows import StoreReader
-        from harness.selection import reporting
+        from harness.selection.reporting import Reports, seeds_shown_of_figure
 
         if self.figure is not None:
-            asked = self._asked(seeds) or reporting.seeds_shown_of_figure(
+            asked = self._asked(seeds) or seeds_shown_of_figure(
                 self.figure, self.declared, self.profile
             )
             runs = self._figure_runs(self.figure, asked)
-            return reporting.Reports(figure=reporting.figure_report(runs, Store(store_dir())))
+            return Reports(figure=assemble_figure(runs, Store(store_dir())))
         if not self.is_group:
-            return self._reports_of(self._stored(self.tables[0], seeds, on_note), seeds)
+            tables = [self._stored(self.tables[0], seeds, on_note).report]
+            return Reports(tuple(tables), page=lambda: self.page(seeds))
         tables, reader = [], StoreReader(Store(store_dir()))
         for table in self.tables:
             some, lacking = runnable(table, self.profile, self._shown(table, seeds, on_note))
@@ -185,7 +186,7 @@ class Selection:
                 on_note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
             else:
                 tables.append(with_all_rows(StoredTable(some, reader).report))
-        return reporting.Reports(tuple(tables), page=lambda: self.page(seeds))
+        return Reports(tuple(tables), page=lambda: self.page(seeds))
 
     def published(self) -> Reports:
         """Return what is published of the tables, without the store."""
@@ -206,18 +207,13 @@ class Selection:
             published: Show what is published, without the store.
             on_note: Takes sentences about seeds that are left out.
         """
-        if published:
-            from harness.report.page.page import as_html
-
-            return as_html(self._published_contents())
+        from harness.report.page.page import as_html
         from harness.selection.reporting import page_of
 
-        return page_of(
-            self.tables,
-            self.profile,
-            lambda table: self._shown(table, seeds, on_note),
-            Store(store_dir()),
-        )
+        if published:
+            return as_html(self._published_contents())
+        shown = {table.id: self._shown(table, seeds, on_note) for table in self.tables}
+        return page_of(self.tables, self.profile, shown, Store(store_dir()))
 
     def findings(self) -> str:
         """Return what is published of the tables, a computed sentence each, as Markdown.
@@ -258,9 +254,10 @@ class Selection:
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
+        from harness.selection.reporting import Reports
 
         if self.is_group:
-            self._publish_tables(results_dir, allow_fewer, seeds, on_note)
+            self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None
         if self.figure is not None:
             reports = self.report(seeds, on_note)
@@ -269,11 +266,11 @@ class Selection:
         else:
             stored = self._stored(self.tables[0], seeds, on_note)
             folder = publish(stored, results_dir, allow_fewer=allow_fewer)
-            reports = self._reports_of(stored, seeds)
+            reports = Reports((stored.report,), page=lambda: self.page(seeds))
         on_note(f"published in {folder}")
         return reports
 
-    def _publish_tables(
+    def _publish_group(
         self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say
     ) -> None:
         from harness.pipeline.runs import sorted_out
@@ -281,23 +278,22 @@ class Selection:
         from harness.report.publication import Refused
         from harness.report.publish import publish
 
-        runnable, left_out = sorted_out(self.name, self.tables, self.profile)
+        whole, left_out = sorted_out(self.name, self.tables, self.profile)
         refused = []
-        for table in runnable:
+        for table in whole:
             # A reader of its own: the controls may just have been published.
-            found = self._stored(table, seeds, on_note)
+            found, name = self._stored(table, seeds, on_note), table.id
             # Rows of other tables do not make it one that was run.
-            never = recall(work_dir(), table.id, self.profile.name) is None
+            never = recall(work_dir(), name, self.profile.name) is None
             if never or {cell.state for cell in found.cells} <= {"not_run", "not_available"}:
-                on_note(f"{table.id} was not run, and is not published")
+                on_note(f"{name} was not run, and is not published")
                 continue
             try:
                 folder = publish(found, results_dir, allow_fewer=allow_fewer)
-            except Refused as error:
-                refused.append(table.id)
-                on_note(str(error))
-            else:
                 on_note(f"published in {folder}")
+            except Refused as error:
+                refused.append(name)
+                on_note(str(error))
         for name, reasons in left_out.items():
             on_note(f"left out: {name}: {'; '.join(reasons)}")
         if refused:
@@ -329,17 +325,11 @@ class Selection:
     def _stored(self, table: Table, seeds: Seeds, on_note: Say) -> StoredTable:
         """Return what the store holds of a table."""
         from harness.pipeline.runs import plan_table
-        from harness.selection.reporting import stored_tables
+        from harness.report.build import StoredTable
+        from harness.report.rows import StoreReader
 
-        asked = self._shown(table, seeds, on_note)
-        runs = plan_table(table, self.profile, asked, self.rows)
-        (found,) = stored_tables(runs, Store(store_dir()))
-        return found
-
-    def _reports_of(self, stored: StoredTable, seeds: Seeds) -> Reports:
-        from harness.selection.reporting import Reports
-
-        return Reports((stored.report,), page=lambda: self.page(seeds))
+        runs = plan_table(table, self.profile, self._shown(table, seeds, on_note), self.rows)
+        return StoredTable(runs, StoreReader(Store(store_dir())))
 
     def _published_contents(self) -> Contents:
         from harness.report.page.contents import from_results

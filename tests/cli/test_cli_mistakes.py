@@ -150,18 +150,6 @@ def test_a_wrong_usage_is_exit_code_2(call: Any, command: str) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_a_port_in_use_is_a_mistake(call: Any, monkeypatch: Any) -> None:
-    import socket
-
-    monkeypatch.setattr("harness.tracking.ui_command", lambda *_, **__: (["true"], {}, {}))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        result = call("ui", "--port", str(taken.getsockname()[1]))
-    assert result.exit_code == 2
-    assert "choose another with `--port`" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("text", "seeds"),
     [("0", (0,)), ("0,2", (0, 2)), ("0-4", (0, 1, 2, 3, 4)), ("7,0-1", (0, 1, 7)), ("3-3", (3,))],

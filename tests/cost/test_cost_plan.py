@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from harness.cost.assumptions import Gpus, assumed, assumptions, priced_gpus, speeds
-from harness.cost.pricing import Limits, PlanPrice, over_limits, price
+from harness.cost.price import Limits, PlanPrice, over_limits
+from harness.cost.pricing import price
 from harness.cost.work import Costing
 from harness.errors import UserError
 from harness.pipeline.algorithm import Planner
