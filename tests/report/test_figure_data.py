@@ -53,7 +53,6 @@ def ratings(store: Store, judge: Stage) -> dict[str, float]:
 
 
 def one(report: FigureReport, **place: str) -> Point:
-    """Return the one point of a place."""
     (point,) = (
         p for p in report.points if all(getattr(p, name) == at for name, at in place.items())
     )
@@ -61,7 +60,6 @@ def one(report: FigureReport, **place: str) -> Point:
 
 
 def _one_prompt(folder: Path) -> Path:
-    """Return a file of human prompts from outside the embedded world."""
     file = folder / "prompts.jsonl"
     file.write_text('{"prompt": "What is a mean?"}\n', encoding="utf-8")
     return file

@@ -41,7 +41,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
 
 
 def drawn(report: FigureReport, path: Path) -> ElementTree.Element:
-    """Draw a report and return the drawing's root element."""
     draw_figure(report, path)
     return ElementTree.parse(path).getroot()
 

@@ -62,7 +62,6 @@ def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fi
 
 
 def change_column(path: Path, column: str, by: float) -> None:
-    """Change the first value of a column of a Parquet file."""
     table = pq.read_table(path)
     values = table.column(column).to_pylist()
     values[0] += by

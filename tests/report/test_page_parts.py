@@ -46,7 +46,6 @@ CLAIM: dict[str, Any] = {
 
 
 def said_of(runs: TableRuns, store: Store) -> str:
-    """Return the finding of a table."""
     found = stored(runs, store)
     return finding(found.report, judge(Evidence(runs.table, found.cells, found.scores)))
 

@@ -54,7 +54,6 @@ TABLE: dict[str, Any] = {
 
 
 def planned(seeds: Sequence[int] = (0, 1)) -> TableRuns:
-    """Plan the toy table with its study."""
     runs = toy_runs(seeds=seeds, table=TABLE)
     planner = Planner(ToyWorld(runs.profile))
     study = plan_study(planner, runs.table, runs.rows, seeds)
@@ -207,7 +206,6 @@ def test_the_report_says_what_the_numbers_are(store: Store) -> None:
 
 @pytest.fixture
 def folder(store: Store, tmp_path: Path) -> Path:
-    """The published study."""
     runs = planned()
     write_study(store, runs)
     write_prompts(store, runs)

@@ -57,13 +57,11 @@ def toy_profile() -> Profile:
 
 @functools.cache
 def declared() -> tuple[dict[str, Table], dict[str, Figure]]:
-    """Return the declared tables and figures, read once."""
     tables = load_tables()
     return tables, load_figures(tables)
 
 
 def toy_figure(name: str, seeds: Sequence[int] = (0, 1)) -> FigureRuns:
-    """Plan a declared figure."""
     tables, figures = declared()
     return plan_figure(figures[name], tables, toy_profile(), seeds)
 
@@ -88,7 +86,6 @@ def write_judges(
 
 
 def write_stage(store: Store, stage: Stage) -> None:
-    """Write what a report reads of a stage."""
     with store.writing(stage, PROVENANCE) as output:
         for file, rows in _files(stage).items():
             pq.write_table(pa.Table.from_pylist(rows), output / file)

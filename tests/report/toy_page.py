@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from toy_identities import PROVENANCE
-from toy_tables import judge_of, stored, write_parquet, write_prompts
+from toy_tables import judge_of, stored, write_prompts
 
 from harness.pipeline.runs import TableRuns
 from harness.report.build import with_all_rows
@@ -30,7 +31,6 @@ def contents_of(
     *,
     verdicts: Sequence[ClaimVerdict] | None = None,
 ) -> Contents:
-    """Return what the page says of the toy table."""
     found = stored(runs, store)
     report = found.report_with_costs
     traces: Traces = {}
@@ -53,21 +53,17 @@ def contents_of(
 def prompt(
     name: str, text: str, parent: str | None = None, method: str | None = None
 ) -> dict[str, Any]:
-    """Return a prompt as stages write it."""
     generation = name.count(".")
     source = "human" if parent is None else "evolved"
     return {"prompt_id": name, "prompt": text, "source": source, "parent_id": parent,
             "generation": generation, "method": method}  # fmt: skip
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return rows as columns."""
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def write_rows(store: Store, stage: Stage, file: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a stage whose output is one Parquet file."""
-    write_parquet(store, stage, file, columns(rows))
+def write_rows(store: Store, stage: Stage, **files: Sequence[Mapping[str, Any]]) -> None:
+    """Write a stage whose output are Parquet files, by their names without the ending."""
+    with store.writing(stage, PROVENANCE) as output:
+        for name, rows in files.items():
+            pq.write_table(pa.Table.from_pylist(list(rows)), output / f"{name}.parquet")
 
 
 def write_lineage(store: Store, runs: TableRuns, text: str = "7 5", seed: int = 0) -> None:
@@ -84,14 +80,14 @@ def write_lineage(store: Store, runs: TableRuns, text: str = "7 5", seed: int = 
     ]
     rewrites = [prompt(f"h{i}.2.1", f"rewrite {i}", f"h{i}", "breadth") for i in range(4)]
     rewrites.append(prompt("h0.2.2", "rewrite of a rewrite", "h0.2.1", "deepening"))
-    write_rows(store, stages["select"], "selected.parquet", selected)
-    write_rows(store, stages["evolve"], "prompts.parquet", rewrites)
+    write_rows(store, stages["select"], selected=selected)
+    write_rows(store, stages["evolve"], prompts=rewrites)
     mix = run.iterations[-1].prompts
     base = mix.inputs["base"].inputs["rewards"]
     for annotate, prompts in ((base, drawn), (stages["pair"].inputs["rewards"], rewrites)):
         write_answers(store, annotate, prompts, text)
-    write_rows(store, stages["pair"], "pairs.parquet", rewrites)
-    write_rows(store, mix, "pairs.parquet", [rewrites[0], rewrites[4], drawn[3]])
+    write_rows(store, stages["pair"], pairs=rewrites)
+    write_rows(store, mix, pairs=[rewrites[0], rewrites[4], drawn[3]])
 
 
 def write_answers(
@@ -108,8 +104,8 @@ def write_answers(
         for row in prompts
         for i, reward in enumerate((1.0, 3.0, 3.0, 0.0))
     ]
-    write_rows(store, annotate.inputs["completions"], "completions.parquet", answers)
-    write_rows(store, annotate, "rewards.parquet", rewards)
+    write_rows(store, annotate.inputs["completions"], completions=answers)
+    write_rows(store, annotate, rewards=rewards)
 
 
 def write_training(store: Store, runs: TableRuns, seed: int = 0) -> None:
@@ -129,19 +125,10 @@ def write_training(store: Store, runs: TableRuns, seed: int = 0) -> None:
                 (output / "summary.json").write_text(json.dumps({"calls": 10}))
             elif stage.kind == "generate":
                 answers = [{"prompt_id": "p", "n_tokens": n} for n in (3, 14)]
-                write_table(output / "completions.parquet", columns(answers))
-
-
-def write_table(path: Path, data: Mapping[str, Sequence[Any]]) -> None:
-    """Write a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table(dict(data)), path)
+                pq.write_table(pa.Table.from_pylist(answers), output / "completions.parquet")
 
 
 def behind_policy(runs: TableRuns, seed: int) -> list[Stage]:
-    """Return the stages behind a run's policy, those they need first."""
     from harness.runtime import Plan
 
     return list(Plan(runs.runs[RUN, seed].training[-1:]))
@@ -158,13 +145,11 @@ def write_judgments(store: Store, runs: TableRuns, reply: str, answer: str, seed
              "n_tokens": 1}
             for n in names
         ]  # fmt: skip
-        write_rows(store, judge_stage.inputs["answers"], "answers.parquet", answers)
+        write_rows(store, judge_stage.inputs["answers"], answers=answers)
         replies = [
             {"prompt_id": n, "category": "", "number": game, "reply": reply, "oracle": 1.0}
             for n in names
             for game in (1, 2)
         ]
         scores = [{"prompt_id": n, "column": "ah_wr", "value": 50.0} for n in names]
-        with store.writing(judge_stage, PROVENANCE) as output:
-            write_table(output / "judgments.parquet", columns(replies))
-            write_table(output / "scores.parquet", columns(scores))
+        write_rows(store, judge_stage, judgments=replies, scores=scores)

@@ -23,7 +23,6 @@ TWO = toy(
 
 
 def trials(values: Sequence[tuple[float, ...]]) -> list[FrozenTrial]:
-    """Return complete trials of some objectives, numbered in order."""
     found = [create_trial(values=list(several), params={}, distributions={}) for several in values]
     for number, trial in enumerate(found):
         trial.number = number

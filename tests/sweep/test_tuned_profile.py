@@ -15,7 +15,6 @@ ALGORITHMS = ("dpo", "sppo", "simpo", "orpo", "rloo", "oaif")
 
 
 def published(algorithm: str) -> dict[str, Any]:
-    """Return the published report of an algorithm's tuning."""
     path = ROOT / "results" / "micro" / "sweeps" / f"tune-{algorithm}" / "report.json"
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found

@@ -50,17 +50,14 @@ OFFLINE: Mapping[str, Any] = {
 
 
 def toy(**changes: Any) -> Sweep:
-    """Return the toy sweep with some of its settings changed."""
     return Sweep.model_validate({**OFFLINE, **changes})
 
 
 def micro() -> Profile:
-    """Return the profile `micro`."""
     return load_profiles()["micro"]
 
 
 def order_of(sweep: Sweep, work_dir: Path, **changes: Any) -> Order:
-    """Return an order for a sweep in a work folder, with toy stages."""
     settings: dict[str, Any] = {
         "sweep": sweep,
         "profile": micro(),
@@ -92,8 +89,6 @@ class InlineEngine:
 
 
 class QuietMlflow:
-    """Keeps the records of trials instead of writing them to MLflow."""
-
     def __init__(self) -> None:
         self.records: list[Any] = []
 
@@ -102,7 +97,6 @@ class QuietMlflow:
 
 
 def compute(store: Store, stage: Stage) -> None:
-    """Compute a stage in this process, its inputs being done."""
     from toy_identities import PROVENANCE  # which the workers' path has not
 
     inputs = {name: store.open(s.fingerprint) for name, s in stage.inputs.items()}

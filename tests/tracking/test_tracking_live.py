@@ -38,7 +38,6 @@ def compute(tracker: Tracker, store: Store, stage: Stage, *, steps: int = 3) -> 
 
 
 def synced(work_dir: Path, store: Store) -> dict[str, object]:
-    """Return what a database has that was written by one sync."""
     toy_tracker(work_dir, store).sync([STATE])
     return contents(work_dir)
 

@@ -52,7 +52,6 @@ def statuses(work_dir: Path) -> dict[str, str]:
 
 
 def only(runs: TableRuns, *names: str) -> TableRuns:
-    """Return the runs of some rows only."""
     rows = tuple(row for row in runs.rows if row.id in names)
     wanted = {row.run_id(column) for row in rows for column in runs.table.columns}
     kept = {key: run for key, run in runs.runs.items() if key[0] in wanted}

@@ -56,7 +56,6 @@ def score(stage: Stage, column: str) -> float:
 
 
 def write(store: Store, stage: Stage) -> None:
-    """Write a stage's toy output."""
     with store.writing(stage, PROVENANCE) as output:
         if stage.kind == "train":
             for step, loss in enumerate(losses(stage), start=1):
@@ -77,12 +76,10 @@ def write(store: Store, stage: Stage) -> None:
 
 
 def stages(runs: TableRuns) -> tuple[Stage, ...]:
-    """Return all stages, inputs first."""
     return Plan(runs.targets).stages
 
 
 def filled(root: Path, runs: TableRuns) -> Store:
-    """Return a store in which all stages of a table are done."""
     store = Store(root)
     for stage in stages(runs):
         write(store, stage)
@@ -90,7 +87,6 @@ def filled(root: Path, runs: TableRuns) -> Store:
 
 
 def toy_cell(row: str, column: str, **changes: Any) -> Cell:
-    """Return a cell of the toy table."""
     whole = Cell(
         table="table4", row=row, column=column, profile="micro", scale="toy", seeds=(0,),
         mean=54.25, ci_low=52.0, ci_high=56.5, baseline_row=None, gain=None, gain_ci_low=None,
