@@ -27,7 +27,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
-from harness.report.controls import Controls, dose_gain, inadmissible, inadmissible_claims
+from harness.report.controls import Controls, dose_gain, inadmissible
 from harness.report.league import leagues_of
 from harness.report.model import (
     Assumption,
@@ -94,11 +94,7 @@ class StoredTable:
 
     @property
     def evidence(self) -> Evidence:
-        table, profile = self.runs.table, self.runs.profile
-        certain = {column.id: profile.by_construction(column.reads) for column in table.columns}
-        barred = inadmissible_claims(table, self._controls)
-        cells, scores, lacking = self.cells, self.scores, self.lacking
-        return Evidence(table, cells, scores, lacking, certain, barred, self.level)
+        return Evidence.of(self.report, self.scores, self._controls, self.level)
 
     @cached_property
     def report(self) -> Report:

@@ -16,7 +16,7 @@ from harness.registry.schema import Table
 from harness.report import reward_study
 from harness.report.build import StoredTable, summarise
 from harness.report.cells import judged_runs
-from harness.report.controls import KnownControls, inadmissible_claims
+from harness.report.controls import KnownControls
 from harness.report.league import found_again
 from harness.report.model import ClaimVerdict, Report
 from harness.report.page.examples import Examples, examples_of, write_examples
@@ -95,18 +95,17 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
     shown = {row.id for row in report.rows}
 
     def verdicts() -> list[ClaimVerdict]:
-        barred = inadmissible_claims(table, known.beside(judged_runs(report.cells)))
-        certain = {column.id: column.by_construction for column in report.columns}
-        scores = _scores(report, measured)
-        return judge(Evidence(table, report.cells, scores, {}, certain, barred))
+        controls = known.beside(judged_runs(report.cells))
+        return judge(Evidence.of(found, _scores(report, measured), controls))
 
-    return report.beside(
+    found = report.beside(
         table,
         known.profile,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
         judge=verdicts,
         scores=lambda: measured,
     )
+    return found
 
 
 def recomputed(report: Report, folder: Path) -> Report:

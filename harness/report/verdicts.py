@@ -68,7 +68,8 @@ from harness.registry.claims import (
     places,
 )
 from harness.registry.schema import Table
-from harness.report.model import Cell, ClaimVerdict, VerdictWord
+from harness.report.controls import Controls, inadmissible_claims
+from harness.report.model import Cell, ClaimVerdict, Report, VerdictWord
 from harness.report.parts import Scale
 from harness.report.scores import ALPHA, POWER, TableScores
 from harness.statistics import (
@@ -111,6 +112,15 @@ class Evidence:
     by_construction: Mapping[str, str | None] = field(default_factory=dict)
     inadmissible: Mapping[str, str] = field(default_factory=dict)
     level: float = ALPHA
+
+    @classmethod
+    def of(
+        cls, report: Report, scores: TableScores, controls: Controls | None, level: float = ALPHA
+    ) -> Evidence:
+        """Take a report with its scores and the controls that count for it."""
+        certain = {column.id: column.by_construction for column in report.columns}
+        barred = inadmissible_claims(report.table, controls)
+        return cls(report.table, report.cells, scores, report.absent, certain, barred, level)
 
     @property
     def seeds(self) -> tuple[int, ...]:

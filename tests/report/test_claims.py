@@ -714,35 +714,35 @@ def test_without_a_gain_to_take_a_share_of_nothing_is_powered(
     assert judged_in_units(44.0, 44.0, 4.0, 0.01, PAPER | {"a": "50.2"}).verdict == "inconclusive"
 
 
-@pytest.mark.parametrize("of_d", [{"d": "51.0"}, {}])
-def test_a_claim_about_a_gain_is_measured_by_another_gain(of_d: dict[str, str]) -> None:
-    """That a beats c, its baseline, is measured by the larger of the others' gains: b's 6, not d's.
-
-    D's is 1, or the paper does not print it. A row that is a baseline itself has none either.
-    """
-    for left, op, right in [("a", ">", "c"), ("c", "<", "a"), ("c", ">", "a")]:
-        it = claim("it", compare(left, op, right), primary=True, paper_margin="+8.0")
-        measured = around(44.0, 50.0, 20.0, 1 / 7, c=40.0, d=40.0)
-        (verdict,) = judged(measured_by(PAPER | of_d, it), measured)
-        assert "is 1.3 of the gain of `b` over `c`" in (verdict.reason or "")
+def rises(*rows: str) -> dict[str, Any]:
+    return {"kind": "trend", "rows": rows, "column": "ah_wr", "op": "increasing"}
 
 
-def test_two_gains_are_measured_by_the_one_said_to_be_larger() -> None:
-    """The margin, 1.9 less 0.2, is 1.7 of the printed gain of a over c, 8.0: 0.21."""
-    for left, op, right in ((("a", "c"), ">", ("b", "c")), (("b", "c"), "<", ("a", "c"))):
-        test = {"kind": "compare_gains", "left": left, "op": op, "right": right, "column": "ah_wr"}
-        it = claim("it", test, primary=True, paper_margin="+1.9 against +0.2")
-        (verdict,) = judged(measured_by(PAPER, it), around(44.0, 44.0, 20.0, 0.0, c=40.0), "abc")
-        assert "margin is 0.21 of the gain of `a` over `c`" in (verdict.reason or "")
-
-
-def test_of_several_printed_margins_the_smallest_has_to_be_found() -> None:
-    """Steps of 2 and 5 points: 2 of the printed gain of a over c, 8.0, is 0.25."""
-    test = {"kind": "trend", "rows": ["d", "b", "a"], "column": "ah_wr", "op": "increasing"}
-    it = claim("it", test, primary=True, paper_margin=("+5.0", "+2.0"))
-    measured = around(44.0, 44.0, 20.0, 1 / 7, c=40.0, d=40.0)
-    (verdict,) = judged(measured_by(PAPER, it), measured)
-    assert "margin is 0.25 of the gain of `a` over `c`" in (verdict.reason or "")
+@pytest.mark.parametrize(
+    ("test", "margin", "printed", "said"),
+    [
+        # That a beats c, its baseline, is measured by the larger of the others' gains: b's 6, not
+        # d's, which is 1, or which the paper does not print. C as a baseline has none either.
+        (compare("a", ">", "c"), "+8.0", {"d": "51.0"}, "1.3 of the gain of `b` over `c`"),
+        (compare("a", ">", "c"), "+8.0", {}, "1.3 of the gain of `b` over `c`"),
+        (compare("c", "<", "a"), "+8.0", {}, "1.3 of the gain of `b` over `c`"),
+        (compare("c", ">", "a"), "+8.0", {"d": "51.0"}, "1.3 of the gain of `b` over `c`"),
+        # Two gains are measured by the one said to be larger, a's 8.0: (1.9 - 0.2) / 8 = 0.21.
+        (GAINS | {"left": ["a", "c"], "op": ">", "right": ["b", "c"]}, "+1.9 against +0.2", {},
+         "0.21 of the gain of `a` over `c`"),
+        (GAINS | {"left": ["b", "c"], "op": "<", "right": ["a", "c"]}, "+1.9 against +0.2", {},
+         "0.21 of the gain of `a` over `c`"),
+        # Of several printed margins the smallest has to be found: 2 of a's 8.0.
+        (rises("d", "b", "a"), ("+5.0", "+2.0"), {}, "0.25 of the gain of `a` over `c`"),
+    ],
+)  # fmt: skip
+def test_what_the_paper_s_margin_is_a_share_of(
+    test: dict[str, Any], margin: str | tuple[str, ...], printed: dict[str, str], said: str
+) -> None:
+    it = claim("it", test, primary=True, paper_margin=margin)
+    measured = around(44.0, 50.0, 20.0, 1 / 7, c=40.0, d=40.0)
+    (verdict,) = judged(measured_by(PAPER | printed, it), measured)
+    assert f"margin is {said}" in (verdict.reason or "")
 
 
 def test_without_a_printed_gain_there_is_no_unit() -> None:
