@@ -262,7 +262,6 @@ class _Step:
         return Iteration(mixed, pairs, self._train(before.policy, pairs))
 
     def _parents(self, before: Iteration) -> Stage:
-        """Return the prompts to evolve: of those before, or of a larger pool of human prompts."""
         creator = self.recipe.creator
         if creator.parents is None:
             return self._selected(before.policy, before.prompts, creator.fraction)
@@ -426,7 +425,6 @@ def _marks(
 
 
 def whole_budget(online: Online, hyper: OnlineTraining, x: int, unit: Budget) -> int:
-    """Return what training on `size` x prompts drawn evenly takes."""
     prompts = online.size * x
     steps = prompts // online.minibatch
     return budget_taken(unit, steps, prompts * hyper.rollouts, hyper.max_new_tokens)

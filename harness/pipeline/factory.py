@@ -100,7 +100,6 @@ TRAINING_KINDS = ("train", "online")  # what trains a policy
 
 
 def needs_of(profile: Profile) -> Needs:
-    """Return the cores and GPUs that the stages of a profile need, by kind."""
     hardware, threads = profile.hardware, profile.threads
     if hardware is None:
         return Needs(other=Need(threads))

@@ -181,7 +181,6 @@ def seal_files(folder: Path) -> dict[str, FileEntry]:
 
 
 def sha256_of(path: Path | str) -> str:
-    """Return the sha256 of a file as 64 hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -79,7 +79,6 @@ class Program:
         return self.exit_code is not None
 
     def died(self, when: str) -> HarnessError:
-        """Return the error that says that it has ended, with what it said last."""
         code = self._process.wait()
         return HarnessError(f"{self.name} died {when} (exit code {code}); {self.quoted()}")
 

@@ -222,10 +222,7 @@ class Store:
                 "cpu_s": round(cpu, 4),
                 "provenance": provenance or collect_provenance(),
             }
-            try:
-                write_manifest(output, manifest)
-            except ValueError as error:
-                raise StoreError(f"{title} cannot be stored: {MANIFEST} {error}") from error
+            write_manifest(output, manifest)
             flush_folder(output)
             if not self._is_whole(fingerprint):
                 entry = self._entry(fingerprint)
@@ -375,8 +372,6 @@ class Store:
                 known = self._manifests.get(fingerprint)
                 if known is not None and known[0] == version:
                     return known[1]
-                if os.path.islink(entry):
-                    raise self._broken(fingerprint, "it is a link")
                 self._manifests[fingerprint] = (version, read_manifest(entry))
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not os.path.lexists(entry):

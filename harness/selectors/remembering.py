@@ -316,7 +316,6 @@ class PLR(Selector):
         return Proposal(chosen, predicted=predicted)
 
     def chances(self, seen: Sequence[Prompt], step: int) -> Floats:
-        """Return the chance of each prompt to be replayed first."""
         scores = np.array([self.scores[prompt.prompt_id] for prompt in seen])
         ranks = np.empty(len(seen))
         ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(seen) + 1)

@@ -170,7 +170,6 @@ class GRESO(DAPO):
         return Proposal(tuple([*taken, *rest][:k]))
 
     def skipped(self, prompt_id: str) -> float:
-        """Return the probability that a prompt is skipped."""
         easy, hard = self.streaks.get(prompt_id, [0, 0])
         if not easy and not hard:
             return 0.0

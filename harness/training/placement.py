@@ -119,7 +119,6 @@ class Placement(Strict):
         )
 
     def batches(self, rollouts: int) -> dict[str, int]:
-        """Return how RLOO cuts the rollouts of a step."""
         micro = self.micro_batch or self.share(rollouts)
         return {
             "per_device_train_batch_size": micro,
@@ -127,7 +126,6 @@ class Placement(Strict):
         }
 
     def share(self, rows: int) -> int:
-        """Return how many of a step's rollouts or prompts each device has."""
         share, rest = divmod(rows, self.devices)
         if rest or not share:
             raise UserError(
