@@ -33,7 +33,7 @@ from harness.registry.schema import Id
 from harness.report.sweep import Cost, Scalar, SweepObjective
 from harness.strict import Strict, refuse
 
-Point = Mapping[str, Scalar]
+SearchPoint = Mapping[str, Scalar]
 """A value for each setting of a search space."""
 
 COSTS: tuple[str, ...] = get_args(Cost)

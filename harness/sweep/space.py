@@ -40,7 +40,7 @@ from harness.report.sweep import (
     winner_run,
 )
 from harness.runtime import Plan, Store
-from harness.sweep.declaration import COSTS, Point, Sweep
+from harness.sweep.declaration import COSTS, SearchPoint, Sweep
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
@@ -74,7 +74,7 @@ def base_candidate(sweep: Sweep, profile: Profile) -> Candidate:
     return Candidate(Recipe.model_validate(sweep.recipe), profile)
 
 
-def candidate(sweep: Sweep, profile: Profile, point: Point) -> Candidate:
+def candidate(sweep: Sweep, profile: Profile, point: SearchPoint) -> Candidate:
     """Return what a point means.
 
     Raises:
@@ -101,8 +101,7 @@ def candidate(sweep: Sweep, profile: Profile, point: Point) -> Candidate:
     return Candidate(recipe, profile)
 
 
-def impossible(sweep: Sweep, point: Point, why: str) -> str:
-    """Return the sentence for a point that cannot be run."""
+def impossible(sweep: Sweep, point: SearchPoint, why: str) -> str:
     return (
         f"the sweep `{sweep.name}` can suggest {point_text(point)}, which is impossible: "
         f"{why.rstrip('.')}; change its `space`"
@@ -217,7 +216,7 @@ def _shortened(recipe: Recipe, after: int) -> Recipe:
     return recipe.model_copy(update={"online": recipe.online.model_copy(update={"size": after})})
 
 
-def final_runs(sweep: Sweep, profile: Profile, point: Point) -> tuple[Run, ...]:
+def final_runs(sweep: Sweep, profile: Profile, point: SearchPoint) -> tuple[Run, ...]:
     """Return the runs of a point and of the base recipe with the fresh seeds.
 
     Raises:
@@ -287,6 +286,6 @@ def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
     return [float(value) for value in 100 * ((own > base) + 0.5 * (own == base))]
 
 
-def point_text(point: Point) -> str:
+def point_text(point: SearchPoint) -> str:
     """Return a point in a few words: `ratio_evol 0.5, n_new 4`."""
     return ", ".join(f"{setting(path)} {value_text(value)}" for path, value in point.items())

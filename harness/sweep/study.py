@@ -45,7 +45,7 @@ from harness.report.scores import Measured
 from harness.report.sweep import Scalar, SweepReport, SweepTrial, winner_scores
 from harness.runtime import Json
 from harness.runtime.stage import fingerprint_of
-from harness.sweep.declaration import Parameter, Point, Sampler, Sweep
+from harness.sweep.declaration import Parameter, Sampler, SearchPoint, Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
 
 
@@ -162,7 +162,7 @@ def point_of(trial: FrozenTrial | optuna.Trial) -> dict[str, Scalar]:
     return tidy(trial.params)
 
 
-def tidy(point: Point) -> dict[str, Scalar]:
+def tidy(point: SearchPoint) -> dict[str, Scalar]:
     """Return a point with 12 digits of each float: 0.1 + 0.2 is a setting of 0.3."""
     return {
         path: float(f"{value:.12g}") if isinstance(value, float) else value
@@ -272,7 +272,6 @@ def report_of(
 
 
 def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
-    """Return one trial as plain data."""
     notes = trial.user_attrs
     names = [objective.name for objective in sweep.objectives]
     complete = trial.state == TrialState.COMPLETE
@@ -343,7 +342,6 @@ def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
 
 
 def sweep_pictures(report: SweepReport) -> list[Picture]:
-    """Return the plots that have anything to show."""
     if not report.complete:
         return []
     from optuna.visualization import matplotlib as plots

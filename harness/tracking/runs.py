@@ -239,7 +239,6 @@ class _Stored:
         )
 
     def _files(self, judges: Sequence[Stage]) -> Files:
-        """Return the recipe and the judgments of a run as artifacts."""
         judged = {
             f"judgments/{stage.settings['benchmark']}.json": self._judgments(stage)
             for stage in judges

@@ -315,12 +315,12 @@ def scaled(values: Floats) -> Floats:
     return np.asarray((values - values.min()) / (float(np.ptp(values)) or 1.0))
 
 
-Values = Iterator[tuple[str, str, str, Quantity, str, Sequence[float | None]]]
+SeedValues = Iterator[tuple[str, str, str, Quantity, str, Sequence[float | None]]]
 """Panel, series, place on the axis, quantity and unit, and the value of each seed that is there,
 None where it is not defined."""
 
 
-def shares(_: SharesFigure, data: PromptData) -> Values:
+def shares(_: SharesFigure, data: PromptData) -> SeedValues:
     for topic in data.topics or (ALL_TOPICS,):
         for iteration in range(1, len(data.found) + 1):
             parts = [part.topics for part in data.of(iteration)]
@@ -328,7 +328,7 @@ def shares(_: SharesFigure, data: PromptData) -> Values:
             yield topic, TRAINED_SHARE, str(iteration), "share", "", values
 
 
-def densities(figure: DensitiesFigure, data: PromptData) -> Values:
+def densities(figure: DensitiesFigure, data: PromptData) -> SeedValues:
     edges = np.linspace(0.0, 1.0, figure.bins + 1)
     for metric in figure.metrics:
         name = NAMES[metric]
@@ -341,7 +341,7 @@ def densities(figure: DensitiesFigure, data: PromptData) -> Values:
             yield HISTOGRAM, name, f"{edge:.4g}", "share", "0-1", in_bin
 
 
-def correlation(figure: CorrelationFigure, data: PromptData) -> Values:
+def correlation(figure: CorrelationFigure, data: PromptData) -> SeedValues:
     for series in (ALL, SPREAD):
         pairs = [xy(figure, part, only_spread=series == SPREAD) for part in data.of()]
         rho = [spearman(x.tolist(), y.tolist()) for x, y in pairs]
@@ -364,7 +364,7 @@ def gap_name(figure: TopicsFigure) -> str:
     return f"reward gap: {NAMES[figure.gap]}"
 
 
-def topics(figure: TopicsFigure, data: PromptData) -> Values:
+def topics(figure: TopicsFigure, data: PromptData) -> SeedValues:
     gaps = [informativeness(part.rewards, figure.gap) for part in data.of()]
     means = [part.rewards.mean(axis=1) for part in data.of()]
     for topic in data.topics or (ALL_TOPICS,):

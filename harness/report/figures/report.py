@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _HEAD_WIDTH = 14
 """Widest word of a heading before it goes on in a new line."""
 
-Axis = Literal["panel", "series", "at"]
+Coordinate = Literal["panel", "series", "at"]
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class FigureKind:
         findings: Says what was found, in sentences computed from the points.
     """
 
-    block: Axis | None
-    row: Axis
-    column: Axis
+    block: Coordinate | None
+    row: Coordinate
+    column: Coordinate
     places: Callable[[FigureRuns, Any, Sequence[str]], points.Places] | None = None
-    values: Callable[[Any, PromptData], points.Values] | None = None
+    values: Callable[[Any, PromptData], points.SeedValues] | None = None
     only: str | None = None
     findings: Callable[[Any, Sequence[Point]], list[str]] = lambda figure, points: []
 
