@@ -52,7 +52,7 @@ def blocks(page: Path) -> Iterator[Block]:
 def copy(tmp_path: Path) -> Path:
     """Return a copy of the project that a reader may write to."""
     for name in ("harness", "experiments", "ablations"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name)  # with what Python has compiled of it
     for name in ("pyproject.toml", "results"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path

@@ -102,7 +102,7 @@ def test_a_reward_that_is_not_finite_is_an_error_that_names_its_place(bad: float
         informativeness([[1.0, 2.0], [bad, 2.0]], "a_min")
 
 
-@pytest.mark.parametrize("rewards", [[], [1.0, 2.0], [[]], np.zeros((2, 2, 2))])
+@pytest.mark.parametrize("rewards", [[], [1.0, 2.0], [[]], np.zeros((0, 3)), np.zeros((2, 2, 2))])
 def test_rewards_of_a_wrong_shape_are_an_error(rewards: object) -> None:
     with pytest.raises(HarnessError):
         informativeness(rewards, "a_min")  # type: ignore[arg-type]

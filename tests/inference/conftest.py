@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tiny_gemma import build_tiny_gemma
 
 from harness.serving.engines import identity
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

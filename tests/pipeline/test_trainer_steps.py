@@ -1,4 +1,4 @@
-"""Laws of the stages, run for real: a tiny world, two rows of table 4, one worker process.
+"""Laws of the stages, run for real: a tiny world, two rows of table 4.
 
 The world is made by the build command's own function at a small size, so its policy has hardly
 learnt anything; what is checked is what stages hand to one another, not how well it answers.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from computing import compute
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from harness.eva.evolving import Prompt
@@ -51,8 +51,6 @@ from harness.worlds.embedded.reward import REWARD_MODELS, RewardConfig
 from harness.worlds.embedded.texts import GENERAL, HARD, read_items
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
-
-torch.set_num_threads(1)
 
 X, SAMPLES, BATCH = 24, 3, 8
 """Prompts of an iteration, answers to each, pairs of an update: 3 updates of 8 pairs."""
@@ -123,7 +121,6 @@ class Finished:
     twice: Run
     selected: Run
     work: Path
-    outcome: RunOutcome
 
     @property
     def store(self) -> Store:
@@ -176,10 +173,8 @@ def finished(
     )
     selected = planner.run("selected", Recipe(algorithm="dpo", chain=("human", "select")), 0)
     work = tmp_path_factory.mktemp("work")
-    targets = [*runs.targets, twice.training[-1], selected.training[-1]]
-    outcome = run(work, targets)
-    assert outcome.ok, dict(outcome.failed)
-    return Finished(runs, twice, selected, work, outcome)
+    compute(work, *runs.targets, twice.training[-1], selected.training[-1])
+    return Finished(runs, twice, selected, work)
 
 
 def stages(finished: Finished, kind: str) -> list[Stage]:
@@ -506,7 +501,7 @@ def test_every_score_is_the_plain_mean_of_its_per_prompt_values(finished: Finish
 def test_a_run_that_was_stopped_and_continued_gives_the_same_bytes(
     finished: Finished, tmp_path: Path
 ) -> None:
-    """Stopped in the middle of the last training, in a store of its own; then run again.
+    """By a worker process, stopped in the middle of the last training; then run again.
 
     All output files are compared, scores, answers and weights included; manifests hold times.
     """

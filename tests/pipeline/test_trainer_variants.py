@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from computing import compute, evolve_of, rows
 
 from harness.pipeline import steps
@@ -19,8 +18,6 @@ from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import read_rows
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError
 from harness.statistics import ScoreMatrix
-from harness.statistics.dose import on_curve, worth
+from harness.statistics.dose import Worth, on_curve, worth
 
 PAPER = {1.0: 52.6, 6.0: 62.7}
 """Arena-Hard of RLOO on once and six times the human prompts (table 1)."""
@@ -96,6 +96,26 @@ def test_outside_the_curve_there_is_no_number() -> None:
 def test_an_unsure_row_has_open_ends() -> None:
     found = worth(scores(1.0, 60.0, 7), CURVE)
     assert (found.low, found.high) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "interval"),
+    [
+        ((2.34, 1.38, 4.1), "2.3x", "1.4x to 4.1x"),
+        ((2.34, None, 4.1), "2.3x", "less than 1x to 4.1x"),
+        ((2.34, 1.38, None), "2.3x", "1.4x to more than 6x"),
+        ((1.2, 1.0, 2.0), "1.2x", "1.0x to 2.0x"),
+        ((5.0, 3.0, 6.0), "5.0x", "3.0x to 6.0x"),
+        ((None, 4.0, None, "above"), "more than 6x", "4.0x to more than 6x"),
+        ((None, 6.0, None, "above"), "more than 6x", "more than 6x"),
+        ((None, None, 1.0, "below"), "less than 1x", "less than 1x"),
+    ],
+)
+def test_the_words_of_a_dose_and_of_its_interval(found: Any, text: str, interval: str) -> None:
+    """On a curve from 1 to 6, one of whose ends stands for all that is beyond it."""
+    times, low, high, *beyond = found
+    said = Worth(times, low, high, 1.0, 6.0, *beyond)
+    assert (said.text, said.interval) == (text, interval)
 
 
 def test_one_seed_is_refused() -> None:

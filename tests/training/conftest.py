@@ -6,10 +6,7 @@ import gc
 from pathlib import Path
 
 import pytest
-import torch
 from tiny_gemma import build_tiny_gemma
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
