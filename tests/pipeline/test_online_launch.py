@@ -35,12 +35,12 @@ EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 2, "minibatch": 4, "warm_up
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
-def profile_on(devices: int, micro_batch: int) -> Profile:
-    """The embedded profile with 16 prompts an iteration, two segments, and hardware."""
+def profile_on(devices: int, micro_batch: int, parts: int = 2) -> Profile:
+    """The embedded profile with 16 prompts an iteration, in so many segments, and hardware."""
     micro = find_profile(load_profiles(), "micro")
     training = micro.training.model_copy(
         update={
-            name: getattr(micro.training, name).model_copy(update={"segments": 2})
+            name: getattr(micro.training, name).model_copy(update={"segments": parts})
             for name in ("rloo", "oaif")
         }
     )
@@ -76,7 +76,7 @@ def context(stage: Stage, inputs: dict[str, Path], folder: Path, profile: Profil
 
 
 def run_in(folder: Path, profile: Profile, algorithm: str, train: Any) -> list[dict[str, Any]]:
-    """Train both segments in `folder`; return the curves."""
+    """Train all segments in `folder`; return the curves."""
     curves: list[dict[str, Any]] = []
     before: dict[str, Path] = {}
     for number, stage in enumerate(segments(profile, algorithm), start=1):
@@ -101,14 +101,21 @@ def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "micro_batch"), [("rloo", 2), pytest.param("oaif", 4, marks=pytest.mark.slow)]
+    ("algorithm", "micro_batch", "parts"),
+    [
+        ("rloo", 2, 1),
+        pytest.param("rloo", 2, 2, marks=pytest.mark.slow),
+        pytest.param("oaif", 4, 2, marks=pytest.mark.slow),
+    ],
 )
-def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_path: Path) -> None:
-    """Two segments of two steps: prompts, buffer and costs are equal, weights up to rounding.
+def test_two_processes_train_as_one_does(
+    algorithm: str, micro_batch: int, parts: int, tmp_path: Path
+) -> None:
+    """Four steps in all: prompts, buffer and costs are equal, weights up to rounding.
 
     The last steps draw from the buffer, so what is trained on depends on the rollouts before.
     """
-    profile = profile_on(2, micro_batch)
+    profile = profile_on(2, micro_batch, parts)
     one = Placement(attention="eager", shared=True)
     expected = run_in(tmp_path / "one", profile, algorithm, lambda ctx: train_here(ctx, one))
     curves = run_in(tmp_path / "two", profile, algorithm, online_stage)
@@ -121,7 +128,7 @@ def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_p
             assert abs(ours.pop("accuracy") - theirs.pop("accuracy")) <= 0.25
         assert ours == pytest.approx(theirs, rel=1e-3, abs=2e-4)
     start = load_file(resolve(str(segments(profile, algorithm)[0].settings["policy"])) / MODEL)
-    for number in ("1", "2"):
+    for number in map(str, range(1, parts + 1)):
         first, second = tmp_path / "one" / number, tmp_path / "two" / number
         assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
         for name in ("stream.json", "summary.json"):
@@ -131,7 +138,7 @@ def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_p
         assert apart(ours, theirs) < 0.01 * apart(theirs, start)
         ours, theirs = load_file(second / OPTIMIZER), load_file(first / OPTIMIZER)
         assert apart(ours, theirs) < 0.01 * apart(theirs, dict.fromkeys(theirs, torch.tensor(0.0)))
-    rows = read_rows(tmp_path / "two" / "2" / "trained.parquet")
+    rows = read_rows(tmp_path / "two" / str(parts) / "trained.parquet")
     assert any(row["generation"] > 0 for row in rows)
 
 

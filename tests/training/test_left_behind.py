@@ -71,21 +71,23 @@ def segment(start: Path, before: Path | None, folder: Path, trainer: Any) -> Non
     save_policy(trainer, load_tokenizer(start), start, folder, PLAIN, to_go_on=True)
 
 
-def in_two_processes(start: Path, before: Path | None, folder: Path) -> None:
-    """Do a segment with weights, gradients and moments sharded over two processes by FSDP."""
+def in_two_processes(*segments: tuple[Path, Path | None, Path]) -> None:
+    """Do segments with weights, gradients and moments sharded over two processes by FSDP."""
+    told = [str(place or "") for each in segments for place in each]
     code = (
         "import sys; from pathlib import Path\n"
         f"sys.path[:] = {[*sys.path, str(Path(__file__).parent)]!r}\n"
         "from accelerate import PartialState; state = PartialState(cpu=True)\n"
         "from test_left_behind import segment, trainer_of\n"
-        "start, before, folder = (Path(name) if name else None for name in sys.argv[1:])\n"
-        "segment(start, before, folder, trainer_of(start, sharded=True))\n"
+        "told = [Path(name) if name else None for name in sys.argv[1:]]\n"
+        "for start, before, folder in zip(told[::3], told[1::3], told[2::3]):\n"
+        "    segment(start, before, folder, trainer_of(start, sharded=True))\n"
         "state.destroy_process_group()\n"
     )
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(start), str(before or ""), str(folder)],
+            [sys.executable, "-c", code, *told],
             env={
                 **os.environ, **address, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1",
                 "ACCELERATE_USE_CPU": "1",
@@ -129,9 +131,10 @@ def test_shards_of_two_processes_go_on_from_one_and_one_from_them(
     for folder in folders.values():
         folder.mkdir()
     segment(start, None, folders["one"], trainer_of(start))
-    in_two_processes(start, None, folders["two"])
+    in_two_processes(
+        (start, None, folders["two"]), (folders["one"], folders["one"], folders["one-two"])
+    )
     segment(folders["one"], folders["one"], folders["one-one"], trainer_of(folders["one"]))
-    in_two_processes(folders["one"], folders["one"], folders["one-two"])
     segment(folders["two"], folders["two"], folders["two-one"], trainer_of(folders["two"]))
     for name, expected in (("two", "one"), ("one-two", "one-one"), ("two-one", "one-one")):
         for file in ("optimizer", "model.safetensors"):
