@@ -15,6 +15,7 @@ stage leaves. A segment that was killed starts again from the end of the one bef
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -87,6 +88,9 @@ LEDGER = (*COSTS, "trained", "insertion", "scored_tokens", "creator_tokens", "re
 """The same in a league, and of the rollouts those that were trained on and those of prompts that
 entered the pool (the others were made to choose); tokens of answers that reward models read; tokens
 that the creator wrote; prompts that the policy read to value them."""
+
+BECAME = ("children", "dropped", "unusable", "repeated", "without_reward")
+"""What became of a segment's rewrites, and the prompts whose rollouts had no reward."""
 
 
 def online_stage(ctx: StageContext) -> None:
@@ -184,7 +188,7 @@ class StreamSource:
             # A run on human prompts goes on with the next x of them, from their first.
             self.stream.restore(state | ({"used": 0} if s.get("new_prompts") else {}))
         self._calls: int | None = None
-        self._children = self._dropped = self._unusable = self._repeated = self._left_out = 0
+        self._became: Counter[str] = Counter(dict.fromkeys(BECAME, 0))
 
     def _in_league(self, human: Sequence[Prompt], evolver: Evolver | None) -> PromptStream:
         online, league = self._s["online"], self._s["online"]["league"]
@@ -260,10 +264,10 @@ class StreamSource:
         self.costs["creator_calls"] += fed.evolved.attempts
         if self._budget is not None:
             self.costs["creator_tokens"] += _written(policy, fed)
-        self._children += len(fed.evolved.prompts)
-        self._dropped += fed.evolved.dropped
-        self._unusable += sum(fed.evolved.unusable.values())
-        self._repeated += fed.repeated
+        self._became["children"] += len(fed.evolved.prompts)
+        self._became["dropped"] += fed.evolved.dropped
+        self._became["unusable"] += sum(fed.evolved.unusable.values())
+        self._became["repeated"] += fed.repeated
         for i, prompt in enumerate(batch.prompts):
             row = {
                 **vars(prompt),
@@ -285,11 +289,7 @@ class StreamSource:
         phases = [row["phase"] for row in self.trained]
         return {
             **self.said_costs,
-            "children": self._children,
-            "dropped": self._dropped,
-            "unusable": self._unusable,
-            "repeated": self._repeated,
-            "without_reward": self._left_out,
+            **self._became,
             "phases": {phase: phases.count(phase) for phase in dict.fromkeys(phases)},
             "evolved_share": float(np.mean([row["generation"] > 0 for row in self.trained])),
             "buffer": len(self.stream.pool.buffer),
@@ -375,7 +375,7 @@ class StreamSource:
         ended: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
         found = model.score([user(prompt) for prompt in prompts], completions)
-        self._left_out += int(found.left_out.sum())
+        self._became["without_reward"] += int(found.left_out.sum())
         # Equal rewards teach nothing, and make a prompt no more informative than it was.
         rewards = np.where(found.left_out[:, None], 0.0, found.values)
         unended = ~(ended | found.left_out[:, None])

@@ -33,7 +33,6 @@ from harness.runtime.stage import (
     Json,
     Stage,
     StageContext,
-    StageRecord,
     canonical_json,
 )
 from harness.runtime.store import STATES, State, Store
@@ -62,7 +61,6 @@ __all__ = [
     "StageFailed",
     "StageFinished",
     "StageProgress",
-    "StageRecord",
     "StageSkipped",
     "StageStarted",
     "State",
