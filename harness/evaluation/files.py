@@ -283,5 +283,5 @@ def read_as(shape: type[Shape], records: Iterable[Record]) -> list[Shape]:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             said = in_a_line(f"Record {number} has the wrong {where}: {first['msg']}")
-            raise UserError(f"{said}; give a file of judgments") from error
+            raise UserError(f"{said}; correct the file") from error
     return found

@@ -2,8 +2,8 @@
 
 Answers are kept as they come, in one file for each call, in a folder that outlives the process.
 Its first line identifies the request (a digest of the prompts' tokens, seeds and sampling); each
-further line has all answers to a prompt. Lines are only appended and flushed, so a
-killed process leaves at most one incomplete line, which is dropped.
+further line has all answers to a prompt. Lines are only appended and flushed, so a killed process
+leaves at most one incomplete line, which is dropped.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def test_outputs_in_any_order_get_the_benchmark_s(data: Path) -> None:
 def test_an_output_that_is_no_text_is_one_sentence(data: Path) -> None:
     path = data / "model_outputs.json"
     path.write_text(json.dumps([{"instruction": f"instruction {i}"} for i in range(805)]))
-    with pytest.raises(UserError, match="without output"):
+    with pytest.raises(UserError, match="Record 1 has the wrong output"):
         read_outputs(path, read_inputs(data))
 
 
