@@ -46,8 +46,6 @@ class ListedFigure(Strict):
     """What is drawn."""
     rows: int
     """Number of rows it is drawn from."""
-    rows_runnable: dict[str, int]
-    """How many of them each profile can run now."""
     runnable: list[str]
     """Profiles that can run every one of them now."""
 
@@ -55,20 +53,6 @@ class ListedFigure(Strict):
 def list_declared() -> Listed:
     """List the tables and figures with the profiles that can run them now."""
     tables, profiles = declared.all_tables(), declared.all_profiles()
-    figures = []
-    for figure in declared.all_figures().values():
-        rows = len(figure.rows)
-        lacking = {n: len(figure_unsupported(figure, tables, p)) for n, p in profiles.items()}
-        figures.append(
-            ListedFigure(
-                id=figure.id,
-                title=figure.title,
-                drawn=figure.kind,
-                rows=rows,
-                rows_runnable={name: rows - number for name, number in lacking.items()},
-                runnable=[name for name, number in lacking.items() if not number],
-            )
-        )
     return Listed(
         tables=[
             ListedTable(
@@ -82,7 +66,18 @@ def list_declared() -> Listed:
             )
             for table in tables.values()
         ],
-        figures=figures,
+        figures=[
+            ListedFigure(
+                id=figure.id,
+                title=figure.title,
+                drawn=figure.kind,
+                rows=len(figure.rows),
+                runnable=[
+                    n for n, p in profiles.items() if not figure_unsupported(figure, tables, p)
+                ],
+            )
+            for figure in declared.all_figures().values()
+        ],
     )
 
 
@@ -197,12 +192,16 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     """Yield each further file of YAML that ships with the package, and what reads it."""
     from harness.cost import assumptions as cost
     from harness.endpoint.prices import SHIPPED, read_prices
+    from harness.registry.documents import read_yaml
+    from harness.registry.training import CONFIGURATIONS
     from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
     yield cost.ASSUMPTIONS, cost.assumptions
     yield cost.SPEEDS, cost.speeds
     yield OWN_TEMPLATES, partial(read_templates, OWN_TEMPLATES)
     yield SHIPPED, read_prices
+    for file in sorted(CONFIGURATIONS.glob("*.yaml")):
+        yield file, partial(read_yaml, file)
 
 
 def _runs(tables: Iterable[Table]) -> set[str]:

@@ -12,7 +12,7 @@ import typer
 from harness import project
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.project import store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE
 from harness.strict import Output, Strict
@@ -90,7 +90,9 @@ def store(
     if prune and yes:
         stored.prune(found)
     emit(said, as_json, lambda said: _stored(said, prune))
-    stored.refuse_broken(broken or [])
+    if broken:
+        listed = "".join(f"\n  {line}" for line in broken)
+        raise HarnessError(f"{len(broken)} things in the store are broken:{listed}")
 
 
 def _stored(said: Stored, prune: bool) -> Iterator[Any]:

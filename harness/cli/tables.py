@@ -171,10 +171,6 @@ def why(
 def _explanation(found: Explanation) -> Iterator[Any]:
     yield bold(f"{found.table}/{found.row} on {found.profile}, seed {found.seed}")
     yield f"Recipe: {found.recipe}."
-    if found.baseline is not None:
-        yield f"Baseline {found.baseline.row}: {found.baseline.recipe}."
-    if found.nearest is not None:
-        yield f"Nearest row {found.nearest.row}: here {_because(found.nearest.causes)}."
     for run in found.runs:
         yield bold(f"\nrun {run.run}")
         lines = [
@@ -214,6 +210,6 @@ def _because(causes: Iterable[Cause]) -> str:
 
     words = []
     for cause in causes:
-        kinds = f"{', '.join(cause.kinds)}: " if cause.kinds else ""
-        words.append(f"{kinds}{cause.key} {as_text(cause.here)} instead of {as_text(cause.there)}")
-    return "; ".join(words) or "nothing differs"
+        here, there = as_text(cause.here), as_text(cause.there)
+        words.append(f"{', '.join(cause.kinds)}: {cause.key} {here} instead of {there}")
+    return "; ".join(words)

@@ -18,6 +18,9 @@ from harness.project import PACKAGE
 from harness.registry.recipe import Algorithm
 from harness.strict import Strict, refuse
 
+CONFIGURATIONS = PACKAGE / "training" / "accelerate"
+"""The folder of configurations of `accelerate`."""
+
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -181,7 +184,7 @@ class Hardware(Strict):
 
     @property
     def configuration(self) -> Path:
-        return PACKAGE / "training" / "accelerate" / self.accelerate
+        return CONFIGURATIONS / self.accelerate
 
     @property
     def on_cpu(self) -> bool:

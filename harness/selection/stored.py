@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.pipeline.runs import (
     FigureRuns,
     TableRuns,
@@ -207,13 +207,6 @@ def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None 
         pruned=pruned,
         broken=broken,
     )
-
-
-def refuse_broken(broken: list[str]) -> None:
-    """Fail where something is not what was written."""
-    if broken:
-        listed = "".join(f"\n  {line}" for line in broken)
-        raise HarnessError(f"{len(broken)} things in the store are broken:{listed}")
 
 
 def tracker_of(store: Store, warn: Say) -> Tracker:

@@ -15,7 +15,7 @@ from typing import Any
 from harness.pipeline.runs import plan_table
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import flattened, in_short
-from harness.registry.schema import Row, Table
+from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, State, Store
 from harness.strict import Output, Strict
 
@@ -31,23 +31,15 @@ _OTHER_KIND = 100
 
 @dataclass(frozen=True)
 class Cause:
-    """A setting that differs: its dotted key, its value here and in the other stage or recipe.
+    """A setting that differs: its dotted key, its value here and in the other stage.
 
-    `kinds` are those of the stages that have it, upstream first; none of recipes.
+    `kinds` are those of the stages that have it, upstream first.
     """
 
     key: str
     here: Any
     there: Any
-    kinds: tuple[str, ...] = ()
-
-
-class Versus(Strict):
-    """How a row's recipe differs from another row's."""
-
-    row: str
-    recipe: str
-    causes: list[Cause]
+    kinds: tuple[str, ...]
 
 
 class Near(Strict):
@@ -90,9 +82,6 @@ class Explanation(Output):
     seed: int
     recipe: str
     """The recipe in a line."""
-    baseline: Versus | None
-    nearest: Versus | None
-    """The row whose recipe differs in the fewest settings."""
     runs: list[ExplainedRun]
 
 
@@ -138,19 +127,12 @@ def explain_row(table: Table, name: str, profile: Profile, seed: int, store: Sto
             new_among_rows=None if shared else near(stage),
         )
 
-    closest = min(
-        (versus(table, row, other) for other in table.rows if other.id != row.id),
-        key=lambda found: len(found.causes),
-        default=None,
-    )
     return Explanation(
         table=table.id,
         row=row.id,
         profile=profile.name,
         seed=seed,
         recipe=in_short(table.recipe_of(row, table.columns[0])),
-        baseline=versus(table, row, table.row(row.baseline)) if row.baseline else None,
-        nearest=closest,
         runs=[
             ExplainedRun(
                 run=run_id, stages=list(map(explained, Plan(runs.runs[run_id, seed].targets)))
@@ -158,16 +140,6 @@ def explain_row(table: Table, name: str, profile: Profile, seed: int, store: Sto
             for run_id in own
         ],
     )
-
-
-def versus(table: Table, row: Row, other: Row) -> Versus:
-    """Return how a row's recipe differs from another row's.
-
-    Rows differ in every column alike, so the first column speaks for all.
-    """
-    mine, its = (table.recipe_of(each, table.columns[0]) for each in (row, other))
-    found = _differing(flattened(mine.canonical()), flattened(its.canonical()), ())
-    return Versus(row=other.id, recipe=in_short(its), causes=list(found))
 
 
 @cache
@@ -214,16 +186,10 @@ def _compared(here: Stage, there: Stage) -> Iterator[Cause]:
                 for stage, settings in ((here, mine), (there, its))
             )
             yield Cause(name, one, other, kinds)
-    yield from _differing(mine, its, kinds)
-
-
-def _differing(
-    mine: dict[str, Any], its: dict[str, Any], kinds: tuple[str, ...]
-) -> Iterator[Cause]:
     for key in mine | its:
-        here, there = mine.get(key, ABSENT), its.get(key, ABSENT)
-        if here != there:
-            yield Cause(key, here, there, kinds)
+        one, other = mine.get(key, ABSENT), its.get(key, ABSENT)
+        if one != other:
+            yield Cause(key, one, other, kinds)
 
 
 def _settings(stage: Stage) -> dict[str, Any]:
