@@ -137,9 +137,7 @@ class Selection:
         fail_fast: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> Reports:
-        """Compute what is missing, track it in MLflow, and report it.
-
-        What is done is kept: after an interruption or a failure, the same call goes on.
+        """Compute what is missing, track it in MLflow, and report it, as `RunPlan.run` does.
 
         Args:
             seeds: Root seeds; the selection's, else 0 to 2, by default.
@@ -147,9 +145,6 @@ class Selection:
             engine: Where stages are computed; on this machine by default.
             fail_fast: Stop at the first failure instead of going on with what can.
             on_event: Takes the engine's events, as they happen.
-
-        Raises:
-            UserError: As `plan`; or a model, prompts or a benchmark is not on this machine.
         """
         watch = nullcontext(on_event) if on_event is not None else None
         return self.plan(seeds, jobs).run(engine=engine, fail_fast=fail_fast, watch=watch)
