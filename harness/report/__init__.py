@@ -1,7 +1,7 @@
-"""The report: what the store holds of a table, as cells, beside what the paper prints.
+"""Reports: a table's stored results as cells, next to the paper's values.
 
-It reads and never runs a model. `cells` turns stored per-prompt scores into numbers, `build`
-puts everything about a table together, `view` says it in words, and `render` and `page` write it
-down; `publish` keeps it with the scores it was computed from. None of this imports torch,
-transformers, TRL, MLflow, datasets or pandas.
+Read-only: nothing here runs a model. `cells` turns stored per-prompt scores into numbers, `build`
+assembles a table's report, `view` formats it as text, `render` and `page` write it out, and
+`publish` saves it with the scores it was computed from. None of this imports torch, transformers,
+TRL, MLflow, datasets or pandas.
 """

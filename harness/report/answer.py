@@ -1,13 +1,12 @@
-"""What runs say: of a table in one sentence, and of all that is asked for as one answer.
+"""Findings: one sentence for each table, and one answer for the whole report.
 
-An answer is what stands first on every surface: what was asked, what was seen, how sure that is,
-and how it is run again. Of one table it is that table's; of several it is the paper's, from the
-comparisons that are declared as its answer (`harness.registry.paper`), of which those are told
-that have their numbers.
+The answer comes first in every output: the question, what was observed, how certain it is, and how
+to rerun it. For one table it is that table's answer. For several it is the paper's, built from the
+comparisons declared as its answer (`harness.registry.paper`) that have numbers.
 
-The sentence of a table begins with its primary claim, our margin and the paper's. Then it says how
-the rows of the claim's column fare against their baselines: a row gains or loses where the interval
-of its gain lies on one side of zero, and shows no difference where it holds zero.
+A table's sentence starts with its primary claim, with our margin and the paper's. It then says how
+the rows of its main column compare with their baselines: a row gains or loses if the interval of
+its gain excludes zero; otherwise it cannot be told apart from its baseline.
 """
 
 from __future__ import annotations
@@ -30,31 +29,31 @@ RERUN = (
     "harness run {table} --profile {profile} (plan in place of run shows the cost; harness list "
     "names the other profiles; --set profile.x=200 changes one setting)"
 )
-"""How a table is run again, for people with models or a question of their own."""
+"""How to rerun a table, including with other models or settings."""
 
 
 class Told(Part):
     says: str
-    """The left row in plain words."""
+    """The left row in plain English."""
     over: str
-    """The right row in plain words."""
+    """The right row in plain English."""
     table: str
     named: str
-    """The table for people, because another that has both rows has an interval of its own."""
+    """Display name of the table; another table with both rows has a different interval."""
     left: str
     right: str
-    """The row it is compared with."""
+    """The row that `left` is compared with."""
     column: str
     seeds: tuple[int, ...]
     gain: float
-    """Left less right, paired by seed and prompt, in the column's unit."""
+    """Left minus right, paired by seed and prompt, in the column's unit."""
     low: float
-    """Lower end of its 95% interval."""
+    """Lower end of the gain's 95% interval."""
     high: float
 
     @property
     def text(self) -> str:
-        """What is said of the left row: a gain or a loss where zero is not in the interval."""
+        """The result for the left row: a gain or loss only if the interval excludes zero."""
         where = f"({self.named}, 95%: {signed(self.low, 1)} to {signed(self.high, 1)})"
         if self.low > 0:
             return f"gains {self.gain:.1f} over {self.over} {where}"
@@ -66,15 +65,15 @@ class Told(Part):
 class ReportAnswer(Part):
     question: str
     table: str
-    """The first of the tables that it is from."""
+    """The first table that the answer draws on."""
     profile: str
     scale: Scale
     seen: str
     sure: str
     told: tuple[Told, ...] = ()
-    """The comparisons behind what was seen; none where one table was asked for."""
+    """The comparisons behind `seen`; empty when a single table was requested."""
     claims: Mapping[VerdictWord, int]
-    """How many of the claims have which verdict."""
+    """Number of claims by verdict."""
 
     @property
     def lines(self) -> list[tuple[str, str]]:
@@ -109,7 +108,7 @@ def answer_to(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict]) -> Re
 
 
 def _told(contrasts: Iterable[Contrast], reports: Mapping[str, Report]) -> Iterator[Told]:
-    """Yield the comparisons that have numbers, and that the controls allow to be told."""
+    """Yield the comparisons that have numbers and that the controls admit."""
     for asked in contrasts:
         report = reports.get(asked.table)
         if report is None or len(report.seeds) < 2 or not report.has_numbers:
@@ -124,7 +123,7 @@ def _told(contrasts: Iterable[Contrast], reports: Mapping[str, Report]) -> Itera
 
 
 def _gain(asked: Contrast, report: Report) -> Cell | Numbers:
-    """Return one row less another: over its baseline it is the gain that the table shows."""
+    """Return the left row minus the right; against its baseline, the gain shown in the table."""
     for cell in report.cells:
         if (cell.row, cell.column, cell.baseline_row) == (asked.left, asked.column, asked.right):
             return cell
@@ -162,7 +161,7 @@ def _sure(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict], paper: Pa
 
 
 def finding(report: Report, verdicts: Sequence[ClaimVerdict]) -> str:
-    """Return what a table's runs say, in one sentence, or one for each of its leagues."""
+    """Summarize a table's results in one sentence, or one sentence per league."""
     if report.leagues:
         table = report.table
         parts = (f"{view.capital(table.league(it.id).title)}: {it.said}" for it in report.leagues)
@@ -245,7 +244,7 @@ def _rows(report: Report, column: Column) -> str:
 
 
 def _sides(sides: Sequence[int], better: str, worse: str) -> list[str]:
-    """Return how many rows lie on each side of their baseline: 1 better, -1 worse, 0 neither."""
+    """Say how many rows are better (1), worse (-1), or indistinguishable (0) from baseline."""
     if len(sides) == 1:
         how = {1: f"is {better}", -1: f"is {worse}", 0: "cannot be told apart from"}[sides[0]]
         return [f"the one row with a gain {how} the baseline"]

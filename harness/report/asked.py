@@ -1,9 +1,8 @@
-"""Which seeds were asked for, by table or figure and profile, and which of them a report shows.
+"""Which seeds were requested, by table or figure and profile, and which of them a report shows.
 
-Every seed that a run ever asked for is kept, and which of them came last. A report without
-`--seeds` shows the seeds that are most complete: those of which all its runs are done, or, where
-no seed has them all, those of which most are. So a run of a few rows with another seed takes
-nothing away from what was there before, and a seed that is not finished is named, not mixed in.
+Every seed ever requested is recorded, along with the most recent request. Without `--seeds`, a
+report shows the most complete seeds: those with the most finished runs. Running a few rows with
+another seed therefore hides nothing, and unfinished seeds are listed instead of mixed in.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class AskedSeeds(Strict):
-    """The record of a table or figure at a profile."""
+    """The seeds requested for a table or figure at a profile."""
 
     seeds: Annotated[tuple[StrictInt, ...], Field(min_length=1)]
-    """Those asked for last."""
+    """Seeds of the latest request."""
     earlier: tuple[StrictInt, ...] = ()
     files: dict[str, str] = Field(default_factory=dict)
-    """Files of the user's own that declare the table (`table`) or the profile (`profile`)."""
+    """User files that declare the table (`table`) or the profile (`profile`)."""
 
 
 def remember(
@@ -44,15 +43,15 @@ def remember(
     seeds: Sequence[int],
     files: Mapping[str, str] | None = None,
 ) -> None:
-    """Keep the seeds asked for of a table at a profile, as the last ones, beside those before.
+    """Record the seeds requested for a table at a profile as the latest, keeping earlier ones.
 
     Raises:
-        StoreError: The disk is full, or the folder may not be written.
+        StoreError: The disk is full, or the folder is not writable.
     """
     try:
         before = ever_asked(work_dir, table, profile)
     except HarnessError:
-        before = ()  # a broken record stops no run, and is replaced
+        before = ()  # a corrupt record must not block a run; replace it
     earlier = tuple(seed for seed in before if seed not in seeds)
     record = AskedSeeds(seeds=tuple(seeds), earlier=earlier, files=dict(files or {}))
     with explained("keeping the seeds asked for", work_dir):
@@ -60,13 +59,13 @@ def remember(
 
 
 def recall(work_dir: Path, table: str, profile: str) -> tuple[int, ...] | None:
-    """Return the seeds last asked for of a table at a profile, None where there were none."""
+    """Return the seeds last requested for a table at a profile, or None if there were none."""
     found = _read(_path(work_dir, table, profile))
     return None if found is None else found.seeds
 
 
 def ever_asked(work_dir: Path, table: str, profile: str) -> tuple[int, ...]:
-    """Return every seed ever asked for of a table at a profile, in ascending order."""
+    """Return every seed ever requested for a table at a profile, in ascending order."""
     found = _read(_path(work_dir, table, profile))
     return () if found is None else tuple(sorted({*found.seeds, *found.earlier}))
 
@@ -89,10 +88,10 @@ def _read(path: Path) -> AskedSeeds | None:
 
 
 def with_own_files(work_dir: Path) -> tuple[dict[str, Profile], dict[str, Table]]:
-    """Return the declared profiles and tables, and those of files of the user's own that were run.
+    """Return the declared profiles and tables, plus those from user files that have been run.
 
     Raises:
-        HarnessError: Such a file, or the record of it, cannot be read.
+        HarnessError: A user file or its record cannot be read.
     """
     from harness.registry.declared import all_profiles, all_tables, named_profile, named_table
 
@@ -122,9 +121,9 @@ class ShownSeeds:
 
     Attributes:
         seeds: Root seeds, in ascending order.
-        whole: How many runs are done of each of them.
-        left_out: How many runs are done of the other seeds ever asked for, by seed.
-        runs: How many runs a seed has.
+        whole: Number of finished runs of each shown seed.
+        left_out: Number of finished runs of each other requested seed.
+        runs: Number of runs per seed.
     """
 
     seeds: tuple[int, ...]
@@ -136,16 +135,16 @@ class ShownSeeds:
 def shown_seeds(
     work_dir: Path, store: Store, table: Table, profile: Profile, rows: Sequence[str] | None = None
 ) -> ShownSeeds | None:
-    """Return the seeds that a report of a table shows when it is not told which.
+    """Return the seeds that a table's report shows by default.
 
-    `rows` are the ids of the rows it has, by default all that the profile can run.
+    `rows` are the ids of its rows, by default all that the profile can run.
 
     Returns:
-        The most complete of the seeds ever asked for, those last asked for where nothing is done;
-        None where none was asked for, or the profile can run no row.
+        The most complete requested seeds, or those last requested if nothing is done; None if no
+        seeds were requested or the profile can run no row.
 
     Raises:
-        HarnessError: The record of them is broken.
+        HarnessError: The seed record is corrupt.
         UserError: There is no such row.
         StoreError: The store cannot be read.
     """
@@ -162,19 +161,16 @@ def shown_seeds(
 
 
 def shown_of(runs: TableRuns, store: Store, work_dir: Path) -> ShownSeeds:
-    """Return the seeds that a report of a table shows, of all that its runs have."""
+    """Return the seeds that a table's report shows, out of those its runs have."""
     last = recall(work_dir, runs.table.id, runs.profile.name) or runs.seeds
     return most_complete(runs, store, last)
 
 
 def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int]) -> ShownSeeds:
-    """Return the seeds of which most runs are done, of all the seeds that some runs have.
-
-    Where nothing is done, they are `last`.
-    """
+    """Return the seeds with the most finished runs, or `last` if no run is finished."""
     done = dict.fromkeys(sorted({seed for _, seed in runs.runs}), 0)
     for (_, seed), run in runs.runs.items():
-        # What a report shows of a run is what judges said of it.
+        # Reports show a run's judgments, so the run counts as done once they are.
         ends = run.judged.values() or run.targets
         done[seed] += all(store.status(stage.fingerprint) == "done" for stage in ends)
     most = max(done.values(), default=0)

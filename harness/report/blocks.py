@@ -1,7 +1,7 @@
-"""The small tables of text that a report consists of, the same in every format.
+"""The text tables that make up a report, shared by all output formats.
 
-They are: each column with the paper's beside ours, worth in human prompts, controls, the comparison
-of whole columns, training prompts, creator, online training, cost, and assumptions.
+They cover each column (ours next to the paper's), worth in human prompts, controls, column-level
+comparison, training prompts, creator, online training, cost, and assumptions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none":
 
 
 def number_blocks(report: Report, full: bool = True) -> list[Block]:
-    """Return the blocks of numbers, and of what is missing; in short, of the main column alone."""
+    """Return the result blocks and what is missing; unless `full`, only the main column."""
     columns = [_column_block(report, report.table.main_column)]
     if full:
         columns = [*column_blocks(report), *worth_blocks(report)]
@@ -52,7 +52,7 @@ def number_blocks(report: Report, full: bool = True) -> list[Block]:
 
 
 def found_blocks(report: Report) -> list[Block]:
-    """Return what a table's study of reward models and its leagues found."""
+    """Return the results of a table's reward model study and its leagues."""
     return [*study_blocks(report), *league_blocks(report)]
 
 
@@ -87,7 +87,7 @@ def _title(column: Column) -> str:
 
 
 def _caption(report: Report, column: Column) -> str:
-    """Return what ours measure; beside the `paper` scale that is not what the paper's do."""
+    """Describe what our values measure; below `paper` scale, that differs from the paper's."""
     profile, direction = report.profile, _DIRECTIONS[column.direction]
     name = benchmark_of(profile, column.reads)
     if name is None:
@@ -102,7 +102,7 @@ def _caption(report: Report, column: Column) -> str:
         where = f"stand-in for {column.benchmark}: " if stand_in else f"at scale {profile.scale}: "
         what, _, theirs = column.metric.partition(link)
         if benchmark.against is not None and what.endswith("win rate"):
-            # Made for the benchmark, and given by no model.
+            # Constructed for the benchmark, not produced by a model.
             fixed = "the profile's fixed answers" if stand_in else benchmark.against
             what += f" against {fixed}"
     counted = "prompts a seed" if benchmark.of_prompts else "items"
@@ -145,7 +145,7 @@ def _worth_block(report: Report, column: Column) -> Block:
 
 
 def control_blocks(report: Report) -> list[Block]:
-    """Return the block of the controls, on their own table; none on others."""
+    """Return the controls block, only for the table that declares them."""
     if not report.table.controls or not report.controls:
         return []
     rows = []
@@ -166,9 +166,9 @@ def control_blocks(report: Report) -> list[Block]:
 
 
 def summary_blocks(report: Report, intervals: bool = False) -> list[Block]:
-    """Return the block that compares each whole column with the paper's; none of a table of ours.
+    """Return the block comparing each column with the paper's; none for tables of our own.
 
-    With `intervals` the share of signs has one too; 80 columns have no room for it.
+    `intervals` adds an interval for the share of signs, which does not fit in 80 columns.
     """
     if report.table.is_ours:
         return []
@@ -319,7 +319,7 @@ def cost_block(report: Report, costs: Sequence[RowCost]) -> Block:
 def _rows(
     report: Report, found: Sequence[Found], figures: Callable[[Found], list[str]]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return a line for each run of each row, named by the run where a row has several."""
+    """Return a line for each run of each row, with the run id if the row has several."""
     names, several = row_names(report), Counter(part.row for part in found)
     return tuple(
         (
@@ -331,7 +331,7 @@ def _rows(
 
 
 def _why_not(found: OfRow, report: Report, none: str = "not available") -> str:
-    """Return why a row has no figures; `none` where there is nothing to have them of."""
+    """Say why a row has no figures; `none` if they do not apply to it."""
     if found.state == "not_available":
         return none
     return state_words(found.state, found.done, len(report.seeds))
@@ -355,7 +355,7 @@ def _seconds(seconds: float) -> str:
 
 
 def assumption_blocks(report: Report) -> Iterator[Block]:
-    """Yield what the numbers rest on, by who sets it, each reason once; last the table's notes."""
+    """Yield the assumptions grouped by origin, each reason once, then the table's notes."""
     yield Block("Assumptions")
     for key, title in GROUPS.items():
         by_source: dict[str, list[str]] = {}

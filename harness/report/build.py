@@ -1,16 +1,15 @@
-"""A report built: from what a store holds of a table, or with rows of which there is nothing.
+"""Build reports, from a table's stored results or for rows without any.
 
-A column's summary says whether gains point the way the paper's do and whether rows order alike.
-Outside the `paper` scale this is all that is compared, because the values themselves are on
-different scales. It is about the whole column or it is nothing: while any row that the paper
-prints lacks its numbers, there is a count and no result. From one seed there is none either: it
-says nothing about the recipes. Rows are ordered without those that others are measured against. A
-baseline lies apart from rows that all build on it, for us as in the paper; counted among them it
-makes any order look like the paper's.
+A column's summary says whether gains have the same signs as the paper's and whether rows rank
+alike. Below `paper` scale nothing else is compared, because the values are not comparable. The
+summary covers the whole column or nothing: while any row that the paper prints lacks numbers, only
+a count is shown. A single seed gives no result either, since it says nothing about the recipes.
+Baseline rows are left out of the ranking: they stand apart from the rows that build on them, for
+us as in the paper, so including them would make any ranking look like the paper's.
 
-A profile's file gives every setting's source beside it. The settings that matter to a table are
-grouped by who says so: the paper, the authors' code, or this project. What the paper leaves open is
-thus in the open, in every report.
+A profile's file states the source of every setting. The settings relevant to a table are grouped
+by source: the paper, the authors' code, or this project. Every report thus shows what the paper
+leaves unspecified.
 """
 
 from __future__ import annotations
@@ -55,14 +54,14 @@ if TYPE_CHECKING:
 
 
 class StoredTable:
-    """What a store holds of a table's runs: its scores, cells, report and verdicts, each made once.
+    """A table's stored results: scores, cells, report, and verdicts, each computed once.
 
-    All of them raise `StoreError` where a stored file is not what was written.
+    All of them raise `StoreError` if a stored file is corrupt.
 
     Attributes:
         reader: Reads the store.
-        lacking: Why rows that have no runs cannot run.
-        level: Level at which claims are decided.
+        lacking: Why rows without runs cannot run, by row.
+        level: Significance level for claims.
     """
 
     def __init__(self, runs: TableRuns, reader: StoreReader, level: float = ALPHA) -> None:
@@ -98,7 +97,7 @@ class StoredTable:
 
     @cached_property
     def report(self) -> Report:
-        """Everything that is said of it but what its rows cost."""
+        """The full report, except row costs."""
         runs, store = self.runs, self.store
         table, profile = runs.table, runs.profile
         read = [benchmark_of(profile, column.reads) for column in table.columns]
@@ -128,14 +127,14 @@ class StoredTable:
 
     @property
     def report_with_costs(self) -> Report:
-        """The same with what its rows cost, which takes a look at every stage."""
+        """The report with row costs, which requires reading every stage."""
         return self.report.model_copy(update={"costs": tuple(row_costs(self.runs, self.reader))})
 
 
 def sensitivity(
     table: Table, cells: Sequence[Cell], scores: TableScores, controls: Controls | None
 ) -> dict[str, Any]:
-    """Return what a report says of what its table could have shown: controls, priors, power."""
+    """Return the report fields on what its table could have shown: controls, priors, power."""
     pooled: list[Pooled] = []
     for column in table.columns:
         by_run = {own[column.id]: row for row, own in reversed(list(scores.runs.items()))}
@@ -161,7 +160,7 @@ def sensitivity(
 def _power(
     table: Table, cells: Iterable[Cell], seeds: Sequence[int], controls: Controls | None
 ) -> Iterator[Power]:
-    """Yield the gain that would be found in the main column, for each kind of training."""
+    """Yield the detectable gain in the main column for each kind of training."""
     main = table.main_column
     found: dict[TrainingKind, list[float]] = {}
     for cell in cells:
@@ -184,7 +183,7 @@ def _power(
 def without_runs(
     table: Table, profile: Profile, seeds: Sequence[int], reason: str, absent: Mapping[str, str]
 ) -> Report:
-    """Return the report of a table of which nothing can be said but what the paper prints.
+    """Return a table's report with the paper's values only.
 
     `reason` is why its claims are not judged, `absent` why each of its rows has no numbers.
     """
@@ -201,9 +200,9 @@ def without_runs(
 
 
 def with_all_rows(report: Report) -> Report:
-    """Return a report that has the rows of its table that were left out as well, without numbers.
+    """Return the report with the table's omitted rows added, without numbers.
 
-    What is said of whole columns is then about all of them.
+    Column summaries then cover all rows.
     """
     table, profile = report.table, report.profile
     known = {(cell.row, cell.column): cell for cell in report.cells}
@@ -213,8 +212,8 @@ def with_all_rows(report: Report) -> Report:
         for row in table.rows
         for column in table.columns
     ]
-    # A row that was left out changes nothing where the paper prints no value of it; where it does,
-    # its column lacks a number, and then there is only a count.
+    # An omitted row matters only if the paper prints a value for it: then its column lacks a number
+    # and gets only a count.
     summary = tuple(
         said[of_all.column]
         if of_all.column in said and of_all.rows == said[of_all.column].rows
@@ -249,7 +248,7 @@ def _empty(report: Report, row: Row, column: Column) -> Cell:
 
 
 def _failures(cells: Iterable[Cell]) -> list[str]:
-    """Return why cells failed or are not available, each reason once with the rows it stops."""
+    """Return why cells failed or are not available, each reason once with its rows."""
     stopped: dict[tuple[State, str], dict[str, None]] = {}
     for cell in cells:
         if cell.reason is not None:
@@ -261,7 +260,7 @@ def _failures(cells: Iterable[Cell]) -> list[str]:
 
 
 def summarise(cells: Sequence[Cell], scores: TableScores | None = None) -> list[ColumnSummary]:
-    """Return the summary of each column; without scores it says nothing of the order of rows."""
+    """Summarize each column; without scores, row rankings are left out."""
     columns = dict.fromkeys(cell.column for cell in cells)
     return [_summary([it for it in cells if it.column == column], scores) for column in columns]
 
@@ -283,7 +282,7 @@ def _summary(cells: Sequence[Cell], scores: TableScores | None) -> ColumnSummary
 
 
 def _order(cells: Sequence[Cell], scores: TableScores) -> dict[str, float]:
-    """Return how the order of the rows of a column, but for baselines, agrees with the paper's."""
+    """Return the rank agreement of a column's non-baseline rows with the paper's."""
     baselines = {cell.baseline_row for cell in cells}
     ranked = [
         (own, cell.paper)
@@ -297,7 +296,7 @@ def _order(cells: Sequence[Cell], scores: TableScores) -> dict[str, float]:
 
 
 _OFFERS = ("algorithms", "arms", "train_modes", "rewriter")
-"""Settings that say what a profile can run; they change no number."""
+"""Settings that list what a profile can run; they do not affect results."""
 
 
 def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
@@ -311,9 +310,9 @@ def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
 
 
 def online_settings(table_runs: TableRuns) -> list[Assumption]:
-    """Return the settings of a table's online recipes, with the source each is declared with.
+    """Return the settings of a table's online recipes, with their declared sources.
 
-    Where the rows differ in a setting, all their values are listed.
+    If rows differ in a setting, all values are listed.
     """
     recipes = [run.recipe for run in table_runs.runs.values()]
     blocks = [recipe.online for recipe in recipes if recipe.online is not None]

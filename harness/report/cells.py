@@ -1,16 +1,16 @@
-"""Cells: row x column, ours beside the paper's. Everyone who shows a number takes it from here.
+"""Cells (row x column), ours next to the paper's: the single source of every reported number.
 
-A cell is whole or it has no number: its mean needs every seed asked for, and its gain needs every
-seed of its baseline row as well. What is missing has a state instead:
+A cell is complete or has no number: its mean needs every requested seed, and its gain also needs
+every seed of its baseline row. Otherwise it has a state:
 
     ok             every seed is judged
     partial        some seeds are judged
     not_run        no seed is judged
     failed         a stage that a missing seed needs failed the last time it ran
-    not_available  the profile has no benchmark that yields the column, or the judge says that its
-                   score could not be had
+    not_available  the profile has no benchmark for the column, or the judge reports that the score
+                   could not be obtained
 
-A failure outranks `partial`, because another run alone may not mend it.
+A failure takes precedence over `partial`, because rerunning alone may not fix it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def cells_of(
     table_runs: TableRuns, store: Store, scores: TableScores, known: KnownControls
 ) -> list[Cell]:
-    """Return the cells of a table, row by row, columns in printed order."""
+    """Return a table's cells, row by row, columns in printed order."""
     failures = Failures(store)
     makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
     cells = [
@@ -55,10 +55,10 @@ def judged_runs(cells: Iterable[Cell]) -> list[tuple[str, str]]:
 
 
 def with_worth(table: Table, cell: Cell, scores: TableScores, controls: Controls) -> Cell:
-    """Return a cell that says what its mean, and the paper's value, are worth in human prompts.
+    """Return the cell with the worth of its mean and of the paper's value in human prompts.
 
-    A baseline row has no gain, and a row of prompts no policy; a row that is itself a point of the
-    dose-response has a dose, which need not be estimated.
+    Unchanged for a baseline row (no gain), a row of prompts (no policy), and a row that is itself a
+    point of the dose-response curve (its dose is known).
     """
     row, column = table.row(cell.row), table.column(cell.column)
     trainings = table.training_of(row)
@@ -76,19 +76,19 @@ def with_worth(table: Table, cell: Cell, scores: TableScores, controls: Controls
 
 
 class Failures:
-    """The recorded failures of stages, each looked up once."""
+    """Caches stages' recorded failures."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, str | None] = {}
 
     def state(self, needed: Sequence[Sequence[Stage]]) -> tuple[State, int]:
-        """Return the state of numbers that need some stages of each seed.
+        """Return the state of numbers that depend on stages.
 
-        `needed` are the stages by seed, none where there is nothing to have numbers of.
+        `needed` holds each seed's stages, empty if the numbers do not apply.
 
         Returns:
-            The state, and how many seeds have all their stages.
+            The state, and the number of seeds with all stages done.
         """
         if not all(needed):
             return "not_available", 0
@@ -103,16 +103,13 @@ class Failures:
         return ("partial" if done else "not_run"), done
 
     def behind(self, stage: Stage) -> str | None:
-        """Return why a stage cannot be finished: the failure of it or of a stage it needs.
-
-        None where it is done, or where nothing it still needs has failed.
-        """
+        """Return the failure that blocks a stage, its own or a dependency's; None if none does."""
         if stage.fingerprint not in self._known:
             self._known[stage.fingerprint] = self._find(stage)
         return self._known[stage.fingerprint]
 
     def without(self, judge: Stage, score: str) -> tuple[State, str | None]:
-        """Return the state of a score that a judge has not given, and why if that is known."""
+        """Return the state of a score that a judge has not given, and the reason if known."""
         if self._store.status(judge.fingerprint) != "done":
             why = self.behind(judge)
             return ("not_run" if why is None else "failed"), why
@@ -128,8 +125,8 @@ class Failures:
             return None
         if status == "failed":
             failure = self._store.failure(stage.fingerprint)
-            # The record can go between the two looks, when the stage is started again. Its label
-            # is that of the run which failed; another run that shares the stage has its own.
+            # The record may vanish between the two reads if the stage is restarted. Its label is
+            # that of the run that failed; other runs that share the stage have their own.
             if failure is None:
                 return None
             return f"'{failure['label']}' ({stage.fingerprint[:12]}): {failure['reason']}"
@@ -168,7 +165,7 @@ def _cell(
 def declared_cell(
     table: Table, profile: Profile, seeds: Sequence[int], row: Row, column: Column, **ours: Any
 ) -> Cell:
-    """Return a cell: what is declared of it and the paper's side, with ours."""
+    """Build a cell from its declaration, the paper's values, and ours."""
     printed = row.values.get(column.id)
     return Cell(
         table=table.id,
@@ -188,9 +185,9 @@ def declared_cell(
 def state_of(
     runs: Sequence[Run], benchmark: str, score: str, measured: Measured, failures: Failures
 ) -> tuple[State, str | None]:
-    """Return whether a score of some runs is there for every seed, and why not if that is known.
+    """Return the state of a score over runs, one per seed, and the reason if it is known.
 
-    There is a run for each seed; the benchmark is the one that yields the score.
+    `benchmark` is the one that yields the score.
     """
     missing = [run for run in runs if (run.run_id, run.seed, score) not in measured]
     if not missing:

@@ -1,13 +1,13 @@
-"""The ledger: every claim of the paper with its verdict, and the seeds that it still needs.
+"""The claim ledger: every claim of the paper with its verdict and the seeds it still needs.
 
-A table is judged from a store or from its published scores, and a claim that belongs to a figure
-from the claims that measure it. All of them are in the ledger, whatever has run: a claim of a
-table that a profile cannot run is `not_run`, with the reason.
+Table claims are judged from a store or from published scores; figure claims, from the claims that
+measure them. The ledger lists every claim regardless of what has run: a claim of a table that the
+profile cannot run is `not_run`, with the reason.
 
-A claim that is decided needs no more seeds. Any other needs as many as would find the margin that
-it seeks (`harness.report.verdicts`), from the variance seen so far: the paper's margin as a share
-of a gain, of that gain as it is here, which later seeds will move. Whether it is there to be found
-no number of seeds says.
+A decided claim needs no more seeds. Any other needs enough to detect its sought margin
+(`harness.report.verdicts`) given the variance observed so far. That margin is the paper's share of
+a gain applied to our gain, so it shifts as seeds are added. None of this says whether the effect
+exists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 def all_verdicts(
     reports: Iterable[Report], declared: FigureClaims, scale: Scale
 ) -> list[ClaimVerdict]:
-    """Return the verdicts of tables, then those on the claims of figures, which rest on them."""
+    """Return the verdicts on table claims, then those on figure claims, which derive from them."""
     of_tables = [verdict for report in reports for verdict in report.verdicts]
     return [*of_tables, *judge_figures(declared, of_tables, scale)]
 
@@ -59,7 +59,7 @@ def _figure_verdict(
         f"`{name}` is {word.replace('_', ' ')}"
         for name, word in zip(test.measured_by, words, strict=True)
     )
-    # A conjunction of claims, each corrected in its own table.
+    # A conjunction; each claim is already corrected within its own table.
     word: VerdictWord = next((word for word in _FIRST if word in words), "supported")
     return bare(claim, figure, scale, word, f"measured by other claims: {said}")
 
@@ -67,7 +67,7 @@ def _figure_verdict(
 _FIRST: Sequence[VerdictWord] = (
     "contradicted", "not_run", "not_testable", "inadmissible", "underpowered", "inconclusive",
 )  # fmt: skip
-"""Of claims that only together measure another one, the first of these that any has decides."""
+"""When several claims jointly measure another, the first of these verdicts among them decides."""
 
 
 def counts(verdicts: Sequence[ClaimVerdict]) -> dict[VerdictWord, int]:
@@ -81,10 +81,10 @@ NONE = "-"
 
 
 def measures(verdict: ClaimVerdict) -> dict[str, str]:
-    """Return the numbers of a claim as text; what there is not is a dash.
+    """Format a claim's numbers, with a dash for missing ones.
 
-    Ours is the margin; of a trend the paper's is each step. The last says whether the paper's
-    margin is within the noise of its benchmark.
+    "ours" is the margin; "paper" lists each step of a trend; "in noise" says whether the paper's
+    margin is within its benchmark's noise.
     """
     paper, low, high = verdict.paper_margin, verdict.ci_low, verdict.ci_high
     return {
@@ -123,7 +123,7 @@ def totals(verdicts: Sequence[ClaimVerdict]) -> str:
 # --- Seeds that are needed ---
 
 STEP = 2
-"""Seeds between two looks at a run that goes on until its claims are decided."""
+"""Seeds between looks in a run that continues until its claims are decided."""
 
 
 class ClaimPower(Strict):
@@ -132,11 +132,11 @@ class ClaimPower(Strict):
     verdict: str
     seeds: int
     detectable: float | None = None
-    """Smallest margin that is found with them; null where nothing is tested."""
+    """Smallest margin detectable with these seeds; null if nothing is tested."""
     sought: float | None = None
-    """Margin that should be found; null where there is none."""
+    """Margin to detect; null if there is none."""
     needed: int | None = None
-    """Seeds that would find it; null where none is sought, or no number of seeds would."""
+    """Seeds needed to detect it; null if no margin is sought or `MOST_SEEDS` are too few."""
 
 
 def power_of(evidence: Evidence) -> list[ClaimPower]:
@@ -168,15 +168,15 @@ def _needed(verdict: ClaimVerdict, tested: Tested, seeds: int) -> int | None:
 
 
 def looks_until(first: int, most: int) -> tuple[int, ...]:
-    """Return the numbers of seeds at which a run looks: some, every few more, and the most."""
+    """Return the seed counts of the looks: `first`, every `STEP` more, and `most`."""
     return (*range(first, most, STEP), most)
 
 
 def undecided(looked: Sequence[Iterable[ClaimVerdict]]) -> list[str]:
-    """Return the primary claims that no look so far has decided, and more seeds may.
+    """Return the primary claims that no look has decided yet and more seeds might.
 
     Args:
-        looked: The verdicts at each look so far, each judged at the level of its look.
+        looked: The verdicts at each look so far, judged at that look's level.
     """
     words: dict[str, list[str]] = {}
     for verdicts in looked:

@@ -1,21 +1,21 @@
-"""Whether a difference between prompts can be seen at a profile, and what it is worth.
+"""Positive controls: can a profile detect a difference between prompts, and what is it worth?
 
-The controls are a table like any other (`Table.controls`); what must come out of it is decided here
-from its per-prompt scores, with the statistics of every report. They are looked for in the store
-first, and else among what is published. Published ones count as long as none of the runs that they
-share with a table is another run now.
+The controls are a table like any other (`Table.controls`), evaluated here from its per-prompt
+scores with the same statistics as every report. They are read from the store first, then from the
+published results. Published controls count as long as every run that they share with a table is
+still the same run.
 
-While the controls of a kind of training have not passed, verdicts on tables about prompts that rest
-on it are inadmissible, whatever their p-value. A control that the profile cannot run (prompts that
-nobody has matched to its benchmark) is reported, and does not stand in the way of the others.
+Until the controls of a kind of training pass, verdicts on tables about prompts that use it are
+inadmissible, whatever their p-value. A control that the profile cannot run (no prompts matched to
+its benchmark) is reported and does not block the others.
 
-Whether it can be seen *which* prompts were chosen is another question, with controls of its own
-(`choosing`): the oracle's choice of parents, or of human prompts, beats a choice by chance, the
-worst choice loses to it, and the oracle's values shuffled equal it. Claims that compare ways to
-choose need them all, one that nobody declared included; no other claim does.
+Whether it matters *which* prompts are chosen has its own controls (`choosing`): the oracle's choice
+of parents or human prompts must beat a random choice, the worst choice must lose to it, and a
+choice by shuffled oracle values must equal it. Claims that compare ways to choose need all of them,
+including any not declared; no other claim does.
 
-Human prompts are also the unit of every gain: the dose-response of the controls says how many of
-them a policy is worth (`harness.statistics.dose`), ours and, on the curve it prints, the paper's.
+Human prompts are also the unit of every gain: the controls' dose-response says how many of them a
+policy is worth (`harness.statistics.dose`), ours and, on the paper's own curve, the paper's.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from harness.statistics import ScoreMatrix, Scores, mean_interval
 from harness.statistics.dose import Side, Worth, on_curve, worth
 
 FEWEST_SEEDS = 3
-"""Seeds that a control needs; with fewer the standard error is a guess."""
+"""Minimum seeds for a control; with fewer, the standard error is too unreliable."""
 
 FEWEST_OF_WORTH = 5
-"""Seeds that a worth in human prompts needs. It borrows no variance from other rows, and with fewer
-its interval goes from below the smallest dose to above the largest."""
+"""Minimum seeds for a worth in human prompts. It borrows no variance from other rows; with fewer
+seeds its interval would extend past both ends of the curve."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Controls:
 
     Attributes:
         scores: The scores of their rows.
-        checked: What came out, in the order they are declared.
-        runs: The fingerprint of each judged run, by run, profile and seed, and by column.
+        checked: Their results, in declared order.
+        runs: Fingerprint of each judged run by (`run/profile/seed`, column); empty from a store.
     """
 
     table: Table
@@ -64,10 +64,10 @@ class Controls:
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def why_not(self, training: TrainingKind) -> str | None:
-        """Return why they do not admit verdicts on a kind of training, None where they do.
+        """Return why verdicts on a kind of training are inadmissible, or None if they are not.
 
-        All that can run at the profile must have passed, a dose-response among them; those of
-        choosing are not looked at.
+        All its controls that the profile can run must have passed, including a dose-response; the
+        choosing controls are ignored.
         """
         own = [
             control
@@ -80,7 +80,7 @@ class Controls:
         return why
 
     def why_not_choosing(self, training: TrainingKind) -> str | None:
-        """Return why they do not admit verdicts on what is chosen, None where they do."""
+        """Return why verdicts on choosing prompts are inadmissible, or None if they are not."""
         known = {control.id: control for control in self.checked}
         needed = choosing(training)
         why = _stopped([known[name] for name in needed if name in known], "controls")
@@ -90,7 +90,7 @@ class Controls:
         return None if why is None else f"whether choosing can be seen is not shown: {why}"
 
     def curve(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
-        """Return the scores of human prompts alone by dose; without doses that lack seeds."""
+        """Return the scores of training on human prompts alone, by dose; complete doses only."""
         column = next((c.id for c in self.table.columns if c.reads == score), "")
         same = tuple(seeds) == self.scores.seeds
         scores = self.scores if same else RunScores(self.scores.measured, seeds)
@@ -101,7 +101,7 @@ class Controls:
         return {dose: own for dose, own in found.items() if own is not None}
 
     def paper(self, training: TrainingKind, column: str) -> dict[int, float]:
-        """Return what the paper prints of the same runs, in any of its tables, by dose."""
+        """Return the paper's values for the same runs, from any of its tables, by dose."""
         printed = declared.printed_values()
         doses = self._doses.get(training, {})
         places = {dose: (self.table.row(row).run or "", column) for dose, row in doses.items()}
@@ -121,13 +121,13 @@ class Controls:
 
 
 CHOOSING = "choose-"
-"""How the id of each control of choosing begins."""
+"""Id prefix of the choosing controls."""
 
 
 def choosing(training: TrainingKind) -> tuple[str, ...]:
-    """Return the ids of the controls that claims which compare ways to choose need.
+    """Return the ids of the controls required by claims that compare ways to choose.
 
-    Offline parents are chosen, and human prompts; online, prompts in the buffer.
+    Offline, the choice is of parents and of human prompts; online, of prompts in the buffer.
     """
     which = ("", "-worst", "-shuffled")
     if training == "online":
@@ -147,9 +147,9 @@ NO_CONTROLS = "no controls have run at this profile (harness run controls, with 
 
 
 def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, str]:
-    """Return why verdicts on a table's rows are inadmissible, by kind of training.
+    """Return why verdicts on a table are inadmissible, by kind of training.
 
-    Only verdicts on tables about prompts can be.
+    This applies only to tables about prompts.
     """
     if controls is None:
         return dict.fromkeys(table.about_prompts, NO_CONTROLS)
@@ -209,30 +209,27 @@ def _checked(control: Control, scores: TableScores, lacking: Mapping[str, str]) 
 
 
 def in_standard_errors(mean: float, error: float) -> float:
-    """Return a mean in standard errors; one without any error is 0 or infinite."""
+    """Return a mean in standard errors: 0 or infinite if the error is zero."""
     if error > 0.0:
         return mean / error
     return math.copysign(math.inf, mean) if mean else 0.0
 
 
 class KnownControls:
-    """The controls of a profile, looked for once: those of a store, else those that are published.
-
-    Without a store only published ones are looked at.
-    """
+    """A profile's controls, loaded once: from the store if possible, else the published ones."""
 
     def __init__(self, profile: Profile, store: Store | None, results_dir: Path) -> None:
         self.profile, self._store, self._results_dir = profile, store, results_dir
         self._table = declared.controls_table()
 
     def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:
-        """Return the controls that count for a table, None where there are none.
+        """Return the controls that apply to a table, or None if there are none.
 
-        `runs` are the table's judged runs, each with its column, as cells have them: published
-        controls that share a run and have another fingerprint of it are not those of this table.
+        `runs` are the table's judged runs, as in its cells, each with its column. Published
+        controls that have another fingerprint for a shared run do not apply.
 
         Raises:
-            HarnessError: What is stored or published is not what was written.
+            HarnessError: A stored or published file is corrupt.
         """
         stored = self.stored
         if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):
@@ -259,7 +256,7 @@ class KnownControls:
         try:
             planned, lacking = runnable(table, profile, asked)
         except UserError:
-            # What the profile names is not on this machine, and nothing can have run here.
+            # Something that the profile names is not on this machine, so nothing can have run here.
             return None
         if planned is None:
             return None
@@ -289,7 +286,7 @@ def checked_runs(
     lacking: Mapping[str, str],
     runs: Mapping[tuple[str, str], str] | None = None,
 ) -> Controls:
-    """Return the controls that some scores make; a column without benchmark has none.
+    """Evaluate a table's controls; those on a column without a benchmark are `not_available`.
 
     `lacking` says why rows cannot run.
     """
@@ -306,7 +303,7 @@ def checked_runs(
 def dose_gain(
     controls: Controls, training: TrainingKind, score: str, seeds: Sequence[int]
 ) -> float | None:
-    """Return the gain of three times as many human prompts over 1x, None where it is not known."""
+    """Return the gain of 3x human prompts over 1x, or None if it is unknown."""
     own, every = (controls.curve(training, score, s) for s in (seeds, controls.scores.seeds))
     curve = own or every
     return curve[3].mean - curve[1].mean if {1, 3} <= curve.keys() else None
@@ -315,9 +312,9 @@ def dose_gain(
 def worth_of(
     scores: Scores, controls: Controls, training: TrainingKind, score: str, seeds: Sequence[int]
 ) -> Worth | None:
-    """Return how many times as many human prompts a row's scores are worth.
+    """Return a row's worth in multiples of the human prompts.
 
-    None with too few seeds, where the controls lack them, or where their scores do not rise with
+    None with too few seeds, if the controls lack these seeds, or if their scores do not rise with
     the dose.
     """
     found = controls.curve(training, score, seeds)
@@ -334,7 +331,7 @@ def worth_of(
 def paper_worth(
     printed: float, controls: Controls, training: TrainingKind, column: str
 ) -> Worth | None:
-    """Return the same of a printed value on the curve that the paper prints, without interval."""
+    """Return the worth of a printed value on the paper's own curve, without an interval."""
     curve = {float(dose): value for dose, value in controls.paper(training, column).items()}
     if len(curve) < 2:
         return None

@@ -1,9 +1,8 @@
-"""One report: all that is said of a table at one profile.
+"""The data model of a report: everything about a table at one profile.
 
-`Report` is what is built from a store (`harness.report.build`), `report.json` of a published table,
-what is read back from it, and what every way of writing takes; `Report.model_json_schema` is its
-schema. A published report holds ids of what is declared; `Report.table` and `Report.profile` are
-the declarations themselves.
+`Report` is built from a store (`harness.report.build`), saved as a published table's `report.json`,
+and taken by every output format; `Report.model_json_schema` is its schema. A published report holds
+the ids of its declarations; `Report.table` and `Report.profile` return the declarations themselves.
 """
 
 from __future__ import annotations
@@ -40,69 +39,67 @@ VerdictWord = Literal[
     "supported", "contradicted", "inconclusive", "underpowered", "inadmissible", "not_run",
     "not_testable",
 ]  # fmt: skip
-"""What our runs say of a claim."""
+"""What our runs show about a claim."""
 
 JudgedRun = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+/seed[0-9]+@[0-9a-f]{12}$")]
 
 
 class Cell(Part):
-    """One row in one column. It is whole or it has no number, and a state instead."""
+    """One row in one column; either complete or without numbers, as `state` says."""
 
     table: str
     row: str
     column: str
     profile: str
     scale: Scale
-    """The profile's scale; only at `paper` may ours and the paper's be subtracted."""
+    """The profile's scale; our values are comparable with the paper's only at `paper`."""
     seeds: tuple[Count, ...]
     mean: float | None = None
     """Mean over seeds and prompts, in the column's unit."""
     ci_low: float | None = None
-    """95% interval, `low` to `high`; over prompts only with one seed."""
+    """Lower end of the 95% interval, which is over prompts only with one seed."""
     ci_high: float | None = None
     baseline_row: str | None = None
-    """Row that the gain is over; null on a baseline row."""
+    """Row that the gain is measured against; null on a baseline row."""
     gain: float | None = None
-    """Mean less the baseline row's, paired by seed and prompt; by seed where prompts are scored."""
+    """Mean minus the baseline row's, paired by seed and prompt; by seed if prompts are scored."""
     gain_ci_low: float | None = None
     gain_ci_high: float | None = None
     gain_detectable: float | None = None
-    """Least gain that is found with 80% probability at 5%; null without a gain, and with one
-    seed."""
+    """Smallest gain detectable with 80% power at 5%; null without a gain or with one seed."""
     paper: float | None = None
-    """The paper's value; null where it prints none."""
+    """The paper's value; null if it prints none."""
     paper_printed: str | None = None
-    """The same as printed, so `8.90` keeps its zero."""
+    """The paper's value as printed, so `8.90` keeps its zero."""
     paper_gain: float | None = None
-    """Printed value less the baseline row's printed value."""
+    """The printed value minus the baseline row's."""
     state: State
-    """Whether there are numbers, and why not."""
+    """Whether the cell has numbers, and if not, why."""
     runs: tuple[JudgedRun, ...] = ()
-    """The judged runs behind the cell, in order of their seeds, each as
-    `<run id>/<profile>/seed<seed>@<fingerprint>` with the first 12 digits of the fingerprint of the
-    judge's stage."""
+    """The judged runs behind the cell, in seed order, each as
+    `<run id>/<profile>/seed<seed>@<first 12 digits of the judge stage's fingerprint>`."""
     judge: str | None = None
-    """What judges it; null where the profile has no benchmark that yields the column."""
+    """Its judge; null if the profile has no benchmark for the column."""
     reward_models: tuple[str, ...] = ()
     creators: tuple[str, ...] = ()
-    """What evolves the prompts of its runs; empty where nothing does."""
+    """Creators that evolve its runs' prompts; empty if nothing evolves."""
     worth: Worth | None = None
-    """What our mean is worth in human prompts; null where the controls do not say it."""
+    """Worth of our mean in human prompts; null if the controls do not give it."""
     paper_worth: Worth | None = None
-    """What the paper's value is worth on the curve that it prints; null where it prints none."""
+    """Worth of the paper's value on the paper's own curve; null if it prints none."""
     reason: str | None = Field(default=None, exclude=True)
-    """Why a cell failed or is not available, where a stage says so; not part of the JSON form."""
+    """Why the cell failed or is not available, if a stage says so; not in the JSON form."""
 
 
 class ReportColumn(Part):
-    """A column, and the score in `scores.parquet` that it reads."""
+    """A column and the score it reads from `scores.parquet`."""
 
     id: Id
     score: Id
     unit: str
     direction: Literal["higher", "lower", "none"]
     by_construction: str | None = None
-    """Why the column must come out as the paper says; null where it need not."""
+    """Why the column must agree with the paper by construction; null if it need not."""
 
     @classmethod
     def of(cls, column: Column, by_construction: str | None = None) -> ReportColumn:
@@ -120,7 +117,7 @@ class ReportRow(Part):
     label: str
     baseline: Id | None
     runs: Mapping[str, str]
-    """The run behind it in each column."""
+    """Its run in each column."""
 
     @classmethod
     def of(cls, row: Row, table: Table) -> ReportRow:
@@ -129,115 +126,113 @@ class ReportRow(Part):
 
 
 class ColumnSummary(Part):
-    """A column beside the paper's."""
+    """How a column compares with the paper's."""
 
     column: str
     scale: Scale
     rows: Count
-    """Rows that are asked for and that the paper prints a value of."""
+    """Requested rows for which the paper prints a value."""
     done: Count
-    """Those of them that have all their numbers."""
+    """Those of them that are complete."""
     signs_agree: Count | None = None
-    """Gains with the sign of the paper's gain; null while a row is missing, and with one seed."""
+    """Gains with the same sign as the paper's; null while a row is missing or with one seed."""
     signs: Count | None = None
-    """Gains compared: those where the paper's is not zero; null as `signs_agree`."""
+    """Gains compared, those where the paper's is nonzero; null as for `signs_agree`."""
     ranked: Count | None = None
-    """Those of the rows that are no other row's baseline; null as `signs_agree`."""
+    """Rows compared in rank, all but baselines; null as for `signs_agree`."""
     spearman: float | None = None
-    """Spearman's rank correlation of ours with the paper's over the ranked rows; null as
-    `signs_agree`, with fewer than four rows, or where one side is constant."""
+    """Spearman's rank correlation with the paper over the ranked rows; null as for `signs_agree`,
+    with fewer than four rows, or if one side is constant."""
     spearman_low: float | None = None
-    """95% interval over seeds and prompts, `low` to `high`."""
+    """Lower end of the 95% interval over seeds and prompts."""
     spearman_high: float | None = None
 
 
 class CheckedControl(Part):
-    """What came out of a control: whether a difference between prompts can be seen."""
+    """A control's result: can a difference between prompts be detected?"""
 
     id: str
     statement: str
     training: Literal["offline", "online"]
     kind: Literal["rising", "alike", "less"]
-    """Whether the scores must rise from row to row, or not differ, or one gain be less than a share
-    of another."""
+    """Whether scores must rise from row to row, not differ, or one gain be less than a share of
+    another."""
     column: str
     rows: tuple[str, ...]
-    """From the lowest to the highest."""
+    """From lowest to highest."""
     doses: tuple[int, ...] = ()
-    """Of a dose-response: the human prompts of each row, in multiples of x."""
+    """For a dose-response, each row's human prompts in multiples of x."""
     share: float | None = Field(default=None, exclude_if=lambda share: share is None)
-    """Of a gain that is less than another, the share of it; absent for other kinds."""
+    """For kind `less`, the share of the other gain; absent otherwise."""
     needed: float
-    """Least distance of the last row from the first in standard errors; of rows that are alike, the
-    largest."""
+    """Required distance in standard errors: a minimum, or for kind `alike` a maximum."""
     state: Literal["passed", "failed", "not_run", "not_available"]
-    """What came out; `not_available` where the profile cannot run a row."""
+    """The result; `not_available` if the profile cannot run a row."""
     means: tuple[float, ...] = ()
-    """Mean of each row, in the column's unit; none where any is missing."""
+    """Mean of each row, in the column's unit; empty if any is missing."""
     distance: float | None = None
-    """Mean of the last row less that of the first, paired by seed and prompt; of a gain that is
-    less than a share of another, that share less the gain."""
+    """Mean of the last row minus the first, paired by seed and prompt; for kind `less`, the share
+    of the larger gain minus the smaller gain."""
     standard_errors: float | None = None
-    """The same in standard errors; null without a number, or where chance was not measured."""
+    """The distance in standard errors; null without a distance or if infinite (no variance)."""
     reason: str | None = None
 
 
 class Pooled(Part):
-    """How far the intervals of a column's gains over one row borrow from each other."""
+    """How much the intervals of a column's gains over one baseline borrow from each other."""
 
     column: str
     baseline: str
     df: float
-    """Degrees of freedom that the other rows add to those of the seeds (d0)."""
+    """Degrees of freedom that the other rows add to the seeds' (d0)."""
 
 
 class Power(Part):
-    """The least gain that would be found, in a table's main column."""
+    """The smallest detectable gain in a table's main column."""
 
     column: str
     training: Literal["offline", "online"]
     seeds: Count
     detectable: float
-    """Gain that is found with 80% probability at 5%, in the column's unit: median of the rows."""
+    """Gain detectable with 80% power at 5%, in the column's unit: median over rows."""
     dose: float | None = None
-    """Gain of three times as many human prompts over 1x in the controls; null while unknown."""
+    """Gain of 3x human prompts over 1x in the controls; null while unknown."""
 
     @property
     def in_doses(self) -> float | None:
-        """The detectable gain over that of tripling the human prompts; None unless it gains."""
+        """Detectable gain as a multiple of `dose`; None unless `dose` is positive."""
         return self.detectable / self.dose if self.dose is not None and self.dose > 0 else None
 
 
 class Origin(Part):
-    """Where numbers come from; every tuple in order, each item once."""
+    """Provenance of a report's numbers; tuples are sorted and free of duplicates."""
 
     policies: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     reward_models: tuple[str, ...] = ()
-    """Reward models that annotate; of published ones that have annotated, with whether their
-    weights were ever verified."""
+    """Reward models that annotate; published ones that have run say whether their weights were
+    verified."""
     creators: tuple[str, ...] = ()
-    """What evolves prompts; empty where nothing evolves."""
+    """Creators that evolve prompts; empty if nothing evolves."""
     judges: Mapping[str, str]
-    """Judge of each benchmark that the columns read, by benchmark."""
+    """Judge of each benchmark that the columns read."""
     commits: tuple[str, ...] = ()
-    """Commits of the code behind the stages that are done, `(changed)` where the checkout had
-    changes."""
+    """Code commits behind the finished stages, marked `(changed)` if the checkout was dirty."""
     libraries: tuple[str, ...] = ()
     processors: tuple[str, ...] = ()
     stages: Count = 0
     stages_done: Count = 0
     finished: str | None = None
-    """When the last of them was finished, ISO 8601 in UTC; null where none is."""
+    """When the last stage finished, ISO 8601 in UTC; null if none has."""
     by_metric_since: str | None = None
-    """When the first stage began in which a metric of eva chose prompts; null where none has."""
+    """Start of the first stage in which an eva metric chose prompts; null if there is none."""
 
 
 class Assumption(Part):
     name: str
     value: str
     group: str
-    """Who sets it: `paper`, `code` (the authors') or `ours`."""
+    """Its origin: `paper`, `code` (the authors'), or `ours`."""
     source: str
 
 
@@ -246,53 +241,52 @@ GROUPS: Mapping[str, str] = {
     "code": "From the authors' code",
     "ours": "Ours",
 }
-"""Who sets what numbers rest on, in words."""
+"""Display names of the origins of assumptions."""
 
 TESTED: tuple[VerdictWord, ...] = ("supported", "contradicted", "inconclusive", "underpowered")
-"""The verdicts on claims that were tested; but for the last, with enough power."""
+"""Verdicts on tested claims; all but the last had enough power."""
 
 
 class ClaimVerdict(Part):
-    """A claim of the paper and what our runs say of it."""
+    """A claim of the paper and what our runs show about it."""
 
     id: str
     table: str
     statement: str
     verdict: VerdictWord
     scale: Scale
-    """Scale of the profile; only at `paper` is a verdict one on the paper."""
+    """The profile's scale; only at `paper` is the verdict about the paper itself."""
     primary: bool
     margin: float | None = None
-    """Ours, left minus right in the column's unit; of a claim with several statements, that of the
-    weakest."""
+    """Ours, left minus right in the column's unit; of the weakest statement if several."""
     ci_low: float | None = None
-    """95% interval of the margin; over prompts only with one seed."""
+    """Lower end of the margin's 95% interval, which is over prompts only with one seed."""
     ci_high: float | None = None
     p: float | None = None
     """Two-sided p-value; null with one seed."""
     p_adjusted: float | None = None
-    """The same after Holm's correction; that of a primary claim is not corrected."""
+    """p-value after Holm's correction; uncorrected for a primary claim."""
     detectable: float | None = None
-    """Smallest margin that these runs would have found with 80% power, at 5% for a primary claim
-    and at 5% over the size of the family for another; of a claim with several statements, that
-    which suffices for each. See `harness.statistics.Interval.detectable`."""
+    """Smallest margin detectable with 80% power, at 5% for a primary claim and at 5% divided by the
+    family size for others; with several statements, the largest of theirs. See
+    `harness.statistics.Interval.detectable`."""
     paper_margin: str | tuple[str, ...] | None = None
-    """The paper's margin as printed; of a trend, each step."""
+    """The paper's margin as printed; for a trend, of each step."""
     paper_within_noise: bool | None = None
-    """Whether that is no larger than the noise of its benchmark."""
+    """Whether the paper's margin is no larger than its benchmark's noise."""
     reason: str | None = None
-    """Why there is no decision, or what the verdict rests on."""
+    """Why there is no decision, or the basis of the verdict."""
     by_construction: str | None = None
-    """Why the claim could not have failed here; null where it could."""
+    """Why the claim could not have failed here; null if it could."""
 
     @property
     def name(self) -> str:
-        """Its id, with a star where it is primary."""
+        """The id, with a star if the claim is primary."""
         return f"{self.id} *" if self.primary else self.id
 
     @property
     def text(self) -> str:
-        """The verdict for people: with the scale outside `paper`, and `by construction`."""
+        """Display text, with the scale unless it is `paper`, and `by construction` if so."""
         word = self.verdict.replace("_", " ")
         decided = self.verdict in TESTED
         marks: list[str] = [self.scale] if decided and self.scale != "paper" else []
@@ -302,16 +296,15 @@ class ClaimVerdict(Part):
 
 
 PerPrompt = dict[tuple[str, int, str], dict[str, float]]
-"""The value of each prompt, by run, seed and score."""
+"""Value of each prompt, by run, seed, and score."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What belongs to a report and is no part of its JSON form.
+    """Data that accompanies a report but is not in its JSON form.
 
-    The declarations are those of now, the calibrations the last one of each real judge that the
-    columns read, by benchmark, None where there is none. Verdicts are made, and scores read, when
-    they are first asked for.
+    The declarations are the current ones; `calibrations` holds the latest calibration of each real
+    judge that the columns read, by benchmark, or None. Verdicts and scores are loaded lazily.
     """
 
     table: Table
@@ -327,7 +320,7 @@ class Beside:
 
 
 class Report(Part):
-    """All that is said of a table at one profile: what every way of writing it down takes."""
+    """Everything about a table at one profile, as taken by every output format."""
 
     table_id: Id = Field(alias="table")
     profile_id: Id = Field(alias="profile")
@@ -339,24 +332,24 @@ class Report(Part):
     summary: tuple[ColumnSummary, ...]
     distances: tuple[PromptDistance, ...] = ()
     creation: tuple[Creation, ...] = ()
-    """What the creator did behind each row that is trained offline."""
+    """The creator's statistics for each offline run."""
     online: tuple[OnlineCost, ...] = ()
     costs: tuple[RowCost, ...] | None = Field(default=None, exclude_if=lambda costs: costs is None)
-    """What each row cost; absent where it was not counted."""
+    """Cost of each row; absent if not computed."""
     study: Study | None = Field(default=None, exclude_if=lambda study: study is None)
-    """What the table's study of reward models found; absent where it has none."""
+    """Results of the table's reward model study; absent if it has none."""
     leagues: tuple[FoundLeague, ...] = Field(default=(), exclude_if=lambda found: not found)
-    """What the table's leagues of selectors found; absent where it has none."""
+    """Results of the table's selector leagues; absent if it has none."""
     inadmissible: str | None = Field(default=None, exclude_if=lambda why: why is None)
-    """Why verdicts on the table are inadmissible; absent where they are not."""
+    """Why verdicts on the table are inadmissible; absent if they are admissible."""
     inadmissible_choosing: str | None = Field(default=None, exclude_if=lambda why: why is None)
-    """Why verdicts on which prompts are chosen are inadmissible; absent where they are not."""
+    """Why verdicts on choosing prompts are inadmissible; absent if they are admissible."""
     controls: tuple[CheckedControl, ...] = Field(default=(), exclude_if=lambda found: not found)
-    """The controls that the table rests on, or has itself; absent where there are none."""
+    """The controls that the table relies on or declares; absent if there are none."""
     pooled: tuple[Pooled, ...] = Field(default=(), exclude_if=lambda found: not found)
-    """Where the intervals of gains borrow from other rows; absent where none does."""
+    """Where the intervals of gains borrow from other rows; absent if none do."""
     power: tuple[Power, ...] = Field(default=(), exclude_if=lambda found: not found)
-    """What gains would be found; absent with one seed, or without gains."""
+    """Detectable gains; absent with one seed or without gains."""
     failures: tuple[str, ...] = ()
     origin: Origin
     assumptions: tuple[Assumption, ...] = ()
@@ -365,10 +358,10 @@ class Report(Part):
     _beside: Beside | None = PrivateAttr(default=None)
 
     def beside(self, table: Table, profile: Profile, **more: Any) -> Self:
-        """Return the report with what is no part of its JSON form: the fields of `Beside`.
+        """Return a copy with the data that is not in its JSON form: the fields of `Beside`.
 
         Raises:
-            HarnessError: The report does not fit the declarations.
+            HarnessError: The report does not match the declarations.
         """
         if [column.id for column in self.columns] != [column.id for column in table.columns]:
             raise HarnessError(
@@ -386,10 +379,10 @@ class Report(Part):
 
     @property
     def table(self) -> Table:
-        """The table, as declared.
+        """The table as currently declared.
 
         Raises:
-            HarnessError: It is not declared, or was when it had other columns.
+            HarnessError: It is no longer declared, or its columns have changed.
         """
         return self._known.table
 
@@ -399,7 +392,7 @@ class Report(Part):
 
     @property
     def calibrations(self) -> Mapping[str, Calibration | None]:
-        """The last calibration of each real judge, by benchmark; none where it was read back."""
+        """Latest calibration of each real judge, by benchmark; empty for a report read back."""
         return {} if self._beside is None else self._beside.calibrations
 
     @property
@@ -408,12 +401,12 @@ class Report(Part):
 
     @property
     def measured(self) -> PerPrompt:
-        """The per-prompt scores; none where it was read back alone."""
+        """The per-prompt scores; empty for a report read back without them."""
         return {} if self._beside is None else self._beside.scores()
 
     @property
     def absent(self) -> Mapping[str, str]:
-        """Why rows have no numbers, but for those that just have not run."""
+        """Why rows have no numbers, except rows that simply have not run."""
         return {} if self._beside is None else self._beside.absent
 
     @property

@@ -1,8 +1,8 @@
-"""Where a table's numbers come from: models, judges, creators, and the code that computed them.
+"""Provenance of a table's numbers: models, judges, creators, and the code that computed them.
 
-Models, creator and judge are read from the settings of the planned stages, where they are part of
-every result's key. Code and libraries are read from the manifests of the stages that are done;
-they are no part of a key, so several can stand behind one table, and then all are listed.
+Models, creator, and judge come from the settings of the planned stages, where they are part of each
+result's key. Code and library versions come from the manifests of finished stages; they are not
+part of the key, so a table can have several, and all are listed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def origin_of(
 
 
 def _judge(stage: Stage, store: Store) -> str:
-    """Return whom a stage asked, with whoever else answered."""
+    """Return the judge a stage requested, and the one that answered if different."""
     name = str(stage.settings["judge"])
     if store.status(stage.fingerprint) != "done":
         return name
@@ -70,7 +70,7 @@ def chooses_by_metric(stage: Stage) -> bool:
 
 
 def _with_weights(names: Iterable[str], stages: Iterable[Stage], store: Store) -> Iterator[str]:
-    """Yield reward models with what their annotations say of a published model's weights."""
+    """Yield reward model names, with the weights' verification status for published models."""
     said: dict[str, str] = {}
     for stage in stages:
         name = stage.settings.get("reward_model")
@@ -80,15 +80,15 @@ def _with_weights(names: Iterable[str], stages: Iterable[Stage], store: Store) -
             weights = stage_summary(store, stage).get("weights")
             said |= {} if weights is None else {str(name): str(weights)}
     for name in names:
-        # The embedded world's are as shipped; there is nothing to verify.
+        # Embedded models ship with the package; there is nothing to verify.
         known = said.get(name) not in (None, "embedded")
         yield f"{name} (weights: {said[name]})" if known else name
 
 
 def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:
-    """Return what a stage says of itself; empty where it says nothing."""
+    """Return a stage's `summary.json`; empty if it has none."""
     path = store.file(stage.fingerprint, "summary.json")
-    # What a stage counts may have grown since it ran; its results are none the worse for it.
+    # The stage may have run before it wrote a summary; its results are still valid.
     if not path.exists():
         return {}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -96,7 +96,7 @@ def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:
 
 
 def behind(targets: Iterable[Stage]) -> Iterator[Stage]:
-    """Yield the distinct stages that some stages need, themselves included."""
+    """Yield the targets and all their dependencies, each stage once."""
     seen: set[str] = set()
     waiting = list(targets)
     while waiting:
@@ -108,23 +108,23 @@ def behind(targets: Iterable[Stage]) -> Iterator[Stage]:
 
 
 JUDGING = ("answer", "judge", "rate")
-"""Kinds of stages that come after a run's policy or prompts, and say how good they are."""
+"""Kinds of stages that evaluate a run's policy or prompts."""
 
 
 def made_by(run: Run) -> list[Stage]:
-    """Return the stages behind a run's policy or prompts, without those that judge them."""
+    """Return the stages that produce a run's policy or prompts, without those that judge them."""
     return [stage for stage in behind(run.targets) if stage.kind not in JUDGING]
 
 
 def makers_of(runs: Iterable[Run], store: Store) -> dict[str, tuple[str, ...]]:
-    """Return what made some runs' policies or prompts, as the fields of a cell have it."""
+    """Return the `Cell` fields naming the models that made the runs' policies or prompts."""
     stages = list({stage.fingerprint: stage for run in runs for stage in made_by(run)}.values())
     named = _with_weights(reward_models_named(stages), stages, store)
     return {"reward_models": tuple(named), "creators": _settings(stages, None, "creator")}
 
 
 def _settings(stages: Iterable[Stage], kind: str | None, name: str) -> tuple[str, ...]:
-    """Return the distinct values of a setting in the stages of a kind (None means any)."""
+    """Return the distinct values of a setting over stages of a kind (None for any kind)."""
     return _distinct(
         stage.settings[name]
         for stage in stages

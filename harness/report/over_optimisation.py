@@ -1,6 +1,6 @@
-"""Over-optimisation: a learned reward pushed beyond what it knows, published on a page of its own.
+"""Reward over-optimization: a learned reward pushed too far, published on its own page.
 
-It shows why the reward model and the judge are two things.
+It shows why the reward model and the judge must be separate.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class PushedSetting(Strict):
     beta: float
     seed: int
     prompts: int
-    """Validation prompts."""
+    """Number of validation prompts."""
     n: int
-    """Answers to each."""
+    """Answers per prompt."""
     reward_model: str
     commit: str
     stages: dict[str, str]
-    """Fingerprint of the rewards after each size."""
+    """Fingerprint of the reward stage at each size."""
 
 
 class OverOptimisation(Strict):
@@ -71,7 +71,7 @@ class OverOptimisation(Strict):
 
     @property
     def extent(self) -> IndexEntry:
-        """How much there is; its rows are the sizes after which was measured."""
+        """Index entry; its rows are the measured sizes."""
         return IndexEntry(
             rows=tuple(f"{point.size}x" for point in self.points),
             seeds=(self.setting.seed,),
@@ -105,4 +105,4 @@ OVER_OPTIMISATION = Publication(
     page=lambda found: found.markdown,
     pictures=lambda found: [found.picture],
 )
-"""One run pushed without a KL penalty; its place is `<profile>/over-optimisation`."""
+"""One run pushed without a KL penalty, published at `<profile>/over-optimisation`."""

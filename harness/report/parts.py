@@ -1,4 +1,4 @@
-"""The parts of a report beside its cells: what is said of each row, of leagues and of studies."""
+"""The parts of a report other than its cells: per-row statistics, leagues, and studies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Part(Strict):
-    """A part of a report, immutable; its fields are its JSON form."""
+    """An immutable part of a report; its fields are its JSON form."""
 
     model_config = ConfigDict(
         serialize_by_alias=True,
@@ -32,112 +32,111 @@ class Part(Strict):
 
 
 class OfRow(Part):
-    """What is said of one run of a row beside its cells; numbers are means over seeds.
+    """Statistics of one run of a row other than its cells; numbers are means over seeds.
 
-    A number is null while the row is not whole, and where a stage does not record it.
+    A number is null while the row is incomplete or if a stage does not record it.
     """
 
     row: str
     run: str
-    """Id of the run; a row whose columns change the recipe has several."""
+    """Run id; a row whose columns change the recipe has several."""
     state: State
-    """As a cell's; `not_available` where the run has nothing of the kind."""
+    """As for a cell; `not_available` if this does not apply to the run."""
     done: Count
-    """Seeds whose stages are all there."""
+    """Number of seeds whose stages are all done."""
 
 
 class PromptDistance(OfRow):
-    """Where the training prompts of a run lie; `not_available` where nothing is trained."""
+    """Distances of a run's training prompts; `not_available` if nothing is trained."""
 
     to_seed: float | None = None
-    """Mean distance to the human prompts of the first iteration, from 0 to 1."""
+    """Mean distance to the first iteration's human prompts, from 0 to 1."""
     to_benchmarks: Mapping[str, float | None]
-    """Mean distance to each pairwise benchmark's prompts; null while nobody has answered it."""
+    """Mean distance to each pairwise benchmark's prompts; null until it has been answered."""
 
 
 class Creation(OfRow):
-    """What the creator did in the last iteration of an offline run.
+    """The creator's statistics in the last iteration of an offline run.
 
-    `not_available` where the last iteration has no creator. A number is null as well where the run
-    has no such stage.
+    `not_available` if that iteration has no creator. A number is also null if the run has no such
+    stage.
     """
 
     evolves: bool
-    """Whether selected prompts are evolved, rather than trained on as they are."""
+    """Whether selected prompts are evolved rather than trained on directly."""
     without_weight: float | None = None
-    """Share of the selected prompts that had no weight, from 0 to 1."""
+    """Share of the selected prompts that had zero weight, from 0 to 1."""
     without_spread: float | None = None
-    """Share of the prompts selected from whose answers got equal rewards."""
+    """Share of the candidate prompts whose answers all got the same reward."""
     evolved_without_spread: float | None = None
-    """The same share of the evolved prompts."""
+    """The same share among the evolved prompts."""
     calls: float | None = None
     unusable: float | None = None
-    """Share of the calls whose rewrite was unusable."""
+    """Share of calls that gave an unusable rewrite."""
     dropped: float | None = None
     """Children given up after all retries."""
     filled: float | None = None
-    """Original pairs in the training mix in place of evolved ones that were lacking."""
+    """Original pairs in the training mix that replace missing evolved ones."""
 
 
 class OnlineCost(OfRow):
-    """What one online run cost, and what it was trained on."""
+    """Cost and training data of one online run."""
 
     rollouts: float | None = None
-    """Rollouts, those of rewrites included."""
+    """Rollouts, including those of rewrites."""
     tokens: float | None = None
-    """Tokens generated for them."""
+    """Tokens generated in rollouts."""
     gradient_steps: float | None = None
     creator_calls: float | None = None
     dropped: float | None = None
-    """Share of the rewrites asked for that were given up after all retries; null where nothing
-    evolves."""
+    """Share of requested rewrites dropped after all retries; null if nothing evolves."""
     evolved_share: float | None = None
-    """Share of the prompts trained on that were evolved."""
+    """Share of the training prompts that were evolved."""
     buffer: float | None = None
     """Prompts left in the buffer at the end."""
     repeated: float | None = None
-    """Prompts that went back into the buffer, because rewrites were lacking."""
+    """Prompts returned to the buffer for lack of rewrites."""
 
 
 class RowCost(OfRow):
-    """What one run cost, as if it had been computed alone; `not_available` where nothing trains."""
+    """Cost of one run as if computed alone; `not_available` if nothing is trained."""
 
     seconds: float | None = None
-    """Time of all stages behind the policy."""
+    """Total time of all stages behind the policy."""
     judging_seconds: float | None = None
-    """Time of answering the benchmarks and judging the answers; null while any is missing."""
+    """Time to answer the benchmarks and judge the answers; null while any is missing."""
     rollouts: float | None = None
     """Answers to training prompts."""
     tokens: float | None = None
-    """Tokens generated for them, ends of turns included."""
+    """Tokens generated for these answers, including end-of-turn tokens."""
     gradient_steps: float | None = None
     creator_calls: float | None = None
 
 
 WithInterval = tuple[float, float, float]
-"""A mean, and the lower and the upper end of its 95% interval."""
+"""A mean with the lower and upper ends of its 95% interval."""
 
 
 LeagueVerdict = Literal["above", "below", "alike", "open", "no method", "missing"]
-"""How a row's area compares with that of even draws: above or below them, p by Holm under 5%;
-within the margin with its whole interval; or none of these."""
+"""How a row's area compares with even draws: above or below (Holm-adjusted p under 5%), alike if
+its whole interval is within the margin, else open. Only complete methods are compared."""
 
 
 class LeagueMark(Part):
-    """A row at one part of its budget: means over seeds; the score is in the columns' unit."""
+    """A row at one point of its budget: means over seeds, the score in the column's unit."""
 
     score: float
     reward: float
-    """Mean learned reward of what was trained on in this part."""
+    """Mean learned reward of the training data in this part of the budget."""
     rollouts: float
     tokens: float
     gradient_steps: float
     seconds: float
-    """Time of the stages so far, where they ran."""
+    """Time of the stages so far, on the machine where they ran."""
 
 
 class LeagueCosts(Part):
-    """What a row had cost when its budget was spent, and what it trained on: means over seeds."""
+    """A row's cost at the end of its budget, and its training data: means over seeds."""
 
     trained: float
     screened: float
@@ -148,13 +147,13 @@ class LeagueCosts(Part):
     gradient_steps: float
     read_prompts: float
     signal: float
-    """Share of the groups trained on whose rewards differ."""
+    """Share of the training groups whose rewards differ."""
     prompts: float
-    """Distinct prompts trained on."""
+    """Number of distinct training prompts."""
     topics: float | None
-    """e to the entropy of their topics; null where their text does not say the topic."""
+    """exp(entropy) of their topics; null if the topic cannot be read from the text."""
     foreseen: float | None
-    """Spearman's correlation of predicted and realised spread; null where nothing is predicted."""
+    """Spearman's correlation of predicted and realized spread; null if nothing is predicted."""
 
 
 class LeagueMember(Part):
@@ -163,19 +162,19 @@ class LeagueMember(Part):
     row: str
     verdict: LeagueVerdict
     area: float | None = None
-    """Mean height of the score over the budget, less that at its start."""
+    """Mean score over the budget minus the score at its start."""
     gain: WithInterval | None = None
-    """The area less that of even draws; null of one seed, and of even draws themselves."""
+    """The area minus that of even draws; null with one seed and for even draws themselves."""
     p_holm: float | None = None
-    """Two-sided p-value, adjusted over all methods of the league."""
+    """Two-sided p-value, Holm-adjusted over the league's methods."""
     final: float | None = None
     overtakes: float | None = None
-    """The share of the budget after which the mean score is that of even draws at the end; null
-    where it never is."""
+    """Share of the budget at which the mean score reaches the final one of even draws; null if it
+    never does."""
     by_seed: tuple[float, ...] = ()
-    """The area of each seed less that of even draws."""
+    """Each seed's area minus that of even draws."""
     detectable: float | None = None
-    """The gain that would be found with a probability of 80%, not adjusted."""
+    """Gain detectable with 80% power, unadjusted."""
     curve: tuple[LeagueMark, ...] = ()
     costs: LeagueCosts | None = None
 
@@ -183,26 +182,25 @@ class LeagueMember(Part):
 class FoundLeague(Part):
     id: str
     why_not: str | None
-    """Why it ranks nothing; null where it does."""
+    """Why it has no ranking; null if it has one."""
     said: str
-    """What can be said of it, in a sentence."""
+    """One-sentence summary."""
     members: tuple[LeagueMember, ...]
 
 
 class StudiedModel(Part):
     row: str
-    """The row whose policy was trained on it."""
+    """The row whose policy was trained on this reward model."""
     model: str
     run: str
     baseline: str
-    """The run that the gain is over."""
+    """The run that the gain is measured against."""
     state: State
     done: Count
-    """Seeds whose gain and best of n are there."""
+    """Number of seeds whose gain and best of n are known."""
     measures: Mapping[str, WithInterval] | None = None
-    """Accuracy, best of n and gain, each with the ends of its 95% interval; null while any is
-    missing. The interval of the accuracy is over held-out pairs, those of the others are over seeds
-    and prompts. The gain is in the unit of the study's column."""
+    """Accuracy, best of n, and gain (in the study column's unit) with 95% intervals, the accuracy's
+    over held-out pairs, the others' over seeds and prompts; null while any is missing."""
 
 
 class Agreement(Part):
@@ -215,17 +213,16 @@ class Study(Part):
     column: str
     """The column whose gains are ranked."""
     score: str
-    """The per-prompt score it reads."""
+    """The per-prompt score that the column reads."""
     n: Count
-    """Answers that the best is chosen from."""
+    """Answers per prompt in best of n."""
     seeds: tuple[Count, ...]
     models: tuple[StudiedModel, ...]
     agreements: tuple[Agreement, ...]
     mean_answer: float | None
-    """Mean oracle score of all answers, where a reward model that chooses blindly would come out;
-    null while it is not known."""
+    """Mean oracle score of all answers, as random choice would give; null while unknown."""
     best_by_oracle: float | None
-    """Mean oracle score of the oracle's own best of n."""
+    """Mean oracle score when the oracle itself picks the best of n."""
 
     @property
     def whole(self) -> bool:

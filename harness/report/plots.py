@@ -1,8 +1,8 @@
-"""Pictures of reports, and the one place where matplotlib is set up.
+"""Report plots, and the only place that configures matplotlib.
 
-Colors are Okabe and Ito's, which are safe for color-blind readers, and no line or bar is identified
-by color alone. The background is opaque, so that a picture works on a dark page. Files are SVG
-without dates or random ids: the same numbers give the same bytes. Pages embed them as data URIs.
+Colors are the colorblind-safe palette of Okabe and Ito, and no line or bar is identified by color
+alone. The background is opaque so that plots work on dark pages. SVG files contain no dates or
+random ids, so the same numbers give the same bytes. Pages embed them as data URIs.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED = "#1f1f1f", "#595959"
-"""Colours of text, and of what is said aside."""
+"""Colors of main and secondary text."""
 
 OURS, PAPERS = "#0072B2", "#7a5200"
-"""Colours of ours and of the paper's where nothing else is told apart."""
+"""Colors of ours and the paper's, in plots with no other series."""
 
 GRID = "#dddddd"
-"""Colour of the lines behind what is drawn."""
+"""Color of grid lines."""
 
 SIZE = 8
-"""Points of every text in a picture; its title stands beside it."""
+"""Font size, in points, of all text in a plot; the title is outside the plot."""
 
 Dashes = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
 
@@ -42,15 +42,15 @@ STYLES: tuple[tuple[str, str, Dashes], ...] = (
     ("#E69F00", "P", (0, (3, 1, 1, 1))),
     ("#595959", "X", (0, (1, 1))),
 )
-"""Colour, marker and dashes of each series, in order."""
+"""Color, marker, and dash pattern of each series, in order."""
 
 Target = Path | BinaryIO
-"""What a picture is written to."""
+"""Where a plot is written."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that belongs to a report: its file, what it shows, and on a page its origin."""
+    """A plot in a report: its file, what it shows, and, on a page, its provenance."""
 
     title: str
     file: str
@@ -66,7 +66,7 @@ class Picture:
 
     @property
     def data(self) -> str:
-        """An address that holds it; nothing in an image can run."""
+        """The plot as a data URI; scripts in an image cannot run."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.svg()).decode('ascii')}"
 
 
@@ -82,11 +82,10 @@ def canvas(
     described: tuple[str, str] | None = None,
     **options: Any,
 ) -> Iterator[tuple[Figure, Any]]:
-    """Yield a canvas and its panels, shape (rows, columns); write it as SVG when the block ends.
+    """Yield a figure and its axes, shape (rows, columns); write it as SVG when the block ends.
 
-    Sizes are in inches of 72 points, `salt` is what the ids of the file's elements are made
-    from, `described` are title and description within the file, and `options` go to
-    `matplotlib.figure.Figure.subplots`.
+    `size` is in inches (72 points), `salt` seeds the file's element ids, `described` holds the
+    title and description metadata, and `options` go to `matplotlib.figure.Figure.subplots`.
     """
     import matplotlib
 

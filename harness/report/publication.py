@@ -1,16 +1,16 @@
-"""Publishing: the one way into the folder of results, and the index of all that lies there.
+"""Publishing: the only writer of the results folder, and the index of its contents.
 
     results/index.json                what must be there: rows, seeds, counts, sha256 of the digests
-            <profile>/<name>/         a table, a figure, `sweeps/<name>`, or a page of its own
-                      report.json     everything it says
-                      report.md       the same for people
+            <profile>/<name>/         a table, a figure, `sweeps/<name>`, or a standalone page
+                      report.json     the full report
+                      report.md       the same, for reading
                       digests.json    sha256 of the files, fingerprints of the stages behind them
-                      *.svg           pictures
-                      *.parquet       the values of single prompts that its numbers follow from
+                      *.svg           plots
+                      *.parquet       the per-prompt values its numbers are computed from
 
-A publication is written aside and takes the place of the one before as a whole. One process
-publishes at a time; what a killed one left behind is put right by the next. The index follows from
-the files alone, so that `harness.report.verify` can compare the two.
+A publication is written to a scratch folder and replaces the previous one as a whole. One process
+publishes at a time; the next one repairs what a killed process left behind. The index is derived
+from the files alone, so `harness.report.verify` can compare the two.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ INDEX = "index.json"
 _DIGITS = 1e-11
 
 _SHOWN = 3
-"""How many of the places without a number an error names."""
+"""Maximum number of names listed in an error."""
 
 
 class IndexEntry(Strict):
-    """What the index says of one publication: how much it has, and lacks, in words.
+    """A publication's index entry: what it contains and what it lacks.
 
-    Its rows are what it has numbers for: a table's rows, a figure's series, a sweep's scores. Its
-    counts are how many it has of whatever else counts, by name: numbers, trials.
+    Rows are what has numbers: a table's rows, a figure's series, a sweep's scores. Counts are other
+    quantities by name, such as numbers or trials.
     """
 
     kind: str = ""
@@ -61,11 +61,11 @@ class IndexEntry(Strict):
     counts: dict[str, int]
     lacking: tuple[str, ...] = ()
     digests: str = ""
-    """The sha256 of its `digests.json`, which has those of its files."""
+    """The sha256 of its `digests.json`."""
 
     @property
     def numbers(self) -> int:
-        """How many numbers follow from values of single prompts; of a sweep that is its rows."""
+        """Count of numbers computed from per-prompt values; for a sweep, its rows."""
         return self.counts.get("numbers", len(self.rows))
 
     def less_than(self, before: IndexEntry) -> list[str]:
@@ -81,33 +81,33 @@ class IndexEntry(Strict):
 
 
 Index = dict[str, IndexEntry]
-"""All that is published, by its place below the folder of results: `micro/table4`."""
+"""Index entries by location within the results folder, such as `micro/table4`."""
 
 
 class Digests(Strict):
     files: dict[str, str]
-    """The sha256 of every other file of the folder, by name."""
+    """The sha256 of every other file in the folder, by name."""
     stages: dict[str, dict[str, str]] | None = Field(
         default=None, exclude_if=lambda stages: stages is None
     )
-    """Fingerprints of the stages behind the report, by run and what they do."""
+    """Fingerprints of the stages behind the report, by run and step."""
 
 
 class Refused(HarnessError):
-    """A publication that is not whole, or has less than what stands there."""
+    """A publication that is incomplete or has less than the existing one."""
 
 
 @dataclass(frozen=True)
 class Publication(Generic[Model]):
-    """A kind of publication: what is written of its report, and how that is checked.
+    """A kind of publication: how its report is written and checked.
 
     Attributes:
-        extent: Returns how much a report has.
-        page: Returns its page, and `pictures` the pictures beside it.
-        values: Returns the file with the values of single prompts that its numbers follow from.
-            Where there is none, the page follows from the report alone.
-        recomputed: Returns a report whose numbers are computed again from those values, given the
-            folder they lie in.
+        extent: Returns a report's index entry.
+        page: Returns its Markdown page.
+        pictures: Returns the plots published with it.
+        values: Returns the name of the per-prompt values file that its numbers are computed from;
+            None if the page is derived from the report alone.
+        recomputed: Returns the report with its numbers recomputed from those values in a folder.
     """
 
     name: str
@@ -128,16 +128,15 @@ class Publication(Generic[Model]):
         stages: Mapping[str, Mapping[str, str]] | None = None,
         allow_fewer: bool = False,
     ) -> Path:
-        """Write `results/<place>/`, in place of what was there, and name it in the index.
+        """Write `results/<place>/`, replacing any existing one, and update the index.
 
-        `write` writes the file of values, and any other, into the folder; `stages` are the
-        fingerprints of the stages behind the report, by run.
+        `write` adds the values file and any others to the folder; `stages` holds the fingerprints
+        of the stages behind the report, by run.
 
         Raises:
-            Refused: It is not whole, or has less than what stands there, and `allow_fewer` is off.
-            HarnessError: The index is broken.
-            StoreError: A stored file is not what was written, the disk is full, or the folder may
-                not be written.
+            Refused: It is incomplete or has less than the existing one, without `allow_fewer`.
+            HarnessError: The index is invalid.
+            StoreError: A stored file is corrupt, the disk is full, or the folder is not writable.
         """
         target = results_dir / place
         with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
@@ -166,15 +165,15 @@ class Publication(Generic[Model]):
         """Return a published report.
 
         Raises:
-            HarnessError: It is missing, is not JSON, or was published in another form.
+            HarnessError: It is missing, not JSON, or in another format.
         """
         return _read(TypeAdapter(self.model), folder / REPORT, self.name)
 
     def check(self, folder: Path) -> Model:
-        """Return a published report, its files checked and its numbers computed again.
+        """Return a published report after checking its files and recomputing its numbers.
 
         Raises:
-            HarnessError: A file is missing or changed, or a number does not follow.
+            HarnessError: A file is missing or changed, or a number cannot be reproduced.
         """
         known = check_files(folder, (PAGE, REPORT), self.name)
         report = self.read(folder)
@@ -191,10 +190,10 @@ class Publication(Generic[Model]):
 
 
 def read_published(folder: Path) -> tuple[Report, Measured]:
-    """Read a published table and its per-prompt scores, the digests verified.
+    """Read a published table and its per-prompt scores, verifying their digests.
 
     Raises:
-        HarnessError: A file is missing, is not what was published, or was written in another form.
+        HarnessError: A file is missing, changed, or in another format.
     """
     check_files(folder, (PAGE, REPORT, SCORES), "table")
     return _read(TypeAdapter(Report), folder / REPORT, "table"), read_score_file(folder / SCORES)
@@ -205,12 +204,12 @@ def read_digests(folder: Path, what: str = "table") -> Digests:
 
 
 def read_index(results_dir: Path) -> Index:
-    """Return what the index names."""
+    """Read the index of the results folder."""
     return _read(TypeAdapter(Index), results_dir / INDEX, "results")
 
 
 def _read(form: TypeAdapter[Form], path: Path, what: str) -> Form:
-    """Read JSON that publishing wrote; `what` was published, for the message."""
+    """Read JSON written by publishing; `what` names the publication in errors."""
     again = f"restore it from version control, or publish the {what} again"
     try:
         return form.validate_python(foreign.read_json(path.read_bytes()))
@@ -232,19 +231,19 @@ def write_index(results_dir: Path, index: Index) -> None:
 
 
 def published_folders(results_dir: Path, kind: str = "table") -> list[Path]:
-    """Return the folders of what is published of a kind, in order of their places."""
+    """Return the folders of a kind's publications, sorted by location."""
     index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
     return [results_dir / place for place, entry in index.items() if entry.kind == kind]
 
 
 _NAMES = ("row", "column", "panel", "series", "at", "score", "id", "first", "second")
-"""Keys whose values say which one of a list something is."""
+"""Keys that identify an item in a list."""
 
 
 def first_difference(before: Any, again: Any, place: str = "") -> str | None:
-    """Return where two JSON values differ first, numbers in more than eleven digits.
+    """Return the path of the first difference between two JSON values, or None.
 
-    Another processor or library may add in another order.
+    Floats are compared to 11 digits, since summation order varies across processors and libraries.
     """
     pairs: list[tuple[object, Any, Any]] = []
     if isinstance(before, dict) and isinstance(again, dict) and before.keys() == again.keys():
@@ -263,8 +262,7 @@ def first_difference(before: Any, again: Any, place: str = "") -> str | None:
 
 
 def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the places that should have a number and have none, each in words."""
-    # What the profile has no benchmark for cannot have a number.
+    """Describe the locations that lack a number, except those without a benchmark."""
     return tuple(
         f"{place} ({state.replace('_', ' ')})"
         for place, state in states
@@ -273,10 +271,10 @@ def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def check_files(folder: Path, required: Sequence[str], what: str) -> Mapping[str, str]:
-    """Check the files of a publication, those `required` included, and return their digests.
+    """Check a publication's files, including the `required` ones, and return their digests.
 
     Raises:
-        HarnessError: A file is missing, or is not what was published.
+        HarnessError: A file is missing or changed.
     """
     known = read_digests(folder, what).files
     for name in dict.fromkeys([*required, *known]):
@@ -313,7 +311,7 @@ def _refuse_less(place: str, entry: IndexEntry, standing: IndexEntry | None) -> 
 
 @contextmanager
 def _alone(results_dir: Path) -> Iterator[None]:
-    """Wait until no other process publishes, and let none begin; the folder itself is the lock."""
+    """Hold an exclusive lock on the results folder, so that one process publishes at a time."""
     results_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(results_dir, os.O_RDONLY)
     try:
@@ -325,10 +323,10 @@ def _alone(results_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Yield an empty folder that takes a target's place once the block has ended well.
+    """Yield an empty folder that replaces the target if the block succeeds.
 
-    Where it has not, or the process was killed between the two renames, what stood there before is
-    put back, by the next publication at the latest.
+    If it fails, or the process is killed between the two renames, the previous folder is restored,
+    by the next publication at the latest.
     """
     scratch = target.with_name(f".{target.name}.part")
     new, old = scratch / "new", scratch / "old"

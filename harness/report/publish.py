@@ -1,8 +1,8 @@
-"""Publishing a table: a report that stays, with the per-prompt scores it was computed from.
+"""Publishing a table: its report with the per-prompt scores it was computed from.
 
-Read back, the cells are computed again from `scores.parquet` with the functions that computed them
-first, so that a published table can be checked without a store, a model or the declarations. A
-table of the embedded world has prompts and answers as well, in `examples.json`.
+To check a published table, its cells are recomputed from `scores.parquet` with the same functions,
+without a store, a model, or the declarations. A table of the embedded world also has prompts and
+answers, in `examples.json`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 
 OF_STUDY = "study"
-"""Where the digests name the stages of a table's study, beside those of its runs."""
+"""Key of the study's stages in the digests."""
 
 NOT_PUBLISHED = "not published at this profile"
 
 
 def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<table>/` and return it, as `Publication.publish` does."""
+    """Write `results/<profile>/<table>/` and return its path; see `Publication.publish`."""
     table_runs, store = stored.runs, stored.store
     report = stored.report_with_costs
     measured = stored.measured | reward_study.read_study(table_runs, store)
-    # Prompts of real data sets and benchmarks are not ours to publish.
+    # We may not redistribute prompts of real datasets and benchmarks.
     own = report.profile.in_embedded_world
     examples = examples_of(table_runs, store) if own else Examples()
     read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
@@ -67,9 +67,9 @@ def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False
 def stages_behind(
     table_runs: TableRuns, store: Store, benchmarks: Collection[str | None] | None = None
 ) -> dict[str, dict[str, str]]:
-    """Return the fingerprints of judges and trainings that are done, by run and what they do.
+    """Return fingerprints of finished judging and training stages, by run and step.
 
-    Of the judges only those of some benchmarks, where these are named.
+    `benchmarks` limits the judging stages.
     """
     found = {}
     for run in table_runs.runs.values():
@@ -86,10 +86,10 @@ def _done(stages: dict[str, Stage], store: Store) -> dict[str, str]:
 
 
 def published_report(table: Table, folder: Path, known: KnownControls) -> Report:
-    """Return a published report beside its declarations; verdicts follow from its scores.
+    """Return a published report with its declarations, and verdicts judged from its scores.
 
     Raises:
-        HarnessError: A file is missing or changed, or the report does not fit the declarations.
+        HarnessError: A file is missing or changed, or the report does not match the declarations.
     """
     report, measured = read_published(folder)
     shown = {row.id for row in report.rows}
@@ -109,12 +109,12 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
 
 
 def recomputed(report: Report, folder: Path) -> Report:
-    """Return a published report with all numbers computed again from its per-prompt scores."""
+    """Return a published report with all numbers recomputed from its per-prompt scores."""
     scores = _scores(report, read_score_file(folder / SCORES))
     cells = []
     for cell in report.cells:
         found = scores.numbers(cell.row, cell.column)
-        # Whether a cell is whole follows from the scores; why another is not does not.
+        # The scores tell whether a cell is complete, but not why one is incomplete.
         whole = found != Numbers()
         state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
         cells.append(cell.model_copy(update={**vars(found), "state": state}))
@@ -153,4 +153,4 @@ TABLE = Publication(
     values=lambda report: SCORES,
     recomputed=recomputed,
 )
-"""A table with the per-prompt scores its cells follow from."""
+"""A table with the per-prompt scores behind its cells."""

@@ -1,9 +1,9 @@
-"""Reports written down: on the terminal, as Markdown, as CSV, as JSON and as LaTeX.
+"""Render reports for the terminal and as Markdown, CSV, JSON, and LaTeX.
 
-The words are those of `harness.report.view`, the small tables those of `harness.report.blocks`;
-HTML is `harness.report.page`. On the terminal every line is legible at 80 characters. CSV has one
-line for each cell, every number with all its digits; what there is not is `NA`, which statistics
-programs read as missing, and `state` says why.
+Text comes from `harness.report.view` and tables from `harness.report.blocks`; HTML is
+`harness.report.page`. Terminal output fits in 80 columns. CSV has one line per cell with numbers at
+full precision; missing values are `NA`, which statistics programs understand, with the reason in
+`state`.
 """
 
 from __future__ import annotations
@@ -41,25 +41,24 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80
-"""Width of a text that goes to no terminal."""
+"""Text width when not writing to a terminal."""
 
 WIDEST = 100
-"""Wider terminals get no wider lines: figures far from their row's name are hard to follow."""
+"""Maximum line width; in wider lines, numbers are hard to match to their row's name."""
 
 SHORTLY = ("Seeds", "Intervals", "Controls", "Reward model", "Creator", "Judge", "Stages")
-"""The facts that stand below the numbers of the short form."""
+"""The facts shown below the numbers in the short form."""
 
 
 def print_report(report: Report, console: Console | None = None, full: bool = True) -> None:
     """Print a report.
 
-    The short form is the answer, the main column, the comparison with the paper, and what the
-    numbers are; the full one has all columns, where the training prompts lie, what the creator did,
-    and the assumptions.
+    The short form has the answer, the main column, the comparison with the paper, and key facts.
+    The full form adds all columns, training prompt distances, creator statistics, and assumptions.
     """
     from rich.console import Console
 
-    # A line break right at the edge, or a combining character, must not make a line too long.
+    # The margin keeps a break at the edge or a combining character from making a line too long.
     print_parts(_parts(report, full), console or Console(highlight=False), margin=2)
 
 
@@ -96,7 +95,7 @@ def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
 def text_parts(
     heading: str, facts: Iterable[tuple[str, str]], blocks: Iterable[Block]
 ) -> Iterator[RenderableType]:
-    """Yield what is printed of a report of any kind."""
+    """Yield the terminal output of a report of any kind."""
     from rich.text import Text
 
     yield Text(heading, style="bold")
@@ -157,7 +156,7 @@ def markdown(
     parts: Iterable[Block | Picture],
     drawn: Picture | None = None,
 ) -> str:
-    """Return a report of any kind as Markdown; the picture that it is about comes first."""
+    """Return a report of any kind as Markdown, starting with the plot `drawn`, if any."""
     return template("report.md.j2").render(heading=heading, facts=facts, parts=parts, drawn=drawn)
 
 
@@ -168,9 +167,9 @@ def pictures(report: Report) -> list[Picture]:
 
 
 def escape(text: str) -> str:
-    """Return a text that Markdown shows as it is, on one line and within one table cell."""
+    """Escape text so that Markdown shows it literally, on one line and in one table cell."""
     escaped = _MEANS_SOMETHING.sub(r"\\\1", view.plain(text))
-    # At the start of a line these would open a list or underline a heading.
+    # At the start of a line, these would start a list or underline a heading.
     return _OPENS.sub(r"\1\\\2", escaped)
 
 
@@ -182,10 +181,9 @@ def environment(
     finalize: Callable[[Any], Any] | None = None,
     **names: Any,
 ) -> Environment:
-    """Return what renders the packaged templates of a folder; a name that is not there is an error.
+    """Return a Jinja environment for a folder of packaged templates; undefined names are errors.
 
-    `filters` and `names` are what the templates know, and `finalize` is done to all that they
-    print.
+    `filters` and `names` are available to the templates; `finalize` is applied to all output.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -205,8 +203,8 @@ def environment(
 
 @functools.cache
 def template(name: str) -> Template:
-    """Return a packaged template of Markdown; every text in it goes through the filter `md`."""
-    # The output is Markdown, whose own escaping every text goes through in the template.
+    """Return a packaged Markdown template."""
+    # No HTML autoescaping: templates pass all text through the filter `md` instead.
     made = environment(TEMPLATES, autoescape=False, filters={"md": escape})
     return made.get_template(name)
 
@@ -221,12 +219,12 @@ def as_findings(
     drawn: Iterable[Picture],
     results_dir: Path,
 ) -> str:
-    """Return the page of all that is published: the answer, and what the runs of each table say.
+    """Return the page on all published results: the answer and each table's findings.
 
-    `drawn` are the pictures that belong to no table.
+    `drawn` holds the plots that belong to no table.
 
-    It has no number of its own: sentences come from the verdicts on the published scores, gains
-    from the published cells. It is written by
+    It computes no numbers of its own: sentences come from the verdicts on the published scores,
+    gains from the published cells. It is written by
 
         harness report --all --published --format markdown --output results/README.md
     """
@@ -307,9 +305,9 @@ CSV_HEAD = tuple(
     "baseline_row gain gain_ci_low gain_ci_high paper paper_gain worth worth_low worth_high "
     "worth_beyond paper_worth paper_worth_beyond runs judge reward_models creators".split()
 )
-"""The columns; numbers are in the unit of the column, seeds and runs are separated by blanks, and
-models, whose names hold blanks, by `; `. What a score is worth is in multiples of the human
-prompts; a score outside the curve has no number, but the side: `above` or `below`."""
+"""CSV columns. Numbers are in the column's unit. Seeds and runs are separated by spaces; models,
+whose names contain spaces, by `; `. A score's worth is in multiples of the human prompts; for one
+outside the curve, `worth_beyond` gives the side instead: `above` or `below`."""
 
 MODELS = ("reward_models", "creators")
 
@@ -339,7 +337,7 @@ def as_csv(reports: Iterable[Report]) -> str:
 
 
 def _inert(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
+    """Quote text that a spreadsheet would take for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
@@ -377,7 +375,7 @@ _SPECIAL = {
     "|": "$|$",
     '"': "{''}",
     "`": r"\`{}",
-    # Two hyphens in a row would become one dash.
+    # Two consecutive hyphens would become a dash.
     "-": "{-}",
     "±": r"$\pm$",
     "−": r"$-$",
@@ -406,17 +404,17 @@ _BARRED = re.compile("(.)\u0304")
 
 
 _SAID = ("Inadmissible", "Intervals", "Power", "Controls")
-"""What the first caption of a report says of its numbers."""
+"""The facts included in a report's first caption."""
 
 
 def as_latex(reports: Iterable[Report]) -> str:
-    """Return reports as one LaTeX document of booktabs tables, one for each column of each report.
+    """Return reports as one LaTeX document of booktabs tables, one per column of each report.
 
-    It compiles by itself with pdfLaTeX and needs only `booktabs` and `geometry`; a table can be
-    lifted out of it as it is. Every text that is data is escaped; a letter that the document's font
-    may lack is written as its code point.
+    It compiles with pdfLaTeX and needs only `booktabs` and `geometry`; its tables can be copied out
+    unchanged. All data text is escaped; a character that the font may lack is written as its code
+    point.
     """
-    # LaTeX holds back a limited number of tables that found no place yet.
+    # LaTeX can hold only a limited number of unplaced floats, so flush them after each report.
     parts = ["".join(_latex_tables(report)) + "\n\\clearpage\n" for report in reports]
     return f"{LATEX_HEAD}{''.join(parts)}\n\\end{{document}}\n"
 
@@ -428,7 +426,7 @@ def _latex_tables(report: Report) -> Iterator[str]:
         if block.head:
             title, notes = block.title.removesuffix("."), " ".join(block.notes)
             yield _latex_table(block, f"{view.heading(report)}. {title}. {notes} {about}".rstrip())
-            about = ""  # once a report
+            about = ""  # only once per report
 
 
 def _latex_table(block: Block, caption: str) -> str:
@@ -452,10 +450,10 @@ def _label(text: str) -> str:
 
 
 def latex_escape(text: str) -> str:
-    """Return a text that LaTeX prints as it is, on one line."""
+    """Escape text so that LaTeX prints it literally, on one line."""
     shown = []
     for i, part in enumerate(_BARRED.split(view.plain(text))):
-        if i % 2:  # what stands under a bar, in mathematics
+        if i % 2:  # a barred character, typeset in math mode
             bare = part if part.isascii() and part.isalnum() else r"\cdot"
             shown.append(rf"$\bar{{{bare}}}$")
         else:
@@ -464,7 +462,7 @@ def latex_escape(text: str) -> str:
 
 
 def _character(character: str) -> str:
-    """Return a letter that the font has, accents included, or the code point of another."""
+    """Return a character if the font has it (accents included), else its code point."""
     if character in _SYMBOLS or character.isascii():
         return _SYMBOLS.get(character, character)
     accented = len(unicodedata.normalize("NFD", character)) == 2

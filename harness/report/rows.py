@@ -1,8 +1,8 @@
-"""What is said of each row beside its cells: its cost, its creator, where its prompts lie.
+"""Per-row statistics other than cells: cost, creator, and prompt distances.
 
-All of it goes one way: of each run of each row the stages that its numbers need are looked up for
-every seed; where a seed lacks one, the row has a state and no number; where none does, the numbers
-of the seeds are read from what the stages say of themselves, and averaged.
+All are computed alike: for each run of each row, look up the stages that its numbers need for every
+seed. If any seed lacks one, the row has a state and no numbers; otherwise the seeds' numbers are
+read from the stages' summaries and files and averaged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
 Numbers = dict[str, float | None]
-"""Numbers of one seed by name; None where a stage does not record one."""
+"""One seed's numbers by name; None if a stage does not record one."""
 
 
 def _runs_of_rows(table_runs: TableRuns) -> Iterator[tuple[dict[str, Any], Sequence[Run]]]:
-    """Yield every run of every row in printed order: what it is called, and its runs by seed."""
+    """Yield each run of each row in printed order: its row and run ids, and its runs by seed."""
     for row in table_runs.rows:
         for run_id in dict.fromkeys(row.run_id(column) for column in table_runs.table.columns):
             yield {"row": row.id, "run": run_id}, table_runs.of(run_id)
@@ -43,10 +43,10 @@ def _means(
     needed: Callable[[Run], Sequence[Stage]],
     numbers: Callable[[Run], Numbers],
 ) -> dict[str, Any]:
-    """Return the state of some numbers, the seeds that are done, and their means if all are.
+    """Return the state of a run's numbers, the number of finished seeds, and means if all are done.
 
-    `needed` returns the stages that a run's numbers need, none where there is nothing to say, and
-    `numbers` those of a run whose stages are all there.
+    `needed` returns the stages that a run's numbers depend on, empty if they do not apply;
+    `numbers` returns the numbers of a finished run.
     """
     state, done = failures.state([needed(run) for run in runs])
     seeds = [numbers(run) for run in runs] if state == "ok" else [{}]
@@ -60,7 +60,7 @@ def sum_if_whole(values: Sequence[float | None]) -> float | None:
 
 
 def mean_if_whole(values: Sequence[float | None]) -> float | None:
-    """Return the mean of every seed's value, None where one has none."""
+    """Return the mean of the values, or None if any is None."""
     total = sum_if_whole(values)
     return None if total is None else total / len(values)
 
@@ -80,9 +80,9 @@ COUNTED = ("rollouts", "tokens", "gradient_steps", "creator_calls")
 
 
 class StoreReader:
-    """Reads what stages cost and what prompts they hold, each once, however many rows share them.
+    """Reads and caches the costs and prompts of stages.
 
-    Tables share stages too, so a page of all tables has one reader.
+    Rows and tables share stages, so a page of all tables uses one reader.
     """
 
     def __init__(self, store: Store) -> None:
@@ -103,11 +103,11 @@ class StoreReader:
         return self._amounts[stage.fingerprint]
 
     def _counted(self, stage: Stage) -> Numbers:
-        """Return what a stage of a kind that costs anything besides time says of it."""
+        """Return a stage's recorded costs other than time, if its kind has any."""
         if stage.kind == "generate":
             longest = cast(int, stage.settings["max_new_tokens"])
             rows = read_rows(self.store.file(stage.fingerprint, "completions.parquet"), "n_tokens")
-            # The file counts the tokens before the end; a shorter answer has ended.
+            # n_tokens excludes the end token, which every answer under the limit has.
             tokens = sum(row["n_tokens"] + (row["n_tokens"] < longest) for row in rows)
             return {"rollouts": float(len(rows)), "tokens": float(tokens)}
         if stage.kind == "train":
@@ -117,7 +117,7 @@ class StoreReader:
         if stage.kind not in ("rewrite", "evolve", "online"):
             return {}
         said = stage_summary(self.store, stage)
-        if stage.kind == "rewrite":  # revisions are counted, their tokens are not
+        if stage.kind == "rewrite":  # records revisions but not their tokens
             return {"rollouts": _number(said, "pairs"), "tokens": None}
         if stage.kind == "evolve":
             return {"creator_calls": _number(said, "calls")}
@@ -130,7 +130,7 @@ class StoreReader:
         return sum(self.store.manifest(stage.fingerprint)["wall_s"] for stage in stages)
 
     def bigrams(self, stage: Stage, mask: Mask) -> Bigrams:
-        """Return the bigrams of the prompts a stage makes, draws, pairs, answers or trains on."""
+        """Return the bigrams of the prompts a stage makes, draws, pairs, answers, or trains on."""
         if stage.fingerprint not in self._bags:
             file, column = _PROMPTS_OF.get(stage.kind, ("pairs.parquet", "prompt"))
             rows = read_rows(self.store.file(stage.fingerprint, file), column)
@@ -144,10 +144,9 @@ class StoreReader:
 def row_costs(table_runs: TableRuns, reader: StoreReader) -> list[RowCost]:
     """Return the cost of every run of every row of a table, in printed order.
 
-    A row's cost is that of all stages behind its policy (or its prompts, where they are what is
-    measured), as if it had been computed alone: stages that rows share are counted in each of them.
-    Times are those the stages took where they ran, so they compare rows computed on one machine and
-    nothing else; the other numbers are the same everywhere.
+    A row's cost covers all stages behind its policy (or its prompts, if those are measured) as if
+    computed alone: stages shared between rows count in each. Times depend on the machine and are
+    comparable only between rows computed on the same one; the other numbers do not.
     """
 
     def judging(run: Run) -> float | None:
@@ -157,7 +156,7 @@ def row_costs(table_runs: TableRuns, reader: StoreReader) -> list[RowCost]:
 
     def numbers(run: Run) -> Numbers:
         stages = made_by(run)
-        # An online segment says what its run has cost since it began.
+        # An online segment records cumulative costs, so only the last one counts.
         last = [stage for stage in stages if stage.kind != "online"] + [
             stage for stage in run.training[-1:] if stage.kind == "online"
         ]
@@ -180,8 +179,8 @@ def row_costs(table_runs: TableRuns, reader: StoreReader) -> list[RowCost]:
 def online_costs(table_runs: TableRuns, store: Store) -> list[OnlineCost]:
     """Return the costs of every online run of every row, in printed order.
 
-    The last segment of an online run says what the run has cost since it began, children's
-    rollouts included; the shares are over all prompts the run was trained on.
+    Costs are those of the last segment, which are cumulative and include children's rollouts.
+    `evolved_share` is over all training prompts of the run, `dropped` over all requested rewrites.
     """
 
     def numbers(run: Run) -> Numbers:
@@ -211,16 +210,15 @@ def online_costs(table_runs: TableRuns, store: Store) -> list[OnlineCost]:
 
 
 def creations(table_runs: TableRuns, store: Store) -> list[Creation]:
-    """Return what the creator did in every offline run of every row, in printed order.
+    """Return the creator's statistics for every offline run of every row, in printed order.
 
-    A row's gain depends on whether its weights decided anything: where fewer prompts than draws
-    have a positive weight, the rest of the selection is the same as without the metric. These facts
-    are read from what the creator's stages of the last iteration say of themselves, the one
-    iteration that differs between the rows of most tables.
+    They show whether the metric's weights mattered: if fewer prompts than draws have positive
+    weight, the rest of the selection ignores the metric. They come from the stages of the last
+    iteration, the one that differs between rows in most tables.
     """
 
     def numbers(run: Run) -> Numbers:
-        # Where ties are dropped, the pairs that are left say nothing of them.
+        # With `drop_ties`, the remaining pairs contain no ties to count.
         said = {
             name: {} if stage.settings.get("drop_ties") else stage_summary(store, stage)
             for name, stage in creator_stages(run).items()
@@ -247,13 +245,13 @@ def creations(table_runs: TableRuns, store: Store) -> list[Creation]:
 
 
 def creator_stages(run: Run) -> dict[str, Stage]:
-    """Return the creator's stages of a run's last iteration by what they do.
+    """Return the creator's stages in a run's last iteration, by role.
 
     Returns:
-        `select`, with `evolve` and `pair` (of the evolved prompts) where the iteration evolves;
-        empty where it has no creator.
+        `select`, plus `evolve` and `pair` (of the evolved prompts) if the iteration evolves; empty
+        if it has no creator.
     """
-    # An iteration on the same prompts has those of the one before, whoever made them.
+    # A `same` iteration reuses the previous prompts, so it has no creator of its own.
     if not run.iterations or run.recipe.chain[-1:] == ("same",):
         return {}
     prompts = run.iterations[-1].prompts
@@ -267,7 +265,7 @@ def creator_stages(run: Run) -> dict[str, Stage]:
 
 
 def _filled(store: Store, mix: Stage) -> float | None:
-    """Return how many evolved pairs a mix lacks; a mix that says nothing of it lacks none."""
+    """Return how many evolved pairs a mix lacks; 0 if its summary is missing."""
     if mix.kind != "mix" or store.status(mix.fingerprint) != "done":
         return None
     said = stage_summary(store, mix)
@@ -283,16 +281,16 @@ _PROMPTS_OF = {
     "online": ("trained.parquet", "prompt"),
     "answer": ("answers.parquet", "conversation"),
 }
-"""File and column with the prompts of each kind of stage; of others they are those of pairs."""
+"""File and column of prompts by kind of stage; other kinds have pairs."""
 
 
 def prompt_distances(table_runs: TableRuns, reader: StoreReader) -> list[PromptDistance]:
-    """Return how far the training prompts of every run of every row lie from other prompts.
+    """Return the distances of every run's training prompts from seed and benchmark prompts.
 
-    A creator could win by walking to the test distribution; these distances let a reader see it or
-    rule it out. Measured are the prompts of the last iteration's pairs (or, where prompts
-    themselves are scored, its prompts), against the human prompts of the first iteration of the
-    same run and against each benchmark of the table that compares two answers.
+    A creator could win by drifting toward the test distribution; these distances show whether it
+    does. They compare the prompts of the last iteration's pairs (or its prompts, if prompts
+    themselves are scored) with the human prompts of the same run's first iteration and with each of
+    the table's pairwise benchmarks.
     """
     from harness.worlds.lookup import world_of
 
@@ -322,21 +320,21 @@ def prompt_distances(table_runs: TableRuns, reader: StoreReader) -> list[PromptD
 
 
 def pairwise_benchmarks(table_runs: TableRuns) -> list[str]:
-    """Return the benchmarks a table asks for that compare answers with somebody else's."""
+    """Return the table's benchmarks that compare answers with a reference's."""
     asked = {name for run in table_runs.runs.values() for name in run.asked}
     benchmarks = table_runs.profile.benchmarks.items()
     return [name for name, b in benchmarks if b.against is not None and name in asked]
 
 
 def _answered(table_runs: TableRuns, benchmark: str, store: Store) -> Stage | None:
-    """Return the first stage that answered a benchmark, and so holds its prompts."""
+    """Return the first finished stage that answered a benchmark and so holds its prompts."""
     judges = (run.judged.get(benchmark) for run in table_runs.runs.values())
     answers = (judge.inputs["answers"] for judge in judges if judge is not None)
     return next((it for it in answers if store.status(it.fingerprint) == "done"), None)
 
 
 def last_asked(conversations: Iterable[str]) -> list[str]:
-    """Return what the user asked last in each conversation, kept as a JSON list of messages."""
+    """Return the last user message of each conversation, a JSON list of messages."""
     found = []
     for conversation in conversations:
         asked = ""

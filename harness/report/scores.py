@@ -1,8 +1,8 @@
-"""Per-prompt scores, the numbers computed from them, and the files that hold them.
+"""Per-prompt scores, the numbers computed from them, and their files.
 
-The data of every number is `Measured`: for a run id, a seed and a score, the value of each
-prompt. It is read from the judges' stages of a store, or from a published file of scores; either
-way the same functions turn it into the same digits.
+Every number is computed from `Measured`: the value of each prompt for a run id, a seed, and a
+score. It is read from the judge stages of a store or from a published scores file; either way, the
+same functions give the same digits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 Key = tuple[str, int, str]
-"""Run id, seed and score."""
+"""Run id, seed, and score."""
 
 Measured = dict[Key, dict[str, float]]
 """The value of each prompt."""
@@ -47,7 +47,7 @@ Measured = dict[Key, dict[str, float]]
 
 @dataclass(frozen=True)
 class Numbers:
-    """A cell's numbers, in the unit of its column; None where any seed is missing."""
+    """A cell's numbers, in its column's unit; None if any seed is missing."""
 
     mean: float | None = None
     ci_low: float | None = None
@@ -59,14 +59,14 @@ class Numbers:
 
 
 ALPHA = 0.05
-"""Two-sided level of a comparison; of claims, that of a primary one and of the others together."""
+"""Two-sided level of a comparison: of a primary claim, and of all other claims as a family."""
 
 POWER = 0.8
-"""Probability with which a detectable difference would have been found."""
+"""Power at which a difference counts as detectable."""
 
 
 def read_scores(table_runs: TableRuns, store: Store) -> Measured:
-    """Read the scores behind a table's columns from every judge's stage that is done."""
+    """Read the scores behind a table's columns from every finished judge stage."""
     columns, rows = table_runs.table.columns, table_runs.rows
     wanted = itertools.product({(r.run_id(c), c.reads) for r in rows for c in columns},
                                table_runs.seeds)  # fmt: skip
@@ -77,12 +77,12 @@ def read_scores(table_runs: TableRuns, store: Store) -> Measured:
 def read_wanted(
     runs: Mapping[tuple[str, int], Run], wanted: Iterable[Key], profile: Profile, store: Store
 ) -> Measured:
-    """Read some scores of runs from every judge's stage that is done.
+    """Read the wanted scores of runs from every finished judge stage.
 
     Raises:
-        StoreError: A stored file is not what was written.
+        StoreError: A stored file is corrupt.
     """
-    # Several scores come from one judge's stage, which is read once.
+    # A judge stage can hold several scores; read it once.
     by_stage: dict[str, list[Key]] = {}
     for key in sorted(set(wanted)):
         run_id, seed, score = key
@@ -96,20 +96,20 @@ def read_wanted(
             found = read_values(store.file(stage, "scores.parquet"), "column")
             for key in keys:
                 if (key[2],) in found:
-                    # In the order of a published file, for the same last digits.
+                    # Same order as in a published file, so that results match to the last digit.
                     measured[key] = dict(sorted(found[key[2],].items()))
     return measured
 
 
 Priors = Mapping[str, Prior]
-"""What the gains over a run say of the variance between seeds, by that run."""
+"""Priors on the variance between seeds of gains, by baseline run."""
 
 
 class RunScores:
-    """The scores of runs under some seeds, as statistics take them, and numbers computed from them.
+    """The scores of runs, as the statistics functions take them, and numbers computed from them.
 
-    Prompts that are scored themselves are each seed's own, and nested in it; a benchmark's prompts
-    are the same for every seed, and crossed.
+    Prompts that are scored themselves are nested in seeds; a benchmark's prompts are the same for
+    every seed and thus crossed with them.
     """
 
     def __init__(self, measured: Measured, seeds: Sequence[int]) -> None:
@@ -117,7 +117,7 @@ class RunScores:
         self._known: dict[tuple[str, str], Scores | None] = {}
 
     def of_run(self, run: str | None, score: str) -> Scores | None:
-        """Return a run's values of a score, None where a seed is missing."""
+        """Return a run's values of a score, or None if a seed is missing."""
         if run is None:
             return None
         if (run, score) not in self._known:
@@ -132,9 +132,9 @@ class RunScores:
     def of_gain(
         self, run: str | None, baseline: str | None, score: str, priors: Priors | None = None
     ) -> Numbers:
-        """Return the numbers of a run, and of its gain where every seed of its baseline is there.
+        """Return a run's numbers, including its gain if the baseline has every seed.
 
-        The gain is paired by seed and prompt; by seed alone where prompts are scored.
+        The gain is paired by seed and prompt; by seed alone if prompts are scored.
         """
         own, base = self.of_run(run, score), self.of_run(baseline, score)
         if own is None:
@@ -147,10 +147,10 @@ class RunScores:
         return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high, least)
 
     def gain_priors(self, pairs: Iterable[tuple[str, str]], score: str) -> Priors:
-        """Return what the gains of a column say of each other's variance between seeds.
+        """Return priors on the between-seed variance of a column's gains.
 
-        `pairs` are the run and the baseline run of each row that has a gain. Scores of prompts have
-        no prior (`harness.statistics.seed_prior`).
+        `pairs` are the run and baseline run of each row with a gain. Scores of prompts have no
+        prior (`harness.statistics.seed_prior`).
         """
         rows: dict[str, dict[str, None]] = {}
         for run, baseline in pairs:
@@ -167,10 +167,10 @@ class RunScores:
 
 
 class TableScores(RunScores):
-    """The scores of some rows of a table in its columns.
+    """The scores of a table's rows and columns.
 
     Attributes:
-        runs: The run behind each row, by column.
+        runs: Each row's runs, by column.
         reads: The score that each column reads.
     """
 
@@ -199,11 +199,11 @@ class TableScores(RunScores):
         return None if row is None else self.runs.get(row, {}).get(column)
 
     def of(self, row: str, column: str) -> Scores | None:
-        """Return the scores behind a cell, None where a seed is missing."""
+        """Return the scores behind a cell, or None if a seed is missing."""
         return self.of_run(self.run(row, column), self.reads[column])
 
     def numbers(self, row: str, column: str) -> Numbers:
-        """Return the numbers of a cell, the gain over its row's baseline included."""
+        """Return a cell's numbers, including the gain over its row's baseline."""
         run, base = (self.run(it, column) for it in (row, self._baselines.get(row)))
         return self.of_gain(run, base, self.reads[column], self.priors(column))
 
@@ -224,7 +224,7 @@ class TableScores(RunScores):
 def write_scores(measured: Measured, path: Path) -> None:
     """Write per-prompt values as Parquet: run_id, seed, column, prompt_id, value.
 
-    `column` is the score that a table's column reads. Rows are in order of the other columns.
+    `column` is the score that a table's column reads. Rows are sorted by run, seed, and score.
     """
     rows = [(*key, *row) for key in sorted(measured) for row in measured[key].items()]
     types = {"run_id": str, "seed": int, "column": str, "prompt_id": str, "value": float}
@@ -232,9 +232,9 @@ def write_scores(measured: Measured, path: Path) -> None:
 
 
 def write_columns(path: Path, types: Mapping[str, type], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write rows as a Parquet file, given the columns' types: `str`, `int` or `float`.
+    """Write rows as a Parquet file, given the columns' types: `str`, `int`, or `float`.
 
-    What a row has beyond the columns is left out.
+    Extra values in a row are ignored.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -248,26 +248,26 @@ def write_columns(path: Path, types: Mapping[str, type], rows: Sequence[tuple[An
 
 
 def read_score_file(path: Path) -> Measured:
-    """Read what `write_scores` wrote."""
+    """Read a file written by `write_scores`."""
     return read_values(path, "run_id", "seed", "column")
 
 
 def read_values(path: Path, *keys: str) -> dict[Any, dict[str, float]]:
-    """Read the value of each prompt from a file of scores, by some of its other columns.
+    """Read each prompt's value from a scores file, grouped by the columns `keys`.
 
     Raises:
-        HarnessError: It gives a prompt twice under one key.
+        HarnessError: A prompt appears twice under one key.
     """
     import pyarrow.parquet as pq
 
     names = [*keys, "prompt_id"]
-    # Texts are read as numbers of the words they repeat: there are a million rows, and few words.
-    # A file of one stage has few rows: threads would cost five times what they read.
+    # Read text dictionary-encoded: there are a million rows but few distinct values. No threads:
+    # a single stage's file has few rows, and they would make reading it five times slower.
     with pq.ParquetFile(path, read_dictionary=names, pre_buffer=False) as file:
         table = file.read(columns=[*names, "value"], use_threads=False)
     coded = [_coded(table.column(name)) for name in names]
     (*words, prompts), (*codes, prompt_codes) = zip(*coded, strict=True)
-    # Not `to_numpy`, which loads pandas.
+    # Not `to_numpy`, which imports pandas.
     values = np.from_dlpack(table.column("value").combine_chunks())
     changes = np.any([np.diff(code) != 0 for code in codes], axis=0)
     bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(table)]
@@ -288,6 +288,6 @@ def read_values(path: Path, *keys: str) -> dict[Any, dict[str, float]]:
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[Any]]:
-    """Return the distinct values of a column, and which of them each row has."""
+    """Return a column's distinct values and each row's index into them."""
     encoded = column.unify_dictionaries().combine_chunks().dictionary_encode()
     return encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)

@@ -1,49 +1,46 @@
-"""What the runs of a table say of the paper's claims about it.
+"""Verdicts on the paper's claims about a table, given its runs.
 
-A claim is judged from the same per-prompt scores as the cells, with the same statistics
-(`harness.statistics`): prompts crossed with seeds, rows paired by both; where prompts themselves
-are scored, prompts nested in seeds and rows paired by seed. The verdict is
+Claims are judged from the same per-prompt scores as the cells, with the same statistics
+(`harness.statistics`): prompts crossed with seeds and rows paired by both, or, if prompts
+themselves are scored, prompts nested in seeds and rows paired by seed. The verdict is
 
     supported     every statement of the claim is shown
     contradicted  a statement is refuted
-    inconclusive  neither, though the paper's margin, in our units, would have been found with 80%
-                  probability
-    underpowered  neither, and only a larger margin than that would have been found; or there is no
-                  unit to measure it in; or one seed alone
-    inadmissible  it is about prompts, and the controls that would show that a difference between
-                  prompts can be seen at all, or that choosing them can, have not passed here
-                  (`harness.report.controls`)
+    inconclusive  neither, although there was 80% power for the paper's margin in our units
+    underpowered  neither, and there was less power than that; or the margin has no unit here; or
+                  there is only one seed
+    inadmissible  it is about prompts, and the controls for detecting differences between prompts,
+                  or between ways to choose them, have not passed here (`harness.report.controls`)
     not_run       a score it needs is missing
-    not_testable  no score decides it; or all it compares stand at one end of their scale, which
+    not_testable  no score decides it; or everything compared is at one end of its scale, which
                   would hide any difference; or a margin is the same for every prompt and seed, so
-                  that chance was not measured; or two rows that it compares are one and the same
-                  policy here
+                  there is no variance to test against; or two compared rows are the same policy
 
-The paper's points and ours are never compared. The paper's margin is taken as a share of a gain
-that the paper prints, and the same share of that gain as it is here must be detectable:
+The paper's points are never compared with ours. The paper's margin is expressed as a share of a
+gain that the paper prints, and the same share of our gain must be detectable:
 
-* The gain is that of the claim's upper row over its baseline: of a comparison, the row that is
-  said to be above; of a trend, the row at its upper end; of a best row, that row. Of two gains
-  that are compared it is the one that is said to be larger.
-* A claim that is itself about that gain, or whose upper row is a baseline, would be measured by
-  what it tests: the power found would only say again what the p-value says (Hoenig and Heisey,
-  2001, The American Statistician 55(1)). Its unit is the largest gain that the paper prints over
-  that baseline in the same column, of the rows that the claim does not compare.
-* A margin that a claim declares, a share of our gain or points, is in our units already.
-* Where the paper prints no such gain, or one that is not above zero by more than its own rounding,
-  a share of it means nothing; where that gain is not above zero here, no share of it could be
-  found. Both are underpowered, and say so.
+* The gain is that of the claim's upper row over its baseline: for a comparison, the row said to be
+  above; for a trend, the row at its upper end; for a best row, that row. When two gains are
+  compared, it is the one said to be larger.
+* If the claim is about that gain itself, or its upper row is a baseline, using it would be
+  circular: the power would only restate the p-value (Hoenig and Heisey, 2001, The American
+  Statistician 55(1)). The unit is then the largest gain that the paper prints over that baseline in
+  the same column, among rows that the claim does not compare.
+* A margin that a claim declares, in points or as a share of our gain, is already in our units.
+* If the paper prints no such gain, or one that exceeds zero by no more than its rounding, a share
+  of it is meaningless; if our gain is not above zero, no share of it can be detected. Both cases
+  are underpowered, with the reason.
 
-The gain of a row over its baseline is judged with the interval that its table shows, which borrows
-the variance between seeds from the table's other rows (`harness.statistics.intervals`).
+A row's gain over its baseline is judged with the interval shown in its table, which borrows the
+between-seed variance of the table's other rows (`harness.statistics.intervals`).
 
-A claim about a column that comes out as the paper says because of how the profile's world is made
-is judged like any other, and says so: it could not have failed.
+A claim that must hold because of how the profile's world is built is judged like any other and
+noted as one that could not have failed.
 
-The primary claim of a table is tested at 5%, or, in a run that looks more than once, at the level
-of its look (`harness.statistics.sequential`); its others are Holm-corrected as one family. The
-family is every testable claim that is declared, whether its rows have run or not, so that running
-fewer rows makes nothing easier to show.
+A table's primary claim is tested at 5%, or, in a run with several looks, at the level of its look
+(`harness.statistics.sequential`); its other claims are Holm-corrected as one family. The family is
+every declared testable claim, whether its rows have run or not, so running fewer rows makes nothing
+easier to show.
 """
 
 from __future__ import annotations
@@ -82,27 +79,27 @@ from harness.statistics import (
 )
 
 ALL_ALIKE = "the rows compared all have one and the same score"
-"""Why nothing can be told apart, where every score at hand is one number."""
+"""Reason when every compared score is the same number."""
 
 NO_CHANCE = "the margin is the same for every prompt and seed, so that chance was not measured"
-"""Why nothing is tested where what is shown has no variance."""
+"""Reason when the margin has no variance."""
 
 AT_AN_END = 0.01
-"""Share of a scale that is one of its ends: where every row stands, nothing can be told apart."""
+"""Share of a scale that counts as its end; rows that are all there cannot be told apart."""
 
 _BOUNDS = re.compile(r"(\d+)-(\d+)")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What there is of a table to judge its claims by.
+    """The data that a table's claims are judged by.
 
     Attributes:
-        cells: Its cells, one at least; all have the seeds of the scores.
-        lacking: Why rows that have no cells have none, by row.
-        by_construction: Why columns come out as the paper says whatever is run, by column.
+        cells: Its cells, at least one; all have the seeds of the scores.
+        lacking: Why rows have no cells, by row.
+        by_construction: Why columns must agree with the paper, by column.
         inadmissible: Why verdicts on claims are inadmissible, by claim.
-        level: Level of a primary claim, and of all others together.
+        level: Level of a primary claim, and of all other claims as a family.
     """
 
     table: Table
@@ -117,7 +114,7 @@ class Evidence:
     def of(
         cls, report: Report, scores: TableScores, controls: Controls | None, level: float = ALPHA
     ) -> Evidence:
-        """Take a report with its scores and the controls that count for it."""
+        """Collect the evidence from a report, its scores, and the controls that apply to it."""
         certain = {column.id: column.by_construction for column in report.columns}
         barred = inadmissible_claims(report.table, controls)
         return cls(report.table, report.cells, scores, report.absent, certain, barred, level)
@@ -148,10 +145,10 @@ class Evidence:
         return said.get(cell.state)
 
     def score(self, place: Place) -> Scores:
-        """Return the scores behind a cell that has numbers.
+        """Return the scores behind a cell.
 
         Raises:
-            KeyError: It has none.
+            KeyError: The cell has no numbers.
         """
         found = self.scores.of(*place)
         if found is None:
@@ -162,22 +159,22 @@ class Evidence:
         return weighted_sum([(weight, self.score(place)) for weight, place in terms])
 
     def policy(self, place: Place) -> object:
-        """Return what is the same for two cells exactly if they are one policy, judged alike."""
+        """Return a key that two cells share exactly if they are the same policy, judged alike."""
         judged = tuple(run.partition("@")[2] for run in self.by_place[place].runs)
         return judged or self.scores.run(*place)
 
 
 def judge(evidence: Evidence) -> list[ClaimVerdict]:
-    """Return the verdict on each claim of a table, in the order they are declared.
+    """Return the verdict on each claim of a table, in declared order.
 
     Raises:
-        HarnessError: The scores that a claim compares are not of the same prompts.
+        HarnessError: The scores that a claim compares have different prompts.
     """
     return [verdict for verdict, _ in judge_with_tests(evidence)]
 
 
 def judge_with_tests(evidence: Evidence) -> list[tuple[ClaimVerdict, Tested | None]]:
-    """Return the same with what each verdict was tested by, None where nothing was."""
+    """Return each verdict with its test, or None if nothing was tested."""
     claims = evidence.table.claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     of_family = evidence.level / max(len(family), 1)
@@ -211,7 +208,7 @@ def _untestable(claim: Claim, test: Qualitative, table: str, scale: Scale) -> Cl
 def bare(
     claim: Claim, table: str, scale: Scale, verdict: VerdictWord, reason: str | None, **ours: Any
 ) -> ClaimVerdict:
-    """Return a verdict with the paper's side, and without numbers of ours but those given."""
+    """Return a verdict with the paper's numbers, and only the given numbers of ours."""
     return ClaimVerdict(
         id=claim.id,
         table=table,
@@ -228,15 +225,15 @@ def bare(
 
 @dataclass(frozen=True)
 class Tested:
-    """What a claim was tested by.
+    """The test of a claim.
 
     Attributes:
-        statements: The scores whose means were tested, each with what its variance borrowed.
-        sought: The margin that should be found, None where there is none.
-        why: Why that one, or none; None where the claim has no margin.
-        level: Level of the test, before any correction for what else is shown.
-        power: Probability with which it should be found.
-        favoured: Whether the claim is what was shown, if anything was, and not its opposite.
+        statements: The scores whose means were tested, each with its variance prior.
+        sought: The margin to detect, or None if there is none.
+        why: The reason for `sought` or its absence; None if the claim has no margin.
+        level: Level of the test: 5% or that of the look, divided by the family size if not primary.
+        power: Power required of each statement.
+        favoured: Whether the data lean toward the claim rather than against it.
     """
 
     statements: tuple[tuple[Scores, Prior | None], ...]
@@ -248,7 +245,7 @@ class Tested:
 
 
 def _draft(claim: Claim, evidence: Evidence, alpha: float) -> tuple[ClaimVerdict, Tested | None]:
-    """Return a verdict before the correction for many tests, and what it was tested by."""
+    """Return a verdict before correction for multiple tests, and its test."""
     table, scale, test = evidence.table.id, evidence.cells[0].scale, claim.test
     if isinstance(test, Qualitative):
         return _untestable(claim, test, table, scale), None
@@ -267,10 +264,10 @@ def _draft(claim: Claim, evidence: Evidence, alpha: float) -> tuple[ClaimVerdict
         numbers = {"margin": ours.mean, "ci_low": ours.low, "ci_high": ours.high}
         return bare(claim, table, scale, word, reason, **numbers, by_construction=known), None
     margin, within = _margin(test, evidence), _is_within(test)
-    # Both statements of an equivalence are about one margin.
+    # Both statements of an equivalence test share one margin.
     borrowed = [_prior(part, evidence) for part in test.shown] * (2 if within else 1)
     if margin is not None and isinstance(test, Compare) and test.margin and test.margin.of:
-        borrowed = [None] * len(borrowed)  # more than a gain is in the sum
+        borrowed = [None] * len(borrowed)  # the sum is no longer a single gain
     tested = tuple(zip(_statements(test, shown, margin), borrowed, strict=True))
     statements = [mean_interval(statement, prior=prior) for statement, prior in tested]
     result = conjunction(statements)
@@ -319,9 +316,9 @@ def _decided(
 def _sought(
     claim: Claim, test: Measurable, evidence: Evidence, margin: Scores | None
 ) -> tuple[float | None, str | None]:
-    """Return the margin that a test should find, its own or else the paper's, and why that one.
+    """Return the margin to detect in our units, its own or else the paper's, and the reason.
 
-    It is in our units, None where there are none. Where there is no margin both are None.
+    The margin is None if it has no unit here; both are None if there is no margin.
     """
     if margin is not None:
         return margin.mean, f"the margin is {margin.mean:.3g}"
@@ -348,14 +345,14 @@ def _sought(
 
 
 Gain = tuple[str, str, str]
-"""A row, the row that it is compared with, and the column of both."""
+"""A row, its baseline row, and the column."""
 
 
 def _unit(test: Measurable, table: Table) -> tuple[Gain, float | None] | None:
-    """Return the gain that the paper's margin is a share of, and how large the paper prints it.
+    """Return the gain that the paper's margin is a share of, and its size in the paper.
 
-    None where the paper prints no such gain; its size is None where it is zero or less, or no
-    further above zero than two rounded numbers may be apart by their rounding.
+    None if the paper prints no such gain. The size is None if it exceeds zero by no more than the
+    rounding error of the two printed values.
     """
     if isinstance(test, CompareGains):
         upper = test.left if test.sign > 0 else test.right
@@ -370,7 +367,7 @@ def _unit(test: Measurable, table: Table) -> tuple[Gain, float | None] | None:
 
 
 def _gains_over(test: Compare | Trend | BestOf, table: Table) -> list[Gain]:
-    """Return the gain of a claim's upper row, or where that is what it tests, those beside it."""
+    """Return the gain of a claim's upper row, or if the claim tests that, the other rows' gains."""
     upper, column = test.upper
     compared = {row for row, _ in places(test)}
     base = table.row(upper).baseline
@@ -382,7 +379,7 @@ def _gains_over(test: Compare | Trend | BestOf, table: Table) -> list[Gain]:
 
 
 def _printed(gain: Gain, table: Table) -> tuple[float, float] | None:
-    """Return a gain as the paper prints it and how far its rounding may be off, None without it."""
+    """Return a gain as printed in the paper and its maximum rounding error, or None."""
     row, base, column = gain
     above, below = (table.row(name).values.get(column) for name in (row, base))
     if above is None or below is None:
@@ -392,13 +389,13 @@ def _printed(gain: Gain, table: Table) -> tuple[float, float] | None:
 
 
 def _points(printed: str) -> float:
-    """Return how large a printed margin is; `+0.4 against +0.1` is that of two gains."""
+    """Return the size of a printed margin; `+0.4 against +0.1` compares two gains."""
     left, _, right = printed.partition(" against ")
     return round(abs(float(left) - float(right or 0)), 10)
 
 
 def _prior(shown: Sum, evidence: Evidence) -> Prior | None:
-    """Return what is known of the variance of a margin, where it is a row's gain."""
+    """Return the variance prior of a margin if it is a row's gain, else None."""
     if len(shown.terms) != 2 or len({column for _, (_, column) in shown.terms}) != 1:
         return None
     (_, (left, column)), (_, (right, _)) = shown.terms
@@ -409,9 +406,9 @@ def _prior(shown: Sum, evidence: Evidence) -> Prior | None:
 
 
 def _alike(test: Measurable, evidence: Evidence, margins: Sequence[Scores]) -> str | None:
-    """Return why no difference could show, or chance not be measured; None where both could.
+    """Return why no difference can be tested, or None if one can.
 
-    What a margin is measured by is not compared.
+    The rows that define a declared margin are not considered.
     """
     for shown in test.shown:
         weights: dict[object, float] = {}
@@ -437,13 +434,13 @@ def _alike(test: Measurable, evidence: Evidence, margins: Sequence[Scores]) -> s
 
 
 def ends_of(unit: str) -> tuple[float, float] | None:
-    """Return the ends of the scale of a unit, `%` or `1-10`; None where it has none."""
+    """Return the ends of a unit's scale, such as `%` or `1-10`, or None if it is unbounded."""
     known = _BOUNDS.fullmatch("0-100" if unit == "%" else unit)
     return None if known is None else (float(known[1]), float(known[2]))
 
 
 def _end(mean: float, unit: str) -> str | None:
-    """Return which end of its scale a mean stands at, None where there is room on both sides."""
+    """Return which end of its scale a mean is at, or None."""
     ends = ends_of(unit)
     if ends is None:
         return None
@@ -462,13 +459,13 @@ def _margin(test: Measurable, evidence: Evidence) -> Scores | None:
     if test.margin.of is None:
         return evidence.score((test.left, test.column)).constant(test.margin.points or 0.0)
     gain = evidence.sum(difference(*test.margin.of, test.column).terms)
-    # Where what the margin is a share of is no gain here, nothing may be lost.
+    # If the reference gain is not positive here, the margin is 0.
     share = test.margin.share or 0.0
     return weighted_sum([(share if gain.mean > 0 else 0.0, gain)])
 
 
 def _statements(test: Measurable, shown: Sequence[Scores], margin: Scores | None) -> list[Scores]:
-    """Return the scores whose means are above zero where a claim holds."""
+    """Return the scores whose means are above zero if the claim holds."""
     if margin is None:
         return [weighted_sum([(test.sign, part)]) for part in shown]
     above = weighted_sum([(1.0, shown[0]), (1.0, margin)])

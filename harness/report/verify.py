@@ -1,9 +1,8 @@
-"""Everything published, checked: it is all there, and its numbers follow from single prompts.
+"""Verify published results: everything is present, and numbers can be recomputed.
 
-The index says what must be there (`harness.report.publication`). Beyond that each kind of
-publication is checked by itself: numbers are computed again from the values of single prompts,
-where those were published. No model or training library is needed. A store, where there is one,
-holds the stages the values came from, and the digest of each of their files can be checked too.
+The index says what must exist (`harness.report.publication`). Each kind of publication also has its
+own check: numbers are recomputed from per-prompt values, if those were published. No model or
+training library is needed. Given a store, the digests of all its stages' files are checked too.
 """
 
 from __future__ import annotations
@@ -41,46 +40,46 @@ KINDS: dict[str, Publication[Any]] = {
 
 
 class Verified(Output):
-    """What was checked and found to be as it was published, by places below the results."""
+    """What was checked and matches, by location within the results folder."""
 
     ok: Literal[True] = True
-    """Whether the published numbers follow from the values of single prompts."""
+    """Whether the published numbers can be recomputed from per-prompt values."""
     difference: None = None
-    """The first difference; null where there is none."""
+    """The first difference; null if there is none."""
     tables: tuple[str, ...]
     """Published tables, as `profile/table`."""
     sweeps: tuple[str, ...]
-    """Published sweeps, whose winners' scores were computed again."""
+    """Published sweeps, whose winners' scores were recomputed."""
     cells: Count
-    """Cells with numbers that were computed again, those of winners included."""
+    """Number of cells recomputed, including those of sweep winners."""
     figures: tuple[str, ...]
     """Published figures, as `profile/figure`."""
     points: Count
-    """Points of figures with numbers that were computed again."""
+    """Number of figure points recomputed."""
     pages: tuple[str, ...]
-    """Published pages whose files and text were checked, but which have no values of single prompts
-    to compute their numbers from."""
+    """Published pages whose files and text were checked, but which have no per-prompt values to
+    recompute numbers from."""
     not_covered: tuple[str, ...]
-    """Files below the results that no command published."""
+    """Files in the results folder that no command published."""
     stages: Count | None = None
-    """Stages of the store whose files were checked; null where no store was."""
+    """Number of store stages whose files were checked; null without a store."""
     absent: Count | None = None
-    """Stages behind published tables and figures that the store does not hold."""
+    """Number of stages behind published tables and figures that the store lacks."""
 
 
 class Different(Output):
     ok: Literal[False] = False
-    """Whether the published numbers follow from the values of single prompts."""
+    """Whether the published numbers can be recomputed from per-prompt values."""
     difference: str
 
 
 def verify(results_dir: Path, store: Store | None = None) -> Verified:
-    """Check everything published, and every stage of a store where one is given.
+    """Check everything published and, given a store, every stage in it.
 
     Raises:
-        HarnessError: Nothing is published, or something is missing or not what was published; the
-            message names the first difference.
-        StoreError: Something in the store is not what was written; the message names all of it.
+        HarnessError: Nothing is published, or something is missing or changed; the message names
+            the first difference.
+        StoreError: Something in the store is corrupt; the message names all of it.
     """
     index = read_index(results_dir)
     if not index:
@@ -116,12 +115,12 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
 
 
 def _verify_freeze(origins: Mapping[str, Any]) -> None:
-    """Check that the embedded world was frozen before a metric of eva chose any prompts in it.
+    """Check that the embedded world was frozen before an eva metric chose any prompts in it.
 
-    `origins` say where the numbers of each published table and figure come from.
+    `origins` are those of the published tables and figures, by location.
 
     Raises:
-        HarnessError: It is another world now, or a published table or figure is older.
+        HarnessError: The world has changed, or a published table or figure predates the freeze.
     """
     from harness.worlds.embedded.freeze import frozen
 
@@ -147,11 +146,11 @@ def _verify_freeze(origins: Mapping[str, Any]) -> None:
 
 
 def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
-    """Return the report at one place of the index, checked.
+    """Return the report of one index entry after checking it.
 
     Raises:
-        HarnessError: A file is missing or changed, the publication is not as it says itself, or
-            has not what the index says.
+        HarnessError: A file is missing or changed, the kind is unknown, or the publication does not
+            match its own values or the index.
     """
     folder, kind = results_dir / place, KINDS.get(entry.kind)
     restore = "restore both from version control or publish it again"
@@ -174,10 +173,10 @@ def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
 
 
 def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
-    """Return the files that no publication of the index has.
+    """Return the files that belong to no publication in the index.
 
     Raises:
-        HarnessError: There is a whole publication among them, which readers would take for one.
+        HarnessError: They include a complete publication, which readers would trust.
     """
     known = {INDEX}
     for place in index:
@@ -186,7 +185,7 @@ def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
     files = [path.relative_to(results_dir) for path in files_below(results_dir)]
     for path in files:
         place = path.parent.as_posix()
-        # Folders that publishing has not finished hold no publication.
+        # Hidden folders are unfinished publications.
         unfinished = any(part.startswith(".") for part in path.parts)
         if path.name == REPORT and place not in index and not unfinished:
             raise HarnessError(

@@ -1,6 +1,6 @@
-"""Numbers, labels and facts of a report as text, the same in every format.
+"""A report's numbers, labels, and facts as text, the same in every format.
 
-No place is blank or 0 because something is missing: it says `not run`, `1/3 seeds` or `failed`.
+Missing values are never blank or 0; they read `not run`, `1/3 seeds`, or `failed`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_COMPARISON = "one seed: no comparison"
 
 ONE_SEED = "95%, over prompts only: one seed says nothing about the recipe"
 CROSSED = "95%, over seeds and prompts, which are crossed; gains are paired by both"
-"""What intervals are over."""
+"""What the intervals cover."""
 
 NOT_CALIBRATED = "not calibrated (harness calibrate)"
 
@@ -38,10 +38,10 @@ _INDEX = re.compile(r"_(?:\{([^{}]*)\}|([A-Za-z]+|\d+))")
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a report as text: notes, a small table, items of a list.
+    """A part of a report as text: notes, a small table, and list items.
 
-    The first entry of a row is its name, the others are figures. A line break in a heading may be
-    shown as a space.
+    The first entry of a row is its name, the others are figures. A line break in a column heading
+    may be rendered as a space.
     """
 
     title: str
@@ -53,7 +53,7 @@ class Block:
 
 
 def plain(text: str) -> str:
-    """Return a text as one line without control characters, which a terminal would obey."""
+    """Return text as one line, with control characters (unsafe in a terminal) replaced."""
     line = " ".join(text.split())
     if line.isprintable():
         return line
@@ -61,7 +61,7 @@ def plain(text: str) -> str:
 
 
 def row_names(report: Report) -> dict[str, str]:
-    """Return each row's label as printed, with its id where the paper uses the label twice."""
+    """Return each row's label as printed, with its id if the label is not unique."""
     times = Counter(row.label for row in report.rows)
     return {
         row.id: plain(row.label if times[row.label] == 1 else f"{row.label} [{row.id}]")
@@ -97,7 +97,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
-    """Return the models behind a table's cells, each with its rows where not all have it."""
+    """Return the models behind a table's cells, each with its rows unless all rows use it."""
     rows: dict[str, dict[str, None]] = {}
     for cell in report.cells:
         for name in models(cell):
@@ -147,7 +147,7 @@ def _intervals(report: Report) -> str:
 
 
 def _barred(report: Report) -> str:
-    """Return why no verdict counts, or none on which prompts are chosen; nothing where all do."""
+    """Return why all verdicts, or those on choosing prompts, are inadmissible; else nothing."""
     if report.inadmissible is None:
         why = report.inadmissible_choosing
         return "" if why is None else f"no verdict on which prompts are chosen counts: {why}"
@@ -191,7 +191,7 @@ def came_out(control_state: str) -> str:
 
 
 def printed_decimals(report: Report, column: Column) -> int:
-    """Return how many decimals the paper prints in a column, 2 where it prints nothing there."""
+    """Return the paper's decimals in a column, or 2 if it prints nothing there."""
     if report.table.is_ours:
         return 0
     values = (report.table.row(row.id).values for row in report.rows)
@@ -200,7 +200,7 @@ def printed_decimals(report: Report, column: Column) -> int:
 
 
 def our_decimals(report: Report, column: Column) -> int:
-    """Return the decimals of ours: the paper's, and enough for three digits of the largest mean."""
+    """Return our decimals: the paper's, or more to show three digits of the largest mean."""
     ours = [abs(cell.mean) for cell in report.cells if cell.column == column.id and cell.mean]
     enough = 2 - math.floor(math.log10(max(ours))) if ours else 0
     return max(printed_decimals(report, column), enough)
@@ -227,19 +227,19 @@ def paper_gain(cell: Cell, decimals: int) -> str:
 
 
 def area(own: LeagueMember) -> str:
-    """Return how far the area of a league's row lies over that of even draws."""
+    """Format a league row's area minus that of even draws."""
     if own.gain is None:
         return APPLIES_NOT
     return f"{signed(own.gain[0], 1)} ±{own.gain[2] - own.gain[0]:.1f}"
 
 
 def signed(value: float, decimals: int) -> str:
-    """Return a difference with its sign; what rounds to zero is `+0.0`."""
+    """Format a difference with its sign; values that round to zero are `+0.0`."""
     return f"{round(value, decimals) + 0.0:+.{decimals}f}"
 
 
 def side(cell: Cell) -> int:
-    """Return on which side of zero the interval of a gain lies, 1 or -1; else 0."""
+    """Return the sign of a gain if its interval excludes zero, else 0."""
     low, high = cell.gain_ci_low, cell.gain_ci_high
     return 0 if low is None or high is None else (low > 0) - (high < 0)
 
@@ -269,7 +269,7 @@ def heading(report: Report) -> str:
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text, set low where it is an index, and as code where it is a name."""
+    """A piece of text: `low` if it is a subscript, `code` if it is an identifier."""
 
     text: str
     low: bool = False
@@ -277,10 +277,10 @@ class Piece:
 
 
 def label_parts(label: str) -> list[Piece]:
-    """Return a label as the paper prints it: `θ_{0→1}` and `A*_min` have an index.
+    """Split a label into text and subscripts, as in `θ_{0→1}` and `A*_min`.
 
-    A word or a number after an underscore is an index only behind a star or a symbol of the
-    paper's, so that names such as `ratio_evol` stay as they are.
+    A bare word or number after an underscore is a subscript only behind a star or a non-ASCII
+    symbol, so names such as `ratio_evol` are unchanged.
     """
     parts: list[Piece] = []
     end = 0
