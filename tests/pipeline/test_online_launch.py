@@ -152,6 +152,7 @@ def first_segment(folder: Path, profile: Profile, name: str) -> StageContext:
     return ctx
 
 
+@pytest.mark.slow
 def test_why_it_failed_is_said_by_who_launched_it(tmp_path: Path) -> None:
     """24 rollouts are 12 for each of two devices, and 5 do not divide them."""
     ctx = first_segment(tmp_path, profile_on(2, 5), "out")

@@ -145,6 +145,18 @@ def test_a_training_that_dies_is_one_sentence_with_the_end_of_its_log(
     assert str(tmp_path / WORK / LOG) in said
 
 
+def test_what_a_process_says_of_its_failure_is_what_the_launcher_says(
+    stand_in: Any, policy_path: Path, tmp_path: Path
+) -> None:
+    stand_in(
+        "import json, pathlib, sys;"
+        f"outcome = pathlib.Path(sys.argv[1]).with_name({OUTCOME!r});"
+        "outcome.write_text(json.dumps({'reason': '24 pairs are too many'})); raise SystemExit(1)"
+    )
+    with pytest.raises(HarnessError, match=r"^24 pairs are too many$"):
+        launch(policy_path, tmp_path, hardware())
+
+
 def test_a_process_does_its_part_and_the_first_writes_the_summary(
     policy_path: Path, tmp_path: Path
 ) -> None:
