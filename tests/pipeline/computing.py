@@ -10,6 +10,7 @@ from typing import Any
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns
 from harness.pipeline.steps import FUNCTIONS
+from harness.registry.profile import Profile
 from harness.runtime import Engine, Plan, Stage, Store
 from harness.runtime.worker import StageWorker
 from harness.worlds.stage_io import Rows, read_rows
@@ -18,6 +19,24 @@ from harness.worlds.stage_io import Rows, read_rows
 def trained(runs: TableRuns, work: Path) -> Store:
     """Compute the policies of a table's runs; return the store they are in."""
     return compute(work, *(run.training[-1] for run in runs.runs.values()))
+
+
+def small(profile: Profile, x: int = 16, *, segments: int = 1, **changes: Any) -> Profile:
+    """Return a profile with so many prompts an iteration and segments of each x.
+
+    It has two answers to each prompt and no benchmarks, where `changes` have no others.
+    """
+    training = {
+        name: getattr(profile.training, name).model_copy(update={"segments": segments})
+        for name in ("rloo", "oaif")
+    }
+    few: dict[str, Any] = {
+        "x": x,
+        "benchmarks": {},
+        "generation": profile.generation.model_copy(update={"n": 2}),
+        "training": profile.training.model_copy(update=training),
+    }
+    return profile.model_copy(update=few | changes)
 
 
 def of(runs: TableRuns, row: str) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from computing import compute, evolve_of, online_rows, rows, summary
+from computing import compute, evolve_of, online_rows, rows, small, summary
 
 from harness.pipeline.algorithm import Planner, Run
 from harness.registry.profile import Profile
@@ -21,9 +21,7 @@ pytestmark = pytest.mark.usefixtures("shipped_world")
 @pytest.fixture(scope="module")
 def runs(micro: Profile) -> dict[str, Run]:
     """Offline and online, with 16 prompts an iteration and two answers each."""
-    generation = micro.generation.model_copy(update={"n": 2})
-    profile = micro.model_copy(update={"x": X, "benchmarks": {}, "generation": generation})
-    planner = Planner(world_of(profile))
+    planner = Planner(world_of(small(micro, X)))
     creator = Creator(
         metric="uniform", oracle="best", parents=6, reach="even", evolutions=6, evolved_share=0.5
     )

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import computing
 import numpy as np
 import pytest
 from computing import of, rows, trained
@@ -38,8 +39,7 @@ def small(micro: Profile) -> TableRuns:
 
     Rewrites of four deep prompts can be too few for four fifths of 16.
     """
-    generation = micro.generation.model_copy(update={"n": 2})
-    profile = micro.model_copy(update={"x": X, "generation": generation})
+    profile = computing.small(micro, X, benchmarks=micro.benchmarks)
     table = find_table(load_tables(), "components")
     rows = [row.id for row in table.rows if row.id not in ("eva-uniform-2", "eva-uniform-3")]
     return plan_table(table, profile, (0,), rows)

@@ -43,10 +43,9 @@ def whole(micro: Profile, table: Table) -> TableRuns:
 @pytest.fixture(scope="module")
 def small(micro: Profile, table: Table) -> TableRuns:
     """The rows in which nobody chooses, with 24 prompts an iteration and two answers each."""
-    generation = micro.generation.model_copy(update={"n": 2})
     rows = [row.id for row in table.rows if row.id.rpartition("-")[2] not in WHO]
-    micro = micro.model_copy(update={"x": X, "generation": generation})
-    return plan_table(table, micro, (0,), rows)
+    profile = computing.small(micro, X, benchmarks=micro.benchmarks)
+    return plan_table(table, profile, (0,), rows)
 
 
 @pytest.fixture(scope="module")

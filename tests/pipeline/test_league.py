@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computing import compute
+from computing import compute, small
 from scipy.stats import entropy
 
 from harness.errors import UserError
@@ -27,11 +27,6 @@ pytestmark = pytest.mark.usefixtures("shipped_world")
 
 NAMES = list(SELECTORS.shipped)
 N, B = 6, 4
-
-
-def small(profile: Profile) -> Profile:
-    """The embedded profile with 16 prompts an iteration and no benchmarks."""
-    return profile.model_copy(update={"x": 16, "benchmarks": {}})
 
 
 def planned(

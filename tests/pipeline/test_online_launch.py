@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from computing import small
 from safetensors.torch import load_file
 
 from harness.errors import HarnessError
@@ -37,13 +38,6 @@ pytestmark = pytest.mark.usefixtures("shipped_world")
 
 def profile_on(devices: int, micro_batch: int, parts: int = 2) -> Profile:
     """The embedded profile with 16 prompts an iteration, in so many segments, and hardware."""
-    micro = find_profile(load_profiles(), "micro")
-    training = micro.training.model_copy(
-        update={
-            name: getattr(micro.training, name).model_copy(update={"segments": parts})
-            for name in ("rloo", "oaif")
-        }
-    )
     hardware = Hardware(
         accelerate="cpu-two-processes.yaml",
         devices=devices,
@@ -52,9 +46,8 @@ def profile_on(devices: int, micro_batch: int, parts: int = 2) -> Profile:
         checkpoint_every=1,
         attention="eager",
     )
-    return micro.model_copy(
-        update={"x": 16, "benchmarks": {}, "training": training, "hardware": hardware}
-    )
+    micro = find_profile(load_profiles(), "micro")
+    return small(micro, segments=parts, hardware=hardware)
 
 
 def segments(profile: Profile, algorithm: str) -> list[Stage]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from computing import compute, online_rows, summary
+from computing import compute, online_rows, small, summary
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Planner, Run, training_settings
@@ -21,17 +21,6 @@ EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, "minibatch": 4}
 
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
-
-
-def small(profile: Profile, segments: int = 1) -> Profile:
-    """The embedded profile with 16 prompts an iteration and no benchmarks."""
-    training = profile.training.model_copy(
-        update={
-            name: getattr(profile.training, name).model_copy(update={"segments": segments})
-            for name in ("rloo", "oaif")
-        }
-    )
-    return profile.model_copy(update={"x": 16, "benchmarks": {}, "training": training})
 
 
 def planned(profile: Profile, algorithm: str = "rloo", seed: int = 0, **online: Any) -> Run:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import computing
 import pytest
 from computing import compute, evolve_of, rows
 
@@ -23,9 +24,7 @@ pytestmark = pytest.mark.usefixtures("shipped_world")
 @pytest.fixture(scope="module")
 def small() -> Profile:
     """The embedded profile with 16 prompts an iteration, two answers each, and no benchmarks."""
-    micro = find_profile(load_profiles(), "micro")
-    generation = micro.generation.model_copy(update={"n": 2})
-    return micro.model_copy(update={"x": 16, "benchmarks": {}, "generation": generation})
+    return computing.small(find_profile(load_profiles(), "micro"))
 
 
 def planned(profile: Profile, **changes: Any) -> Run:
