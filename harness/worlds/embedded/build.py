@@ -1,26 +1,89 @@
 """Building the embedded world from a seed: texts, θ0, the reward models and their cards.
 
 The same seed on the same processor, thread count and library versions gives the same bytes;
-elsewhere rounding differs, and the models' scores agree within `TOLERANCE`. How often each reward
-model is right is measured when it is built, and stands in the world's card.
+elsewhere rounding differs, and the models' scores agree within `TOLERANCE`. What the models can do
+is measured when they are built, and stands in their cards.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
+from harness.eva.evolving import Prompt, evolve
 from harness.runtime.manifest import cpu_model
-from harness.worlds.embedded import reward, texts
+from harness.worlds.embedded import choosing, reward, texts
+from harness.worlds.embedded import language as lang
+from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.files import VERSION, Card, digest, write_card
+from harness.worlds.embedded.language import Task
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
 from harness.worlds.embedded.reward import RewardConfig
+
+PROMPTS, ANSWERS = 100, 6
+"""Prompts of each group that is measured, and answers sampled to each, at temperature 1."""
+
+EIGHTHS = 8  # groups of names by rank
+
+Competence = dict[str, dict[str, dict[str, float]]]
+
+
+def measure(policy: Path, seed: int) -> Competence:
+    """Measure a policy.
+
+    Returns:
+        `ranks` (single operations, by the rank of their names) and `depth` (1 to 4, names drawn
+        evenly), each with `exact` (share of answers that are wholly right), `score` (mean oracle
+        score) and `best_of_6` (mean over prompts of the best score).
+    """
+    rng = random.Random(f"{seed}/competence")
+    size = len(texts.RANKED) // EIGHTHS
+    names = {
+        f"{at + 1} to {at + size}": texts.RANKED[at : at + size]
+        for at in range(0, len(texts.RANKED), size)
+    }
+    groups = [("ranks", label, 1, some) for label, some in names.items()]
+    groups += [("depth", str(depth), depth, texts.RANKED) for depth in range(1, lang.MAX_DEPTH + 1)]
+    prompts = [
+        texts.word(Task(lang.draw_items(rng, 4, 6), tuple(rng.choices(some, k=depth))), rng)
+        for _, _, depth, some in groups
+        for _ in range(PROMPTS)
+    ]
+    answers = zip(prompts, _answers(policy, prompts, seed), strict=True)
+    scores = np.array([[lang.score(prompt, text) for text in own] for prompt, own in answers])
+    found: Competence = {"ranks": {}, "depth": {}}
+    for (kind, label, _, _), block in zip(groups, np.split(scores, len(groups)), strict=True):
+        found[kind][label] = {
+            "exact": round(float((block == 1.0).mean()), 3),
+            "score": round(float(block.mean()), 3),
+            "best_of_6": round(float(block.max(axis=1).mean()), 3),
+        }
+    return found
+
+
+def _answers(policy: Path, prompts: Sequence[str], seed: int) -> list[list[str]]:
+    from harness.models.policy import generate
+
+    answers = generate(
+        policy,
+        [[{"role": "user", "content": prompt}] for prompt in prompts],
+        n=ANSWERS,
+        temperature=1.0,
+        top_p=1.0,
+        max_new_tokens=14,
+        batch_size=256,
+        seed=seed,
+    )
+    return [[answer.text for answer in several] for several in answers]
 
 
 def accuracy(folder: Path, config: RewardConfig) -> dict[str, float]:
@@ -103,6 +166,7 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     }
     notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": machine}
     notes["theta0"] = build_policy(output, seed, on_event)
+    notes["creator"] = measure_creator(output, seed)
     for role in reward.REWARD_MODELS:
         notes[f"rm_{role}"] = build_reward_model(role, output, seed, on_event)
     return write_card(output, notes)
@@ -131,7 +195,7 @@ def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
     text = "Trained on demonstrations by a fallible demonstrator."
     write_model_card(folder, "Base policy θ0", text)
     loss = round(fmean(losses[-100:]), 4)
-    return {"settings": asdict(config), "loss": loss}
+    return {"settings": asdict(config), "loss": loss, "competence": measure(folder, config.seed)}
 
 
 def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
@@ -148,6 +212,52 @@ def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) ->
     found = accuracy(folder, config)
     on_event(f"reward model {role}: accuracy on held-out pairs {found['held_out_accuracy']:.3f}")
     return {"settings": asdict(config), **found}
+
+
+def measure_creator(output: Path, seed: int) -> dict[str, float]:
+    """Measure how much of a rewrite is its parent's, and what a parent says of its rewrites.
+
+    Every human prompt is evolved once, as an iteration of eva does it.
+
+    Returns:
+        `kept`: the share of a rewrite's names that stand in the text it rewrote; `kept_or_topic`:
+        those or names of its topic; `kept_of_first`, `topic_of_first`: the same of the human prompt
+        that the chain began with. `names`: the mean number of names of a rewrite.
+        `teaches_alike`: Spearman's correlation of a human prompt's teachability (names, by what θ0
+        can do) with the mean of its rewrites'; `right_alike`: of the share of right answers.
+    """
+    from scipy.stats import spearmanr
+
+    human = {f"h{i}": text for i, text in enumerate(texts.read_prompts(output / "prompts.parquet"))}
+    starts = [Prompt(key, text) for key, text in human.items()]
+    made = evolve(starts, EmbeddedCreator(), evolutions=4, retries=2, seed=seed).prompts
+    text_of = human | {child.prompt_id: child.prompt for child in made}
+    counts: dict[str, list[float]] = {}
+    for child in made:
+        own = choosing.names_of(child.prompt)
+        before = {"": child.parent_id or "", "_of_first": child.prompt_id.split(".")[0]}
+        for suffix, key in before.items():
+            task = lang.parse(text_of[key])
+            assert task is not None
+            kept = [name in task.names for name in own]
+            topic = [texts.TOPIC_OF[name] == texts.topic_of(task) for name in own]
+            counts.setdefault(f"kept{suffix}", []).extend(kept)
+            label = "topic_of_first" if suffix else "kept_or_topic"
+            counts.setdefault(label, []).extend(a or b for a, b in zip(kept, topic, strict=True))
+        counts.setdefault("names", []).append(len(own))
+    prompts = choosing.probe_prompts()
+    right = choosing.right_by_name(prompts, _answers(output / "theta0", prompts, seed))
+    taught = choosing.taught_by_name(right)
+    alike = {}
+    for label, value in (("teaches_alike", taught), ("right_alike", right)):
+        children: dict[str, list[float]] = {}
+        for child in made:
+            mean = choosing.mean_taught(choosing.names_of(child.prompt), value)
+            children.setdefault(child.prompt_id.split(".")[0], []).append(mean)
+        parents = [choosing.mean_taught(choosing.names_of(human[key]), value) for key in children]
+        alike[label] = float(spearmanr(parents, [fmean(own) for own in children.values()])[0])
+    found = {label: fmean(values) for label, values in counts.items()} | alike
+    return {label: round(value, 3) for label, value in found.items()}
 
 
 def _curve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from harness.worlds.embedded import build as cards
 from harness.worlds.embedded import pretrain as pretraining
 from harness.worlds.embedded import reward
-from harness.worlds.embedded.build import accuracy
+from harness.worlds.embedded.build import accuracy, measure
 from harness.worlds.embedded.files import digest
 from harness.worlds.embedded.language import MEANING, parse, token_ids, write_list
 from harness.worlds.embedded.pretrain import (
@@ -143,3 +145,30 @@ def graded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_accuracy_is_that_counted_by_hand() -> None:
     """Five of nine right, se sqrt(5/9 x 4/9 / 9) = 0.1656."""
     assert accuracy(NOWHERE, CONFIG) == {"held_out_accuracy": 0.5556, "standard_error": 0.1656}
+
+
+# Competence.
+
+
+def test_a_policy_that_is_right_every_third_time_has_the_competence_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two right answers of six, four that are no lists: 0.333, and the best of six is right."""
+    monkeypatch.setattr(cards, "PROMPTS", 3)
+    asked: list[str] = []
+
+    def answers(policy: Path, prompts: Sequence[str], seed: int) -> list[list[str]]:
+        asked.extend(prompts)
+        return [[right(p), "no", "no", right(p), "no", "no"] for p in prompts]
+
+    monkeypatch.setattr(cards, "_answers", answers)
+    found = measure(NOWHERE, seed=0)
+    eighths = [f"{first} to {first + 29}" for first in range(1, 240, 30)]
+    assert list(found["ranks"]) == eighths
+    assert list(found["depth"]) == ["1", "2", "3", "4"]
+    for row in (*found["ranks"].values(), *found["depth"].values()):
+        assert row == {"exact": 0.333, "score": 0.333, "best_of_6": 1.0}
+    names = [task.names for prompt in asked if (task := parse(prompt)) is not None]
+    assert [len(some) for some in names] == [1] * 24 + [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+    for at, (name,) in enumerate(names[:24]):
+        assert name in RANKED[30 * (at // 3) : 30 * (at // 3) + 30]
