@@ -1,1 +1,1 @@
-"""Training: TRL's trainers behind functions that take and return plain values."""
+"""Training: TRL trainers wrapped in functions that take and return plain values."""

@@ -1,22 +1,21 @@
-"""The processes of one training: what they share, roll out together, and leave behind.
+"""Multi-process training: shared data, joint rollouts, and saved state.
 
-The first process decides, all of them compute. Process r of R has the rows r B/R ...
-(r + 1) B/R - 1 of a batch of B, so that what all processes have, put one after the other, is in
-the order of the batch. Without `accelerate launch` there is one process, which has everything.
-What passes between the processes are pickles of their own making; nothing from outside is read so.
+The first process makes the decisions and all processes compute. Process r of R holds rows
+r B/R ... (r + 1) B/R - 1 of a batch of B, so concatenating the shards restores batch order. Without
+`accelerate launch`, a single process holds everything. Processes exchange pickles that they
+created themselves; no pickle from outside is ever loaded.
 
-*Rollouts.* The weights of a `SharedPolicy` may be spread over the processes, so none of them can
-generate alone. The first process asks for rollouts (`generate`) while the others wait for what it
-asks (`follow`); each generates its share, and everybody gets all of it. What decides a rollout are
-its own random numbers, derived from a root, the place of its prompt and the number of the rollout.
-So rollouts do not depend on how many processes there are, up to rounding in the forward pass, which
-now and then tips a draw.
+*Rollouts.* The weights of a `SharedPolicy` may be sharded, so no process can generate alone. The
+first process requests rollouts (`generate`) while the others wait for requests (`follow`); each
+generates its share, and every process receives all of them. Each rollout has its own random
+numbers, seeded by a root, the prompt's index, and the rollout's index. Rollouts therefore do not
+depend on the number of processes, except where rounding in the forward pass changes a draw.
 
-*What is left behind* is safetensors, as the trainers' own checkpoints are pickles, which are not to
-be read from anybody: weights as a checkpoint like any other (adapters merged into it), the
-optimizer's state as one tensor for each parameter and moment, by the parameter's number. It does
-not show how it was spread over processes, so a segment may go on on other devices. torch gathers
-it in the first process and spreads it again (`torch.distributed.checkpoint.state_dict`).
+*Saved state* is safetensors, because the trainers' own checkpoints are pickles, which are unsafe to
+load: weights as an ordinary checkpoint (adapters merged), and optimizer state as one tensor per
+parameter and moment, keyed by parameter number. It is independent of the sharding, so the next
+segment can run on a different set of devices. torch gathers it in the first process and scatters
+it again (`torch.distributed.checkpoint.state_dict`).
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ from harness.training.placement import Placement
 Row = TypeVar("Row")
 
 Draw = tuple[int, int, int]
-"""Root of the random numbers, place of the prompt, number of the rollout."""
+"""Seed of one rollout: root, prompt index, rollout index."""
 
 SAMPLING = ("temperature", "top_p", "max_new_tokens")
-"""What is said of how rollouts are sampled, by the names of `harness.models.policy.generate`."""
+"""Sampling settings, named as in `harness.models.policy.generate`."""
 
 
 def process_count() -> int:
@@ -68,27 +67,27 @@ def is_first() -> bool:
 
 
 def all_gather(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of all processes in their order; every process calls this."""
+    """Return the rows of all processes, in process order; every process must call this."""
     return list(gather_object(list(rows)))
 
 
 def broadcast(thing: Any = None) -> Any:
-    """Return what the first process gives; every process calls this."""
+    """Return the first process's argument; every process must call this."""
     return broadcast_object_list([thing])[0]
 
 
 def local_shard(rows: Sequence[Row]) -> list[Row]:
-    """Return this process's share of a batch that the number of processes divides."""
+    """Return this process's share of a batch whose size the number of processes divides."""
     share = len(rows) // process_count()
     first = int(PartialState().process_index) * share
     return list(rows[first : first + share])
 
 
 class SharedPolicy:
-    """The policy of one of TRL's online trainers, as all processes of the training have it."""
+    """The policy of a TRL online trainer, possibly sharded across the training's processes."""
 
     def __init__(self, trainer: Any, tokenizer: Any, sampling: Any, share: int) -> None:
-        """`sampling` says how rollouts are sampled, `share` how many a process makes at once."""
+        """`sampling` has the attributes in `SAMPLING`; `share` is a process's generation batch."""
         self.tokenizer = tokenizer
         self._trainer = trainer
         self._share = share
@@ -97,7 +96,7 @@ class SharedPolicy:
 
     @property
     def model(self) -> Any:
-        """The model that is trained; what lays it on devices may replace it."""
+        """The model being trained; placing it on devices may replace the object."""
         return self._trainer.model
 
     def generate(
@@ -109,7 +108,7 @@ class SharedPolicy:
         seed: int,
         **sampling: Any,
     ) -> list[list[Completion]]:
-        """Roll P conversations out n times each with all processes; the first one calls this.
+        """Roll out P conversations n times each on all processes; only the first calls this.
 
         The arguments are those of `harness.models.policy.generate`.
         """
@@ -123,20 +122,20 @@ class SharedPolicy:
         return self._roll_out(broadcast(request))
 
     def dismiss(self, answer: Any) -> None:
-        """Let the others go on, with what the first process has for them."""
+        """Release the other processes from `follow`, which returns `answer` there."""
         broadcast({"answer": answer})
 
     def follow(self) -> Any:
-        """Take part in what the first process asks for, and return what it dismisses with."""
+        """Serve the first process's rollout requests until `dismiss`, and return its answer."""
         while "answer" not in (request := broadcast()):
             self._roll_out(request)
         return request["answer"]
 
     def sample(self, prompts: Sequence[Sequence[int]], draws: Sequence[Draw]) -> list[list[int]]:
-        """Roll out this process's rows of a step; every process calls this with as many.
+        """Roll out this process's rows of a step; every process calls this with equally many.
 
-        Given the token ids of B prompts, and where the random numbers of each come from, return B
-        rollouts with the token that ends the turn, where there is one.
+        Given the token ids of B prompts and the seed of each, return B rollouts, including the
+        end-of-turn token if one was generated.
         """
         return self._sampled(prompts, draws, **self._sampling)
 
@@ -144,7 +143,7 @@ class SharedPolicy:
         n, seed, together = request["n"], request["seed"], request["together"]
         ids = tokenize(self.tokenizer, request["conversations"], add_generation_prompt=True)
         rows = [(ids[i], (seed, i, j)) for i in range(len(ids)) for j in range(n)]
-        # Everybody has to have as many, as forward passes over spread weights are made together.
+        # Pad to equal shares: forward passes over sharded weights are collective.
         even = rows + rows[-1:] * (-len(rows) % process_count())
         own = local_shard(even)
         sampled: list[list[int]] = []
@@ -176,10 +175,10 @@ class SharedPolicy:
         drawn = OwnDraws(uniforms, ids.shape[1], temperature, top_p)
         config = GenerationConfig(
             max_new_tokens=max_new_tokens,
-            do_sample=False,  # `OwnDraws` leaves one token to choose
+            do_sample=False,  # `OwnDraws` leaves only one candidate token
             pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self._stops,
-            use_cache=True,  # switched off by the trainers
+            use_cache=True,  # the trainers turn it off
             disable_compile=True,
         )
         self.model.eval()
@@ -205,28 +204,28 @@ class SharedPolicy:
 
 
 class OwnDraws(LogitsProcessor):  # type: ignore[misc]
-    """Draws each row's next token with its own random numbers, and leaves only that one."""
+    """Draws each row's next token with its own random numbers and masks all other tokens."""
 
     def __init__(
         self, uniforms: NDArray[np.float64], start: int, temperature: float, top_p: float
     ) -> None:
-        """Begin a generation after `start` tokens of padded prompts, with B x M random numbers."""
+        """`start` is the padded prompt length; `uniforms` is B x M, one per row and new token."""
         self._uniforms = torch.from_numpy(uniforms)
         self._start = start
         self._temperature = temperature
         self._top_p = top_p
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Return B x V scores that are 0 for the token drawn and minus infinity for the rest."""
+        """Return B x V scores: 0 for the drawn token and minus infinity for the rest."""
         uniforms = self._uniforms[:, input_ids.shape[1] - self._start].to(scores.device)
         tokens = next_tokens(scores, self._temperature, self._top_p, uniforms)
         return torch.full_like(scores, -torch.inf).scatter(1, tokens[:, None], 0.0)
 
 
-# What is left behind.
+# Saved state.
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-"""Everything in the first process, nothing in the others."""
+"""Gather the full state on the first process only."""
 
 
 def save_policy(
@@ -238,10 +237,9 @@ def save_policy(
     *,
     to_go_on: bool = False,
 ) -> None:
-    """Write the policy that was trained from a checkpoint; every process calls this.
+    """Save the policy trained from checkpoint `start`; every process calls this, the first writes.
 
-    The first process writes. `to_go_on` writes float32 with all that was learned, whatever the
-    placement's number format.
+    `to_go_on` saves at full float32 precision, whatever the placement's dtype.
     """
     weights = get_model_state_dict(trainer.model_wrapped, options=WHOLE)
     if is_first():
@@ -261,9 +259,9 @@ def save_policy(
 
 
 def save_optimizer(trainer: Any, path: Path) -> None:
-    """Write the optimizer's state as safetensors, `<parameter>.<name>` each.
+    """Save the optimizer state as safetensors with keys `<parameter number>.<name>`.
 
-    Every process calls this, the first one writes.
+    Every process calls this; the first one writes.
     """
     whole = get_optimizer_state_dict(trainer.model_wrapped, _optimizer(trainer), options=WHOLE)
     if is_first():
@@ -276,7 +274,7 @@ def save_optimizer(trainer: Any, path: Path) -> None:
 
 
 class GivenOptimizer(TrainerCallback):  # type: ignore[misc]
-    """Gives the optimizer the state that a segment left, once everything lies on its devices."""
+    """Loads the previous segment's optimizer state once everything is on its devices."""
 
     def __init__(self, trainer: Any, path: Path) -> None:
         self._trainer = trainer
@@ -301,5 +299,5 @@ def _optimizer(trainer: Any) -> torch.optim.Optimizer:
 
 
 def _numbered(state: Mapping[str, Any]) -> list[str]:
-    """Return the names of parameters in the order in which their optimizer numbers them."""
+    """Return the parameter names in the optimizer's order."""
     return [name for group in state["param_groups"] for name in group["params"]]

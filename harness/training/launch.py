@@ -1,27 +1,26 @@
-"""Training under `accelerate`: a job is launched, followed and, on every way out, ended.
+"""Training under `accelerate`: launches a job, follows it, and always terminates it on exit.
 
-The launched processes are another program, so nothing of them stays in the worker that launched
-them: not their memory on a GPU, not their process group. Each process runs this module,
+The job is a separate program, so neither its GPU memory nor its process group lingers in the worker
+that launched it. Each of its processes runs this module,
 
     accelerate launch ... -m harness.training.launch JOB.json
 
-and calls the function that the job names with what a stage sees. All of them end when the one that
-launched the job is gone, however that ended (`harness.runtime.processes`). What passes between the
-two are files in the stage's working folder, which outlives a crash:
+and calls the function named in the job with the stage's context. All of them end when the launcher
+is gone, for whatever reason (`harness.runtime.processes`). Launcher and job communicate through
+files in the stage's working folder, which survives a crash:
 
     <work>/job.json       what each process does
-    <work>/curves.jsonl   one line for each logged update: {"step": 40, "metrics": {...}}
+    <work>/curves.jsonl   one line per logged update: {"step": 40, "metrics": {...}}
     <work>/checkpoint-40/ weights, optimizer state, schedule and random state after 40 updates
-    <work>/checkpoint-40/whole    there once every process has written its part
-    <work>/training.log   what the processes print
-    <work>/outcome.json   the summary, by the first process; or why one failed, by the first to fail
+    <work>/checkpoint-40/whole    exists once every process has written its part
+    <work>/training.log   the output of the processes
+    <work>/outcome.json   the first process's summary, or the reason given by the first to fail
 
-A training on pairs that starts in a folder with a whole checkpoint goes on from the last one, and
-ends as if it had not been disturbed: it takes the same pairs in the same order, and the curves of
-the updates that are done again are dropped first. One checkpoint is kept. The trainer writes
-optimizer state and schedule as torch's pickles, and transformers reads them back with
-`weights_only`. They never leave the folder of the stage that wrote them. An online segment is short
-and has no checkpoints within.
+Training on pairs resumes from the last complete checkpoint in the folder, if any, and ends as if
+it had never been interrupted: it sees the same pairs in the same order, and the curves of repeated
+updates are dropped first. Only one checkpoint is kept. The trainer pickles optimizer state and
+schedule with torch, and transformers reads them back with `weights_only`; they never leave the
+folder of the stage that wrote them. Online segments are short and have no checkpoints within.
 """
 
 from __future__ import annotations
@@ -55,13 +54,15 @@ WHOLE = "whole"
 
 
 def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = False) -> Metrics:
-    """Have a process on each device of a stage's hardware call a function, and follow them.
+    """Call a function in one process per device of the stage's hardware, and follow them.
 
-    The function, given as `module:name`, is called with the context and the placement, and what it
-    returns in the first process is the summary. The settings hold, under `numerics`, what
-    `Hardware.numerics` or `Hardware.online_numerics` returned. `on_log` is called with each
-    finished update, those of an earlier, killed attempt included. The message of an error has its
-    reason, or the end of the log.
+    The function, given as `module:name`, is called with the context and the placement; its return
+    value in the first process is the summary. The settings hold, under `numerics`, the result of
+    `Hardware.numerics` or `Hardware.online_numerics`. `on_log` is called for each finished update,
+    including those of an earlier, killed attempt.
+
+    Raises:
+        HarnessError: the job failed; the message has the reason or the end of the log.
     """
     if ctx.unfinished is None or "training" not in ctx.hardware:
         raise HarnessError(
@@ -70,7 +71,7 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
         )
     hardware = Hardware.model_validate(ctx.hardware["training"])
     with held(ctx.unfinished) as folder:
-        # Checkpoints of another layout on devices cannot be gone on from.
+        # Checkpoints of a different device layout cannot be resumed.
         work = folder / f"{hardware.configuration.stem}-{hardware.devices}"
         work.mkdir(exist_ok=True)
         (work / OUTCOME).unlink(missing_ok=True)
@@ -87,7 +88,7 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
         (work / JOB).write_text(json.dumps(job, indent=1) + "\n", encoding="utf-8")
         path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
         environment = os.environ | {"PYTHONPATH": path.rstrip(os.pathsep)}
-        if hardware.devices == 1:  # of several visible GPUs the trainer would take all
+        if hardware.devices == 1:  # the trainer would use every visible GPU
             environment.setdefault("CUDA_VISIBLE_DEVICES", "0")
         command = _command(hardware, place.dtype, work / JOB)
         with Program("the training under accelerate", command, work / LOG, environment) as program:
@@ -117,7 +118,7 @@ def _command(hardware: Hardware, dtype: str, job: Path) -> list[str]:
         *("--config_file", str(hardware.configuration)),
         *("--num_processes", str(hardware.devices)),
         *("--mixed_precision", "bf16" if dtype == "bfloat16" else "no"),
-        *("--main_process_port", "0"),  # any that is free
+        *("--main_process_port", "0"),  # any free port
         *("--module", "harness.training.launch", str(job)),
     ]
 
@@ -152,14 +153,14 @@ def _outcome(program: Program, work: Path) -> Metrics:
     )
 
 
-# In each of the processes.
+# Runs in each launched process.
 
 
 def main(path: Path) -> int:
-    """Do one process's part of a job under the eyes of its launcher; return its exit code."""
+    """Run one process's part of a job and return its exit code."""
     try:
         _do_part(json.loads(path.read_text(encoding="utf-8")), path.parent)
-    except BaseException as error:  # noqa: BLE001 (said to the launcher, whatever it is)
+    except BaseException as error:  # noqa: BLE001 (report any failure to the launcher)
         import torch
 
         traceback.print_exc()
@@ -175,11 +176,11 @@ def _do_part(job: dict[str, Any], work: Path) -> None:
     place = Placement.model_validate(job["place"])
     patience = {}
     if place.shared:
-        # The reference, too, is spread over the processes, by code that expects each of them to
-        # have read it. The shipped configuration for FSDP lets one read for all.
+        # The reference is sharded too, by code that expects every process to have loaded it; the
+        # shipped FSDP configuration loads in one process only.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
         patience = {"timeout": timedelta(seconds=PATIENCE_S)}
-    # Before anything else, so that all that follows knows how many processes there are.
+    # First, so that everything below sees the number of processes.
     processes = PartialState(cpu=place.device == "cpu", **patience)
     inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
     report = partial(append_point, work / CURVES)
@@ -194,7 +195,7 @@ def _do_part(job: dict[str, Any], work: Path) -> None:
 
 
 def _leave(work: Path, **outcome: Any) -> None:
-    """Leave the outcome for the launcher; the process that fails first is the one to believe."""
+    """Write the outcome for the launcher, unless there is one: the first failure is the cause."""
     with suppress(FileExistsError), (work / OUTCOME).open("x", encoding="utf-8") as file:
         json.dump(outcome, file)
 
@@ -203,14 +204,14 @@ def _leave(work: Path, **outcome: Any) -> None:
 
 
 def last_checkpoint(work: Path) -> tuple[Path | None, int]:
-    """Return the last whole checkpoint and the updates done until it; None and 0 without one."""
+    """Return the last complete checkpoint and its number of updates, or None and 0."""
     steps = {_step(marker.parent): marker.parent for marker in work.glob(f"checkpoint-*/{WHOLE}")}
     last = max(steps, default=0)
     return steps.get(last), last
 
 
 def mark_whole(work: Path, step: int) -> None:
-    """Mark a checkpoint as written by all processes, and remove those before it."""
+    """Mark a checkpoint as written by all processes and delete the earlier ones."""
     (work / f"checkpoint-{step}" / WHOLE).touch()
     for folder in work.glob("checkpoint-*"):
         if _step(folder) < step:
@@ -222,7 +223,7 @@ def _step(checkpoint: Path) -> int:
 
 
 def read_curves(work: Path, until: int) -> list[CurvePoint]:
-    """Return the points of the curves up to a step; a line that a crash cut off ends them."""
+    """Return the curve points up to a step, stopping at a line truncated by a crash."""
     points: list[CurvePoint] = []
     path = work / CURVES
     with suppress(json.JSONDecodeError):

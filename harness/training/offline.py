@@ -1,20 +1,20 @@
-"""One training on pairs, whatever its loss: filter, train, check, save.
+"""Training on preference pairs, for any loss: filter, train, check, save.
 
-An algorithm (`OfflineAlgorithm`) is its hyperparameters and what makes a TRL trainer of a `Setup`;
-the shipped ones stand in `offline_losses`. Everything else is the same for all and
-settled here rather than left to TRL's defaults:
+An algorithm (`OfflineAlgorithm`) holds hyperparameters and builds a TRL trainer from a `Setup`; the
+built-in ones are in `offline_losses`. Everything else is common to all of them and set here rather
+than left to TRL's defaults:
 
-- float32 without gradient checkpointing (the defaults are for large models on GPUs);
-- pairs that do not fit are left out whole and counted. Cutting them, as the authors do, would
-  train on an answer that ends nowhere; TRL's trainers differ here from one another: one drops such
-  pairs without a word, the others cut an answer down to nothing, whose mean is not a number;
-- no checkpoints, no console output, no tracker: curves go to `on_log`;
-- a loss that is not finite, or fewer updates than asked for, is an error.
+- float32 without gradient checkpointing (the defaults target large models on GPUs);
+- pairs that are too long are dropped and counted. Truncating them, as the authors do, would train
+  on answers without an end. TRL's trainers disagree here: one silently drops such pairs, the others
+  can truncate an answer to nothing, whose mean is NaN;
+- no checkpoints, console output or tracker: curves go to `on_log`;
+- a non-finite loss, or an unexpected number of updates, is an error.
 
-Large models are laid on devices as a `Placement` says, which changes the first and the third: with
-a working folder they have checkpoints, and a training that was killed goes on from its last one.
+A `Placement` for large models changes the first and third points: with a working folder, training
+writes checkpoints and resumes from the last one after being killed.
 
-The same inputs and seed give the same weights to the last bit on one machine and thread count.
+The same inputs and seed give bit-identical weights on one machine and thread count.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ Pairs = Sequence[Mapping[str, Any]]
 SIDES = ("chosen", "rejected")
 
 STEP_ZERO_TOLERANCE = {"float32": 1e-2, "bfloat16": 2.0}
-"""Largest difference of summed log-probabilities of policy and reference before the first update,
-in nats. In bfloat16, batches of other shapes differ by a nat in a completion of many hundred
-tokens."""
+"""Largest allowed difference, in nats, between the summed log-probabilities of policy and reference
+before the first update. In bfloat16, differently shaped batches differ by about a nat on
+completions of many hundred tokens."""
 
 
 class TrainingError(HarnessError):
-    """A training that could not be done as asked."""
+    """Training could not be done as requested."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What an algorithm makes its trainer of.
+    """The inputs from which an algorithm builds its trainer.
 
     Attributes:
-        policy: the model to train, not shared with anyone; or its path, where TRL is to load it.
-            A reference is the policy as it starts, which TRL takes when none is named.
-        pairs: those that fit, as messages, with the columns that the algorithm asked for.
-        arguments: those that the configurations of all of TRL's trainers share.
-        adapters: peft's configuration of the adapters to train; None trains all weights.
+        policy: the model to train, owned by the trainer, or its path if TRL is to load it. The
+            reference is the initial policy, which is TRL's default.
+        pairs: those short enough, as messages, with the columns that the algorithm reads.
+        arguments: those common to the configurations of all TRL trainers.
+        adapters: peft configuration of the adapters to train; None trains all weights.
     """
 
     policy: Any
@@ -84,7 +84,7 @@ class Setup:
     adapters: Any = None
 
     def trainer(self, kind: Callable[..., Trainer], args: Any) -> Trainer:
-        """Return a trainer of TRL's, of some class and configuration, on the policy and pairs."""
+        """Return a TRL trainer of the given class and configuration for the policy and pairs."""
         return kind(
             model=self.policy,
             args=args,
@@ -96,23 +96,23 @@ class Setup:
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineAlgorithm(ABC):
-    """An algorithm that trains on pairs: a loss with everything that shapes a training by it.
+    """An algorithm that trains on pairs: a loss and its training hyperparameters.
 
-    A subclass adds the constants of its loss as fields, its name, and what makes its trainer. What
-    a profile states as well means what it does there (`harness.registry.training.Offline`).
+    A subclass adds the constants of its loss as fields, its name, and the method that builds its
+    trainer. Fields shared with a profile mean the same (`harness.registry.training.Offline`).
 
     Attributes:
-        micro_batch_size: pairs for one forward pass on a device; divides `batch_size`.
-        max_length: longer pairs are left out, as are those with a longer prompt, its generation
-            header included, than `max_prompt_length`.
+        micro_batch_size: pairs per forward pass on a device; divides `batch_size`.
+        max_length: longer pairs are dropped, as are those whose prompt, including its generation
+            header, is longer than `max_prompt_length`.
         schedule: `cosine`, `linear` or `constant_with_warmup` after the warm-up.
     """
 
-    name: ClassVar[str]  # what messages call it
+    name: ClassVar[str]  # shown in messages
     columns: ClassVar[tuple[str, ...]] = ()
     """Columns of the pairs that its trainer reads besides the texts."""
     refers: ClassVar[bool] = False
-    """Whether there is a reference; its log-probabilities are computed once, before training."""
+    """Whether it uses a reference; its log-probabilities are computed once, before training."""
 
     learning_rate: float
     epochs: float
@@ -131,7 +131,7 @@ class OfflineAlgorithm(ABC):
         """Return the trainer with this loss."""
 
     def arguments(self, seed: int, placed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that all of TRL's trainers take, with those of the placement."""
+        """Return the arguments that all TRL trainers take, including the placement's."""
         devices = int(PartialState().num_processes)
         arguments = {
             **placed,
@@ -151,7 +151,7 @@ class OfflineAlgorithm(ABC):
         }
         if self.refers:
             arguments["precompute_ref_log_probs"] = True
-            # Without gradients to keep, four times the batch fits into the same memory.
+            # Without gradients, a batch four times as large fits in the same memory.
             arguments["precompute_ref_batch_size"] = 4 * self.micro_batch_size
         return arguments
 
@@ -159,15 +159,15 @@ class OfflineAlgorithm(ABC):
 def algorithm_of(
     name: str, settings: Mapping[str, Any], *, micro_batch_size: int | None = None
 ) -> OfflineAlgorithm:
-    """Return an algorithm with the hyperparameters that a profile's settings ask for.
+    """Return an algorithm with the hyperparameters in a profile's settings.
 
-    Settings that are no hyperparameters are ignored. A whole batch goes through at once unless a
-    `micro_batch_size` is given.
+    Other settings are ignored. The micro-batch is the whole batch unless `micro_batch_size` is
+    given.
     """
     if name not in LOSSES:
         raise UserError(f"no algorithm `{name}` trains on pairs: use one of {', '.join(LOSSES)}.")
     found = LOSSES.get(name)
-    # A plug-in gives a function, so that naming a loss does not import what trains by it.
+    # A plug-in registers a function, so that naming a loss does not import its trainer.
     kind: type[OfflineAlgorithm] = found if LOSSES.added(name) is None else found()
     given = {
         **settings,
@@ -189,15 +189,15 @@ def train(
 ) -> Metrics:
     """Train a policy on pairs and save it to `out_dir/model`, as safetensors with its tokenizer.
 
-    The pairs are rows with the texts `prompt`, `chosen` and `rejected`, and the algorithm's own
-    `columns`; others are ignored. The reference is the policy as it starts. `seed` orders the data;
-    in the first process `on_log` is called with each finished update and its metrics.
+    The pairs are rows with the texts `prompt`, `chosen` and `rejected` and the algorithm's own
+    `columns`; other columns are ignored. The reference is the initial policy. `seed` orders the
+    data; in the first process, `on_log` is called with each finished update and its metrics.
 
     Returns:
-        A summary that repeats exactly with the seed: `pairs` given, `too_long` left out,
-        `trained_pairs`, `steps`, `loss_first`, `loss_last`, `accuracy_last`, `margin_last` (the
-        last three are those of the last update); with a working folder also how many pairs fill
-        the last batch up (`repeated`).
+        A summary, reproducible given the seed: `pairs` given, `too_long` pairs dropped,
+        `trained_pairs`, `steps`, `loss_first`, and `loss_last`, `accuracy_last` and `margin_last`
+        of the last update; with a working folder, also the number of pairs that were `repeated`
+        to fill the last batch.
     """
     tokenizer = load_tokenizer(model_path)
     kept = short_enough(pairs, tokenizer, algorithm.max_length, algorithm.max_prompt_length)
@@ -239,7 +239,7 @@ def train(
 
 
 def train_pairs(ctx: StageContext, place: Placement) -> Metrics:
-    """Do one process's part of a training that was launched (`harness.training.launch`)."""
+    """Run one process's part of a launched training job (`harness.training.launch`)."""
     s = cast(dict[str, Any], ctx.settings)
     return train(
         algorithm_of(s["algorithm"], s, micro_batch_size=place.micro_batch),
@@ -253,7 +253,7 @@ def train_pairs(ctx: StageContext, place: Placement) -> Metrics:
 
 
 def as_messages(row: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
-    """Return the texts of a pair as the conversations that TRL's trainers take."""
+    """Return the texts of a pair in TRL's conversational format."""
     return {
         "prompt": [{"role": "user", "content": row["prompt"]}],
         "chosen": [{"role": "assistant", "content": row["chosen"]}],
@@ -267,9 +267,9 @@ def short_enough(
     max_length: int,
     max_prompt_length: int | None = None,
 ) -> list[Mapping[str, Any]]:
-    """Return the pairs of which prompt and completion fit, either side, and the prompt by itself.
+    """Return the pairs within the limits: the prompt with either completion, and the prompt alone.
 
-    Lengths are in tokens, those of the chat template included.
+    Lengths are in tokens, including those of the chat template.
     """
     conversations = [as_messages(row) for row in rows]
     whole = [[*texts["prompt"], *texts[side]] for texts in conversations for side in SIDES]
@@ -283,9 +283,9 @@ def short_enough(
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]
-    """Hands a training's curves on, and stops one whose loss is not a number.
+    """Forwards the training curves and stops training when the loss is not finite.
 
-    Its first step comes after `before` steps of the run.
+    `before` is the number of steps the run has already taken.
     """
 
     def __init__(self, on_log: OnLog, before: int = 0) -> None:
@@ -293,9 +293,9 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         self._before = before
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Hand a step's metrics on: what the trainer calls."""
+        """Forward a step's metrics (trainer callback)."""
         logs = kwargs["logs"]
-        if "loss" not in logs:  # the closing line, which holds only speeds
+        if "loss" not in logs:  # the final log, which has only throughput
             return
         step = self._before + int(state.global_step)
         if not math.isfinite(float(logs["loss"])):
@@ -308,12 +308,12 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
             self._hand_on(step, metrics)
 
     def metrics(self, logs: Mapping[str, Any]) -> Metrics:
-        """Return what is shown of TRL's logs of a step."""
+        """Return the metrics to record from TRL's logs of a step."""
         raise NotImplementedError
 
 
 class _PairsRecorder(Recorder):
-    """Keeps the curves of a training on pairs, marks its checkpoints, and checks its reference."""
+    """Records the curves, marks complete checkpoints, and checks the reference."""
 
     def __init__(self, on_log: OnLog, algorithm: OfflineAlgorithm, place: Placement) -> None:
         super().__init__(on_log)
@@ -325,7 +325,7 @@ class _PairsRecorder(Recorder):
     def metrics(self, logs: Mapping[str, Any]) -> Metrics:
         metrics = {name: float(value) for name, value in logs.items() if name != "epoch"}
         if self.work is not None:
-            # TRL counts tokens from where a process began, not from where the training did.
+            # TRL counts tokens since the process started, not since training did.
             metrics.pop("num_tokens", None)
         if not self.history and self._algorithm.refers:
             self._check_first(metrics)
@@ -333,7 +333,7 @@ class _PairsRecorder(Recorder):
         return metrics
 
     def _check_first(self, metrics: Metrics) -> None:
-        """Refuse a reference that is not the policy, which nothing else would show."""
+        """Reject a reference that differs from the initial policy; nothing else would reveal it."""
         beta = self._algorithm.beta  # type: ignore[attr-defined]
         apart = max(abs(metrics[f"rewards/{side}"]) for side in SIDES) / beta
         if apart > STEP_ZERO_TOLERANCE[self._dtype]:
@@ -344,18 +344,18 @@ class _PairsRecorder(Recorder):
             )
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        PartialState().wait_for_everyone()  # each has written its part
+        PartialState().wait_for_everyone()  # until each has written its part
         if self.work is not None and state.is_world_process_zero:
             mark_whole(self.work, state.global_step)
 
 
 def _run(trainer: Trainer, recorder: _PairsRecorder) -> None:
-    """Train; in a working folder from its last whole checkpoint on, if there is one."""
+    """Train, resuming from the working folder's last complete checkpoint if there is one."""
     checkpoint = None
     if recorder.work is not None:
         checkpoint, done = last_checkpoint(recorder.work)
         recorder.history += [metrics for _, metrics in read_curves(recorder.work, done)]
-        PartialState().wait_for_everyone()  # nobody marks a new checkpoint before all have looked
+        PartialState().wait_for_everyone()  # no new checkpoint before all have found the last one
     trainer.add_callback(recorder)
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -364,10 +364,10 @@ def _run(trainer: Trainer, recorder: _PairsRecorder) -> None:
 def _data(
     rows: Sequence[Mapping[str, Any]], algorithm: OfflineAlgorithm, work: Path | None
 ) -> Dataset:
-    """Return pairs as messages, with the columns that the algorithm asked for.
+    """Return pairs as messages, with the columns that the algorithm reads.
 
-    In a working folder they come from files that all processes read, as the precomputed reference
-    needs.
+    With a working folder, all processes read the same files, as precomputing the reference's
+    log-probabilities requires.
     """
     messages = [
         {**as_messages(row), **{name: row[name] for name in algorithm.columns}} for row in rows
@@ -384,10 +384,10 @@ def _data(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the libraries' progress bars and notices about their next versions off the console."""
+    """Suppress the libraries' progress bars and future warnings."""
     silence_progress_bars()
     datasets_logging.disable_progress_bar()
-    os.environ["TQDM_DISABLE"] = "1"  # the only switch of TRL's bar over the reference
+    os.environ["TQDM_DISABLE"] = "1"  # the only way to disable TRL's reference bar
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield

@@ -1,56 +1,55 @@
-"""Losses on pairs, through TRL's trainers: DPO, SPPO, SimPO and ORPO.
+"""Offline preference losses on TRL trainers: DPO, SPPO, SimPO and ORPO.
 
 For a pair (chosen y_w, rejected y_l) of a prompt x, D(y) = log pi(y|x) - log ref(y|x) is summed
-over the completion's tokens, its `<end_of_turn>` included and the prompt with its generation header
-excluded, and M(y) is the mean of their log-probabilities under pi.
+over the completion's tokens, including `<end_of_turn>` but not the prompt and its generation
+header, and M(y) is the mean of their log-probabilities under pi.
 
 *DPO*: the loss of a pair is
 
     -log sigmoid( beta * [ D(y_w) - D(y_l) ] )
 
-*SPPO* with soft win probabilities. A completion's win probability P(y) is the chance that it beats
-a completion drawn from the same policy, the mean over the prompt's completions, itself included as
-a draw. With eta = 1 / beta the loss of a pair is
+*SPPO* with soft win probabilities. P(y) is the probability that y beats a completion drawn from the
+same policy: the mean over the prompt's completions, including y itself as a tie. With
+eta = 1 / beta, the loss of a pair is
 
     1/2 * [ (D(y_w) - eta * (P(y_w) - 1/2))^2 + (D(y_l) - eta * (P(y_l) - 1/2))^2 ]
 
-Every completion's log-ratio is pulled to its own target: unlike in DPO a chosen completion that
-wins but little is raised but little.
+Each completion's log-ratio is pulled to its own target: unlike in DPO, a chosen completion that
+barely wins is barely raised.
 
-TRL's `sppo_hard` fixes P(y_w) = 1 and P(y_l) = 0 and lacks the factor 1/2. The soft form is got
-from it exactly, by moving the reference's log-probabilities by (P(y_w) - 1) / beta and
-P(y_l) / beta, and the factor as TRL's weight of the loss. The rewards that TRL would log are moved
-as well; those logged here are beta * D. At beta = 0.001 the loss of a pair starts at up to 250,000
-(both targets 500 nats away), so gradients are always clipped.
+TRL's `sppo_hard` fixes P(y_w) = 1 and P(y_l) = 0 and lacks the factor 1/2. Shifting the reference's
+log-probabilities by (P(y_w) - 1) / beta and P(y_l) / beta gives exactly the soft form, with the
+factor as TRL's loss weight. This would also shift the rewards that TRL logs, so beta * D is logged
+instead. At beta = 0.001 the loss of a pair starts at up to 250,000 (both targets 500 nats away), so
+gradients are always clipped.
 
 *SimPO*:
 
     -log sigmoid( beta * M(y_w) - beta * M(y_l) - gamma )
 
-gamma is absolute: the published SimPO code states it relative to beta, so that its ratio 0.5 at
-beta = 10 is gamma = 5 here. The rewards logged are beta * M.
+gamma is absolute; the published SimPO code gives it relative to beta, so its ratio of 0.5 at
+beta = 10 is gamma = 5 here. The logged rewards are beta * M.
 
 *ORPO*, with P(y) = exp M(y) and odds(y) = P(y) / (1 - P(y)):
 
     -M(y_w) - lambda * log sigmoid( log odds(y_w) - log odds(y_l) )
 
-the likelihood of the chosen completion and, weighed by lambda, the odds ratio. The rewards logged
-are lambda * M.
+that is, the likelihood of the chosen completion plus lambda times the odds-ratio term. The logged
+rewards are lambda * M.
 
-The trainers of SimPO and ORPO are experimental ones, which TRL may change or remove in any release,
-so TRL is pinned, and the losses are checked against arithmetic by hand. Three things differ from
-TRL's own:
+TRL's SimPO and ORPO trainers are experimental and may change or disappear in any release, so TRL is
+pinned and the losses are tested against hand-computed values. Three things differ from TRL:
 
 - *Tokens.* TRL appends the tokenizer's `<eos>` to each completion although the chat template has
-  already ended the turn: one more token to learn and, in a mean over tokens, one more to count. It
-  also cuts over-long completions, down to none, of which the mean is not a number. Here sequences
-  are tokenised as `DPOTrainer` does it, so that all algorithms learn the same tokens; nothing is
-  cut, because over-long pairs have been left out before.
-- *ORPO's likelihood term.* TRL, as ORPO's published code, takes the mean over all tokens of a
-  micro-batch, prompts included. Here it is the mean over the pairs of the completion's mean, as in
-  the equation of ORPO's paper, and independent of how a batch is cut into micro-batches.
-- *ORPO's odds.* A completion of probability 1, in float32, has infinite odds, and the gradient is
-  not a number. Mean log-probabilities are kept a rounding error below 0, where it is finite.
+  already ended the turn: an extra token to learn and to count in token means. It also truncates
+  long completions, possibly to nothing, whose mean is NaN. Here sequences are tokenized as in
+  `DPOTrainer`, so all algorithms learn the same tokens; nothing is truncated, because pairs that
+  are too long have already been dropped.
+- *ORPO's likelihood term.* TRL, like ORPO's published code, averages over all tokens of a
+  micro-batch, prompts included. Here it is the mean over pairs of the completion's mean, as in the
+  equation of the ORPO paper, and independent of how a batch is split into micro-batches.
+- *ORPO's odds.* A completion of probability 1 in float32 has infinite odds and a NaN gradient. Mean
+  log-probabilities are clamped to one rounding error below 0, where it is finite.
 
 Source: paper appendix A; Rafailov et al. 2023 (DPO), equation 7; Wu et al. 2024 (SPPO), equation
 4.7 and its published trainer; Meng et al. 2024 (SimPO), equation 6; Hong et al. 2024 (ORPO),
@@ -81,12 +80,12 @@ with warnings.catch_warnings():
 WIN_PROBABILITIES = ("p_chosen", "p_rejected")
 
 SURE = -torch.finfo(torch.float32).eps
-"""Largest mean log-probability of which the odds and their gradient are finite in float32."""
+"""Largest mean log-probability whose odds and their gradient are finite in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPO(OfflineAlgorithm):
-    """DPO; beta is the strength of the pull to the reference."""
+    """DPO; `beta` is the strength of the pull toward the reference."""
 
     name: ClassVar[str] = "DPO"
     refers: ClassVar[bool] = True
@@ -99,9 +98,9 @@ class DPO(OfflineAlgorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class SPPO(OfflineAlgorithm):
-    """SPPO; beta is 1 / eta, the inverse of the factor on win probabilities.
+    """SPPO; `beta` is 1 / eta, the inverse of the factor on win probabilities.
 
-    Its pairs carry win probabilities, each in [0, 1], from a pairwise reward model.
+    Pairs carry win probabilities in [0, 1] from a pairwise reward model.
     """
 
     name: ClassVar[str] = "SPPO"
@@ -122,7 +121,7 @@ class SPPO(OfflineAlgorithm):
 
 
 class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
-    """`sppo_hard` against a reference moved by the win probabilities of each pair."""
+    """`sppo_hard` with the reference shifted by the win probabilities of each pair."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -134,7 +133,7 @@ class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
                 batch[name] = torch.tensor([float(example[name]) for example in examples])
             return batch
 
-        # Only now: before, the collator also serves the evaluation of the reference.
+        # Set last: `super().__init__` uses the collator to precompute the reference.
         self.data_collator = collate_both
 
     def compute_loss(
@@ -147,8 +146,8 @@ class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
         moved = {name: value for name, value in inputs.items() if name not in WIN_PROBABILITIES}
         moved["ref_chosen_logps"] = moved["ref_chosen_logps"] + (inputs["p_chosen"] - 1) / self.beta
         moved["ref_rejected_logps"] = moved["ref_rejected_logps"] + inputs["p_rejected"] / self.beta
-        # TRL keeps the log-probabilities to itself: sequences x (tokens - 1), 0 wherever the token
-        # predicted does not belong to a completion.
+        # TRL does not return the log-probabilities: sequences x (tokens - 1), 0 where the predicted
+        # token is not part of a completion.
         seen: list[torch.Tensor] = []
         hook = model.register_forward_hook(lambda _, inputs, output: seen.append(output.log_probs))
         loss: torch.Tensor = super().compute_loss(model, moved)
@@ -164,7 +163,7 @@ class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
             ("margins", chosen - rejected),
             ("accuracies", (chosen > rejected).float()),
         ):
-            # Replaces what TRL has just noted for this micro-batch, on all devices together.
+            # Replace what TRL just recorded for this micro-batch across all devices.
             noted = self._metrics["train"][f"rewards/{name}"]
             noted[-1] = self.accelerator.gather(values).mean().item()
         return loss
@@ -172,7 +171,7 @@ class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class SimPO(OfflineAlgorithm):
-    """SimPO: `beta` scales the mean log-probability, `gamma` is the margin aimed at."""
+    """SimPO; `beta` scales the mean log-probability and `gamma` is the target margin."""
 
     name: ClassVar[str] = "SimPO"
 
@@ -183,7 +182,7 @@ class SimPO(OfflineAlgorithm):
         args = CPOConfig(
             **setup.arguments,
             loss_type="simpo",
-            cpo_alpha=0.0,  # CPO's likelihood term, which SimPO has not
+            cpo_alpha=0.0,  # no CPO likelihood term in SimPO
             beta=self.beta,
             simpo_gamma=self.gamma,
             remove_unused_columns=False,
@@ -205,14 +204,14 @@ class ORPO(OfflineAlgorithm):
 
 
 class _TemplateTokens:
-    """Tokenises pairs as the chat template renders them: nothing added, nothing cut."""
+    """Tokenizes pairs exactly as the chat template renders them: nothing added, nothing cut."""
 
     processing_class: Any
 
     def tokenize_row(self, feature: dict[str, str], model: Any = None) -> dict[str, list[int]]:
-        """Return ids, mask and labels of both sides of a pair given as rendered text.
+        """Return ids, mask and labels of both sides of a pair, given as rendered text.
 
-        The prompt ends with the generation header; labels are -100 on it.
+        The prompt includes the generation header; its labels are -100.
         """
 
         def ids_of(text: str) -> list[int]:
@@ -230,7 +229,7 @@ class _TemplateTokens:
 
 
 class SimPOTrainer(_TemplateTokens, CPOTrainer):  # type: ignore[misc]
-    """TRL's CPO trainer, which has SimPO's loss, on the chat template's tokens."""
+    """TRL's CPO trainer, which implements SimPO's loss, on the chat template's tokens."""
 
 
 class ORPOTrainer(_TemplateTokens, TRLORPOTrainer):  # type: ignore[misc]

@@ -1,21 +1,20 @@
-"""Online training in segments: RLOO and online DPO on prompts that are chosen for each step.
+"""Online training in segments: RLOO and online DPO on prompts chosen at each step.
 
-The model. One step draws a mini-batch of prompts, rolls each out N times with the policy as it is,
-rewards the rollouts, and takes one optimiser step on the loss (`online_losses`). What
-the prompts are, and what becomes of the rewards, is decided by a `StepPrompts`: it may evolve
-prompts and roll the rewrites out before the optimiser moves.
+One step draws a mini-batch of prompts, rolls each out N times with the current policy, rewards the
+rollouts, and takes one optimizer step on the loss (`online_losses`). A `StepPrompts` chooses the
+prompts and consumes the rewards; it may evolve prompts and roll out the rewrites before the
+optimizer step.
 
-A run is cut into segments. A segment starts from the weights and the optimiser's state that the
-one before left behind, and ends by writing its own; the learning rate and all random numbers are
-functions of the step's number in the run. So where a run is cut changes no number, and a run that
-was killed goes on from its last segment to the same end.
+A run is split into segments. A segment starts from the weights and optimizer state saved by the
+previous one and saves its own at the end; the learning rate and all random numbers depend only on
+the step's number in the run. Where a run is split therefore changes no number, and a run that was
+killed resumes from its last segment and reaches the same result.
 
-In several processes only the first has a `StepPrompts`. It draws the prompts of a step and tells
-the others; every process rolls out and learns from its share of the batch, which is cut by rows in
-the order of the batch. The rollouts of all are gathered in that order, and the first process
-rewards them and ends the step, with rollouts of rewrites by all processes if the source asks for
-some. So the stream, the buffer and the creator move on once a step, and see what they would of one
-process.
+With several processes, only the first has a `StepPrompts`. It draws a step's prompts and broadcasts
+them; every process rolls out and learns from its share of the batch, split by rows in batch order.
+All rollouts are gathered in that order, and the first process rewards them and ends the step, with
+all processes rolling out rewrites if the source requests it. So the stream, buffer and creator
+advance once per step and see what they would with one process.
 
 Source: paper section 3.2 and appendix A (online eva); TRL's trainers for the losses.
 """
@@ -49,24 +48,24 @@ from harness.training.placement import PLAIN, Metrics, OnLog, Placement
 OPTIMIZER = "optimizer.safetensors"
 
 Policy = Checkpoint | SharedPolicy
-"""The policy in this process, or as all processes of the training have it."""
+"""The policy held by this process alone, or shared by all processes of the training."""
 
 _ROLLOUTS = 3
-"""Tells a step's own rollouts from the stream's draws, which have other numbers in this place."""
+"""Seeds a step's own rollouts; the stream's draws use other numbers in this position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineAlgorithm(ABC):
-    """An algorithm that trains on rollouts: a loss with everything that shapes a training by it.
+    """An algorithm that trains on rollouts: a loss and its training hyperparameters.
 
-    What a profile states as well means what it does there (`OnlineTraining` in
-    `harness.registry.training`). The learning rate rises from 0 over `warmup_steps` of the
-    `schedule_steps`, and is then constant (`constant_with_warmup`) or falls (`cosine`, `linear`).
+    Fields shared with a profile mean the same (`OnlineTraining` in `harness.registry.training`).
+    The learning rate rises from 0 over `warmup_steps` of the `schedule_steps`, and is then constant
+    (`constant_with_warmup`) or decays (`cosine`, `linear`).
     """
 
     blocks: ClassVar[bool]
-    """Whether its trainer lays a process's rollouts out as all first ones, then all second ones,
-    rather than all of one prompt together."""
+    """Whether its trainer orders a process's rollouts as all first ones, then all second ones,
+    rather than grouped by prompt."""
 
     learning_rate: float
     schedule: str
@@ -87,7 +86,7 @@ class OnlineAlgorithm(ABC):
     def trainer(self, setup: OnlineSetup) -> Any: ...
 
     def arguments(self, segment: Segment, placed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that both of TRL's trainers take, with those of the placement."""
+        """Return the arguments that both TRL trainers take, including the placement's."""
         return {
             **placed,
             "max_steps": segment.steps,
@@ -99,18 +98,18 @@ class OnlineAlgorithm(ABC):
             "temperature": self.temperature,
             "top_p": self.top_p,
             "top_k": 0,
-            "seed": 0,  # every step sets its own
+            "seed": 0,  # every step sets its own seed
         }
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a run: the steps `first` to `last`, counted from 1 over the whole run."""
+    """Steps `first` to `last` of a run, inclusive, counted from 1 over the whole run."""
 
     first: int
     last: int
     budgeted: bool = False
-    """Whether it ends before its last step once the source has spent its budget."""
+    """Whether it ends early once the source has spent its budget."""
 
     @property
     def steps(self) -> int:
@@ -119,7 +118,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class OnlineSetup:
-    """What an algorithm makes its trainer of; `prompts` is the number of a step's prompts."""
+    """The inputs from which an algorithm builds its trainer; `prompts` is the number per step."""
 
     policy: Path
     reference: Path
@@ -130,18 +129,15 @@ class OnlineSetup:
     prompts: int
 
     def load(self) -> Any:
-        """Load the policy, once TRL's arguments are made.
-
-        Libraries that spread weights over processes learn of it from these.
-        """
+        """Load the policy; call this after creating TRL's arguments, which set up sharding."""
         model = load_model(self.policy)
         if self.place.attention is not None:
             model.set_attn_implementation(self.place.attention)
         return model
 
     def trainer(self, kind: Callable[..., Any], args: Any, model: Any = None, **more: Any) -> Any:
-        """Return a trainer of TRL's on a policy, by default the one that is loaded now."""
-        # The data set only makes the trainer take steps; its prompts are replaced.
+        """Return a TRL trainer for `model`, or for a newly loaded policy."""
+        # The dataset only drives the trainer's steps; its prompts are replaced.
         clock = [{"prompt": [{"role": "user", "content": ""}]}] * self.prompts
         return kind(
             model=self.load() if model is None else model,
@@ -154,9 +150,9 @@ class OnlineSetup:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The texts of a step's P prompts and, where they were rolled out already, the P x N token ids.
+    """The texts of a step's P prompts and, if already rolled out, the token ids of P x N answers.
 
-    The ids end with the token that ends the turn, where there is one.
+    The ids include the end-of-turn token if one was generated.
     """
 
     texts: Sequence[str]
@@ -164,11 +160,11 @@ class Drawn:
 
 
 class StepPrompts(Protocol):
-    """Chooses the prompts of each step and takes what came of them."""
+    """Chooses the prompts of each step and rewards their rollouts."""
 
     @property
     def spent(self) -> bool:
-        """Whether the budget of a budgeted segment is used up."""
+        """Whether the budget of a budgeted segment is spent."""
 
     def draw(self, policy: Policy) -> Drawn:
         """Begin a step and return its prompts."""
@@ -178,25 +174,25 @@ class StepPrompts(Protocol):
     ) -> NDArray[np.float64]:
         """Return the P x N rewards of the step's rollouts, given their P x N texts.
 
-        `ended` says whether the policy ended the turn itself; `tokens` were generated for all of
-        them, ends of turns included.
+        `ended` (P x N) says whether the policy ended the turn itself; `tokens` is the total number
+        generated, including end-of-turn tokens.
         """
 
     def finish(self, policy: Policy) -> Metrics:
-        """End the step, with the policy that rolled out, and return what to log of it."""
+        """End the step, given the policy that rolled out, and return the metrics to log."""
 
 
 class Steps:
-    """What happens in every step, whatever the loss: called by the trainer in each process.
+    """The loss-independent part of every step, called by each process's trainer.
 
-    `metrics` is what the source says of the last step, `length` the mean tokens of its rollouts,
-    ends of turns included.
+    `metrics` are the source's for the last step; `length` is the mean number of tokens of its
+    rollouts, including end-of-turn tokens. Both are set in the first process only.
     """
 
     def __init__(
         self, source: StepPrompts | None, segment: Segment, seed: int, *, blocks: bool
     ) -> None:
-        """Begin a segment; the source is None in all processes but the first."""
+        """Begin a segment; `source` is None in all processes but the first."""
         self.metrics: Metrics = {}
         self.length = 0.0
         self.spent = False
@@ -214,16 +210,16 @@ class Steps:
 
     @property
     def own_rollouts(self) -> bool:
-        """Whether `sample` rolls out, and not TRL.
+        """Whether rollouts come from `sample` rather than from TRL.
 
-        The prompts were rolled out already, or each rollout has random numbers of its own.
+        They do if the prompts were rolled out already or each rollout has its own random numbers.
         """
         return self._answers is not None or isinstance(self._policy, SharedPolicy)
 
     def begin(self, repeat: int = 1) -> list[list[dict[str, str]]]:
         """Seed the next step and return this process's share of its conversations.
 
-        Each stands there as often in a row as the trainer wants it.
+        Each conversation occurs `repeat` times in a row.
         """
         self._step += 1
         torch.manual_seed(self._number())
@@ -233,7 +229,7 @@ class Steps:
         return distributed.local_shard(rows)
 
     def sample(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Roll out this process's rows of the step, in the trainer's order, from their ids."""
+        """Return this process's rollouts of the step, in the trainer's order, given prompt ids."""
         rows = len(prompts) * distributed.process_count()
         places = {int(row): place for place, row in np.ndenumerate(self._order(rows))}
         own = [places[row] for row in distributed.local_shard(range(rows))]
@@ -244,9 +240,9 @@ class Steps:
         return self._policy.sample(prompts, [(root, prompt, number) for prompt, number in own])
 
     def reward(self, prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> list[float]:
-        """Reward the step's rollouts and end the step: a reward function as TRL calls it.
+        """Reward the step's rollouts and end the step; has TRL's reward function signature.
 
-        The first process rewards those of all; each returns the rewards of its rows.
+        The first process rewards all rollouts; each process returns the rewards of its own rows.
         """
         rows = distributed.all_gather(list(zip(completions, completion_ids, strict=True)))
 
@@ -259,7 +255,7 @@ class Steps:
         return distributed.local_shard(rewards)
 
     def _decided(self, decide: Callable[[StepPrompts], Any]) -> Any:
-        """Return what the first process decides; the others roll out meanwhile what it asks for."""
+        """Return the first process's decision; the others meanwhile serve its rollout requests."""
         policy = self._policy
         if self._source is None:
             assert isinstance(policy, SharedPolicy)
@@ -283,28 +279,28 @@ class Steps:
         rewards[order] = source.reward(
             [[texts[i] for i in row] for row in order], ended[order], tokens
         )
-        if not np.isfinite(rewards).all():  # TRL would take them for missing and go on
+        if not np.isfinite(rewards).all():  # TRL would treat them as missing
             raise TrainingError(
                 f"a reward at step {self._step} is not finite: check the reward model."
             )
         return [float(reward) for reward in rewards]
 
     def _order(self, rows: int) -> NDArray[np.int64]:
-        """Return where each prompt's rollouts lie among the rows of all processes, P x N."""
+        """Return the P x N indices of each prompt's rollouts among the rows of all processes."""
         order: NDArray[np.int64] = np.arange(rows)
-        if self._blocks:  # in each process, of its own prompts
+        if self._blocks:  # blocks of each process's own prompts
             here = self._prompts // distributed.process_count()
             order = order.reshape(distributed.process_count(), -1, here).transpose(0, 2, 1)
         return order.reshape(self._prompts, -1)
 
     def _number(self, *purpose: int) -> int:
-        """Return the step's root of random numbers for a purpose."""
+        """Return the step's seed for a purpose."""
         sequence = np.random.SeedSequence([self._seed, self._step, *purpose])
         return int(sequence.generate_state(1)[0])
 
 
 class InSegment:
-    """What makes a TRL trainer train one segment of a run; stands before it among the bases."""
+    """Mixin, listed before a TRL trainer, that continues the run's learning rate schedule."""
 
     steps: Steps
     segment: Segment
@@ -335,11 +331,11 @@ def train_segment(
     on_log: OnLog,
     place: Placement = PLAIN,
 ) -> None:
-    """Train one segment; writes `model/` and `optimizer.safetensors` into `out_dir`.
+    """Train one segment and write `model/` and `optimizer.safetensors` to `out_dir`.
 
-    Where the placement has several processes each of them calls this, the first one alone with a
-    `source`, and that one writes and calls `on_log` with each finished step and its metrics. A run
-    starts without an optimizer's state. `seed` is the root of the random numbers of all steps.
+    Every process calls this. Only the first has a `source`, writes, and calls `on_log` with each
+    finished step and its metrics. `optimizer_state` is None for the first segment of a run. `seed`
+    is the root of the random numbers of all steps.
     """
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer = load_tokenizer(policy)
@@ -372,8 +368,8 @@ LOGGED: Mapping[str, str] = {
     "rewards/accuracies": "accuracy",
     "rewards/margins": "margin",
 }
-"""What the trainers log that is shown, by TRL's name and ours; rewards come from the source. `kl`
-is the log-ratio to the reference per token, over the step's rollouts."""
+"""TRL metrics to record, and our names for them; rewards come from the source. `kl` is the
+log-ratio to the reference per token, over the step's rollouts."""
 
 
 class _SegmentRecorder(Recorder):
@@ -387,9 +383,9 @@ class _SegmentRecorder(Recorder):
 
     def metrics(self, logs: Mapping[str, Any]) -> Metrics:
         logged = {name: float(logs[key]) for key, name in LOGGED.items() if key in logs}
-        if "rewards/chosen" in logs and self._steps.length:  # known in the first process
-            # TRL's own figure for online DPO counts padding. Its implicit rewards do not: they are
-            # beta times the log-ratio of a rollout, chosen and rejected making up all of them.
+        if "rewards/chosen" in logs and self._steps.length:  # first process only
+            # TRL's own KL for online DPO counts padding. Its implicit rewards do not: they are beta
+            # times a rollout's log-ratio, and every rollout is either chosen or rejected.
             both = float(logs["rewards/chosen"]) + float(logs["rewards/rejected"])
             logged["kl"] = both / (2 * self._beta * self._steps.length)
         return logged | self._steps.metrics

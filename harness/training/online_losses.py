@@ -1,24 +1,24 @@
-"""Losses on rollouts, through TRL's trainers: RLOO and OAIF.
+"""Online losses on TRL trainers: RLOO and OAIF.
 
 *RLOO*. Each of a prompt's N rollouts has an advantage over the mean reward of the other N - 1,
 
     A_i = R_i - mean of R_j over j != i,      R_i = r_i - beta * log(pi(y_i|x) / ref(y_i|x))
 
 and the loss is minus the mean of the advantage times the ratio of the policy to itself before the
-step, which is 1 here, since every rollout is used for one step only.
+step, which is 1 here because every rollout is used for a single step.
 
-*OAIF*, online DPO. A prompt is rolled out twice; the rollout of the higher reward is the chosen
-one, and the loss is DPO's
+*OAIF*, online DPO. A prompt is rolled out twice; the rollout with the higher reward is chosen, and
+the loss is DPO's
 
     -log sigmoid( beta * [ log(pi(y_w|x) / ref(y_w|x)) - log(pi(y_l|x) / ref(y_l|x)) ] )
 
-with the policy as it is as pi. Where both have the same reward the first counts as chosen; if the
-two are also the same text, their gradients cancel. TRL's trainer is exact for two rollouts and
-knows no other number, which is also what the authors' code trains with.
+with the current policy as pi. On equal rewards, the first is chosen; if the two texts are also
+identical, their gradients cancel. TRL's trainer is exact for two rollouts and supports no other
+number; the authors' code also trains with two.
 
-TRL takes prompts from a data set, a batch ahead. Prompts born in one step are to be trained on in
-the next, so the prompts are replaced where TRL is about to generate: for RLOO in a private method,
-which a test holds to the sequence of births and steps.
+TRL prefetches prompts from a dataset, a batch ahead. Prompts created in one step must be trained on
+in the next, so they are replaced just before TRL generates: for RLOO in a private method, whose
+call order a test checks.
 
 Source: paper section 4.1 and appendix A; Ahmadian et al. 2024, equation 6; Guo et al. 2024 (OAIF).
 """
@@ -44,7 +44,7 @@ with warnings.catch_warnings():
 
 @dataclass(frozen=True, kw_only=True)
 class RLOO(OnlineAlgorithm):
-    """RLOO: beta is the coefficient of the KL penalty."""
+    """RLOO; `beta` is the coefficient of the KL penalty."""
 
     blocks: ClassVar[bool] = False
 
@@ -56,7 +56,7 @@ class RLOO(OnlineAlgorithm):
             max_completion_length=self.max_new_tokens,
         )
         trained = setup.load()
-        # TRL loads the reference from where the policy says it came from.
+        # TRL loads the reference from the path in the policy's config.
         trained.config._name_or_path = str(setup.reference)
         return setup.trainer(_RLOOTrainer, args, trained, reward_funcs=setup.steps.reward)
 
@@ -77,7 +77,7 @@ class _RLOOTrainer(InSegment, RLOOTrainer):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class OAIF(OnlineAlgorithm):
-    """OAIF: beta is the coefficient of the implicit reward."""
+    """OAIF; `beta` is the coefficient of the implicit reward."""
 
     blocks: ClassVar[bool] = True
 
@@ -98,7 +98,7 @@ class OAIF(OnlineAlgorithm):
             per_device_train_batch_size=prompts,
             max_new_tokens=self.max_new_tokens,
             max_length=self.max_length,
-            missing_eos_penalty=None,  # the source's rewards have it already
+            missing_eos_penalty=None,  # already in the source's rewards
         )
         reference = load_model(setup.reference)
         return setup.trainer(

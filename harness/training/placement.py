@@ -1,19 +1,19 @@
-"""How a training is laid on devices.
+"""How training is placed on devices.
 
-An update averages the gradient over a batch of B pairs. On D devices with m pairs in a forward
-pass, each device accumulates B / (m D) passes, so that the batch, and with it the result up to
-rounding, is the same however it is cut. That needs every micro-batch to be full: the pairs are
-padded to whole batches by some of them, drawn again by the stage's seed (`filled`). Libraries
-repeat pairs too, but up to the micro-batches of all devices, so that the hardware would show.
+An update averages the gradient over a batch of B pairs. On D devices with m pairs per forward pass,
+each device accumulates B / (m D) passes, so the batch, and up to rounding the result, is the same
+however it is split. That requires every micro-batch to be full: the last batch is filled with
+repeated pairs, drawn with the stage's seed (`filled`). Libraries repeat pairs too, but only to fill
+the micro-batches of all devices, so results would depend on the hardware.
 
-Weights, gradients and optimizer state are float32; with `bfloat16` the forward and backward passes
-run under autocast. An update of 1e-7 would vanish in a bfloat16 weight, whose neighbours are a part
-in 256 apart. It is TRL's default, and what the authors' DeepSpeed does with float32 master weights.
-The trained policy is saved in the profile's format, as theirs.
+Weights, gradients and optimizer state are float32; with `bfloat16`, the forward and backward passes
+run under autocast. An update of 1e-7 would vanish in a bfloat16 weight, as adjacent values are at
+least 1 part in 256 apart. This is TRL's default and equivalent to the authors' DeepSpeed with
+float32 master weights. The trained policy is saved in the profile's dtype, as theirs is.
 
-Online, the rollouts of a step are cut into a share for each device. RLOO can cut a share into
-micro-batches, all of which see the same rollouts and together take one optimiser step; online DPO
-rolls out and learns in one pass, so a share of its mini-batch is taken whole.
+Online, the rollouts of a step are split evenly among devices. RLOO can split a device's share into
+micro-batches of the same rollouts that together make one optimizer step; online DPO generates and
+learns in one pass, so its share is processed whole.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ FULL = (
 )
 
 PATIENCE_S = 12 * 3600
-"""Longest wait of a process for the others: the first one may be waiting for the creator. One that
-ends is noticed at once by the process that launched them."""
+"""Longest a process waits for the others, as the first may be waiting for the creator. The launcher
+notices at once if a process exits."""
 
 
 class Placement(Strict):
-    """How a training is laid on devices: by default as the embedded world's, in this process."""
+    """How training is placed on devices; the defaults are the embedded world's, in this process."""
 
     device: Literal["cpu", "cuda"] = "cpu"
     devices: int = 1
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the forward and backward passes, and of a policy trained on pairs."""
+    """Format of the forward and backward passes, and of the saved policy when trained on pairs."""
     attention: str | None = None
-    """Implementation of attention, by transformers' name; Gemma-2's soft-capping is there in the
-    eager one. None takes transformers' choice."""
+    """Attention implementation, by transformers' name; `eager` supports Gemma-2's soft-capping.
+    None leaves the choice to transformers."""
     gradient_checkpointing: bool = False
     micro_batch: int | None = None
-    """Pairs or rollouts for one forward pass on a device; None takes its whole share of a step."""
+    """Pairs or rollouts per forward pass on a device; None means its whole share of a step."""
     work: Path | None = None
-    """On pairs: the folder of checkpoints, curves and prepared data, which outlives a crash; None
-    keeps none, and leaves a last batch as small as it is."""
+    """On pairs: folder of checkpoints, curves and prepared data, which survives a crash. With None,
+    nothing is kept and a partial last batch is not filled."""
     checkpoint_every: int = 1
     lora: Lora | None = None
     """On pairs: adapters, merged into the weights at the end; None trains all weights."""
     shared: bool = False
-    """Online: whether each rollout has random numbers of its own, as several processes need."""
+    """Online: whether each rollout has its own random numbers, as several processes require."""
 
     def arguments(self, scratch: str) -> dict[str, Any]:
-        """Return the arguments that all of TRL's trainers take: quiet, and without other files."""
+        """Return the arguments that all TRL trainers take: no console output and no stray files."""
         arguments = {
             "output_dir": scratch,
             "use_cpu": self.device == "cpu",
@@ -79,11 +79,11 @@ class Placement(Strict):
             "disable_tqdm": True,
         }
         if self.work is not None:
-            # Sharded training must be set up before a model is loaded, so the trainer loads it.
+            # The trainer loads the model: sharding must be set up first.
             loading = {
                 "dtype": "float32",
                 "attn_implementation": self.attention,
-                "device_map": None,  # the experimental trainers would spread it over all GPUs
+                "device_map": None,  # the experimental trainers would use all GPUs
                 "use_safetensors": True,
                 "local_files_only": True,
             }
@@ -98,7 +98,7 @@ class Placement(Strict):
         return arguments
 
     def adapters(self) -> Any:
-        """Return the adapters as peft's configuration, None where there are none."""
+        """Return the peft configuration of the adapters, or None without adapters."""
         if self.lora is None:
             return None
         try:
@@ -139,7 +139,7 @@ PLAIN = Placement()
 
 
 def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
-    """Return the forward passes of each device in an update over a batch of pairs."""
+    """Return the number of forward passes per device in an update over a batch of pairs."""
     passes, rest = divmod(batch, micro_batch * devices)
     if rest or not passes:
         raise UserError(
@@ -150,7 +150,7 @@ def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
 
 
 def filled(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
-    """Return rows that fill whole batches; the seed decides which are there twice."""
+    """Return the rows, some repeated to fill the last batch; the seed decides which."""
     missing = -len(rows) % batch
     order = random.Random(seed).sample(range(len(rows)), len(rows))
     return [*rows, *(rows[order[i % len(rows)]] for i in range(missing))]
