@@ -184,7 +184,7 @@ def benchmark_place(name: str) -> str:
 JUDGES = Extensible("judge", {})
 """Judges that are functions; all others are models behind an endpoint. See `judge`."""
 
-REWARDS = Extensible("reward", {})
+REWARDS = Extensible("reward", {"math": "harness.models.checkable:MATH"})
 """Rewards that are functions of prompt and answers; all others are models. See `reward`."""
 
 CREATORS = Extensible(

@@ -1,8 +1,8 @@
 """Reward models from outside: a model of the hub, or a function of prompt and answers.
 
 A profile names either in `reward_models`. A function is known by its plug-in and version
-(`brevity@my_file-1`), and one with a model of its own by that too
-(`two_heads@my_file-1:owner/name@<commit>`), so that a stage's identity says what rewarded.
+(`brevity@my_file-1`), a shipped one by its version (`math@1`), and one with a model of its own by
+that too (`two_heads@my_file-1:owner/name@<commit>`), so that a stage's identity says what rewarded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ def identity_of(name: str) -> str:
 
     Of one of the hub that is its revision, of a function plug-in, version, and the model it reads.
     """
+    if name not in REWARDS:
+        return models.identity_of(name)
     added = REWARDS.added(name)
     if added is None:
-        return models.identity_of(name)
+        return f"{name}@{REWARDS.get(name).VERSION}"
     own = f"{name}@{added.plugin}-{added.version}"
     model = added.options["model"]
     return own if model is None else f"{own}:{models.identity_of(model)}"
@@ -41,10 +43,11 @@ def models_behind(named: str) -> list[str]:
     """Return the model of the hub behind a profile's name or an identity, if there is one."""
     name, _, behind = named.partition(":")
     name = name.partition("@")[0]
-    added = REWARDS.added(name)
-    if added is None:
+    if name not in REWARDS:
         return [named]
-    return [model for model in [behind or added.options["model"]] if model]
+    added = REWARDS.added(name)
+    declared = None if added is None else added.options["model"]
+    return [model for model in [behind or declared] if model]
 
 
 def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
@@ -63,8 +66,7 @@ def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
     )
 
     name = identity.partition("@")[0]
-    added = REWARDS.added(name)
-    if added is None:
+    if name not in REWARDS:
         folder = models.folder_of(identity)
         reader = load_reward_model(folder, reads, device=fastest_device(), dtype=dtype)
         return CheckpointRewards(reader, UNVERIFIED)
@@ -77,7 +79,9 @@ def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
             f"the stage was planned with the reward `{identity}`, and here is "
             f"`{identity_of(name)}`; plan the run again"
         )
-    function = added.thing
+    added, function = REWARDS.added(name), REWARDS.get(name)
+    if added is None:
+        return FunctionRewards(name, function.score)
     if added.options["model"] is not None:
         function = function(models.folder_of(identity.partition(":")[2]), fastest_device())
     if added.options["asks"]:

@@ -174,3 +174,26 @@ def test_a_server_is_asked_where_the_environment_says(
     assert model.score([TALK], [["a", "bbb"]]).values.tolist() == [[1.0, 3.0]]
     with pytest.raises(HarnessError, match="HARNESS_REWARD_URL gave no reward"):
         model.score([[{"role": "user", "content": "two"}]], [["a"]])
+
+
+def test_checkable_prompts_need_no_reward_model_at_all(tmp_path: Path, paper: Profile) -> None:
+    """The pool is the package's own, and the reward `math` answers for each of its prompts."""
+    source = paper.prompts.model_copy(
+        update={"source": "checkable", "revision": None, "splits": (), "available": 2}
+    )
+    profile = paper.model_copy(
+        update={"x": 10, "prompts": source, "reward_models": {"pointwise": "math"}}
+    )
+    world = world_of(profile)
+    settings = {**world.prompts.identity(), "seed": 0, "first": 0, "count": 10}
+    human = runtime_of(str(settings["source"])).human_prompts(settings)
+    asked = list(human.values())
+    assert len(set(asked)) == 10
+    model = runtime_of("math@1").rewards(world.reward_model("pointwise"), "one answer", "float32")
+    from harness.models.checkable import right_answer
+
+    answers = [[f"\\boxed{{{right_answer(text)}}}", "\\boxed{12345}"] for text in asked]
+    found = model.score([[{"role": "user", "content": text}] for text in asked], answers)
+    assert found.values.tolist() == [[1.0, 0.0]] * 10
+    evolved = [{"role": "user", "content": "Why is the sky blue?"}]
+    assert model.score([evolved], [["a", "b"]]).left_out.tolist() == [True]
