@@ -1,11 +1,10 @@
-"""MLflow as a projection of the store: written by the parent process, and replayable.
+"""MLflow as a projection of the store, written by the parent process and replayable.
 
-The store is the truth. A *record* is what MLflow should hold of one run, row, table, trial or
-evaluation, computed from what is stored alone (`runs`, `tables`, `trials`); a *server* brings
-MLflow to hold it (`server`). The tracker does this while stages run and once more at the end, and
-`harness sync` does it again on any other server: the result is the same. MLflow is imported by
-`server` only, and `server` only when something has to be written, so that importing this package
-costs nothing.
+The store is the source of truth. A *record* is what MLflow should hold for one run, row, table,
+trial or evaluation, computed from the store alone (`runs`, `tables`, `trials`); a *server* writes
+it to MLflow (`server`). The tracker does this while stages run and once more at the end, and
+`harness sync` repeats it on any server with the same result. MLflow is imported only when something
+has to be written, so importing this package is cheap.
 """
 
 from harness.tracking.connection import Mlflow

@@ -1,13 +1,13 @@
 """The tracking server of a work folder, and a note of what it holds.
 
-By default it is a SQLite database in the work folder, otherwise the tracking server or database
-that `MLFLOW_TRACKING_URI` names. A work folder writes to it one process at a time.
+The default is a SQLite database in the work folder; `MLFLOW_TRACKING_URI` names another server or
+database. Only one process per work folder writes at a time.
 
-A server may be dead, silent or slow, or refuse everything, and a driver may be missing. None of
-this may hold up a run: reports, sweeps and evaluations go on without MLflow after one warning, and
-`harness sync` catches up later. Messages never show the user, password or query of the URI.
+A server may be down, slow or reject everything, and a driver may be missing. None of this may block
+a run: reports, sweeps and evaluations continue without MLflow after one warning, and `harness sync`
+catches up later. Messages never show the user, password or query of the URI.
 
-A note lists the records that a server held after the last write, so that a run with nothing new to
+The note lists the records that the server held after the last write, so a run with nothing new to
 write never imports MLflow.
 """
 
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
     from harness.tracking.server import TrackingServer
 
 PATIENCE_S = 60.0
-"""Seconds that a finished command waits for MLflow."""
+"""How long a finished command waits for MLflow, in seconds."""
 
 _QUIET = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # A dead server must not hold up a run: one retry, then go on without it.
+    # A dead server must not block a run: one retry, then continue without it.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "PGCONNECT_TIMEOUT": "10",
 }
 
 Warn = Callable[[str], None]
-"""Takes the one sentence that says MLflow is unavailable; may be called from any thread."""
+"""Receives the warning that MLflow is unavailable; may be called from any thread."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class Mlflow:
-    """The tracking server of a work folder, which is brought to hold records.
+    """The tracking server of a work folder.
 
-    Without a URI it is `MLFLOW_TRACKING_URI`, else the work folder's own database. Nothing is
-    opened before it is needed.
+    The URI defaults to `MLFLOW_TRACKING_URI`, then to the work folder's own database. Connections
+    are opened lazily.
     """
 
     def __init__(self, work_dir: Path, warn: Warn = _LOG.warning, uri: str | None = None) -> None:
@@ -71,16 +71,16 @@ class Mlflow:
         self._lock = database.with_name(f"{database.name}.lock") if database else own / "write.lock"
         self._note = own / f"{fingerprint_of(self.uri)[:16]}.json"
         self.place = fingerprint_of(str(work_dir.resolve()))
-        """The value of the tag `COMPUTED_IN` for the work folder."""
+        """The `COMPUTED_IN` tag value for the work folder."""
         self.live_lock = own / "live.lock"
-        """Held by the command that is tracked while it runs, as long as it lives."""
+        """Held for its lifetime by the command that is tracked live."""
 
     @contextmanager
     def writing(self) -> Iterator[TrackingServer]:
-        """Yield the server while no other process of this work folder, or database, writes to it.
+        """Yield the server, locked against other writers to this work folder or database.
 
         Raises:
-            TrackingError: It cannot be reached, or refuses what is written.
+            TrackingError: It cannot be reached, or rejects a write.
         """
         silence()
         for name, value in _QUIET.items():
@@ -92,7 +92,7 @@ class Mlflow:
             with hold(self._lock):
                 self._server = self._server or self._open()
                 yield self._server
-        # A driver that is missing is an ImportError, a port that is no number a ValueError.
+        # A missing driver raises ImportError, a non-numeric port ValueError.
         except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
             what = without_secrets(" ".join(str(error).split()), self.uri)
             if isinstance(error, ImportError):
@@ -110,12 +110,12 @@ class Mlflow:
 
         if self._database is None:
             if re.match(r"(postgresql|mysql|sqlite|mssql)\b", self.uri):
-                # MLflow would retry ten times, with a log line each time.
+                # Fail early: MLflow would retry ten times and log each attempt.
                 sqlalchemy.create_engine(self.uri).connect().close()
             return TrackingServer(self.uri, None)
         if not self._database.exists():
             self._note.unlink(missing_ok=True)
-            # MLflow creates its tables step by step and cannot resume if it is killed midway.
+            # MLflow's table creation is not atomic and cannot resume if killed midway.
             draft = self._database.with_name(f"{self._database.name}.draft")
             draft.unlink(missing_ok=True)
             TrackingServer(f"sqlite:///{draft}", None)
@@ -126,12 +126,12 @@ class Mlflow:
         return TrackingServer(self.uri, artifacts_path(self._database))
 
     def write(self, records: Sequence[Record]) -> Counter[str]:
-        """Bring the server to hold some records; return how many runs were changed, and how.
+        """Write records to the server; return the number of runs per kind of change.
 
-        Runs that a killed command has left RUNNING are ended.
+        Also ends runs that a killed command left RUNNING.
 
         Raises:
-            TrackingError: MLflow cannot be reached, or refuses what is written.
+            TrackingError: MLflow cannot be reached, or rejects a write.
             StoreError: The store cannot be read.
         """
         with self.writing() as server:
@@ -147,9 +147,9 @@ class Mlflow:
     def attempt(
         self, records: Callable[[], Sequence[Record]], patience_s: float = PATIENCE_S
     ) -> None:
-        """Write records that the server lacks; on failure, warn once.
+        """Write the records if the server lacks any; on failure, warn once.
 
-        If that takes longer than the patience, it goes on in a thread that ends with the process.
+        After `patience_s`, writing continues in a daemon thread and the caller moves on.
         """
 
         def catch_up() -> None:
@@ -173,7 +173,7 @@ class Mlflow:
             self.give_up(TrackingError(f"MLflow at {uri_text(self.uri)} {slow}"))
 
     def give_up(self, error: Exception) -> None:
-        """Warn once that MLflow is unavailable; nothing more is attempted."""
+        """Warn once that MLflow is unavailable, and stop trying."""
         if not self.failed.is_set():
             self.failed.set()
             what = without_secrets(f"{type(error).__name__}: {error}", self.uri)
@@ -181,7 +181,7 @@ class Mlflow:
             self._warn(str(error) if isinstance(error, HarnessError) else said)
 
     def views(self) -> dict[str, str]:
-        """Return the ids of experiments with a first view; end what a killed command left RUNNING.
+        """Return the ids of experiments with a first view; end runs left by killed commands.
 
         Raises:
             TrackingError: The server cannot be reached.
@@ -197,7 +197,7 @@ class Mlflow:
                     server.end_left(self.place)
 
     def _noted(self) -> dict[str, str]:
-        """Return the digests of the records that the server had, by identity."""
+        """Return the digests of the records after the last write, by identity."""
         if self._database is None or self._database.exists():
             with suppress(OSError, ValueError, TypeError):
                 return dict(read_json(self._note.read_bytes()))
@@ -214,7 +214,7 @@ def chosen_uri(work_dir: Path, uri: str | None = None) -> str:
 
 
 def database_path(uri: str) -> Path | None:
-    """Return the file of a SQLite tracking URI; None for any other."""
+    """Return the file behind a SQLite tracking URI, or None for any other URI."""
     found = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
     return Path(found[1]).resolve() if found else None
 
@@ -224,15 +224,12 @@ def artifacts_path(database: Path) -> Path:
 
 
 def uri_text(uri: str) -> str:
-    """Return a URI without what may be a secret in it."""
+    """Return a URI with its secrets masked."""
     return without_secrets(uri, uri)
 
 
 def without_secrets(text: str, uri: str) -> str:
-    """Return a text without what may be a secret of a URI: user, password and query.
-
-    What the environment gives MLflow to log in with is a secret as well.
-    """
+    """Mask a URI's user, password and query, and MLflow's credentials from the environment."""
     secrets = {os.environ.get(f"MLFLOW_TRACKING_{it}", "") for it in ("PASSWORD", "TOKEN")}
     if "://" in uri and database_path(uri) is None:
         place, _, query = uri.partition("://")[2].partition("?")

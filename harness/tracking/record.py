@@ -1,12 +1,12 @@
-"""A record: what MLflow should hold of one run, row, table, trial or evaluation.
+"""A record: what MLflow should hold for one run, row, table, trial or evaluation.
 
 It is computed from the store alone. Cheap values are in the record itself; its digest covers them
-and the digests of the stored files behind the rest (`basis`). These are read only when they must
-be written, so checking that nothing has changed opens only the manifests.
+and the digests of the stored files behind the rest (`basis`). These files are read only when they
+must be written, so detecting that nothing has changed opens only the manifests.
 
 MLflow needs a timestamp for every point, and the store keeps none (a curve is the same bytes in
 every run). A point's time is therefore the run's start plus one second per step, whether it is
-written while the stage runs or afterwards. MLflow ignores points that it already has.
+written live or afterwards. MLflow ignores points that it already has.
 
 An experiment's page opens on a *first view*: MLflow stores a shared view as a tag and shows it at
 the URL that names the tag's key. The format is that of MLflow 3.17's own pages.
@@ -33,43 +33,43 @@ from harness.runtime import CurvePoint
 from harness.runtime.stage import fingerprint_of
 
 VERSION = 8
-"""Version of the projection; bumped when the same store should look different in MLflow."""
+"""Version of the projection; bump it when the same store should look different in MLflow."""
 
 ID = "harness.id"
-"""Tag that says which run or row this is; an MLflow run is found again by it."""
+"""Tag that identifies a record's run in MLflow."""
 
 DIGEST = "harness.digest"
-"""Tag with the digest of the record that was written last, and completely."""
+"""Tag with the digest of the last record that was written completely."""
 
 MODEL = "harness.model"
 """Tag with the id of the logged model of a run's policy."""
 
 COMPUTED_IN = "harness.computed_in"
-"""Tag with the digest of the work folder in which a RUNNING run is computed."""
+"""Tag with the digest of the work folder that is computing a RUNNING run."""
 
 NOTE_TAG = "mlflow.note.content"
-"""MLflow's tag for what a run is, in Markdown."""
+"""MLflow's tag for a run's description, in Markdown."""
 
 COMMIT_TAG = "mlflow.source.git.commit"
 
 LONGEST_TAG = 4000
-"""Most characters of a tag; what is longer is cut off."""
+"""Maximum length of a tag in characters; longer values are truncated."""
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
-"""RUNNING is what a command computes now; what is unfinished otherwise was KILLED."""
+"""RUNNING only while a command computes it; other unfinished runs are KILLED."""
 
 Files = Mapping[str, "bytes | Mapping[str, Sequence[object]]"]
-"""Artifacts of a run by path: contents, or the columns of a table that MLflow shows as such."""
+"""Artifacts of a run by path: contents, or columns that MLflow displays as a table."""
 
 _UNUSABLE = re.compile(r"[^0-9A-Za-z_\-. :/]")
 
 
 class TrackingError(HarnessError):
-    """MLflow cannot be reached, or refuses what is written."""
+    """MLflow cannot be reached, or rejects a write."""
 
 
 class MetricValue(NamedTuple):
-    """One value of a metric; scores have step 0, and times are milliseconds since 1970."""
+    """One metric value; scores have step 0, and times are in milliseconds since 1970."""
 
     name: str
     value: float
@@ -78,7 +78,7 @@ class MetricValue(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """A data set a run was trained on; `locate` returns its Parquet file, checked."""
+    """A data set that a run was trained on; `locate` returns its verified Parquet file."""
 
     name: str
     sha256: str
@@ -86,12 +86,12 @@ class Dataset(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The digest as MLflow shows it; it allows 36 characters."""
+        """The digest shown in MLflow, which allows 36 characters."""
         return self.sha256[:16]
 
 
 class LoggedPolicy(NamedTuple):
-    """A trained policy: metadata and where it lies, without a copy of its weights."""
+    """A trained policy's metadata and location, without its weights."""
 
     name: str
     params: Mapping[str, str]
@@ -100,17 +100,18 @@ class LoggedPolicy(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """What MLflow should hold of one run or row.
+    """What MLflow should hold for one run, row, table, trial or evaluation.
 
     Attributes:
-        note: What its experiment is; `view` has more tags of it: what its page opens on.
+        note: The experiment's description.
+        view: The experiment's other tags, such as its first view.
         identity: The value of the tag `ID`.
-        start_ms: Milliseconds since 1970, as `end_ms`, which is None while running.
-        scores: Metrics that are at hand, at step 0.
-        metrics: Reads the others: scores and curves.
+        start_ms: Milliseconds since 1970, as is `end_ms`, which is None while running.
+        scores: Metrics already at hand, at step 0.
+        metrics: Reads the remaining metrics: scores and curves.
         files: Makes the artifacts; these and the policy are written once the run has ended.
-        describe: Makes the description, in place of that among the tags.
-        basis: What follows from nothing else here, but the three above follow from it.
+        describe: Makes the description, in place of the one in `tags`.
+        basis: What determines the three above; covered by the digest in their stead.
     """
 
     experiment: str
@@ -132,7 +133,7 @@ class Record:
     describe: Callable[[], str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        # Not every database that MLflow may use can hold this one character.
+        # Some of MLflow's database backends cannot store NUL.
         for name in ("params", "tags"):
             held = {key: text.replace("\0", "\ufffd") for key, text in getattr(self, name).items()}
             object.__setattr__(self, name, held)
@@ -140,7 +141,7 @@ class Record:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of all that the record says; equal digests look the same in MLflow."""
+        """Digest of the whole record; records with equal digests look the same in MLflow."""
         content = {
             "version": VERSION,
             "name": self.name,
@@ -163,17 +164,17 @@ class Record:
 
 
 def metric_name(name: str) -> str:
-    """Return a name with the characters that MLflow refuses in metrics replaced by `_`."""
+    """Replace the characters that MLflow rejects in metric names with `_`."""
     return _UNUSABLE.sub("_", name)
 
 
 def rounded(value: float) -> float:
-    """Return a number with the four digits that a page of MLflow's has room for."""
+    """Round to the four significant digits that MLflow's pages have room for."""
     return float(f"{value:.4g}") + 0.0
 
 
 def curve_metrics(prefix: str, start_ms: int, point: CurvePoint) -> Iterator[MetricValue]:
-    """Yield a point of a run's curves, at the run's start plus one second for each step."""
+    """Yield one point of a run's curves, timed at the run's start plus one second per step."""
     for name, value in point.metrics.items():
         yield MetricValue(prefix + name, value, start_ms + 1000 * point.step, point.step)
 
@@ -183,10 +184,7 @@ def milliseconds(iso: str) -> int:
 
 
 def flatten(settings: Mapping[str, object], name: str) -> dict[str, str]:
-    """Return nested settings as parameters with dotted names.
-
-    Lists become one text and null becomes `none`, because MLflow's parameters are texts.
-    """
+    """Flatten nested settings to dotted names and string values, as MLflow's parameters need."""
     return {f"{name}.{path}": _text(value) for path, value in flattened(settings).items()}
 
 
@@ -195,7 +193,7 @@ def recipe_file(recipes: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def join(values: Iterable[object]) -> str:
-    """Return the distinct values as one text in their order; `none` where there is none."""
+    """Join the distinct values in order; `none` if there are none."""
     return ", ".join(dict.fromkeys(map(_text, values))) or "none"
 
 
@@ -212,17 +210,17 @@ def _text(value: object) -> str:
 # --- First views ---
 
 VIEW_TAG = "mlflow.sharedViewState.harness"
-"""The tag of the view that an experiment's page opens on."""
+"""The tag that holds an experiment's first view."""
 
 KIND_TAG = {"mlflow.experimentKind": "custom_model_development"}
-"""Tells MLflow's pages that an experiment has training runs, and not traces of conversations."""
+"""Tells MLflow's pages that an experiment has training runs, not LLM traces."""
 
 _MOST_RUNS = 40
 _WIDTHS = {"attributes": 170, "metrics": 100, "params": 190, "tags": 140}
 
 
 class Chart(NamedTuple):
-    """Some metrics of every run: bars side by side, or parallel coordinates with parameters."""
+    """Metrics of every run: a bar chart, or with parameters a parallel coordinates plot."""
 
     title: str
     metrics: Sequence[str]
@@ -238,11 +236,11 @@ def first_view(
     ascending: bool = True,
     folded: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Return the tags of an experiment whose page opens on some columns and charts.
+    """Return the tags of an experiment whose page opens on the given columns and charts.
 
-    Columns, and what runs are ordered by, are `metrics.NAME`, `params.NAME` or `tags.NAME`. The
-    charts stand under the title; those of the groups of metrics in `folded` (what stands before the
-    last `/`) are folded away.
+    `columns` and `order_by` are `metrics.NAME`, `params.NAME` or `tags.NAME`. The charts appear
+    under the title; `folded` lists the metric groups (the part before the last `/`) whose charts
+    are collapsed.
     """
     state = {
         "searchFilter": "",
@@ -268,7 +266,7 @@ def first_view(
                 "deleted": False,
                 "isGenerated": name != title,
                 "order": order,
-                # One a line, so that ours and the paper's can be told apart on a small screen.
+                # One per line, so that ours and the paper's stay legible on a small screen.
                 "columns": 1 if name == title else 3,
             }
             for order, name in enumerate((title, *folded))
@@ -279,13 +277,13 @@ def first_view(
         "viewMaximized": False,
         "runListHidden": False,
     }
-    # Deflated, because tags are short.
+    # Deflated, because tags are limited in length.
     packed = zlib.compress(json.dumps(state, sort_keys=True).encode(), 9)
     return {**KIND_TAG, VIEW_TAG: f"deflate;{base64.b64encode(packed).decode('ascii')}"}
 
 
 def _column(name: str) -> str:
-    """Return a column as MLflow names it: ``metrics.`ours/ah_wr` ``."""
+    """Return MLflow's name of a column: ``metrics.`ours/ah_wr` ``."""
     kind, _, rest = name.partition(".")
     return f"{kind}.`{rest}`"
 

@@ -1,12 +1,11 @@
 """Records of runs: experiment `runs/<profile>`, one MLflow run for each recipe and seed.
 
-A run appears in MLflow when the first of its stages is done while it is computed, and otherwise
-when one of its ends is in the store, or a stage has failed: shared stages alone may be another
-run's. It is RUNNING while a command computes it, and KILLED where none does and not all its targets
-are in the store. Tables ask for different benchmarks of one run; it is one MLflow run all the same,
-with the scores of every benchmark that is judged. Its identity covers the fingerprints of its
-training and of all its judges, asked for or not: a run whose settings have changed is another run,
-and the old one stays as history.
+While a run is being computed, it appears in MLflow once its first stage is done. Otherwise it
+appears once one of its end stages is in the store or a stage has failed, because shared stages may
+belong to another run. It is RUNNING while a command computes it, and KILLED if none does and
+targets are missing. Tables may need different benchmarks of a run; it remains one MLflow run, with
+the scores of every judged benchmark. Its identity covers the fingerprints of its training and of
+all its judges, requested or not: changed settings make a new run, and the old one stays as history.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 SCORES = "scores.parquet"
 ANSWERS = "answers.parquet"
 LONGEST_TABLE = 2000
-"""Most rows of a table among the artifacts; the store has all."""
+"""Maximum number of rows of a table artifact; the store has all."""
 
 NOTE = (
     "One run for each recipe and seed at the profile {}. Curves are named by iteration; the time "
@@ -55,16 +54,16 @@ NOTE = (
 
 
 def run_identity(run: Run) -> str:
-    """Return the tag value by which a run is found again."""
+    """Return the run's value of the tag `ID`."""
     ends = sorted(stage.fingerprint for stage in (*run.judges.values(), *run.training[-1:]))
     return fingerprint_of(["run", run.run_id, run.profile, run.seed, ends])
 
 
 def trained_in(run: Run) -> dict[str, list[Stage]]:
-    """Return the training stages behind each curve of a run, by the prefix of its metrics.
+    """Return the training stages behind each curve of a run, by metric prefix.
 
-    Each iteration has a curve of its own, so that those of different rows lie on one another from
-    their first step; the segments of an online run are one curve.
+    Each iteration has its own curve, so that different rows line up at step one; the segments of an
+    online run form one curve.
     """
     if run.recipe.is_online:
         return {"online/": list(run.training)}
@@ -79,17 +78,17 @@ def run_record(
     *,
     is_computed: bool = False,
 ) -> Record | None:
-    """Return what MLflow should hold of a run; None where nothing of it was run yet."""
+    """Return what MLflow should hold for a run, or None if nothing of it has run yet."""
     state = _Stored(run, profile, store, is_computed)
     return state.record(served.get(run.run_id, ())) if state.is_there else None
 
 
 class _Stored:
-    """What the store holds of a run, and whether something computes it."""
+    """What the store holds of a run, and whether a command is computing it."""
 
     def __init__(self, run: Run, profile: Profile, store: Store, is_computed: bool) -> None:
         self.run, self.profile, self.store, self.is_computed = run, profile, store, is_computed
-        # The judges that are asked for, and those that another table has asked for.
+        # The requested judges, and finished ones that another table requested.
         self.judged = {
             name: stage
             for name, stage in run.judges.items()
@@ -100,14 +99,14 @@ class _Stored:
         self.done: dict[str, Manifest] = {
             n: store.manifest(n) for n in names if store.status(n) == "done"
         }
-        """The manifests of finished stages by fingerprint, inputs first."""
+        """Manifests of the finished stages by fingerprint, inputs first."""
         self.failures: list[FailureRecord] = [
             failure for n in names if n not in self.done and (failure := store.failure(n))
         ]
 
     @property
     def is_there(self) -> bool:
-        """Whether something is there that no other run would have computed for itself."""
+        """Whether anything was computed for this run rather than for one that shares its stages."""
         if self.failures or (self.is_computed and self.done):
             return True
         ends = self.run.judges.values() if self.run.asked else self.run.targets
@@ -115,7 +114,7 @@ class _Stored:
 
     def record(self, places: Sequence[str]) -> Record:
         run, (status, end_ms), start_ms = self.run, self._end(), self._start()
-        judges = [  # where a sweep asks no judge, rewards stand in for scores
+        judges = [  # stages with scores; a sweep without a judge has only rewards
             stage for stage in self.judged.values() if self._digest(stage, SCORES)
         ]
         curves = {
@@ -223,7 +222,7 @@ class _Stored:
         return join(f"{name}: {judge}" for name, judge in judges.items())
 
     def _datasets(self) -> tuple[Dataset, ...]:
-        """Return the tables each iteration was trained on and drew its prompts from."""
+        """Return the tables that each iteration trained on and drew its prompts from."""
         kind = "online" if self.run.recipe.is_online else "iter"
         return tuple(
             Dataset(
@@ -247,13 +246,13 @@ class _Stored:
         return {**recipe_file({self.run.run_id: self.run.recipe.canonical()}), **judged}
 
     def _judgments(self, stage: Stage) -> Mapping[str, Sequence[object]]:
-        """Return each prompt with its answer and its scores, as far as the stages have them."""
+        """Return the columns of prompts, answers and scores, as far as the stages have them."""
         found: dict[str, dict[str, object]] = {}
         answered = stage.inputs.get("answers")
         if answered is not None and self._digest(answered, ANSWERS):
             for row in _rows(self.store.file(answered.fingerprint, ANSWERS)):
                 asked = json.loads(row["conversation"])
-                if len(asked) == 1:  # of two turns the first is shown
+                if len(asked) == 1:  # of two turns, show only the first
                     said = {"prompt": asked[0]["content"], "answer": row["completion"]}
                     found[row["prompt_id"]] = said
         scores = self._scores(stage)
@@ -278,7 +277,7 @@ class _Stored:
         )
 
     def _costs(self) -> dict[str, float]:
-        """The seconds all stages of a finished run took, shared ones counted in full."""
+        """Return the seconds taken by a finished run's stages, counting shared ones in full."""
         if len(self.done) < len(self.stages):
             return {}
         return {
@@ -304,7 +303,7 @@ class _Stored:
         return _rows(self.store.file(judge.fingerprint, SCORES))
 
     def _digest(self, stage: Stage, name: str) -> str | None:
-        """Return the digest of a file of a stage, None where there is none."""
+        """Return the digest of a stage's file, or None if there is none."""
         manifest = self.done.get(stage.fingerprint)
         file = manifest["files"].get(name) if manifest else None
         return file["sha256"] if file else None

@@ -1,9 +1,9 @@
 """Writes records to an MLflow server through MLflow's public client.
 
 MLflow is append-only: parameters, points and data sets can't be changed or removed. So a RUNNING
-run is completed in place, and any other run that has changed is deleted and written again. The tag
-with the record's digest is written last: an unchanged run costs nothing, and a run whose writer was
-killed is written again. A new run takes three calls: create, end, and one batch.
+run is completed in place, and any other changed run is deleted and rewritten. The tag with the
+record's digest is written last: an unchanged run costs nothing, and a run whose writer was killed
+is rewritten. A new run takes three calls: create, end, and one batch.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from harness.tracking.record import (
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
 
 MOST_FOUND = 50_000
-"""Most that MLflow finds at once."""
+"""Maximum number of results of one MLflow search."""
 
 _TYPES = {"int64": "long", "int32": "integer", "double": "double", "float": "float",
           "bool": "boolean"}  # fmt: skip
-"""MLflow's words for the types of columns; all others are strings."""
+"""MLflow's names of Arrow column types; all others map to `string`."""
 
 
 class TrackingServer:
@@ -62,8 +62,8 @@ class TrackingServer:
         self._client.search_experiments(max_results=1)
 
     def find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
-        """Return the runs there are of some records, by identity."""
-        self._experiments.clear()  # somebody may have deleted one since
+        """Return the existing MLflow runs of the records, by identity."""
+        self._experiments.clear()  # one may have been deleted since
         places = list(dict.fromkeys(self._experiment(record) for record in records))
         wanted = f"tags.`{ID}` = '{records[0].identity}'" if len(records) == 1 else ""
         found: dict[str, list[Run]] = {}
@@ -74,10 +74,10 @@ class TrackingServer:
     def apply(
         self, record: Record, found: Iterable[Run], *, afresh: bool = False
     ) -> tuple[Change, str]:
-        """Bring MLflow to hold what a record says; return what was done, and the run's id there.
+        """Write a record to MLflow; return what was done and the MLflow run id.
 
-        `found` are the runs of that identity it holds now, of which one is kept. With `afresh` what
-        has changed is never completed: it may hold points of a lost attempt.
+        `found` has the existing runs of that identity, of which at most one is kept. With `afresh`
+        a changed run is always replaced, as it may hold points of a lost attempt.
         """
         ordered = sorted(found, key=lambda run: run.data.tags.get(DIGEST) != record.digest)
         run, *spare = ordered or [None]
@@ -93,11 +93,11 @@ class TrackingServer:
         return "replaced", self._write(record, self._create(record))
 
     def add_points(self, run_id: str, points: Sequence[MetricValue]) -> None:
-        """Add points of curves to a run, all in one transaction."""
+        """Add curve points to a run in one transaction."""
         self._client.log_batch(run_id, metrics=[_metric(point) for point in points])
 
     def end_left(self, place: str) -> None:
-        """End the runs that are RUNNING in a work folder in which nothing is computed."""
+        """End the RUNNING runs of a work folder in which no command is computing."""
         numbers = [experiment.experiment_id for experiment in self._all_experiments()]
         left = f"attributes.status = 'RUNNING' AND tags.`{COMPUTED_IN}` = '{place}'"
         for run in self._search(numbers, left):
@@ -119,7 +119,7 @@ class TrackingServer:
         return [run for run in found if ID in run.data.tags]
 
     def _experiment(self, record: Record) -> str:
-        """Return an experiment's id, creating it or taking it back from the deleted ones."""
+        """Return the id of a record's experiment, creating or restoring it if needed."""
         name = record.experiment
         if name not in self._experiments:
             place = None if self._artifacts is None else (self._artifacts / name).as_uri()
@@ -127,7 +127,7 @@ class TrackingServer:
             if found is None:
                 found = self._client.get_experiment(self._client.create_experiment(name, place))
             if place not in (None, found.artifact_location):
-                # MLflow keeps absolute addresses: artifacts would be written to the other folder.
+                # MLflow stores absolute paths: artifacts would go to the other folder.
                 raise TrackingError(
                     f"the MLflow database beside {self._artifacts} was made in another folder, "
                     "where its artifacts are: delete it, and `harness sync` writes it anew"
@@ -145,7 +145,7 @@ class TrackingServer:
         return self._client.create_run(self._experiment(record), record.start_ms, tags, record.name)
 
     def _write(self, record: Record, run: Run) -> str:
-        """Write what a run lacks, and last the tag that says all is there."""
+        """Write what a run lacks, ending with the digest that marks it complete."""
         run_id, held, tags = str(run.info.run_id), run.data, dict(record.tags)
         inputs = run.inputs.dataset_inputs if run.inputs else []
         known = {(found.dataset.name, found.dataset.digest) for found in inputs}
@@ -181,7 +181,7 @@ class TrackingServer:
                 self._client.log_artifacts(run_id, folder)
 
     def _write_policy(self, run_id: str, record: Record, policy: LoggedPolicy) -> str:
-        """Log the policy of a run as a model of MLflow's and return its id."""
+        """Log a run's policy as an MLflow logged model and return its id."""
         logged = self._client.create_logged_model(
             self._experiment(record), policy.name, run_id, dict(policy.tags), dict(policy.params),
             "policy",
@@ -193,12 +193,12 @@ class TrackingServer:
     def _delete(self, run: Run) -> None:
         self._client.delete_run(run.info.run_id)
         if MODEL in run.data.tags:
-            with suppress(MlflowException):  # somebody has deleted it before
+            with suppress(MlflowException):  # already deleted
                 self._client.delete_logged_model(run.data.tags[MODEL])
 
 
 def _metric(found: MetricValue, model: str | None = None) -> Metric:
-    """Return a metric as MLflow has it; scores, which have no step, are those of the model."""
+    """Convert a value to MLflow's metric; scores (step 0) are attached to the logged model."""
     name, owner = metric_name(found.name), model if found.step == 0 else None
     return Metric(name, found.value, found.ms, found.step, model_id=owner)
 

@@ -1,14 +1,14 @@
-"""Records of tables, made from their reports: from a store, or from what is published.
+"""Records of tables, made from their reports: from a store, or from published results.
 
-    <table>/<profile>   one run for each row: gain, score and cost of each column beside the paper's
+    <table>/<profile>   one run per row: gain, score and cost of each column next to the paper's
                         value, the recipe as parameters; its page opens on our gains and the paper's
-    tables/<profile>    one run for each table: its report, finding and claims
+    tables/<profile>    one run per table: its report, finding and claims
 
 A row's metrics are its report's cells, to four digits; an incomplete cell has a state and no
-metrics. Ours minus the paper's is never written: only gains over the baseline row can be compared.
-An incomplete row is KILLED, never RUNNING: only its runs are computed.
+metrics. Ours minus the paper's is never written: only gains over the baseline row are comparable.
+An incomplete row is KILLED, never RUNNING: what is computed is its runs.
 
-Published results get experiments of their own, whose names end in `/published`, and need no store:
+Published results get their own experiments, whose names end in `/published`, and need no store:
 `harness sync --published` shows them in a fresh clone. They have scores but no training curves,
 data or policies. All seeds of a row are one MLflow run, with its scores as a curve over the seeds.
 """
@@ -59,17 +59,14 @@ if TYPE_CHECKING:
 SUFFIX = "/published"
 
 _INHERITED = ("policy", "reward_model", "creator", "judge", "benchmarks", "commit", "dirty")
-"""Tags that a row has from the runs behind it."""
+"""Tags that a row takes from the runs behind it."""
 
 _CHARTED = 3
-"""Most columns that have a chart of their own at first."""
+"""Maximum number of columns with a chart in the first view."""
 
 
 class TableState(NamedTuple):
-    """A table at a profile: runs, and the report of it; None of runs that no table is shown of.
-
-    `page` makes the report's page in HTML.
-    """
+    """A table's runs at a profile, its report (None to show only runs), and its HTML page."""
 
     runs: TableRuns
     report: Report | None = None
@@ -78,11 +75,11 @@ class TableState(NamedTuple):
 
 @dataclass(frozen=True)
 class Behind:
-    """What a row, or a whole table, takes over from what is behind it.
+    """What a row takes from its runs, or a table from its rows.
 
     Attributes:
-        costs: Means over the runs; none unless every run has them.
-        by_seed: Scores with the seed as their step, where all seeds are one MLflow run.
+        costs: Means over the runs; a cost is left out unless every run has it.
+        by_seed: Scores with the seed as their step, if all seeds are one MLflow run.
     """
 
     start_ms: int
@@ -115,7 +112,7 @@ class Behind:
 def state_records(
     state: TableState, store: Store, served: Mapping[str, Sequence[str]]
 ) -> list[Record]:
-    """Return the records of a table: its runs, then its rows and itself if there is a report."""
+    """Return the records of a table's runs and, if there is a report, of its rows and the table."""
     runs = {
         key: record
         for key, run in state.runs.runs.items()
@@ -148,10 +145,7 @@ def _written(report: Report, page: Callable[[], str]) -> Files:
 
 @dataclass(frozen=True)
 class _Table:
-    """A report, the command or folder it comes from, and its files, as records.
-
-    `suffix` ends the names of the experiments.
-    """
+    """A report's records; `source` is its command or folder, `suffix` ends experiment names."""
 
     report: Report
     source: str
@@ -159,7 +153,7 @@ class _Table:
     suffix: str = ""
 
     def records(self, behind: Mapping[str, Behind]) -> list[Record]:
-        """Return a record of each row with something behind it, then that of the whole table."""
+        """Return a record of each row in `behind`, then the table's; none without rows."""
         rows = [
             self._row(number, row, behind[row.id])
             for number, row in enumerate(self.report.rows, start=1)
@@ -209,7 +203,7 @@ class _Table:
                 **{f"interval/{metric_name(cell.column)}": _interval(cell) for cell in cells},
                 **{f"verdict/{metric_name(cell.column)}": _verdict(cell) for cell in cells},
             },
-            # MLflow compares runs by what was logged first.
+            # MLflow compares runs by the metrics logged first, so ours come first.
             scores=dict(sorted(numbers.items(), key=lambda it: it[0].startswith("paper/"))),
             basis=repr(behind.by_seed),
             metrics=lambda: behind.by_seed,
@@ -266,7 +260,7 @@ class _Table:
 
 
 def _view(report: Report) -> dict[str, str]:
-    """Return what the page of a table's rows opens on; the primary claim's column comes first."""
+    """Return the first view of a table's rows; the primary claim's column comes first."""
     main, papers = report.table.main_column, [] if report.table.is_ours else ["paper"]
     having = {cell.column for cell in report.cells if cell.state == "ok"}
     ordered = [main, *(column for column in report.table.columns if column.id != main.id)]
@@ -290,7 +284,7 @@ def _view(report: Report) -> dict[str, str]:
 
 
 def _metrics(cell: Cell) -> dict[str, float]:
-    """Return a cell's numbers by metric name: the paper's, and ours where the cell is whole."""
+    """Return a cell's numbers by metric name: the paper's, and ours if the cell is complete."""
     column = metric_name(cell.column)
     numbers = {f"paper/{column}": cell.paper, f"paper/{column}.gain": cell.paper_gain}
     if cell.state == "ok":
@@ -306,7 +300,7 @@ def _metrics(cell: Cell) -> dict[str, float]:
 
 
 def _interval(cell: Cell) -> str:
-    """Return the 95% interval of a cell's gain, of a baseline row that of its mean."""
+    """Return the 95% interval of a cell's gain, or of its mean if it has no gain."""
     low, high, sign = cell.gain_ci_low, cell.gain_ci_high, "+"
     if cell.gain is None:
         low, high, sign = cell.ci_low, cell.ci_high, ""
@@ -316,7 +310,7 @@ def _interval(cell: Cell) -> str:
 
 
 def _verdict(cell: Cell) -> str:
-    """Return on which side of zero the interval of a cell's gain lies."""
+    """Return which side of zero the interval of a cell's gain lies on."""
     if cell.gain is None or cell.gain_ci_low is None:
         return "baseline" if cell.baseline_row is None and cell.state == "ok" else "none"
     return {1: "higher", -1: "lower", 0: "no difference"}[side(cell)]
@@ -329,7 +323,7 @@ def published_records(results_dir: Path) -> list[Record]:
     """Return the records of all published tables and sweeps.
 
     Raises:
-        HarnessError: A published file is missing, was changed, or fits no declaration.
+        HarnessError: A published file is missing, was modified, or matches no declaration.
     """
     controls = cache(lambda name: KnownControls(all_profiles()[name], None, results_dir))
     records = {
@@ -351,7 +345,7 @@ def _published_table(folder: Path, controls: KnownControls) -> list[Record]:
 
 
 def _published(report: Report, row: ReportRow) -> Behind:
-    """Return what a published table says of the runs behind one of its rows."""
+    """Return what a published report says about the runs behind a row."""
     origin, runs = report.origin, {*row.runs.values()}
     if origin.finished is None:
         raise HarnessError("a published table names no finished stage; publish it again")

@@ -1,13 +1,13 @@
-"""The tracker: what the rest of the harness knows of MLflow.
+"""The tracker: the rest of the harness's interface to MLflow.
 
     tracker.start(tables)                    before a run; cheap
-    tracker.observe(event)                   takes an event of the engine; returns at once
+    tracker.observe(event)                   takes an engine event; returns at once
     tracker.finish(lambda: states)           after the run: everything, or one warning
     tracker.sync(states)                     `harness sync`: everything, or an error
 
-While stages run, a background thread imports MLflow, collects messages for a few seconds at a time
-and writes them: points of running trainings, and a run's record whenever one of its stages finishes
-or fails. It is best effort: the next `sync` adds what it missed.
+While stages run, a background thread imports MLflow, batches messages for a few seconds and writes
+them: points of ongoing training, and a run's record when one of its training or judge stages
+finishes or any stage fails. It is best effort: the next `sync` adds what it missed.
 
 Only one command per work folder is tracked live. It holds a lock for its lifetime: a run that is
 RUNNING in MLflow while nobody holds the lock was left by a killed command.
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
     from harness.tracking.server import TrackingServer
 
 Message: TypeAlias = "StageProgress | str"
-"""A point of a curve, or the fingerprint of a stage that has finished or failed."""
+"""A curve point, or the fingerprint of a stage that has finished or failed."""
 
 
 class Tracker:
     """Projects a store to MLflow.
 
-    `served` returns the `table/row` places each run id stands behind, over all tables. A stage that
-    several runs share is computed once, and its curves appear in each of these runs. A run that
-    several tables judge differently is judged on the benchmarks of all of them.
+    `served` returns the `table/row` places that each run id serves, over all tables. The curves of
+    a shared stage appear in every run that shares it. A run that several tables need has the
+    benchmarks of all of them.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class Tracker:
         self._alone = ExitStack()
         self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._runs: dict[str, tuple[Run, Profile]] = {}  # those that are tracked live
-        self._written: dict[str, tuple[str, int]] = {}  # MLflow's id and the start
-        # What each stage means to the runs: a curve, an end that is shown, or a part.
+        self._runs: dict[str, tuple[Run, Profile]] = {}  # tracked live, by identity
+        self._written: dict[str, tuple[str, int]] = {}  # identity: MLflow run id, start in ms
+        # By stage: metric prefixes of its curves by run; whether it updates runs; runs needing it.
         self._trained: dict[str, dict[str, str]] = {}
         self._shown: set[str] = set()
         self._needed: dict[str, list[str]] = {}
 
     def start(self, tables: Sequence[TableRuns]) -> None:
-        """Begin to track the runs of some tables live, unless another command does so here."""
+        """Start tracking the tables' runs live, unless another command does so in this folder."""
         if not self._alone.enter_context(hold(self._mlflow.live_lock, wait=False)):
             return
         for table in asked_together(tables):
@@ -110,7 +110,7 @@ class Tracker:
             self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
 
     def observe(self, event: Event) -> None:
-        """Take an event of the engine: a point of a curve, or a stage that has ended."""
+        """Queue an engine event if it is a curve point or the end of a relevant stage."""
         message: Message | None = None
         match event:
             case StageProgress(stage) if stage.fingerprint in self._trained:
@@ -127,7 +127,7 @@ class Tracker:
         self._queue.put(message)
 
     def close(self, timeout_s: float = 15.0) -> None:
-        """End live tracking, waiting so long at most; what needs longer ends with the process."""
+        """End live tracking, waiting at most `timeout_s`; pending writes end with the process."""
         if self._thread is not None:
             self._queue.put(None)
             self._mlflow.wait_for(self._thread, timeout_s)
@@ -140,25 +140,22 @@ class Tracker:
         timeout_s: float = 15.0,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """End live tracking and bring MLflow to the store's state; at worst there is a warning.
-
-        `timeout_s` is waited for the former, `patience_s` for the latter.
-        """
+        """End live tracking within `timeout_s`, then sync within `patience_s`; errors only warn."""
         self.close(timeout_s)
         self._mlflow.attempt(lambda: self.records(states()), patience_s)
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
-        """Bring MLflow to the store's state, whatever it holds; return how many runs were changed.
+        """Bring MLflow up to date with the store; return the number of runs per kind of change.
 
         Raises:
-            TrackingError: MLflow cannot be reached, or refuses what is written.
+            TrackingError: MLflow cannot be reached, or rejects a write.
             StoreError: The store cannot be read.
         """
         records = self.records(states)
         return self._mlflow.write(records) if records else Counter()
 
     def records(self, states: Sequence[TableState]) -> list[Record]:
-        """Return the distinct records of some tables; tables may share runs."""
+        """Return the distinct records of the tables, which may share runs."""
         together = asked_together([state.runs for state in states])
         found = (
             state_records(state._replace(runs=runs), self._store, self._served())
@@ -169,20 +166,20 @@ class Tracker:
     # --- The background thread ---
 
     def _work(self) -> None:
-        """Write batches of messages until told to stop."""
+        """Write batches of messages until closed or failed."""
         try:
             closing = False
             while not closing and not self._mlflow.failed.is_set():
                 batch, closing = self._gather()
                 with self._mlflow.writing() as server:
                     self._write(server, batch)
-                    if closing:  # nothing computes any more what is not whole
+                    if closing:  # incomplete runs are no longer being computed
                         server.end_left(self._mlflow.place)
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
             self._mlflow.give_up(error)
 
     def _gather(self) -> tuple[list[Message], bool]:
-        """Wait for a message, then a while for more; the flag says that there will be none."""
+        """Return a batch of messages and whether it is the last."""
         batch: list[Message] = []
         message = self._queue.get()
         until = time.monotonic() + self._flush_s
@@ -195,7 +192,7 @@ class Tracker:
         return batch, True
 
     def _write(self, server: TrackingServer, batch: Sequence[Message]) -> None:
-        """Add points to all runs they belong to, then write the runs whose stages have ended."""
+        """Add points to every run that they belong to, then write the runs whose stages ended."""
         points: dict[str, list[MetricValue]] = {}
         for message in batch:
             if isinstance(message, StageProgress):
@@ -210,10 +207,10 @@ class Tracker:
     def _points(
         self, server: TrackingServer, found: StageProgress
     ) -> Iterator[tuple[str, Iterator[MetricValue]]]:
-        """Yield the MLflow id of each run that a point belongs to, with its values there."""
+        """Yield the MLflow id of each run that a point belongs to, with the values to log."""
         if self._store.status(found.stage.fingerprint) == "done":
-            return  # the runs' records have the whole curve
-        # A store keeps no infinities, so live points have none either.
+            return  # the runs' records have the complete curve
+        # The store keeps no infinities, so neither do live points.
         values = {n: v if math.isfinite(v) else math.nan for n, v in found.metrics.items()}
         point = CurvePoint(found.step, values)
         for identity, prefix in self._trained[found.stage.fingerprint].items():
@@ -222,7 +219,7 @@ class Tracker:
                 yield run_id, curve_metrics(prefix, start_ms, point)
 
     def _write_run(self, server: TrackingServer, identity: str) -> bool:
-        """Write the record of a run; return whether there is one yet."""
+        """Write a run's record; return whether it has one yet."""
         run, profile = self._runs[identity]
         record = run_record(run, profile, self._store, self._served(), is_computed=True)
         if record is None:
@@ -236,11 +233,7 @@ class Tracker:
 
 
 class Ui(NamedTuple):
-    """How to serve MLflow's pages.
-
-    `views` are the pages of the tables' experiments, after the server's address, by the
-    experiment's name.
-    """
+    """How to serve MLflow's pages; `views` maps experiment names to URL paths of first views."""
 
     command: list[str]
     environment: dict[str, str]
@@ -250,16 +243,16 @@ class Ui(NamedTuple):
 def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
     """Return the command that serves MLflow's pages on the loopback interface.
 
-    Runs of processes that were killed are ended first, so that RUNNING means what it says.
+    First ends the runs that killed commands left RUNNING.
 
     Raises:
-        UserError: The tracking URI is a server, which serves its pages itself.
+        UserError: The tracking URI is a server, which serves its own pages.
         TrackingError: The database cannot be created or reached.
     """
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {uri_text(where)} is a server: open that address in a browser")
-    # The address of a first view, and of pages of trainings instead of conversations.
+    # Opens the first view, on the pages for training runs rather than for LLM traces.
     page = "/#/experiments/{}/runs?viewStateShareKey=harness&workflowType=machine_learning"
     views = {name: page.format(n) for name, n in Mlflow(work_dir, uri=where).views().items()}
     path = database_path(where)
@@ -273,7 +266,7 @@ def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
         **QUIET,
         **os.environ,
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-        # Whoever lists this machine's processes would read a password in the command.
+        # On the command line, a password would be visible in process listings.
         "MLFLOW_BACKEND_STORE_URI": where,
     }
     return Ui(command, environment, views)

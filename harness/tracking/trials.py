@@ -1,11 +1,11 @@
-"""Records of what no table has: trials of sweeps, and evaluations of models from outside.
+"""Records of what belongs to no table: sweep trials, and evaluations of external models.
 
-    sweeps/<name>/<profile>   one run for each trial of a sweep
-    evaluations/<benchmark>   one for each evaluation
+    sweeps/<name>/<profile>   one run per trial
+    evaluations/<benchmark>   one run per evaluation
 
-A trial's parameters are the settings it was given and its metrics the objectives, so that MLflow
-shows a study in parallel coordinates. The data that an evaluation scored are part of its identity:
-other answers of the same model are another run, and the old one stays as history.
+A trial's parameters are its settings and its metrics the objectives, so MLflow can show a study in
+parallel coordinates. An evaluation's identity includes the data it scored: different answers of the
+same model make a new run, and the old one stays as history.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def trial_record(
     recipe: Mapping[str, Any] | None = None,
     suffix: str = "",
 ) -> Record:
-    """Return what MLflow should hold of a trial that has ended, the first objective deciding.
+    """Return what MLflow should hold for a finished trial; the first objective orders the view.
 
-    `study` is `sweep/profile/digest of its settings`, `source` the command or folder that it comes
-    from; `suffix` ends its experiment's name.
+    `study` is `sweep/profile/digest of its settings`, `source` the command or folder it comes from,
+    and `suffix` ends the experiment's name.
     """
     now, (sweep, profile, _) = utc_now(), study.split("/")
     metrics = [f"metrics.{metric_name(objective.name)}" for objective in objectives]
@@ -93,10 +93,10 @@ def trial_record(
 
 
 def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport | None:
-    """Return a published sweep; None where there is none.
+    """Return a published sweep, or None if there is none.
 
     Raises:
-        HarnessError: A published file is missing or was changed.
+        HarnessError: A published file is missing or was modified.
     """
     folder = results_dir / profile / "sweeps" / name
     if not (folder / REPORT).is_file():
@@ -116,7 +116,7 @@ def published_trials(results_dir: Path, suffix: str) -> Iterator[Record]:
 
 
 def evaluation_records(paths: Iterable[Path]) -> list[Record]:
-    """Return what MLflow should hold of evaluations, by their files (`harness.evaluation.scores`).
+    """Return the records of evaluations from their files (`harness.evaluation.scores`).
 
     Raises:
         HarnessError: A file cannot be read.
