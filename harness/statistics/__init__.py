@@ -1,9 +1,9 @@
 """Statistics over per-prompt values of several seeds.
 
-Every score of the harness is a plain mean of per-prompt values, so that one set of tools serves
-all benchmarks: the values themselves (`scores`), means and paired differences with their intervals
-(`intervals`), what is said over rows of a table (`comparisons`), what a gain is worth in human
-prompts (`dose`), and how far apart two sets of prompts are (`distance`).
+Every score in the harness is a plain mean of per-prompt values, so one set of tools serves all
+benchmarks: the values (`scores`), intervals of means and paired differences (`intervals`),
+comparisons across rows (`comparisons`), repeated looks (`sequential`), the worth of a gain in human
+prompts (`dose`), and the distance between two sets of prompts (`distance`).
 """
 
 from harness.statistics.comparisons import (

@@ -1,37 +1,35 @@
-"""Comparisons over rows of a table, and several statements tested together.
+"""Comparisons across rows of a table, and joint tests of several statements.
 
-A statement is that one mean is above zero, often of a weighted sum of scores: `a - b` for a
+A statement says that one mean is above zero, often that of a weighted sum of scores: `a - b` for a
 difference, `a - b + share (c - d)` for a difference that may fall short of zero by a share of a
-gain. Putting the gain into the sum, rather than its estimate into a margin, keeps the noise of
-the gain in the test. A claim is a conjunction of such statements:
+gain. Putting the gain itself into the sum, rather than its estimate into a margin, keeps the gain's
+noise in the test. A claim is a conjunction of such statements:
 
-* It is shown when every statement is shown: its one-sided p-value is the largest of theirs
+* It is shown if every statement is: its one-sided p-value is the largest of theirs
   (intersection-union test). Two statements, d + m > 0 and m - d > 0, are the two one-sided tests
   of equivalence; one, d + m > 0, is the test of non-inferiority.
-* It is refuted when any statement is refuted: the one-sided p-value against it is the smallest of
-  theirs times their number (Bonferroni).
+* It is refuted if any statement is: the one-sided p-value against it is the smallest of theirs
+  times their number (Bonferroni).
 
-Both directions are looked at, so the p-value of a claim is twice the smaller of the two. For one
-statement it is the usual two-sided p-value, and the claim is decided at 5% just when the 95%
-interval excludes zero.
+Both directions are tested, so a claim's p-value is twice the smaller of the two. For one statement
+it is the usual two-sided p-value, and the claim is decided at 5% exactly when the 95% interval
+excludes zero.
 
-Rank correlations say whether one measurement of K things (rows, reward models) orders them as
-another one does. Each is a mean over seeds and prompts, and the correlation can be off for two
-reasons, which two intervals keep apart:
+Rank correlations measure whether two measurements of K items (rows, reward models) order them
+alike. Each measurement is a mean over seeds and prompts, and the correlation has two sources of
+error, each with its own interval:
 
-*Over seeds and prompts*, the things as they are: each measurement would have come out a little
-differently with other seeds and prompts. Seeds and prompts are resampled, crossed, the same ones
-for all things, and the correlation is computed again. Resampling adds its own noise to means that
-are noisy already, which pulls correlations towards zero, so this interval is on the careful side.
+*Over seeds and prompts*, with fixed items: seeds and prompts are resampled, crossed, the same ones
+for all items, and the correlation is recomputed. Resampling adds noise to already noisy means,
+which pulls correlations toward zero, so this interval is conservative.
 
-*Over the things*, their measurements as they are: another choice of K things would have given
-another correlation. The things are resampled. With six to ten of them this interval is crude and
-rather too narrow, and it means something only if the things are a fair sample of some kind, which
-things made to be graded are not. The exact permutation test beside it asks less: how often a
-correlation at least as large comes of a random pairing.
+*Over the items*, with fixed measurements: the items are resampled. With six to ten items this
+interval is crude and somewhat too narrow, and it is meaningful only if the items are a fair sample
+of a population, which items built to be graded are not. The exact permutation test asks less: how
+often a random pairing gives a correlation at least as large.
 
-A measurement can also be held against numbers that are simply given, printed in a paper without
-their spread; then only the first question can be asked.
+A measurement can also be compared with given numbers, such as a paper's values printed without
+their spread; then only the first interval exists.
 
 Sources: Berger (1982), Technometrics 24(4) (intersection-union); Schuirmann (1987), Journal of
 Pharmacokinetics and Biopharmaceutics 15(6) (two one-sided tests); Rothmann et al. (2003),
@@ -58,24 +56,24 @@ DRAWS = 2000
 _SEED = 0
 
 LEAST = 4
-"""Fewest things of which a correlation is computed; of three it can take four values."""
+"""Minimum items for a correlation; with three it can take only four values."""
 
 PERMUTATIONS = 50_000
-"""Random pairings of the permutation test; up to eight things have fewer, and all are tried."""
+"""Random pairings in the permutation test; up to eight items have fewer, and all are tried."""
 
 DECIMALS = 9
-"""Decimals to which means are ranked. Other threads round sums differently, and two means that are
-one number must stay a tie."""
+"""Decimals that means are rounded to before ranking, so that ties survive rounding differences
+between thread counts."""
 
 
 @dataclass(frozen=True)
 class Conjunction:
-    """How several statements fare together.
+    """The joint result of several statements.
 
     Attributes:
         p_for: One-sided p-value against "some statement is false": small shows the conjunction.
         p_against: One-sided p-value against "every statement is true": small refutes it.
-        weakest: Position of the statement with the least in its favour.
+        weakest: Index of the statement with the strongest evidence against it.
     """
 
     p_for: float
@@ -89,22 +87,22 @@ class Conjunction:
 
     @property
     def favoured(self) -> bool:
-        """Whether the data lean to the conjunction rather than against it."""
+        """Whether the data lean toward the conjunction rather than against it."""
         return self.p_for < self.p_against
 
 
 def conjunction(statements: Sequence[Interval]) -> Conjunction:
-    """Test statements, each that a mean from two seeds or more is above zero, together.
+    """Jointly test statements, each that a mean from at least two seeds is above zero.
 
     Raises:
-        HarnessError: There is no statement, or one seed stands behind one.
+        HarnessError: There is no statement, or one rests on a single seed.
     """
     if not statements:
         raise HarnessError("A conjunction needs at least one statement; none was given.")
     if any(statement.seeds == 1 for statement in statements):
         raise HarnessError("One seed says nothing about a recipe; run two seeds or more.")
     p_for = [statement.p_above_zero() for statement in statements]
-    # The other tail for itself, not as 1 - p, which would lose the digits of small values.
+    # Compute the other tail directly; 1 - p would lose precision for small values.
     p_against = [
         replace(statement, mean=-statement.mean).p_above_zero() for statement in statements
     ]
@@ -118,8 +116,8 @@ def conjunction(statements: Sequence[Interval]) -> Conjunction:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return Holm's step-down adjusted p-values of a family, in the order given.
 
-    Rejecting where the adjusted value is below a level keeps the chance of any false rejection
-    in the family below that level, whatever the dependence between the tests.
+    Rejecting adjusted values below a level controls the family-wise error rate at that level under
+    any dependence between the tests.
 
     Raises:
         HarnessError: A p-value is not between 0 and 1.
@@ -137,13 +135,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def sign_agreement(ours: Sequence[float], paper: Sequence[float]) -> tuple[int, int]:
-    """Return how many gains have the sign of the paper's gain, and how many are compared.
+    """Return how many gains have the same sign as the paper's, and how many are compared.
 
-    A row where the paper prints no gain (zero) claims no direction and is not counted. A gain of
-    exactly zero on our side agrees with neither direction.
+    A row where the paper's gain is zero claims no direction and is not counted. A gain of exactly
+    zero on our side agrees with neither direction.
 
     Raises:
-        HarnessError: The two have different lengths, or a value is not finite.
+        HarnessError: The lengths differ, or a value is not finite.
     """
     left, right = _finite_pair(ours, paper)
     counted = right != 0.0
@@ -152,7 +150,7 @@ def sign_agreement(ours: Sequence[float], paper: Sequence[float]) -> tuple[int, 
 
 
 def share_interval(agree: int, of: int) -> tuple[float, float]:
-    """Return the exact 95% interval of a share (Clopper and Pearson, 1934), ends from 0 to 1."""
+    """Return the exact 95% interval of a proportion (Clopper and Pearson, 1934)."""
     from scipy import stats
 
     found = stats.binomtest(agree, of).proportion_ci(0.95, method="exact")
@@ -160,12 +158,12 @@ def share_interval(agree: int, of: int) -> tuple[float, float]:
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Return Spearman's rank correlation over rows, ties sharing their mean rank.
+    """Return Spearman's rank correlation over rows, with mean ranks for ties.
 
-    None where it says nothing: fewer than three rows, or one side constant.
+    None if undefined: fewer than three rows, or one side constant.
 
     Raises:
-        HarnessError: The two have different lengths, or a value is not finite.
+        HarnessError: The lengths differ, or a value is not finite.
     """
     left, right = _finite_pair(a, b)
     if len(left) < 3 or np.ptp(left) == 0.0 or np.ptp(right) == 0.0:
@@ -174,9 +172,9 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
 
 
 def mean_ranks(values: FloatArray) -> FloatArray:
-    """Return the ranks of values along the last axis, from 1, ties sharing their mean rank.
+    """Return ranks along the last axis, from 1, with mean ranks for ties.
 
-    As `scipy.stats.rankdata`; to import `scipy.stats` takes longer than a report.
+    Same as `scipy.stats.rankdata`, but importing `scipy.stats` takes longer than a report.
     """
     order = np.argsort(values, axis=-1, kind="stable")
     places = np.arange(values.shape[-1])
@@ -206,14 +204,14 @@ def _finite_pair(a: Sequence[float], b: Sequence[float]) -> tuple[FloatArray, Fl
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """How alike two measurements order some things.
+    """How alike two measurements order a set of items.
 
     Attributes:
-        things: Number of things.
+        things: Number of items.
         rho: Spearman's correlation.
         low: Lower end of its 95% interval over seeds and prompts.
         high: Upper end.
-        things_low: Lower end of its 95% interval over the things.
+        things_low: Lower end of its 95% interval over the items.
         things_high: Upper end.
         p_value: Two-sided p-value of the permutation test.
     """
@@ -230,13 +228,13 @@ class RankCorrelation:
 def rank_correlation(
     first: Sequence[ScoreMatrix], second: Sequence[ScoreMatrix]
 ) -> RankCorrelation | None:
-    """Return how alike two measurements of some things, which may have other seeds, order them.
+    """Return the rank correlation of two measurements of the same items.
 
-    None with fewer than four things, or where a measurement is the same for all of them.
+    The measurements may have different seeds. None with fewer than four items, or if a measurement
+    is the same for all of them.
 
     Raises:
-        HarnessError: The two are not of equally many things, or the things of a measurement do not
-            have the same seeds and prompts.
+        HarnessError: The lengths differ, or items within a measurement differ in seeds or prompts.
     """
     if len(first) != len(second):
         raise HarnessError(
@@ -263,14 +261,13 @@ def rank_correlation(
 def rank_agreement(
     measured: Sequence[Scores], given: Sequence[float]
 ) -> tuple[float, float, float] | None:
-    """Return how alike a measurement and given numbers order some things: rho and its 95% ends.
+    """Return Spearman's rho of a measurement with given numbers, and the ends of its 95% interval.
 
-    All things have the same seeds and the same prompts; prompts that every seed has for itself come
-    and go with their seed. None as in `rank_correlation`.
+    All items have the same seeds and prompts; prompts nested in seeds are resampled along with
+    their seed. None as in `rank_correlation`.
 
     Raises:
-        HarnessError: The two are not of equally many things, or the things do not have the same
-            seeds and prompts.
+        HarnessError: The lengths differ, or the items differ in seeds or prompts.
     """
     if len(measured) < LEAST and len(measured) == len(given):
         return None
@@ -283,7 +280,7 @@ def rank_agreement(
 
 
 def _redrawn(measured: Sequence[Scores]) -> FloatArray:
-    """Return each thing's mean over what is resampled of it, shape (draws, things)."""
+    """Return each item's resampled means, shape (draws, things)."""
     matrices = [scores for scores in measured if isinstance(scores, ScoreMatrix)]
     if matrices:
         values = _stacked(matrices)
@@ -297,12 +294,12 @@ def _redrawn(measured: Sequence[Scores]) -> FloatArray:
 
 
 def _stacked(matrices: Sequence[ScoreMatrix]) -> FloatArray:
-    """Return the values of all things, shape (things, seeds, prompts)."""
+    """Return the values of all items, shape (things, seeds, prompts)."""
     return np.stack([matrix.aligned_to(matrices[0]).values for matrix in matrices])
 
 
 Weights = tuple[NDArray[np.int32], NDArray[np.int32]]
-"""How often each draw has each seed and each prompt; shapes (draws, seeds), (draws, prompts)."""
+"""Counts of each seed and each prompt per draw; shapes (draws, seeds), (draws, prompts)."""
 
 
 def _weights(rng: np.random.Generator, seeds: int, prompts: int) -> Weights:
@@ -311,21 +308,21 @@ def _weights(rng: np.random.Generator, seeds: int, prompts: int) -> Weights:
     return by_seed.astype(np.int32), by_prompt.astype(np.int32)
 
 
-# The columns of all tables have the same few shapes, and drawing is most of the work.
+# Columns across tables share a few shapes, and drawing dominates the cost.
 @lru_cache(maxsize=12)
 def _first_weights(seeds: int, prompts: int) -> Weights:
     return _weights(np.random.default_rng(_SEED), seeds, prompts)
 
 
 def _resampled(values: FloatArray, weights: Weights) -> FloatArray:
-    """Return each thing's mean over resampled seeds and prompts, shape (draws, things)."""
+    """Return each item's mean over resampled seeds and prompts, shape (draws, things)."""
     by_seed, by_prompt = (times / times.shape[1] for times in weights)
     over_prompts = np.einsum("ksp,dp->dks", values, by_prompt, optimize=True)
     return np.asarray(np.einsum("dks,ds->dk", over_prompts, by_seed).round(DECIMALS))
 
 
 def _rhos(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Return the rank correlation of each row, leaving out those where a side is constant."""
+    """Return the rank correlation of each row, dropping rows where a side is constant."""
     a, b = (mean_ranks(side) for side in (left, right))
     a, b = (side - side.mean(axis=1, keepdims=True) for side in (a, b))
     norms = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
@@ -339,10 +336,10 @@ def _interval(rhos: FloatArray) -> tuple[float, float]:
 
 
 def permutation_p(left: FloatArray, right: FloatArray, rng: np.random.Generator) -> float:
-    """Return the two-sided p-value of Spearman's correlation among random pairings.
+    """Return the two-sided permutation p-value of Spearman's correlation.
 
-    `left` and `right` have a value of each thing; `rng` draws pairings where there are too many to
-    try all.
+    `left` and `right` hold one value per item; `rng` draws pairings if there are too many to
+    enumerate.
     """
     from scipy import stats
 

@@ -1,15 +1,14 @@
-"""How far apart two sets of prompts are: one stated distance between their wordings.
+"""Distance between the wording of two sets of prompts.
 
-A set of prompts is taken as a bag of word bigrams (each pair of neighbouring words of a prompt,
-split at white space), and two sets are compared by the Jensen-Shannon distance between the
-relative frequencies of their bigrams, with logarithms to base 2. It is a metric between 0 (the
-same frequencies) and 1 (no bigram in common).
+A set of prompts is a bag of word bigrams (pairs of adjacent words within a prompt, split on
+whitespace). Two sets are compared by the Jensen-Shannon distance between their relative bigram
+frequencies, with base-2 logarithms: a metric from 0 (same frequencies) to 1 (no bigram in common).
 
-Words may be masked before they are counted. In the embedded world a prompt is a wording around a
-list of single characters, and masking them compares the wordings rather than the lists.
+Words may be masked before counting. In the embedded world a prompt is text around a list of single
+characters; masking these compares the text rather than the lists.
 
-Two finite sets drawn from one source are a little apart: a distance says something beside another
-one between sets of about the same size.
+Two finite sets from the same source have a nonzero distance, so compare a distance only with others
+between sets of similar size.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ Bigrams = Counter[tuple[str, str]]
 Key = TypeVar("Key", bound=Hashable)
 
 ITEM = "#"
-"""What stands for every masked item."""
+"""Replaces every masked item."""
 
 
 def mask_items(word: str) -> str:
-    """Return `#` for a word of one letter or digit, any other word as it is."""
+    """Return `#` for a single letter or digit, any other word unchanged."""
     return ITEM if len(word) == 1 and word.isalnum() else word
 
 
 def bigrams(prompts: Iterable[str], mask: Mask = mask_items) -> Bigrams:
-    """Count the pairs of neighbouring words in some prompts, over all prompts together."""
+    """Count the pairs of adjacent words over all prompts."""
     counts: Bigrams = Counter()
     for prompt in prompts:
         counts.update(pairwise(map(mask, prompt.split())))
@@ -66,5 +65,5 @@ def jensen_shannon(a: Mapping[Key, int], b: Mapping[Key, int]) -> float:
     share = counts / counts.sum(axis=1, keepdims=True)
     ratio = np.divide(share, share.mean(axis=0), out=np.ones_like(share), where=share > 0)
     divergence = float((share * np.log2(ratio)).sum()) / 2.0
-    # Rounding can leave equal bags a hair below zero and disjoint ones a hair above one.
+    # Rounding can put equal bags slightly below 0 and disjoint ones slightly above 1.
     return float(np.sqrt(min(max(divergence, 0.0), 1.0)))

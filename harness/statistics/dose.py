@@ -1,12 +1,12 @@
-"""How many human prompts a gain is worth: a score read off the dose-response curve.
+"""The worth of a gain in human prompts: a score read off the dose-response curve.
 
-The curve is the score of a policy trained on 1, 2, 3 or 6 times as many human prompts. Between two
-doses it is taken as linear in the logarithm of the dose. A row whose score lies on it at k is worth
-k times as many human prompts; this can be compared across scales, where scores cannot.
+The curve is the score of a policy trained on 1, 2, 3, or 6 times as many human prompts, with linear
+interpolation in the log dose. A row whose score is on the curve at k is worth k times as many human
+prompts; unlike scores, this is comparable across scales.
 
-The interval is that of a test turned round: it holds every k at which the paired difference of row
-and curve is not told apart from zero. Below the first dose and beyond the last there is no curve,
-and so no number: only "less than" and "more than".
+The interval inverts a test: it contains every k at which the paired difference between row and
+curve is not significant. The curve is not extrapolated: outside its doses there is only "less than"
+or "more than".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harness.statistics.scores import (
 )
 
 STEPS = 400
-"""Points of the curve, evenly spaced in the logarithm of the dose, at which a row is compared."""
+"""Points on the curve, evenly spaced in log dose, at which a row is compared."""
 
 
 Side = Literal["above", "below"]
@@ -38,15 +38,15 @@ Side = Literal["above", "below"]
 
 @dataclass(frozen=True)
 class Worth:
-    """What a score is worth in multiples of the human prompts.
+    """A score's worth in multiples of the human prompts.
 
     Attributes:
-        times: The dose with the same score; None where the curve does not reach it.
-        low: Lower end of the 95% interval; None below the smallest dose, and of a printed score.
-        high: Upper end; None above the largest dose, and of a printed score.
+        times: The dose with the same score; None outside the curve.
+        low: Lower end of the 95% interval; None below the smallest dose or for a printed score.
+        high: Upper end; None above the largest dose or for a printed score.
         smallest: The smallest dose of the curve.
         largest: The largest.
-        beyond: On which side the score itself lies outside the curve.
+        beyond: The side on which the score is outside the curve, or None.
     """
 
     times: float | None
@@ -58,7 +58,7 @@ class Worth:
 
     @property
     def text(self) -> str:
-        """The dose in words: `2.3x`, or `more than 6x`."""
+        """The dose as text: `2.3x`, or `more than 6x`."""
         if self.beyond == "above":
             return f"more than {self.largest:g}x"
         if self.beyond == "below":
@@ -67,7 +67,7 @@ class Worth:
 
     @property
     def interval(self) -> str:
-        """The interval in words: `1.4x to more than 6x`."""
+        """The interval as text: `1.4x to more than 6x`."""
         below, above = f"less than {self.smallest:g}x", f"more than {self.largest:g}x"
         if self.low == self.largest or self.high == self.smallest:
             return above if self.low == self.largest else below
@@ -77,7 +77,7 @@ class Worth:
 
 
 def on_curve(score: float, curve: Mapping[float, float]) -> float | None:
-    """Return the dose at which a curve, scores by dose, has a score; None outside the curve.
+    """Return the dose at which a curve (scores by dose) has a score, or None outside the curve.
 
     Raises:
         HarnessError: The curve has fewer than two doses, or does not rise.
@@ -95,14 +95,14 @@ def on_curve(score: float, curve: Mapping[float, float]) -> float | None:
 
 
 def worth(row: ScoreMatrix, curve: Mapping[float, ScoreMatrix]) -> Worth:
-    """Return how many times as many human prompts a row is worth, with its 95% interval.
+    """Return a row's worth in multiples of the human prompts, with its 95% interval.
 
-    The curve has the values of policies trained on human prompts alone, by dose, of the row's seeds
-    and prompts.
+    `curve` holds, by dose, the values of policies trained on human prompts alone, with the row's
+    seeds and prompts.
 
     Raises:
-        HarnessError: The curve has fewer than two doses or does not rise, there is one seed, or
-            seeds or prompts differ.
+        HarnessError: The curve has fewer than two doses or does not rise, there is only one seed,
+            or seeds or prompts differ.
     """
     if len(row.seeds) < 2:
         raise HarnessError("One seed says nothing about a recipe; run two seeds or more.")
@@ -114,7 +114,7 @@ def worth(row: ScoreMatrix, curve: Mapping[float, ScoreMatrix]) -> Worth:
     grid = np.exp(np.linspace(log(doses[0]), log(doses[-1]), STEPS))
     held = grid[_level(row, curve, doses, grid)]
     if not len(held):
-        # The whole interval lies outside the curve, as the score does.
+        # The whole interval is outside the curve, as is the score.
         at_end = None if beyond is None else beyond == "above"
         low = doses[-1] if at_end else None
         high = doses[0] if at_end is False else None
@@ -135,7 +135,7 @@ def _level(
     doses: Sequence[float],
     grid: FloatArray,
 ) -> npt.NDArray[np.bool_]:
-    """Return at which doses row and curve are not told apart; the curve is linear in log dose."""
+    """Return at which doses of the grid row and curve do not differ significantly."""
     short = [row.minus(curve[dose]).values for dose in doses]
     found = np.zeros(len(grid), dtype=bool)
     for i, (below, above) in enumerate(pairwise(doses)):
@@ -148,9 +148,9 @@ def _level(
 
 
 def _between(first: FloatArray, second: FloatArray, share: FloatArray) -> CrossedMoments:
-    """Return the moments of values so far on the way from the first to the second.
+    """Return the moments of values interpolated from the first to the second by each share.
 
-    The mean is linear in the share, and mean squares are quadratic: three shares say all of them.
+    The mean is linear in the share and the mean squares are quadratic, so three shares suffice.
     """
     ends = crossed_moments(np.stack([first, (first + second) / 2.0, second]))
     lagrange = np.stack(
@@ -159,7 +159,7 @@ def _between(first: FloatArray, second: FloatArray, share: FloatArray) -> Crosse
     mean, seed, prompt, error = (
         at @ lagrange for at in (ends.mean, ends.ms_seed, ends.ms_prompt, ends.ms_error)
     )
-    # Rounding may leave a sum of squares that is zero a little below it.
+    # Rounding can make a zero sum of squares slightly negative.
     squares = [np.maximum(square, 0.0) for square in (seed, prompt, error)]
     return CrossedMoments.of(mean, squares, first.shape)
 

@@ -1,31 +1,30 @@
-"""Intervals for means and paired differences, and what intervals of one table borrow.
+"""Intervals for means and paired differences, with variance shared within a table.
 
-With two seeds or more, prompts and seeds are both sampled (`harness.statistics.scores`), and the
-interval says what another set of seeds *and* another set of prompts would give. With one seed the
-variance between seeds is unknown: the interval is over prompts only, and nothing can be concluded
-about the recipe from it. A comparison is always paired, so that what both sides share cancels. All
-intervals are at 95%.
+With two or more seeds, both prompts and seeds are treated as sampled (`harness.statistics.scores`):
+the interval covers what other seeds *and* other prompts would give. With one seed the between-seed
+variance is unknown: the interval is over prompts only and supports no conclusion about the recipe.
+Comparisons are always paired, so shared effects cancel. All intervals are at 95%.
 
-With three seeds a gain has two degrees of freedom, and a 95% interval of 4.3 standard errors. The
-rows of a table are trained alike, so that their seeds differ alike: the mean square of the seeds of
-one gain is drawn towards those of the others, as far as they agree with each other,
+With three seeds a gain has two degrees of freedom and a 95% interval of ±4.3 standard errors. The
+rows of a table are trained alike, so their seeds vary alike: the seed mean square of one gain is
+shrunk toward those of the others, to the extent that they agree,
 
     squeezed = (d0 * prior + d * own) / (d0 + d),    d = seeds - 1,
 
-with d0 + d degrees of freedom in place of d. The prior and its weight d0 are fitted to the
-logarithms of the mean squares (Smyth 2004, section 6.2). Two things keep it honest, since every
-gain of a table is a difference from the same baseline row:
+with d0 + d degrees of freedom instead of d. The prior and its weight d0 are fitted to the logs of
+the mean squares (Smyth 2004, section 6.2). Two corrections are needed because all gains are
+differences from the same baseline row:
 
 * Gains that share a baseline are correlated, and so are their variances. `R` gains of correlation
-  r are worth R / (1 + (R - 1) r^2) independent ones; r is estimated over the rows, and taken as
-  0.6 at least, because it is itself unsure. No gain gets more degrees of freedom than they have.
-* Fitting d0 to few rows favours agreement by chance: it is multiplied by (R - 2) / R, so that two
-  gains borrow nothing.
+  r are worth R / (1 + (R - 1) r^2) independent ones; r is estimated over the rows, with a floor of
+  0.6 because the estimate is uncertain. No gain gets more degrees of freedom than these have.
+* Fitting d0 to few rows overstates their agreement: it is multiplied by (R - 2) / R, so two gains
+  borrow nothing.
 
-Simulated gains without any difference are missed 3.5 to 6% of the time, with three to ten seeds,
-three or eight gains, and spreads of rows or of the baseline that differ by a factor of 2 (one row
-of 4). Eight gains that spread alike have intervals 30% narrower with three seeds, 14% with five
-and 6% with ten (`tests/statistics/test_moderated.py`).
+In simulations, the intervals miss a true zero 3.5 to 6% of the time, with three to ten seeds, three
+or eight gains, and spreads of the rows or the baseline that differ by a factor of 2 (one row of 4).
+For eight gains with equal spread, intervals are 30% narrower with three seeds, 14% with five, and
+6% with ten (`tests/statistics/test_moderated.py`).
 
 Source: Smyth (2004), Linear models and empirical Bayes methods, Statistical Applications in
 Genetics and Molecular Biology 3(1).
@@ -50,7 +49,7 @@ from harness.statistics.scores import (
 )
 
 LEAST_CORRELATION = 0.6
-"""Correlation that gains over one baseline are taken to have at least; equal spreads give 0.5."""
+"""Floor on the correlation of gains over one baseline; equal spreads give 0.5."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ class Interval:
 
     Attributes:
         mean: Mean over seeds and prompts.
-        spreads: How far it may be off. There is one, or two where every seed has prompts of its
-            own: by the seeds and by the prompts. The one that gives more counts.
-        seeds: Number of seeds; of one, the interval is over prompts only.
+        spreads: Its uncertainty: one spread, or two for prompts nested in seeds (by seeds and by
+            prompts), of which the wider counts.
+        seeds: Number of seeds; with one, the interval is over prompts only.
     """
 
     mean: float
@@ -89,11 +88,10 @@ class Interval:
         return max(spread.p_above_zero(self.mean) for spread in self.spreads)
 
     def detectable(self, alpha: float, power: float = 0.8) -> float:
-        """Return the smallest true mean that a test like this one finds with the power asked for.
+        """Return the smallest true mean that a two-sided test at `alpha` detects with this power.
 
-        It is (t[1 - alpha / 2] + t[power]) times the standard error, the quantiles at the
-        interval's degrees of freedom: a mean that large is, with that probability, far enough from
-        zero for a two-sided test at the level `alpha`.
+        It is (t[1 - alpha / 2] + t[power]) times the standard error, with the quantiles at the
+        interval's degrees of freedom.
 
         Source: Bloom (1995), Evaluation Review 19(5) (minimum detectable effects).
         """
@@ -101,13 +99,12 @@ class Interval:
 
 
 def mean_interval(values: Scores | npt.ArrayLike, prior: Prior | None = None) -> Interval:
-    """Return the mean of scores, or of an array of seeds x prompts, with its interval.
+    """Return the mean of scores, or of a seeds x prompts array, with its interval.
 
-    `prior` is what is known of the seeds' mean square from elsewhere; it is not used for nested
-    scores or one seed.
+    `prior` is a prior on the seed mean square; it is ignored for nested scores and one seed.
 
     Raises:
-        HarnessError: The array is no complete matrix.
+        HarnessError: The array is not a complete matrix.
     """
     scores = values if isinstance(values, Scores) else ScoreMatrix.of(values)
     return Interval(scores.mean, scores.spreads(prior), len(scores.seeds))
@@ -116,23 +113,23 @@ def mean_interval(values: Scores | npt.ArrayLike, prior: Prior | None = None) ->
 def paired_difference(
     a: Scores | npt.ArrayLike, b: Scores | npt.ArrayLike, prior: Prior | None = None
 ) -> Interval:
-    """Return the mean of `a - b` with its interval; rows and columns may be in another order.
+    """Return the mean of `a - b` with its interval; the order of seeds and prompts may differ.
 
     Raises:
-        HarnessError: The two do not have the same seeds and, unless nested, the same prompts.
+        HarnessError: The two differ in seeds or, unless nested, in prompts.
     """
     left, right = (it if isinstance(it, Scores) else ScoreMatrix.of(it) for it in (a, b))
     return mean_interval(left.minus(right), prior)
 
 
 def mean_over_seeds(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """Return the mean of a number that each seed has of its own, and the ends of its t interval.
+    """Return the mean of one number per seed, and the ends of its t interval (None for one seed).
 
-    Such a number is no mean over prompts that all seeds answer: a rank correlation over the
-    training prompts of a seed, the share of a topic among them. One seed has no ends.
+    For numbers that are not means over shared prompts, such as a rank correlation over a seed's
+    training prompts or the share of a topic among them.
 
     Raises:
-        HarnessError: There is no value, or one is not finite.
+        HarnessError: There are no values, or one is not finite.
     """
     array = np.asarray(values, dtype=np.float64)
     if len(array) == 0 or not np.isfinite(array).all():
@@ -147,18 +144,18 @@ def mean_over_seeds(values: Sequence[float]) -> tuple[float, float | None, float
 
 
 def seed_prior(rows: Sequence[Scores], baseline: Scores) -> Prior | None:
-    """Return what the gains of a table's rows say of the seeds of each.
+    """Return the prior on the seed mean square of each gain, fitted to all gains over a baseline.
 
-    `rows` are the per-prompt values of each row but the baseline, all of the same seeds and
-    prompts as `baseline`, the row that all are compared with. None with one seed, with fewer than
-    three rows, with prompts of each seed's own, or where a gain is the same under every seed.
+    `rows` are the per-prompt values of each row other than `baseline`, with the same seeds and
+    prompts. None with one seed, fewer than three rows, nested prompts, or a gain that is the same
+    for every seed.
 
     Raises:
-        HarnessError: Two rows do not have the same seeds and prompts.
+        HarnessError: Two rows differ in seeds or prompts.
     """
     if not isinstance(baseline, ScoreMatrix):
         return None
-    # All in the baseline's order of seeds and prompts.
+    # Aligned to the baseline's order of seeds and prompts.
     gains = [baseline.scaled(-1.0).plus(row).values for row in rows]
     count, own = len(gains), len(baseline.seeds) - 1
     if count < 3 or own < 1:
@@ -173,7 +170,7 @@ def seed_prior(rows: Sequence[Scores], baseline: Scores) -> Prior | None:
 
 
 def _correlation(means: FloatArray) -> float:
-    """Return how far the seed means of gains vary together, shape (gains, seeds)."""
+    """Return the common correlation of gains across seeds, given seed means (gains, seeds)."""
     centred = means - means.mean(axis=1, keepdims=True)
     products = centred @ centred.T
     own = float(np.trace(products))
@@ -182,11 +179,11 @@ def _correlation(means: FloatArray) -> float:
 
 
 def fit_prior(squares: FloatArray, df: float) -> tuple[float, float]:
-    """Fit a scaled F distribution to independent mean squares, all above zero, of some freedom.
+    """Fit a scaled F distribution to independent positive mean squares, each with `df` degrees.
 
     Returns:
-        The prior's degrees of freedom, infinite where the mean squares differ by no more than
-        chance, and its mean square.
+        The prior's degrees of freedom, infinite if the mean squares differ by no more than chance,
+        and its mean square.
 
     Source: Smyth (2004), section 6.2.
     """
@@ -201,10 +198,10 @@ def fit_prior(squares: FloatArray, df: float) -> tuple[float, float]:
 
 
 def inverse_trigamma(value: float) -> float:
-    """Return the y above zero with trigamma(y) equal to a value above zero.
+    """Return the positive y with trigamma(y) equal to a positive value.
 
-    Newton's method on 1 / trigamma, which is convex and nearly linear, so that it never overshoots.
-    `scipy.optimize` would take longer to import than all its roots to find.
+    Uses Newton's method on 1 / trigamma, which is convex and nearly linear, so it never overshoots.
+    Importing `scipy.optimize` would take longer than finding all the roots.
 
     Source: Smyth (2004), appendix (solution of the trigamma equation).
     """

@@ -1,61 +1,61 @@
-"""The data of every statistic: values of single prompts under several seeds, and their spread.
+"""Per-prompt values under several seeds, the input of every statistic, and their variance.
 
-A seed is one whole repetition of a recipe (data order, sampling, training, answering).
+A seed is one complete repetition of a recipe (data order, sampling, training, answering).
 
-Crossed (`ScoreMatrix`): the same benchmark prompts are answered under every seed. Model, one value
-per seed s and prompt p, all effects random and independent:
+Crossed (`ScoreMatrix`): the same benchmark prompts are answered under every seed. The model has one
+value per seed s and prompt p, with all effects random and independent:
 
     y[s, p] = mean + seed[s] + prompt[p] + error[s, p]
 
-With S seeds and P prompts the mean squares of the two-way analysis of variance expect
+With S seeds and P prompts the expected mean squares of the two-way analysis of variance are
 
     E MS_seed   = var_error + P var_seed
     E MS_prompt = var_error + S var_prompt
     E MS_error  = var_error
 
-so that the variance of the grand mean, var_seed/S + var_prompt/P + var_error/(S P), is estimated
-by (MS_seed + MS_prompt - MS_error) / (S P). This is also the two-way clustered variance.
+so the variance of the grand mean, var_seed/S + var_prompt/P + var_error/(S P), is estimated by
+(MS_seed + MS_prompt - MS_error) / (S P). This is also the two-way clustered variance.
 
-Three choices are ours, made so that 95% intervals of 800 prompts or more miss a true zero 3.5 to 6%
-of the time from three seeds up, and those of 40 prompts 2 to 5%, whatever the ratio of the effects
-(`tests/statistics/test_error_rates.py`):
+Three choices are ours. With them, 95% intervals with 800 or more prompts miss a true zero 3.5 to 6%
+of the time from three seeds up, and those with 40 prompts 2 to 5%, whatever the ratio of the
+effects (`tests/statistics/test_error_rates.py`):
 
-* The prompts' own part, MS_prompt - MS_error, is cut at zero. The seeds keep their whole mean
-  square: with few seeds, MS_seed - MS_error is often negative by chance, and an interval made
-  from what is left would be far too short.
-* Degrees of freedom: 1/df = w/(S - 1) + (1 - w)/d, where w is the seeds' share of the
-  estimated variance and d the freedom of the prompts' own part. Satterthwaite's formula has w
-  squared. Plugging an estimated w into it is liberal with few seeds, because a seed mean square
+* The prompts' own part, MS_prompt - MS_error, is truncated at zero. The seeds keep their whole mean
+  square: with few seeds, MS_seed - MS_error is often negative by chance, and an interval from the
+  remainder would be far too short.
+* Degrees of freedom: 1/df = w/(S - 1) + (1 - w)/d, where w is the seeds' share of the estimated
+  variance and d the degrees of freedom of the prompts' own part. Satterthwaite's formula has w
+  squared, but with an estimated w and few seeds it is anticonservative, because a seed mean square
   that is small by chance both shortens the interval and raises the degrees of freedom: it misses
   up to 8% of the time with three seeds.
-* The prompts' own part is a difference of two mean squares, and has Satterthwaite's freedom of
-  one, (MS_prompt - MS_error)^2 / (MS_prompt^2 / (P - 1) + MS_error^2 / ((S - 1)(P - 1))), though
-  no less than the seeds'. Where prompts do not differ in the mean, as under one recipe with two
-  names, that part is chance alone. Given P - 1 it would lend its freedom to two seeds that lie
-  close together by chance, and 6.1 to 6.9% of such intervals would miss; so 3.3 to 5.1% do.
+* The prompts' own part is a difference of two mean squares and gets Satterthwaite's degrees of
+  freedom, (MS_prompt - MS_error)^2 / (MS_prompt^2 / (P - 1) + MS_error^2 / ((S - 1)(P - 1))), but
+  no fewer than the seeds'. If prompts do not differ in the mean, as for one recipe under two
+  names, that part is pure chance. With P - 1 degrees it would lend them to two seeds that are
+  close by chance, and 6.1 to 6.9% of such intervals would miss; this way 3.3 to 5.1% do.
 
-With two seeds an interval may miss up to 9% of the time where seeds differ much and prompts a
-little: two seeds that lie close together then leave the prompts' small part.
+With two seeds an interval may miss up to 9% of the time if seeds differ a lot and prompts little:
+two seeds that are close by chance then leave only the prompts' small part.
 
-Nested (`NestedScores`): where prompts themselves are scored, each run draws or makes its own, and
-two recipes have seeds in common and nothing else:
+Nested (`NestedScores`): if prompts themselves are scored, each run draws or makes its own, and two
+recipes share only their seeds:
 
     y[s, p] = mean + seed[s] + prompt[s, p]
 
-Both levels are in the spread of the seed means, so that
+The variance of the seed means includes both levels, so
 
     variance of the mean = (sample variance of the S seed means) / S,  with S - 1 degrees of freedom
 
-is unbiased and its t interval exact for normal seed means, whatever the two variances are, and
-whatever the prompts of a seed have in common (several are rewrites of one parent, and a set can
-hold prompts that another recipe's holds as well). A difference is taken seed by seed, because
-recipes start from the same human prompts under the same seed.
+is unbiased and its t interval is exact for normal seed means, whatever the two variances are and
+however a seed's prompts depend on each other (several are rewrites of one parent, and sets of two
+recipes can share prompts). Differences are paired by seed, because recipes start from the same
+human prompts under the same seed.
 
-The rule for few seeds: two or three seed means can lie close together by chance, and their spread
-then says less than the prompts themselves do. So the spread of the prompts within the seeds, taken
-as independent, gives a second interval (Welch and Satterthwaite), and the wider one counts; a
-p-value is the larger one of two. Where seeds add nothing to their prompts' spread this misses a
-true zero in 1 to 3% of cases instead of 5%, and it approaches 5% as they do.
+With few seeds: two or three seed means can be close by chance, and their spread is then less
+informative than that of the prompts. So the spread of the prompts within seeds, taken as
+independent, gives a second interval (Welch and Satterthwaite), and the wider one counts; the
+p-value is the larger of the two. If seeds add no variance of their own, this misses a true zero in
+1 to 3% of cases instead of 5%; as they add more, it approaches 5%.
 
 Sources: Satterthwaite (1946), Biometrics Bulletin 2(6); Clark (1973), The language-as-fixed-effect
 fallacy (crossed random subjects and items); Searle, Casella and McCulloch (1992), Variance
@@ -79,14 +79,11 @@ from harness.errors import HarnessError
 FloatArray = npt.NDArray[np.float64]
 
 ROUNDING = 1e-9
-"""Values that are no further apart are one number."""
+"""Values within this distance count as equal."""
 
 
 def student_quantile(level: float | FloatArray, df: float | FloatArray) -> FloatArray:
-    """Return quantiles of Student's t.
-
-    They are those of `scipy.stats`, which takes longer to import than a report takes.
-    """
+    """Return quantiles of Student's t, without the slow import of `scipy.stats`."""
     from scipy.special import stdtrit
 
     return np.asarray(stdtrit(df, level))
@@ -94,7 +91,7 @@ def student_quantile(level: float | FloatArray, df: float | FloatArray) -> Float
 
 @dataclass(frozen=True)
 class Spread:
-    """How far a mean may be off; the t distribution makes an interval and a p-value of it.
+    """The uncertainty of a mean, from which Student's t gives intervals and p-values.
 
     Attributes:
         standard_error: Standard error of the mean, in the unit of the values.
@@ -111,7 +108,7 @@ class Spread:
     def p_above_zero(self, mean: float) -> float:
         """Return the one-sided p-value of a mean against a true mean of zero or less.
 
-        Without any variance it is 0, 1/2 or 1, by the sign of the mean.
+        Without variance it is 0, 1/2, or 1, depending on the sign of the mean.
         """
         from scipy.special import stdtr
 
@@ -120,18 +117,18 @@ class Spread:
         return float(stdtr(self.df, -mean / self.standard_error))
 
     def detectable(self, alpha: float, power: float) -> float:
-        """Return the smallest true mean that a two-sided test at a level finds with a power."""
+        """Return the smallest true mean that a two-sided test at `alpha` detects with `power`."""
         levels = np.array([1.0 - alpha / 2.0, power])
         return float(student_quantile(levels, self.df).sum()) * self.standard_error
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known of the mean square of the seeds from elsewhere.
+    """A prior on the seed mean square.
 
     Attributes:
         mean_square: The mean square, in squared units of the values.
-        df: How many degrees of freedom it is worth; 0 is nothing.
+        df: Its weight in degrees of freedom; 0 for none.
     """
 
     mean_square: float = 0.0
@@ -151,30 +148,30 @@ class Scores(ABC):
     @property
     @abstractmethod
     def level(self) -> float | None:
-        """The one number that every value is, None where they differ."""
+        """The common value if all values are equal, else None."""
 
     @abstractmethod
     def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
-        """Return how far the mean may be off; of two spreads the wider one counts.
+        """Return the uncertainty of the mean; of two spreads the wider one counts.
 
-        With one seed it is over prompts only, and says nothing of other seeds.
+        With one seed it is over prompts only and does not cover other seeds.
         """
 
     @abstractmethod
     def scaled(self, weight: float) -> Self:
-        """Return all values times a number."""
+        """Return all values multiplied by a number."""
 
     @abstractmethod
     def plus(self, other: Scores) -> Self:
         """Return the sum with scores of the same seeds and, unless nested, the same prompts.
 
         Raises:
-            HarnessError: They are of others, or of another kind.
+            HarnessError: The seeds, prompts, or kinds differ.
         """
 
     @abstractmethod
     def constant(self, value: float) -> Self:
-        """Return scores of the same seeds that are one number without any spread."""
+        """Return scores of the same seeds that all have one value, without spread."""
 
     def minus(self, other: Scores) -> Self:
         """Return the difference, paired as in `plus`."""
@@ -185,7 +182,7 @@ def weighted_sum(terms: Sequence[tuple[float, Scores]]) -> Scores:
     """Return the weighted sum of scores, paired by seed and, unless nested, by prompt.
 
     Raises:
-        HarnessError: There is no term, or the scores differ in seeds or prompts.
+        HarnessError: There are no terms, or the scores differ in seeds or prompts.
     """
     if not terms:
         raise HarnessError("A weighted sum needs at least one set of scores; none was given.")
@@ -194,7 +191,7 @@ def weighted_sum(terms: Sequence[tuple[float, Scores]]) -> Scores:
 
 @dataclass(frozen=True, eq=False)
 class ScoreMatrix(Scores):
-    """Per-prompt values of one recipe on one column: complete, crossed, every id once.
+    """Per-prompt values of one recipe on one column: complete, crossed, with unique ids.
 
     Attributes:
         values: Shape (seeds, prompts), in the unit of the column.
@@ -207,10 +204,10 @@ class ScoreMatrix(Scores):
     prompts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Check the shape, the ids and that every value is finite.
+        """Check the shape, the ids, and that every value is finite.
 
         Raises:
-            HarnessError: The matrix is not complete, or an id appears twice.
+            HarnessError: The matrix is incomplete, or an id appears twice.
         """
         if self.values.shape != (len(self.seeds), len(self.prompts)):
             raise HarnessError(
@@ -236,7 +233,7 @@ class ScoreMatrix(Scores):
         """Build the matrix from `{seed: {prompt id: value}}`.
 
         Raises:
-            HarnessError: The seeds do not all have the same prompts, or there is none.
+            HarnessError: The seeds have different prompts, or there are no seeds.
         """
         if not scores:
             raise HarnessError("A score matrix needs at least one seed; none has scores yet.")
@@ -252,7 +249,7 @@ class ScoreMatrix(Scores):
 
     @classmethod
     def of(cls, values: npt.ArrayLike) -> ScoreMatrix:
-        """Return an array as a matrix; its ids are positions.
+        """Wrap an array as a matrix, with positions as ids.
 
         Raises:
             HarnessError: It is not two-dimensional (seeds x prompts).
@@ -266,10 +263,10 @@ class ScoreMatrix(Scores):
         return cls(array, tuple(range(seeds)), tuple(str(i) for i in range(prompts)))
 
     def aligned_to(self, other: ScoreMatrix) -> ScoreMatrix:
-        """Return this matrix with its rows and columns in the order of `other`.
+        """Return this matrix with rows and columns reordered to match `other`.
 
         Raises:
-            HarnessError: The two do not have the same seeds and the same prompts.
+            HarnessError: The two differ in seeds or prompts.
         """
         if (self.seeds, self.prompts) == (other.seeds, other.prompts):
             return self
@@ -287,8 +284,7 @@ class ScoreMatrix(Scores):
 
     @property
     def level(self) -> float | None:
-        """The one number that every value is, None where they differ."""
-        # A difference of equal differences can be off in its last digit.
+        # Differences of equal values can be off in the last digit.
         return float(self.values[0, 0]) if np.ptp(self.values) < ROUNDING else None
 
     def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
@@ -314,14 +310,14 @@ class ScoreMatrix(Scores):
 
 @dataclass(frozen=True, eq=False)
 class NestedScores(Scores):
-    """Scores of one recipe's prompts, of each seed its own, or a weighted sum of several recipes'.
+    """Scores of one recipe's prompts, which differ by seed, or a weighted sum over recipes.
 
     Attributes:
-        seeds: One id for each seed.
+        seeds: Seed ids.
         means: Mean of each seed, shape (seeds,), in the unit of the column.
-        variances: Variance of each of these means over the prompts of its seed.
-        squares: Of each seed the sum of squared variances over their degrees of freedom, one for
-            each recipe in the sum; from it follow the degrees of freedom of one seed.
+        variances: Variance of each of these means over its seed's prompts.
+        squares: For each seed, the sum over recipes of squared variance / degrees of freedom, for
+            Satterthwaite's formula.
     """
 
     seeds: tuple[int, ...]
@@ -331,10 +327,10 @@ class NestedScores(Scores):
 
     @classmethod
     def from_seeds(cls, scores: Mapping[int, Mapping[str, float]]) -> NestedScores:
-        """Take the scores of `{seed: {prompt id: value}}`.
+        """Build the scores from `{seed: {prompt id: value}}`.
 
         Raises:
-            HarnessError: There is no seed, one has fewer than two prompts, or a value is not
+            HarnessError: There are no seeds, one has fewer than two prompts, or a value is not
                 finite.
         """
         if not scores:
@@ -358,19 +354,18 @@ class NestedScores(Scores):
 
     @property
     def level(self) -> float | None:
-        """The one number that every value is, None where they differ."""
         # The mean of equal numbers can be off in its last digit.
         same = np.ptp(self.means) < ROUNDING and float(self.variances.max()) < ROUNDING**2
         return self.mean if same else None
 
     def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
-        """Return how far the mean may be off: by the seeds, if two or more, and by the prompts.
+        """Return the uncertainty of the mean by seeds (if two or more) and by prompts.
 
-        A prior of crossed scores says nothing of them.
+        The prior is ignored, since it applies to crossed scores.
         """
         seeds = len(self.seeds)
         variance, squares = float(self.variances.sum()), float(self.squares.sum())
-        # Without any spread the interval is a point, whatever the degrees of freedom.
+        # Without variance the interval is a point, whatever the degrees of freedom.
         df = variance**2 / squares if squares > 0.0 else 1.0
         within = Spread(float(np.sqrt(variance)) / seeds, df)
         if seeds == 1:
@@ -404,16 +399,16 @@ class NestedScores(Scores):
 
 @dataclass(frozen=True, eq=False)
 class CrossedMoments:
-    """The mean of a crossed matrix and what is known of its variance.
+    """The mean of a crossed matrix and its variance components.
 
-    Every field has the leading (batch) shape of the values it came from.
+    Every field has the batch shape of the values (their leading axes).
 
     Attributes:
         mean: Grand mean.
         variance: Estimated variance of the grand mean.
-        df: Degrees of freedom of that estimate, no fewer than the seeds'; these where there is no
+        df: Degrees of freedom of that estimate; at least the seeds', and equal to them without
             variance.
-        ms_seed: Mean square of the seeds, drawn towards the prior where there is one.
+        ms_seed: Mean square of the seeds, shrunk toward the prior if there is one.
         ms_prompt: Mean square of the prompts.
         ms_error: Mean square of the interaction and error.
     """
@@ -433,9 +428,9 @@ class CrossedMoments:
         shape: tuple[int, ...],
         prior: Prior | None = None,
     ) -> CrossedMoments:
-        """Return the moments of a mean and the mean squares of seeds, prompts and error.
+        """Return the moments given a mean and the mean squares of seeds, prompts, and error.
 
-        `shape` is the number of seeds and that of prompts.
+        `shape` is (seeds, prompts).
         """
         (ms_seed, ms_prompt, ms_error), (seeds, prompts) = squares, shape
         seed_df = float(seeds - 1)
@@ -454,8 +449,8 @@ class CrossedMoments:
 def crossed_moments(values: FloatArray, prior: Prior | None = None) -> CrossedMoments:
     """Estimate the mean over crossed seeds and prompts, and its variance.
 
-    `values` has the shape (..., seeds, prompts), at least two of each; leading axes are a batch.
-    The mean square of the seeds is drawn towards a prior, if there is one.
+    `values` has shape (..., seeds, prompts), at least two of each; leading axes are a batch. The
+    seed mean square is shrunk toward the prior, if there is one.
     """
     seeds, prompts = values.shape[-2:]
     mean = values.mean(axis=(-2, -1))

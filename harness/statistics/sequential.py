@@ -1,28 +1,27 @@
-"""Looking more than once: the seeds that a test still needs, and a rule that says when to stop.
+"""Sequential testing: the number of seeds a test still needs, and when to stop adding seeds.
 
-*Seeds that are needed.* The variance seen so far is split into what more seeds make smaller (luck
-of the seeds, errors) and what they do not (prompts that one row is better at than another): with n
-seeds the mean squares would expect
+*Seeds needed.* The variance so far is split into a part that shrinks with more seeds (between-seed
+variance, error) and one that does not (prompts that one row is better at than another): with n
+seeds the expected mean squares are
 
-    E MS_seed   as seen
+    E MS_seed   as observed
     E MS_prompt = MS_error + n / S (MS_prompt - MS_error)
-    E MS_error  as seen
+    E MS_error  as observed
 
-and the smallest margin that would be found follows as for any interval.
+and the smallest detectable margin follows as for any interval.
 
-*When to stop.* A claim that is tested again after every few seeds at 5% is decided by chance far
-more often than that. A group sequential test spends its 5% over the looks: by a share t of the
-most seeds it has spent
+*When to stop.* Retesting a claim at 5% after every few seeds has an error rate far above 5%. A
+group sequential test spends its 5% over the looks: at a fraction t of the maximum number of seeds
+it has spent
 
     spent(t) = 4 (1 - Phi(z / sqrt(t))),    z = Phi^-1(1 - level / 4),
 
-half of it on each side: next to nothing early and nearly all at the end (O'Brien and Fleming's
-shape in the form of Lan and DeMets, for looks whenever they come). The level of each look follows
-from the levels before it, for a statistic that gains independent increments. A t test is judged by
-its p-value against these levels (Jennison and Turnbull 2000, section 3.8). Prompts that every seed
-answers make looks more alike than independent increments do, and that errs on the careful side.
-With three seeds or more at the first look the overall error is 4 to 6%
-(`tests/statistics/test_sequential.py`).
+half of it on each side, almost nothing early and nearly all at the end (the O'Brien-Fleming-type
+spending function of Lan and DeMets, for looks at any time). The level of each look follows from the
+previous ones, for a statistic with independent increments. A t test compares its p-value with these
+levels (Jennison and Turnbull 2000, section 3.8). Because all seeds answer the same prompts, looks
+are more alike than with independent increments, which is conservative. With at least three seeds at
+the first look, the overall error is 4 to 6% (`tests/statistics/test_sequential.py`).
 
 Sources: O'Brien and Fleming (1979), Biometrics 35(3); Lan and DeMets (1983), Biometrika 70(3);
 Armitage, McPherson and Rowe (1969), JRSS A 132(2) (the recursion); Jennison and Turnbull (2000),
@@ -49,26 +48,26 @@ from harness.statistics.scores import (
 )
 
 MOST_SEEDS = 200
-"""Beyond so many seeds a margin counts as out of reach."""
+"""A margin that needs more seeds counts as out of reach."""
 
 _POINTS = 201
-"""Points at which the density of a statistic that has not crossed is kept."""
+"""Quadrature points for the density of a statistic that has not crossed a bound."""
 
 
 def seeds_needed(
     margin: Scores, sought: float, level: float, power: float, prior: Prior | None = None
 ) -> int | None:
-    """Return with how many seeds a two-sided test finds a margin of some size with some power.
+    """Return the number of seeds with which a two-sided test detects a margin.
 
     Args:
-        margin: Scores of two seeds or more whose mean is tested.
-        sought: The size that should be found.
+        margin: Scores of at least two seeds whose mean is tested.
+        sought: The size to detect.
         level: Level of the test.
-        power: Probability with which it should be found.
-        prior: What the seeds' variance borrows.
+        power: Power of the test.
+        prior: Prior on the seed mean square.
 
     Returns:
-        The number, 2 at least; None where `MOST_SEEDS` are too few.
+        The number, at least 2, or None if `MOST_SEEDS` are too few.
     """
     numbers = range(2, MOST_SEEDS + 1)
     found = (n for n in numbers if _detectable(margin, n, level, power, prior) <= sought)
@@ -78,7 +77,7 @@ def seeds_needed(
 def _detectable(
     margin: Scores, seeds: int, level: float, power: float, prior: Prior | None
 ) -> float:
-    """Return the smallest mean that would be found with another number of seeds."""
+    """Return the smallest detectable mean with another number of seeds."""
     if isinstance(margin, ScoreMatrix):
         now, prompts = margin.values.shape
         seen = crossed_moments(margin.values)
@@ -98,22 +97,22 @@ def _detectable(
 
 
 def spent(share: float, level: float) -> float:
-    """Return the error that may be spent by a share of the most seeds, above 0 and up to 1."""
+    """Return the error spent by a share, in (0, 1], of the maximum number of seeds."""
     from scipy.special import ndtr, ndtri
 
     return float(4.0 * ndtr(ndtri(level / 4.0) / share**0.5))
 
 
 def levels_of_looks(looks: Sequence[int], most: int, level: float) -> list[float]:
-    """Return the level at which a p-value decides at each look.
+    """Return the significance level at each look.
 
     Args:
-        looks: Seeds at each look, rising.
-        most: The most seeds there will be, those of the last look that may come.
-        level: The overall error, two-sided.
+        looks: Seeds at each look, increasing.
+        most: The maximum number of seeds, those of the last possible look.
+        level: The overall two-sided error.
 
     Raises:
-        HarnessError: The looks do not rise, or go beyond the most.
+        HarnessError: The looks do not increase from at least 2, or exceed the maximum.
     """
     from scipy.special import ndtr
 
@@ -129,7 +128,7 @@ def levels_of_looks(looks: Sequence[int], most: int, level: float) -> list[float
     points, density = np.zeros(1), np.ones(1)
     before, used = 0.0, 0.0
     for share in shares:
-        # The score statistic of what has not crossed: a sum of increments of variance `share`.
+        # The score statistic given no crossing: a sum of increments with total variance `share`.
         step = (share - before) ** 0.5
         allowed = spent(share, level) - used
         bound = _bound(points, density, step, allowed)
@@ -143,7 +142,7 @@ def levels_of_looks(looks: Sequence[int], most: int, level: float) -> list[float
 
 
 def _bound(points: FloatArray, density: FloatArray, step: float, allowed: float) -> float:
-    """Return how far from zero a statistic goes with some probability after one more step."""
+    """Return the bound that the statistic exceeds with the allowed probability after one step."""
     from scipy.special import ndtr
 
     low, high = 0.0, 40.0
