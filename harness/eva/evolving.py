@@ -1,25 +1,25 @@
-"""Evolving: how a chosen prompt becomes several new ones.
+"""Evolving: generate new prompts from a selected one.
 
-The model. The creator rewrites one prompt text into another. From a prompt x come k children, in
-one of three ways:
+Model. The creator rewrites one prompt text into another. A prompt x gets k children in one of three
+ways:
 
 - `chain`: x -> x.1 -> x.2 -> ... -> x.k, each child a rewrite of the last usable prompt before it
-  (all children kept, x itself excluded);
+  (all children are kept, x itself is not);
 - `independent`: k rewrites of x;
-- `tree`: a tree of some depth and width k; at each level k rewrites are made and the best of them,
-  by a score of the prompt, is rewritten next; the last level's are the children. Depth 1 is
+- `tree`: a tree of a given depth and width k; each level makes k rewrites, and the best of them, by
+  a score of the prompt, is rewritten next; the last level's are the children. Depth 1 is
   `independent`.
 
-A rewrite can be unusable. It is then counted by its reason and tried again, up to `retries` more
-times; if all fail, that child is dropped and the next one starts from the last usable prompt, so a
-chain yields at most k children and its length does not depend on where a failure falls.
+An unusable rewrite is counted by its reason and retried up to `retries` times. If all fail, the
+child is dropped and the next one starts from the last usable prompt, so a chain yields at most k
+children and its length does not depend on where a failure occurs.
 
-Randomness. Each prompt evolved has its own generator, derived from the seed and the *id* of the
-prompt. Adding, removing or reordering prompts therefore changes no other prompt's children.
+Randomness. Each evolved prompt has its own generator, derived from the seed and the prompt's *id*,
+so adding, removing, or reordering prompts does not change other prompts' children.
 
-Methods of the user's own. A world gives a plug-in's method (`harness.creator`) what it has: its
-rules for unusable rewrites and, where there is one, the model that writes. Plug-in and version are
-in the settings of the stages that use it.
+User-defined methods. A world provides a plug-in's method (`harness.creator`) with its rules for
+unusable rewrites and, if it has one, its generating model. The plug-in and its version are in the
+settings of the stages that use it.
 
 Source: paper section 3.3 and appendix A (EvolInstruct, four evolutions) and figure 11 (the tree,
 "as a trial", neither depth nor width named); distilabel's `EvolInstruct` with `num_evolutions=4,
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 Shape = Literal["chain", "independent", "tree"]
-"""How the children of one prompt hang together."""
+"""How the children of one prompt are derived."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What the creator made of one prompt by a method: a new one, or a reason why there is none.
+    """The creator's rewrite of one prompt: a new prompt, or the reason why there is none.
 
-    `written` is what the creator wrote, where that is not the prompt itself.
+    `written` is the creator's raw output if that is not the prompt itself.
     """
 
     prompt: str | None
@@ -59,9 +59,9 @@ class Rewrite:
 
 
 class Rewriter(Protocol):
-    """Rewrites prompts. All its randomness comes from the generator it is given.
+    """Rewrites prompts, with all randomness from the given generator.
 
-    Where several chains grow at once (`Over`), it is called from as many threads.
+    If several chains are evolved concurrently (`Over`), it is called from as many threads.
     """
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
@@ -74,10 +74,10 @@ class Prompt:
     """A prompt with its lineage; the fields are the columns of `prompts.parquet`.
 
     Attributes:
-        prompt_id: unique name; a child's is `<id of the chain's first prompt>.<iteration>.<i>`.
-        source: `human`, `matched`, `evolved` or `benchmark`.
-        parent_id: the prompt this one was rewritten from; None for human prompts, as is `method`.
-        generation: number of rewrites since the human prompt (0 for the human prompt itself).
+        prompt_id: Unique id; a child's is `<id of the chain's first prompt>.<iteration>.<i>`.
+        source: `human`, `matched`, `evolved`, or `benchmark`.
+        parent_id: The prompt this one was rewritten from; None if not rewritten, as is `method`.
+        generation: Number of rewrites since the human prompt (0 for that prompt itself).
     """
 
     prompt_id: str
@@ -90,7 +90,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One call of the creator for a child, counted from 1, and what came of it (see `Rewrite`)."""
+    """One call of the creator for a child (`attempt` from 1) and its result (see `Rewrite`)."""
 
     child_id: str
     parent_id: str
@@ -102,7 +102,7 @@ class Attempt:
 
 @dataclass
 class Evolution:
-    """The usable children of all chains, every call of the creator, and the children given up."""
+    """The usable children of all chains, every creator call, and the number of dropped children."""
 
     prompts: list[Prompt] = field(default_factory=list)
     tried: list[Attempt] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Evolution:
 
     @property
     def attempts(self) -> int:
-        """Calls of the creator."""
+        """Number of creator calls."""
         return len(self.tried)
 
     @property
@@ -128,13 +128,13 @@ Grow = Callable[[Prompt], Evolution]
 """Evolves one prompt."""
 
 Over = Callable[[Grow, Sequence[Prompt]], Iterable[Evolution]]
-"""Evolves several prompts and gives what came of them in their order: `map`, one after the other,
-or something that does many at once. Chains share nothing, so the result is the same."""
+"""Evolves several prompts and yields the results in order: `map`, or a concurrent equivalent.
+Chains share nothing, so the result is the same."""
 
 
 def chain_rng(seed: int, prompt_id: str) -> np.random.Generator:
-    """Return the generator of one prompt's chain, a function of the seed and the prompt's id."""
-    import numpy as np  # what only reads declarations comes by here, and needs no numbers
+    """Return the random generator of one prompt's chain, derived from the seed and prompt id."""
+    import numpy as np  # imported here to keep reading declarations fast
 
     digest = hashlib.sha256(prompt_id.encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
@@ -153,11 +153,11 @@ def evolve(
     quality: Callable[[str], float] | None = None,
     over: Over = map,
 ) -> Evolution:
-    """Evolve each of some prompts with distinct ids into up to `evolutions` children.
+    """Evolve each prompt (ids must be unique) into up to `evolutions` children.
 
-    `iteration`, which eva iteration or online step this is, enters the children's ids, because a
-    prompt that stays in the mix can be selected again later. A tree has `depth` levels and grows on
-    by the `quality` of a prompt's text, the first of equals. `over` works through the prompts.
+    `iteration` (the eva iteration or online step) is part of the children's ids, because a prompt
+    that stays in the mix can be selected again. A tree has `depth` levels and continues from the
+    prompt of highest `quality`, the first of equals. `over` maps over the prompts.
     """
     starts = list(prompts)
     for prompt_id, times in Counter(prompt.prompt_id for prompt in starts).items():
@@ -168,7 +168,7 @@ def evolve(
             )
 
     def grow(start: Prompt) -> Evolution:
-        # Everything it changes is its own, so that several may grow at once.
+        # Mutates only its own state, so calls can run concurrently.
         rng, result = chain_rng(seed, start.prompt_id), Evolution()
 
         def child(parent: Prompt, child_id: str) -> Prompt | None:
@@ -205,24 +205,25 @@ def evolve(
 
 
 PLUGIN_SETTING = "creator_plugin"
-"""The setting of a stage that names the plug-in."""
+"""The stage setting that names the plug-in."""
 
 Write = Callable[[str, "np.random.Generator"], str]
-"""Returns a model's reply to a message; raises `NoReplyError` where there is none to be used."""
+"""Returns a model's reply to a message; raises `NoReplyError` without a usable one."""
 
 WhyUnusable = Callable[[str, str, Sequence[str]], str | None]
-"""Returns why a rewrite cannot be used, given it, its parent and what a model was told."""
+"""Returns why a rewrite is unusable, or None, given the rewrite, its parent, and the messages sent
+to a model."""
 
 
 class NoReplyError(Exception):
-    """A model wrote nothing that can be used; the message says why in a word."""
+    """A model gave no usable reply; the message is a one-word reason."""
 
 
 @dataclass(frozen=True)
 class OwnCreator:
-    """Rewrites by a method of the user's own (a `Rewriter`), under a world's rules.
+    """A `Rewriter` with a user-defined method, under a world's rules.
 
-    `write` has a model reply; None where the method asks none.
+    `write` queries a model; None if the method uses none.
     """
 
     method: str
@@ -254,13 +255,13 @@ class OwnCreator:
 
 
 def plugin_settings(method: str) -> dict[str, Json]:
-    """Return what identifies a method of the user's own; nothing of a shipped one."""
+    """Return the setting that identifies a user-defined method; empty for a built-in one."""
     identity = CREATORS.identity(method)
     return {PLUGIN_SETTING: identity["plugin"]} if identity else {}
 
 
 def own_method(settings: Mapping[str, Json]) -> str | None:
-    """Return the method of the user's own that a stage's settings name; None for a shipped one."""
+    """Return the user-defined method named in a stage's settings, or None for a built-in one."""
     if PLUGIN_SETTING not in settings:
         return None
     method = str(settings["creator"]).rpartition("/")[2]

@@ -1,27 +1,27 @@
-"""How much a prompt can still teach the policy, and which prompts the creator starts from.
+"""How informative a prompt is for the policy, and which prompts the creator evolves.
 
-The model. Each of P prompts has N rewards, one for each sampled completion, of *one* reward model.
-A metric reduces them to one number, the prompt's informativeness. Weights are the min-max
-normalised informativeness over the whole prompt set, divided by their sum:
+Model. Each of P prompts has N rewards, one per sampled completion, from *one* reward model. A
+metric reduces them to one number, the prompt's informativeness. Weights are the informativeness,
+min-max normalized over the whole prompt set and divided by its sum:
 
     w_i = (v_i - min v) / (max v - min v),        weight_i = w_i / sum(w)
 
-An inverse metric uses `1 - w_i` in place of `w_i`; it is not a reciprocal. So the least informative
-prompt has weight exactly 0, and if all prompts are equally informative no weights exist: that is an
-error, because any choice made then would be an artefact of rounding or of row order.
+An inverse metric uses `1 - w_i` instead of `w_i`, not the reciprocal. The least informative prompt
+thus has weight exactly 0, and if all prompts are equally informative, weights are undefined: an
+error, because any selection would be an artifact of rounding or row order.
 
-A selection is a share of the set. `weighted` makes successive draws without replacement: each picks
-one of the prompts still left, with probability proportional to its weight. `greedy` takes the
-prompts of highest weight. Weighted draws can run out of prompts of positive weight: the duelling
-advantage, for one, is zero wherever the best answer was given twice. Then either nothing is
-selected (`error`), or the remaining draws are uniform over the prompts of zero weight (`uniform`),
-which is the limit of adding a small floor to every weight.
+A selection is a share of the set. `weighted` draws successively without replacement, each time with
+probability proportional to weight among the remaining prompts. `greedy` takes the prompts of
+highest weight. Weighted draws can run out of prompts with positive weight; the dueling advantage,
+for example, is zero wherever the best answer was given twice. Then selection either fails (`error`)
+or draws the rest uniformly from the prompts of zero weight (`uniform`), the limit of adding a small
+floor to every weight.
 
 Names: the paper's A*_min is the advantage of the best completion over the *worst* (`a_min`),
 A*_avg over the *mean* (`a_avg`), A*_dis over the *second best* (`a_dis`).
 
 Source: paper section 3.2, section 4.2.2, tables 3 to 5; the authors' code for min-max and for the
-inverse metrics. They draw with pandas' weighted sampling without replacement, which is the same.
+inverse metrics. They use pandas' weighted sampling without replacement, which is equivalent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Positions = NDArray[np.int64]
 
 
 def check_rewards(rewards: ArrayLike) -> Floats:
-    """Return P x N rewards as a float array, refusing what no comparison can be made on."""
+    """Return P x N rewards as a float array after checking shape, N >= 2, and finiteness."""
     array = np.asarray(rewards, dtype=np.float64)
     if array.ndim != 2 or array.shape[0] == 0:
         raise HarnessError(
@@ -62,11 +62,10 @@ def check_rewards(rewards: ArrayLike) -> Floats:
 
 
 def informativeness(rewards: ArrayLike, metric: str) -> Floats:
-    """Reduce each prompt's rewards, P x N and finite, to its informativeness, P values.
+    """Reduce finite P x N rewards to P values of informativeness.
 
-    They are in the reward model's units (`var`: squared; `uniform`: all 1). The inverse metrics
-    return the quantity they invert (`mean_inv` the mean, `a_min_inv` the gap): the inversion
-    belongs to the weights.
+    They are in the reward model's units (`var`: squared; `uniform`: all 1). Inverse metrics return
+    the quantity to invert (`mean_inv` the mean, `a_min_inv` the gap); `weights` does the inversion.
 
     Source: paper table 3 (advantages) and table 4 (the others).
     """
@@ -85,10 +84,10 @@ def informativeness(rewards: ArrayLike, metric: str) -> Floats:
 
 
 def below_best(rewards: Floats) -> Floats:
-    """Return how far each reward lies below the best of its prompt.
+    """Return how far each reward is below the best of its prompt.
 
-    What is taken from these distances is exactly 0 for equal rewards, where `max - mean` would
-    leave a rounding error for min-max to blow up.
+    Metrics of these distances are exactly 0 for equal rewards, whereas `max - mean` would leave a
+    rounding error for min-max to amplify.
     """
     return np.asarray(rewards.max(axis=1, keepdims=True) - rewards)
 
@@ -127,16 +126,16 @@ a_min_inv, mean_inv = a_min, mean
 
 
 def is_inverse(metric: str) -> bool:
-    """Return whether prompts with small numbers are the informative ones under a metric."""
+    """Return whether low values of a metric mark the informative prompts."""
     added = METRICS.added(metric)
     return metric in ("mean_inv", "a_min_inv") if added is None else bool(added.options["inverse"])
 
 
 def weights(values: ArrayLike, metric: str, floor: float | None = None) -> Floats:
-    """Turn a metric's informativeness of P prompts into sampling weights, each >= 0, with sum 1.
+    """Turn the informativeness of P prompts into sampling weights, each >= 0, with sum 1.
 
-    The metric decides between min-max, 1 - min-max, and 1/P (`uniform`). With a floor no min-max is
-    below it, and equal values are no error: every prompt has then the same chance.
+    The metric determines the weights: min-max, 1 - min-max, or 1/P (`uniform`). `floor` is a lower
+    bound on these before normalizing to sum 1; with it, equal values give equal weights, no error.
 
     Source: authors' code (`src/evolve_prompt.py`); paper section 3.2.
     """
@@ -160,7 +159,7 @@ def weights(values: ArrayLike, metric: str, floor: float | None = None) -> Float
 
 
 def selected_count(n_prompts: int, fraction: float) -> int:
-    """Return how many of `n_prompts` a `fraction` in (0, 1] selects: rounded down, and not 0.
+    """Return how many of `n_prompts` a `fraction` in (0, 1] selects, rounded down; 0 is an error.
 
     Source: authors' code (`int(0.25 * n)` in `src/evolve_prompt.py`).
     """
@@ -182,8 +181,8 @@ def select(
 ) -> Positions:
     """Choose `count` of P prompts by weight: distinct positions, in the order drawn.
 
-    `greedy` orders them by falling weight, ties by position, and draws nothing from `rng`.
-    `too_few` says what weighted sampling does when fewer prompts than draws have a positive weight.
+    `greedy` orders by descending weight, ties by position, and does not use `rng`. `too_few` says
+    what weighted sampling does if fewer than `count` prompts have positive weight.
     """
     array = np.asarray(weights, dtype=np.float64)
     if sampling == "greedy":

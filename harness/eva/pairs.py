@@ -1,19 +1,18 @@
-"""What is trained on: a prompt's best completion against its worst, and the mix of such pairs.
+"""Training data: best-versus-worst pairs of completions, and the mix of such pairs.
 
-*Pairs.* Chosen is the completion of highest reward, rejected the one of lowest, the first of equals
-in both cases. If all completions of a prompt have the same reward, both rules name the first one:
-the pair then sets a text against itself, its DPO loss is log 2 whatever the policy, and its
-gradient is 0 up to rounding. Such a pair teaches nothing but still fills a place in the batch, and
-so lowers the step that the other pairs take. The authors keep these pairs, and so does the default;
-a profile's `drop_ties` removes them. Either way they are counted.
+*Pairs.* The chosen completion has the highest reward and the rejected one the lowest, the first of
+equals in both cases. If all completions of a prompt have the same reward, both are the first one:
+the DPO loss of such a pair is log 2 whatever the policy, and its gradient is 0 up to rounding. It
+teaches nothing but still takes up a place in the batch, which shrinks the step of the other pairs.
+The authors keep these pairs, as does the default; a profile's `drop_ties` removes them. Either way
+they are counted.
 
-*Mix.* It has a fixed size, so that every arm of a table trains on equally many pairs, and a fixed
-share of it is evolved. Each part is a uniform sample without replacement of its set, and the whole
-is shuffled. Where unusable rewrites have left fewer evolved items than the share asks for, all of
-them are taken and original ones fill their places. The authors take fixed shares of each *set*,
-which gives the same mix when both sets are as large as the mix and another one otherwise; here the
-share is one of the mix, by construction. `repeated` is no part of the method: a control trains on a
-small set for as long as on a mix.
+*Mix.* It has a fixed size, so every arm of a table trains on the same number of pairs, and a fixed
+share of it is evolved. Each part is a uniform sample without replacement, and the whole is
+shuffled. If unusable rewrites leave too few evolved items, all of them are taken and original ones
+fill the gap. The authors take fixed shares of each *set*, which gives the same mix only if both
+sets are as large as the mix; here the share is of the mix by construction. `repeated` is not part
+of the method: a control trains on a small set for as long as on a mix.
 
 Source: paper section 3.3.1 and appendix A (20% original, 80% evolved); authors' code (argmax and
 argmin, no filter; `src/snippets/combine_ds.py`).
@@ -36,14 +35,14 @@ Item = TypeVar("Item")
 def best_against_worst(rewards: ArrayLike) -> tuple[Positions, Positions]:
     """Return the positions of each prompt's best and worst completion, given P x N rewards.
 
-    They are the same one exactly where all rewards of a prompt are equal.
+    They coincide exactly when all rewards of a prompt are equal.
     """
     array = check_rewards(rewards)
     return array.argmax(axis=1), array.argmin(axis=1)
 
 
 def evolved_count(size: int, evolved_share: float) -> int:
-    """Return how many of a mix of `size` items are evolved: the nearest whole number."""
+    """Return the number of evolved items in a mix of `size`, rounded to the nearest integer."""
     return round(size * evolved_share)
 
 
@@ -54,9 +53,9 @@ def mix(
     evolved_share: float,
     rng: np.random.Generator,
 ) -> list[Item]:
-    """Mix original and evolved items into one shuffled training set of a size.
+    """Mix original and evolved items into one shuffled training set of `size` items.
 
-    `evolved_count(size, evolved_share)` of them come from `evolved`, or all that there are.
+    `evolved_count(size, evolved_share)` of them come from `evolved`, or all of it if it has fewer.
     """
     n_evolved = min(evolved_count(size, evolved_share), len(evolved))
     if len(base) < size - n_evolved:
@@ -72,9 +71,9 @@ def mix(
 
 
 def repeated(items: Sequence[Item], size: int, rng: np.random.Generator) -> list[Item]:
-    """Go over items again and again until there are `size`.
+    """Cycle through the items until there are `size`.
 
-    Each pass takes every item once, in an order of its own, and the last pass is cut off.
+    Each pass takes every item once in a new random order; the last pass is cut short.
     """
     if not items:
         raise HarnessError("there are no items to go over: check the stage that selects them.")
