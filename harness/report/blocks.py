@@ -215,7 +215,7 @@ def _comparison(summary: ColumnSummary, seeds: int) -> tuple[str, str, str]:
     return signs, rho, f"{signed(low, 2)} to {signed(high, 2)}"
 
 
-# --- Beside the columns ---
+# --- Details ---
 
 
 def detail_blocks(report: Report) -> list[Block]:

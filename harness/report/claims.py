@@ -120,7 +120,7 @@ def totals(verdicts: Sequence[ClaimVerdict]) -> str:
     )
 
 
-# --- Seeds that are needed ---
+# --- Seeds needed ---
 
 STEP = 2
 """Seeds between looks in a run that continues until its claims are decided."""

@@ -1,4 +1,4 @@
-"""Positive controls: can a profile detect a difference between prompts, and what is it worth?
+"""Controls: can a profile detect a difference between prompts, and what is it worth?
 
 The controls are a table like any other (`Table.controls`), evaluated here from its per-prompt
 scores with the same statistics as every report. They are read from the store first, then from the

@@ -272,7 +272,7 @@ def _filled(store: Store, mix: Stage) -> float | None:
     return float(said["asked"] - said["evolved"]) if said else 0.0
 
 
-# --- Where prompts lie ---
+# --- Prompt distances ---
 
 _PROMPTS_OF = {
     "prompts": ("prompts.parquet", "prompt"),
