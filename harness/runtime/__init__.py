@@ -1,6 +1,6 @@
-"""The runtime: where outputs of stages lie (the store), and where stages execute (the engine).
+"""The runtime: the store, which holds stage outputs, and the engine, which executes stages.
 
-The store is content-addressed and the one source of truth for reports and tracking.
+The store is content-addressed and the single source of truth for reports and tracking.
 """
 
 from harness.runtime.crew import Need, Needs

@@ -1,4 +1,4 @@
-"""Who computes: what stages need, the interface of a crew, and the crew of this machine.
+"""Crews compute stages: their interface, what stages need, and the crew of this machine.
 
 An engine asks a crew whether it has room, gives it a stage, and waits for messages
 (`harness.runtime.worker`).
@@ -24,9 +24,9 @@ from harness.words import counted
 
 @dataclass(frozen=True)
 class Need:
-    """What one stage needs while it is computed: cores, and GPUs on one node.
+    """What a stage needs while it runs: cores, and GPUs on one node.
 
-    One that `asks` does little but ask an endpoint, which bears only so many at once.
+    A stage that `asks` mostly queries an endpoint, which can serve only so many at once.
     """
 
     cpus: int = 1
@@ -41,10 +41,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Needs:
-    """What stages need, by kind; they change when and where a stage runs and never a number.
+    """What stages need, by kind; this affects when and where a stage runs, never its numbers.
 
-    `other` is what a stage of any other kind needs, `asking` the most stages at once that ask
-    endpoints; None for any number.
+    `other` applies to all other kinds. `asking` is the maximum number of concurrent stages that
+    query endpoints, or None for no limit.
     """
 
     kinds: Mapping[str, Need] = field(default_factory=dict)
@@ -62,14 +62,14 @@ class Needs:
 
 
 class Crew(ABC):
-    """Computes stages, at most `most` at once."""
+    """Computes up to `most` stages at once."""
 
     def __init__(self, needs: Needs, most: int | None = None) -> None:
         self.needs = needs
         self.most = most
 
     def check(self, stages: Collection[Stage]) -> None:
-        """Raise a UserError if a stage needs more than there is anywhere."""
+        """Raise a UserError if a stage needs more than is available anywhere."""
         for need, (stage, *_) in self.needs.grouped(stages).items():
             if (there := self.falls_short(need)) is not None:
                 raise UserError(
@@ -79,39 +79,39 @@ class Crew(ABC):
 
     @abstractmethod
     def falls_short(self, need: Need) -> str | None:
-        """Return what there is, for a message, if that never covers the need; else None."""
+        """Return what is available, in words, if it can never meet the need, else None."""
 
     @property
     @abstractmethod
     def at_work(self) -> list[Stage]:
-        """The stages that are given and not ended."""
+        """Stages that have been given and have not ended."""
 
     def room(self, need: Need) -> bool:
-        """Return whether a stage with such a need can be given now."""
+        """Return whether a stage with this need can be given now."""
         return self.most is None or len(self.at_work) < self.most
 
     @abstractmethod
     def give(self, stage: Stage) -> None:
-        """Have a stage computed; there must be room."""
+        """Start computing a stage; there must be room."""
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
-        """Wait for messages, at most the timeout; return them with their stages."""
+        """Wait up to the timeout for messages; return them with their stages."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End all that is at work; return when it has ended."""
+        """Stop everything at work and wait until it has ended."""
 
 
 def await_release(store: Store, stages: Iterable[Stage], limit_s: float) -> None:
-    """Wait until no process works on the stages; one that was ended may take a moment."""
+    """Wait until no process works on the stages; a terminated process may take a moment."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end and any(store.claimed(stage.fingerprint) for stage in stages):
         time.sleep(0.1)
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them."""
+    """Return the GPUs this process may use, named as in `CUDA_VISIBLE_DEVICES`."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
@@ -126,11 +126,11 @@ def visible_gpus() -> list[str]:
 
 
 class LocalCrew(Crew):
-    """Up to `most` worker processes of this machine, which stay warm between stages.
+    """Up to `most` worker processes on this machine, which stay warm between stages.
 
-    A stage that needs GPUs gets some that no other stage has, and a worker of its own, which ends
-    with it: what a process keeps of a GPU's memory is free only then. Where the machine has no GPU
-    at all, such stages share the processor, one at a time: what fits a GPU may be tried so.
+    A stage that needs GPUs gets exclusive ones and its own worker, which exits with the stage,
+    since only then is all of its GPU memory freed. On a machine without GPUs such stages run on the
+    CPU, one at a time, so that GPU profiles can be tried out.
     """
 
     def __init__(

@@ -1,14 +1,13 @@
 """An engine runs the pending stages of a plan: on this machine, a Ray cluster, or Slurm.
 
-The parent decides and records, a crew computes and stores. A stage goes to the crew when its
+The parent schedules and records; a crew computes and stores. A stage goes to the crew once its
 inputs are done and there is room for what it needs; its result is in the store before the parent
-hears of it. A failure costs the stage and what needs it, nothing else; a stage whose node went away
-is tried again. A stage that another run computes is left to that run, and looked after while others
-are computed: its output is used, and if it ends without one the stage is computed here. Where and
-when a stage runs never changes its numbers: it sees its settings, its inputs and its seed, and a
-fixed number of threads.
+hears of it. A failure affects only the stage and its dependents; a stage whose node was lost is
+retried. A stage that another run is computing is left to that run and polled meanwhile: its output
+is reused, or, if the other run ends without one, the stage is computed here. Where and when a stage
+runs never changes its numbers: it sees only its settings, inputs, seed and a fixed thread count.
 
-Events are best effort, the parent may die at any moment: the store is the only truth.
+Events are best effort, since the parent may die at any moment; the store is the source of truth.
 """
 
 from __future__ import annotations
@@ -46,17 +45,17 @@ from harness.runtime.store import Store
 from harness.runtime.worker import Message, WorkerSetup
 
 _LOOK_S = 0.2
-"""Seconds between two looks at the stages that other runs compute."""
+"""Seconds between polls of stages that other runs are computing."""
 
 _ATTEMPTS = 3
-"""Most times that a stage is begun whose node goes away under it."""
+"""Maximum number of attempts at a stage that loses its node."""
 
 
 class EngineOptions(BaseModel):
-    """What is asked about where stages are computed: on this machine, a Ray cluster, or Slurm.
+    """Where stages are computed: on this machine, a Ray cluster, or Slurm.
 
-    A Ray cluster is `host:port`, or `auto`; None starts Ray on this machine. `sbatch` has further
-    arguments of Slurm's command, as on its command line.
+    `ray_address` is `host:port` or `auto`; None starts Ray on this machine. `sbatch` holds extra
+    arguments for the `sbatch` command, as typed in a shell.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -89,28 +88,27 @@ class EngineOptions(BaseModel):
 
 
 HERE = EngineOptions()
-"""This machine."""
 
 
 @dataclass
 class Engine:
     """Runs plans into a store.
 
-    Entered as a context it keeps its crew from one run to the next, until the block is left: a
-    worker takes seconds to import what stages need.
+    Used as a context manager, it keeps its crew across runs, since a worker takes seconds to import
+    what stages need.
 
     Attributes:
         functions: `module:function` by stage kind; each takes a `StageContext`.
-        log_dir: Folder of the workers' logs.
-        jobs: Most stages at once; the engine's own choice where not given: on this machine one per
-            available core.
-        fail_fast: Stop everything at the first failure instead of going on with what can.
-        on_event: Called in this process with every event. Idle workers have their next stage
-            before it is called, so a slow callback delays them no more than it must.
+        log_dir: Folder for the workers' logs.
+        jobs: Maximum concurrent stages; by default up to the engine (on this machine, one per
+            available core).
+        fail_fast: Stop everything at the first failure instead of continuing with what can run.
+        on_event: Called in this process with every event, after idle workers have been given their
+            next stage, so that a slow callback delays them as little as possible.
         preload: Modules a worker imports as soon as it starts.
-        fallback: Expected seconds by kind, used for the order while none of a kind is done.
-        threads: Compute threads of a worker.
-        hardware: How stages are to use a machine, handed to them as it is.
+        fallback: Expected seconds by kind, for scheduling until a stage of that kind is done.
+        threads: Compute threads per worker.
+        hardware: How stages are to use a machine, passed to them unchanged.
     """
 
     store: Store
@@ -134,15 +132,15 @@ class Engine:
             raise UserError(f"--jobs is {self.jobs}: give the number of workers, 1 or more")
 
     def run(self, plan: Plan) -> RunOutcome:
-        """Compute the stages of a plan that are not done, trying again those that failed.
+        """Compute the plan's stages that are not done, retrying those that failed.
 
-        When the disk is full, what runs is awaited and nothing more is started.
+        When the disk is full, running stages are awaited and no more are started.
 
         Raises:
-            HarnessError: A stage is of a kind that has no function.
-            UserError: A stage needs more than there is, or the engine cannot be had.
-            StoreError: The folder of the logs, or the store's, cannot be written.
-            Interrupted: Ctrl-C; the workers are ended and what they were writing is removed.
+            HarnessError: No function is registered for a stage's kind.
+            UserError: A stage needs more than is available, or the engine is unavailable.
+            StoreError: The log folder or the store is not writable.
+            Interrupted: Ctrl-C; the workers are stopped and their partial outputs removed.
         """
         pending = plan.pending(self.store)
         strange = sorted({stage.kind for stage in pending} - self.functions.keys())
@@ -171,7 +169,7 @@ class Engine:
         return RunOutcome(tuple(run.finished), run.failed, run.skipped)
 
     def crew(self) -> Crew:
-        """Return who computes the stages of a run, none of them at work yet."""
+        """Return a new crew for a run."""
         needs = self.all_needs
         if self.where.engine == "local":
             environment = worker_environment(self.threads)
@@ -189,7 +187,7 @@ class Engine:
         return SlurmCrew(asked, needs, self.jobs, self.store, self.where.arguments)
 
     def batch_scripts(self, plan: Plan) -> list[str]:
-        """Return the batch scripts of what could start now; none where it is not for Slurm."""
+        """Return batch scripts for the stages that could start now; empty unless on Slurm."""
         if self.where.engine != "slurm":
             return []
         from harness.runtime.slurm_engine import batch_scripts
@@ -227,7 +225,7 @@ class Engine:
 
 
 class _Run:
-    """One run of an engine: what has become of each stage so far."""
+    """The state of one engine run."""
 
     def __init__(self, engine: Engine, schedule: Schedule, crew: Crew) -> None:
         self._engine = engine
@@ -243,7 +241,7 @@ class _Run:
         self.skipped: dict[Stage, str] = {}
 
     def drive(self) -> None:
-        """Hand out stages and take in answers until nothing is left."""
+        """Hand out stages and process messages until nothing is left."""
         events: list[Event] = []
         while True:
             events += self._hand_out()
@@ -253,7 +251,7 @@ class _Run:
             if idle and not self._elsewhere:
                 if not (left := self._schedule.left):
                     return
-                self._crew.check(left)  # there was no room: whoever is left may be too small
+                self._crew.check(left)  # no room even when idle: a stage may need too much
             events = []
             for stage, message in self._crew.wait(_LOOK_S if self._elsewhere or idle else None):
                 events += self._take_in(stage, message)
@@ -262,7 +260,7 @@ class _Run:
     def _hand_out(self) -> list[Event]:
         events: list[Event] = []
         if self._elsewhere and time.monotonic() >= self._next_look:
-            # What another run has let go of is ready again: done, or to be computed here.
+            # Stages that other runs have released are ready again: done, or to be computed here.
             for left in [s for s in self._elsewhere if not self._store.claimed(s.fingerprint)]:
                 self._elsewhere.remove(left)
                 self._schedule.put_back(left)
@@ -277,10 +275,10 @@ class _Run:
         return events
 
     def _room(self) -> Callable[[str], bool]:
-        """Return what says whether there is room for a stage of a kind.
+        """Return a predicate: whether there is room for a stage of a kind.
 
-        GPUs are kept for a more urgent stage that needs more of them than are free, or small
-        stages would keep it waiting for ever.
+        GPUs are reserved for a more urgent stage that needs more than are free; otherwise smaller
+        stages could starve it.
         """
         needs, crew = self._crew.needs, self._crew
         asking = sum(needs.of(stage.kind).asks for stage in crew.at_work)
@@ -298,7 +296,7 @@ class _Run:
         return room
 
     def _stop(self) -> list[Event]:
-        """Start nothing more where the disk is full or the first failure is to end the run."""
+        """Drop what is left if the disk is full, or after a failure with `fail_fast`."""
         if self._disk_full:
             left = self._schedule.drop_all(but=self._crew.at_work)
             self._elsewhere.clear()
@@ -328,7 +326,7 @@ class _Run:
                 return self._fail(stage, message["reason"], message["traceback"])
 
     def _bury(self, stage: Stage, message: Message) -> list[Event]:
-        """Settle a stage whose worker died; it may have stored it with its last breath."""
+        """Settle a stage whose worker died, possibly after storing its output."""
         reason = message["reason"]
         if self._store.status(stage.fingerprint) == "done":
             return [self._adopt(stage)]
@@ -337,7 +335,7 @@ class _Run:
         for folder in (self._store.root, self._engine.log_dir):
             if full := disk_full(f"computing {stage.title}", folder):
                 self._disk_full, reason = True, str(full)
-        self._store.sweep()  # its half-written output, which may be what fills the disk
+        self._store.sweep()  # its partial output, which may be what fills the disk
         if message.get("lost") and not self._disk_full:
             self._attempts[stage] += 1
             if self._attempts[stage] < _ATTEMPTS:
@@ -350,7 +348,7 @@ class _Run:
         return [StageElsewhere(stage)]
 
     def _adopt(self, stage: Stage) -> Event:
-        """Settle a stage that is in the store, whoever computed it."""
+        """Settle a stage that is already in the store, whoever computed it."""
         return self._finish(stage, self._store.manifest(stage.fingerprint)["wall_s"])
 
     def _finish(self, stage: Stage, wall_s: float) -> Event:
@@ -362,7 +360,7 @@ class _Run:
         try:
             self._store.record_failure(stage, reason, text)
         except StoreError as error:
-            if not (self._disk_full and isinstance(error, DiskFullError)):  # that is the reason
+            if not (self._disk_full and isinstance(error, DiskFullError)):  # already the reason
                 reason = f"{reason} (not recorded: {error})"
         self.failed[stage] = reason
         dropped = self._schedule.fail(stage)

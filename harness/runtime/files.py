@@ -1,17 +1,16 @@
-"""Files on which several processes rely: digests, files that appear whole, locks, full disks.
+"""Files shared by several processes: digests, atomic writes, locks, storage errors.
 
-*Digests.* Verifying reads every byte, so each process remembers what it has verified by path, size
-and time of modification, and reads a file again only when one of these has changed.
+*Digests.* Verifying reads every byte, so each process caches what it has verified by path, size,
+and modification and change times, and rereads a file only if one of these has changed.
 
-*Locks.* Of all processes that share a folder, one at a time works on a thing. A lock is the
-operating system's (`flock` on a file that stays), so it ends with its process, however that ends.
-On a shared folder it is the file server's and reaches every machine that mounts it: NFS has such
-locks, Lustre where it is mounted with `flock`. The server ends those of a machine that is gone
-after a minute or two.
+*Locks.* Locks are the operating system's (`flock` on a file that is never deleted), so a lock ends
+with its process, however that ends. On a shared file system the file server holds it for all
+machines that mount the folder: NFS supports this, and Lustre if mounted with `flock`. The server
+releases the locks of a lost machine after a minute or two.
 
-*Storage faults.* A full disk or a missing permission is no fault of the code, so its traceback
-helps nobody: `explained` turns it into one sentence. Some libraries report a full disk through
-exceptions of their own (safetensors, torch), recognised by the operating system's words.
+*Storage errors.* A full disk or a missing permission is not a bug, so a traceback is no help:
+`explained` turns it into one sentence. Some libraries (safetensors, torch) report a full disk with
+their own exceptions, recognized by the operating system's message.
 """
 
 from __future__ import annotations
@@ -36,30 +35,30 @@ _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _LEAST_BYTES = 64 * 1024
-"""With less than this free, whatever went wrong went wrong because nothing could be written."""
+"""With less than this free, any failure is attributed to the full disk."""
 
 
 class StoreError(HarnessError):
-    """An entry of the store, or the place it lies in, cannot be used."""
+    """A store entry, or the folder that holds it, is unusable."""
 
 
 class DiskFullError(StoreError):
-    """Nothing more can be written: the disk is full, or the quota is used up."""
+    """The disk is full, or the quota is used up."""
 
 
 class BrokenEntry(StoreError):
-    """An entry of the store that is not what was written."""
+    """A store entry differs from what was written."""
 
 
 @contextmanager
 def explained(doing: str, root: Path) -> Iterator[None]:
-    """Turn storage faults inside the block into a sentence; let everything else pass.
+    """Turn storage errors inside the block into one sentence; let everything else through.
 
-    The sentence says what was being done, and names `root` where the fault itself names no file.
+    The sentence says what was being done, and names `root` if the error itself names no file.
 
     Raises:
         DiskFullError: The disk is full.
-        StoreError: A file may not be read or written.
+        StoreError: Permission to read or write a file was denied.
     """
     try:
         yield
@@ -80,10 +79,10 @@ def explained(doing: str, root: Path) -> Iterator[None]:
 
 
 def disk_full(doing: str, root: Path) -> DiskFullError | None:
-    """Return the error for a disk on which nothing more can be written, None where there is room.
+    """Return an error if the disk is full, else None.
 
-    For programs that died silently, as one does that cannot write its own log. `root` is a folder
-    on the disk; it need not exist.
+    For programs that die silently because they cannot write their own log. `root` is a folder on
+    the disk; it need not exist.
     """
     there = next(folder for folder in (root, *root.parents) if folder.exists())
     if shutil.disk_usage(there).free >= _LEAST_BYTES:
@@ -99,15 +98,15 @@ def _full(what: str, doing: str, root: Path) -> DiskFullError:
 
 
 _MINE: set[Path] = set()
-"""The locks that this process holds and may hold again."""
+"""Reentrant locks that this process holds."""
 
 
 @contextmanager
 def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool]:
-    """Hold a lock while the block lasts; yield whether it is held.
+    """Hold a lock for the duration of the block; yield whether it was acquired.
 
-    Unless it is told not to wait, the block is not entered while another process holds it. With
-    `again`, a process that holds it by `again` may do so once more, inside that block.
+    With `wait`, block until no other process holds it. With `again`, the lock is reentrant within
+    this process.
     """
     if again and path in _MINE:
         yield True
@@ -128,7 +127,7 @@ def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool
 
 
 def is_held(path: Path) -> bool:
-    """Return whether any process, this one too, holds a lock."""
+    """Return whether any process, including this one, holds a lock."""
     if not path.exists():
         return False
     with hold(path, wait=False) as mine:
@@ -136,15 +135,15 @@ def is_held(path: Path) -> bool:
 
 
 def lock_of(folder: Path) -> Path:
-    """Return the file whose lock says that somebody works in the folder."""
+    """Return the lock file of a folder."""
     return folder.parent / ".locks" / folder.name
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[Path]:
-    """Yield the folder, created where absent, once no other process works in it.
+    """Yield the folder, created if absent, once no other process works in it.
 
-    A process that holds it already, be it by its store's claim to the stage, holds it on.
+    Reentrant: a process may already hold it, for instance through the store's claim on the stage.
     """
     with hold(lock_of(folder), again=True):
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,19 +151,19 @@ def held(folder: Path) -> Iterator[Path]:
 
 
 class FileEntry(TypedDict):
-    """One output file: its sha256 as 64 hexadecimal digits and its size in bytes."""
+    """An output file's sha256 (64 hex digits) and size in bytes."""
 
     sha256: str
     bytes: int
 
 
 def seal_files(folder: Path) -> dict[str, FileEntry]:
-    """Return the digest of every file under a folder, having flushed each to the disk.
+    """Flush every file under a folder to disk and return their digests and sizes.
 
     Keys are paths relative to the folder with forward slashes, sorted.
 
     Raises:
-        StoreError: Something in the folder is neither a plain file nor a folder.
+        StoreError: The folder contains something other than regular files and folders.
     """
     entries: dict[str, FileEntry] = {}
     for name, found in sorted(_below(str(folder)).items()):
@@ -186,14 +185,14 @@ def sha256_of(path: Path | str) -> str:
 
 
 def dumps(value: object) -> str:
-    """Return JSON for people and programs: indented, every float with all its digits."""
+    """Return indented JSON, floats at full precision."""
     return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees all of it, or what was there before; make its folder."""
+    """Write a file atomically, creating its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Containers that share a folder have the same process numbers.
+    # Not the process ID: containers that share a folder may have the same ones.
     draft = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         draft.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
@@ -205,7 +204,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Make a folder's entries durable (fsync)."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -214,9 +213,9 @@ def flush_folder(folder: Path) -> None:
 
 
 class DigestCache:
-    """The files this process has verified, so that each is read once.
+    """The files this process has verified, so that each is read only once.
 
-    Paths are texts here: a store has a hundred thousand, and making others of them would take as
+    Paths are strings: a store has about 100,000 files, and building `Path` objects would take as
     long as reading them.
     """
 
@@ -226,11 +225,10 @@ class DigestCache:
     def fault(
         self, folder: str, files: Mapping[str, FileEntry], own: str, dropped: Collection[str]
     ) -> str | None:
-        """Return what is wrong with a folder, or None where it is what it was.
+        """Return what is wrong with a folder, or None if it is unchanged.
 
-        What is in the folder is compared with the files that were written, by relative path, never
-        the other way round: a name that was made up leads nowhere. The file `own` is not looked at;
-        those that were dropped may be missing.
+        Only files found in the folder are opened, so a made-up name in the manifest leads nowhere.
+        The file `own` is ignored; files in `dropped` may be missing.
         """
         there = {
             name
@@ -247,7 +245,7 @@ class DigestCache:
         return None if strange is None else f"{in_a_line(strange, 80)} was not written there"
 
     def file_fault(self, path: str, name: str, written: FileEntry) -> str | None:
-        """Return what is wrong with one file, named as it was written, or None."""
+        """Return what is wrong with the file at `path`, called `name` in the message, or None."""
         shown = in_a_line(name, 80)
         try:
             now = os.lstat(path)
@@ -257,7 +255,7 @@ class DigestCache:
             return f"{shown} is not a plain file"
         if now.st_size != written["bytes"]:
             return f"{shown} has {now.st_size} bytes instead of {written['bytes']}"
-        # The time of the last change to the file cannot be set back, that to its content can.
+        # ctime cannot be set back, mtime can.
         key = (now.st_mtime_ns, now.st_ctime_ns, now.st_size, written["sha256"])
         if self._verified.get(path) != key:
             if sha256_of(path) != written["sha256"]:
@@ -267,7 +265,7 @@ class DigestCache:
 
 
 def _below(folder: str) -> dict[str, os.DirEntry[str]]:
-    """Return all that lies below a folder by relative path; links are not followed."""
+    """Return everything below a folder by relative path, without following links."""
     below: dict[str, os.DirEntry[str]] = {}
     folders = [("", folder)]
     while folders:

@@ -1,8 +1,8 @@
-"""A host: computes a stage on a node, for an engine whose driver is somewhere else.
+"""A host computes a stage on a cluster node for an engine whose driver runs elsewhere.
 
-It has a worker like those of the local engine, with the same environment, so that a stage computes
-the same bytes wherever it runs, and passes the worker's messages on. A `HostOrder` is what travels:
-plain data, without keys. Keys of judges and creators must be in the environment of the node.
+It runs a worker like the local engine's, in the same environment, so that a stage yields the same
+bytes wherever it runs, and forwards the worker's messages. What travels is a `HostOrder`: plain
+data without API keys. Keys for judges and creators must be set in the node's environment.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from harness.runtime.store import Store
 from harness.runtime.worker import LAST, Message, WorkerProcess, WorkerSetup, failed
 
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Ends of names of environment variables that never travel."""
+"""Suffixes of environment variables that are never sent to nodes."""
 
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
 
 
 class HostOrder(TypedDict):
-    """How a host is to compute stages.
+    """How a host should compute stages.
 
-    `code` is the driver's `code_digest` and `path` where it looks for modules, `threads` the
-    compute threads of a worker, `environment` what the driver's variables of the harness say,
-    `log_dir` the folder of the workers' logs.
+    `code` is the driver's `code_digest`, `path` its `sys.path`, `threads` the compute threads per
+    worker, `environment` the driver's `HARNESS_*` variables, `log_dir` the workers' log folder.
     """
 
     code: str
@@ -49,10 +48,10 @@ class HostOrder(TypedDict):
 
 
 def order(setup: WorkerSetup, threads: int, log_dir: Path) -> HostOrder:
-    """Return the order of this process, the driver.
+    """Return the order for hosts of this process, the driver.
 
-    Its work folder goes by its full name, since a node is in another current folder: there lie the
-    replies that are paid for, and the one ledger of what is spent.
+    The work folder, with the paid replies and the one spending ledger, is given by its full path,
+    since a node has another working directory.
     """
     return {
         "code": code_digest(),
@@ -65,7 +64,7 @@ def order(setup: WorkerSetup, threads: int, log_dir: Path) -> HostOrder:
 
 
 def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the harness, without those that hold a secret."""
+    """Return the `HARNESS_*` variables that hold no secret."""
     return {
         name: value
         for name, value in environment.items()
@@ -76,7 +75,7 @@ def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def fault(asked: HostOrder) -> str | None:
-    """Return why this node cannot compute for a driver, in a sentence; None where it can."""
+    """Return why this node cannot compute for the driver, or None if it can."""
     node = socket.gethostname()
     if asked["code"] != code_digest():
         return (
@@ -90,7 +89,7 @@ def fault(asked: HostOrder) -> str | None:
 
 
 class Host:
-    """Computes one stage at a time; its worker stays warm between stages that need no GPU."""
+    """Computes one stage at a time; the worker stays warm between stages without GPUs."""
 
     def __init__(self) -> None:
         self._worker: WorkerProcess | None = None
@@ -99,7 +98,7 @@ class Host:
     def compute(self, asked: HostOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
         """Yield the messages about a stage.
 
-        GPUs are those that whoever started this process has made visible to it.
+        Its GPUs are those that were made visible to this process when it was started.
         """
         message: Message = {}
         try:
@@ -125,35 +124,35 @@ class Host:
 
 
 def _started(asked: HostOrder, gpus: int) -> WorkerProcess:
-    # The node's own modules come first; a worker takes over this process's path.
+    # The node's own modules come first; a worker inherits this process's path.
     sys.path += [entry for entry in asked["path"] if entry not in sys.path]
     setup = asked["setup"]
     environment = worker_environment(asked["threads"]) | asked["environment"]
     if gpus:
         setup = {**setup, "hardware": {**setup["hardware"], "gpus": gpus}}
     else:
-        # Ray shows all GPUs to what asked for none.
+        # Ray leaves all GPUs visible to tasks that asked for none.
         environment["CUDA_VISIBLE_DEVICES"] = ""
     return WorkerProcess(setup, environment, Path(asked["log_dir"]) / socket.gethostname())
 
 
-# As a job of Slurm: `python -m harness.runtime.host FOLDER ARRAY`.
+# As a Slurm job: `python -m harness.runtime.host FOLDER ARRAY`.
 
 ORDER, SAID = "order.json", "said"
-"""Where a folder has the order, and what hosts say of their stages; an array is a list there."""
+"""Within a job folder: the order file, and the folder of hosts' messages by stage."""
 
 TIME_UP_S = 90
-"""Seconds before a job's time is up at which its host is told."""
+"""How many seconds before a job's time limit its host is signaled."""
 
 _RESTARTS = 50
 
 
 class _TimeUp(Exception):
-    """The job's time is nearly up."""
+    """The job is about to reach its time limit."""
 
 
 def main(folder: Path, array: str) -> int:
-    """Compute a stage of an array; its messages are appended to a file. Return the exit code."""
+    """Compute one stage of an array, append its messages to a file, and return the exit code."""
     asked: HostOrder = json.loads((folder / ORDER).read_text(encoding="utf-8"))
     stages = json.loads((folder / f"{array}.json").read_text(encoding="utf-8"))
     record, gpus = stages[int(os.environ["SLURM_ARRAY_TASK_ID"])]
@@ -183,7 +182,7 @@ def _time_is_up(*_: object) -> None:
 
 
 def _again(unfinished: Path) -> bool:
-    """Put this job into the queue again if its stage can go on from where it is."""
+    """Requeue this job if its stage can resume; return whether that succeeded."""
     restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     if not unfinished.is_dir() or restarts >= _RESTARTS:
         return False

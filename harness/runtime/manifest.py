@@ -1,12 +1,12 @@
-"""The manifest: `stage.json`, which says what an entry of the store is and makes it whole.
+"""The manifest, `stage.json`: it describes a store entry and marks it complete.
 
-It is written last and ends with a digest of itself, so that a change of any byte is found: what is
-read is what was written. A manifest with another digest makes its entry broken, never missing:
-nothing that stood in the store goes away in silence.
+It is written last and ends with a digest of itself, so that any change is detected. A manifest
+whose digest does not match makes its entry broken, never missing: nothing disappears from the store
+silently.
 
-Its provenance, where and with what a stage was computed, never enters a fingerprint: another
-machine or library version does not make a stage new, it makes a drift that can be reported. The
-process that starts a run collects it once and hands it to its workers.
+Provenance (where and with what a stage was computed) is not part of the fingerprint: another
+machine or library version does not make a new stage, but a drift that can be reported. The process
+that starts a run collects it once and passes it to its workers.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from harness.runtime.stage import StageRecord
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
 DECIDES = ("harness", "experiments", "ablations")
-"""Folders of a checkout whose files decide numbers; reports, tests and pages do not."""
+"""Folders of a checkout whose files affect numbers; results, tests and docs do not."""
 
 LOADED = (".py", ".yaml")
-"""Endings of the files there that take part without being known to git."""
+"""Suffixes of the files there that count as code even if git does not track them."""
 
 
 class Provenance(TypedDict):
     """Where and with what a stage was computed.
 
-    `dirty` says that files which decide numbers differ from the commit; both are null where the
-    code runs from no git checkout. `versions` has null for a library that is not installed;
-    `threads` is the number of compute threads of a stage.
+    `dirty` is whether files that affect numbers differ from the commit; both are null outside a git
+    checkout. `versions` has null for a library that is not installed; `threads` is the number of
+    compute threads per stage.
     """
 
     commit: str | None
@@ -69,11 +69,11 @@ def collect_provenance(threads: int = 1) -> Provenance:
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:
-    """Return the commit of a checkout, and whether what decides numbers was changed since.
+    """Return a checkout's commit, and whether files that affect numbers have changed since.
 
-    Both are null where there is none. Results, outputs and pages decide nothing: what a report
-    writes into the checkout is no change of the code. A folder inside somebody else's checkout (a
-    virtual environment, say) has no commit of its own.
+    Both are None if there is no checkout. Results and docs do not count: a report written into the
+    checkout is not a code change. A folder inside another checkout (a virtual environment, say) has
+    no commit of its own.
     """
     top = _git(root, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != root.resolve():
@@ -87,7 +87,7 @@ def git_state(root: Path) -> tuple[str | None, bool | None]:
 def available_cores() -> int:
     """Return the number of cores this process may use, at least 1.
 
-    Respects the affinity mask and the processor quota of a container (Linux control groups v2).
+    Respects the affinity mask and a container's CPU quota (Linux cgroups v2).
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -109,7 +109,7 @@ def cpu_model() -> str:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """Return what a git command printed; None where it fails or git is not installed."""
+    """Return a git command's output, or None if it fails or git is not installed."""
     command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -128,7 +128,7 @@ def installed_version(library: str) -> str | None:
 
 @cache
 def code_digest() -> str:
-    """Return the digest of the code that this process runs: the package's modules and data."""
+    """Return the sha256 of the package's Python and YAML files."""
     digest = hashlib.sha256()
     for path in sorted(p for p in PACKAGE.rglob("*") if p.suffix in LOADED and p.is_file()):
         digest.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode())
@@ -142,11 +142,11 @@ _SEAL = re.compile(rb',\n  "digest": "([0-9a-f]{64})"\n}\n\Z')
 
 
 class Manifest(StageRecord):
-    """What `stage.json` holds.
+    """The content of `stage.json`.
 
-    `files` are keyed by path relative to the entry; `started` and `finished` are ISO 8601 in UTC;
-    `wall_s` and `cpu_s` are seconds of the stage function alone (of its process; without digests
-    and renaming).
+    `files` is keyed by path relative to the entry; `started` and `finished` are ISO 8601 in UTC;
+    `wall_s` and `cpu_s` are the seconds of the stage function alone (without hashing and renaming;
+    CPU time is that of its process).
     """
 
     files: dict[str, FileEntry]
@@ -158,7 +158,7 @@ class Manifest(StageRecord):
 
 
 class FailureRecord(TypedDict):
-    """Why a stage failed the last time: `reason` is one sentence, `at` is ISO 8601 in UTC."""
+    """Why a stage last failed: `reason` is one sentence, `at` is ISO 8601 in UTC."""
 
     fingerprint: str
     kind: str
@@ -169,10 +169,10 @@ class FailureRecord(TypedDict):
 
 
 def read_manifest(entry: str) -> Manifest:
-    """Return the manifest of an entry, whose folder has the stage's fingerprint as its name.
+    """Return the manifest of an entry, a folder named by the stage's fingerprint.
 
     Raises:
-        ValueError: The manifest is not what was written; the words follow the name of the file.
+        ValueError: The manifest is not what was written; the message continues the file's name.
         FileNotFoundError: There is none.
     """
     with open(f"{entry}/{MANIFEST}", "rb") as file:
@@ -190,7 +190,7 @@ def read_failure(path: Path) -> FailureRecord:
     """Return a failure record.
 
     Raises:
-        ValueError: It is not what was written; the words follow the name of the file.
+        ValueError: It is malformed; the message continues the file's name.
         FileNotFoundError: There is none.
     """
     try:
@@ -201,7 +201,7 @@ def read_failure(path: Path) -> FailureRecord:
 
 
 def write_manifest(entry: Path, manifest: Manifest) -> None:
-    """Write the manifest of an entry, its last line the digest of the others; flush it."""
+    """Write and flush an entry's manifest; its last field is the digest of the rest."""
     own = hashlib.sha256(dumps(manifest).encode()).hexdigest()
     with (entry / MANIFEST).open("wb") as file:
         file.write(dumps({**manifest, "digest": own}).encode())
@@ -210,5 +210,5 @@ def write_manifest(entry: Path, manifest: Manifest) -> None:
 
 
 def utc_now() -> str:
-    """Return the time as ISO 8601 in UTC, to the millisecond."""
+    """Return the current time as ISO 8601 in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

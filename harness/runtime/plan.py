@@ -1,16 +1,16 @@
-"""A plan: the distinct stages that a set of target stages needs, and what becomes of them.
+"""A plan: the distinct stages that a set of target stages needs, and how they fare.
 
-Two runs that share a stage share its object's fingerprint, so it is in the plan once. The order of
-a plan is that of a depth-first walk from the targets, inputs first; it depends on nothing else.
+Stages shared by several runs have the same fingerprint and appear once. A plan is in depth-first
+order from the targets, inputs first; nothing else affects the order.
 
-A schedule says which stage is next, and what a failure takes with it. A stage is ready when all its
-inputs are done. Of the ready stages the one that begins the longest remaining chain goes first, so
-that no worker is left alone with a long chain at the end; ties go by plan order. Where there is no
-room for it, the next one that fits goes first. No number of a stage depends on it.
+A schedule decides which stage runs next and which ones a failure drops. A stage is ready when all
+its inputs are done. The ready stage with the longest remaining chain goes first, so that no worker
+is left alone with a long chain at the end; ties are broken by plan order. If there is no room for
+it, the next one that fits goes first. Scheduling never affects a stage's numbers.
 
-What happens while stages run is told to a callback in the parent process, as events: each stage
-that was not done gets exactly one of finished, failed or skipped; an interrupted run ends with an
-exception instead. A `Tally` counts them: it is what a progress display shows.
+While stages run, a callback in the parent process receives events: each stage that was not done
+gets exactly one of finished, failed or skipped; an interrupted run ends with an exception instead.
+A `Tally` counts them for the progress display.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from harness.runtime.store import State, Store
 
 
 class Plan:
-    """The distinct stages behind some targets, in an order in which they can be computed.
+    """The distinct stages behind some targets, in topological order.
 
     Attributes:
         targets: The distinct targets, in the order given.
         stages: All distinct stages, each after its inputs.
-        dependants: Stages that take a stage's output as an input, by the stage's fingerprint.
+        dependants: The stages that take a stage's output as an input, by its fingerprint.
     """
 
     def __init__(self, targets: Iterable[Stage]) -> None:
@@ -58,7 +58,7 @@ class Plan:
         return tuple(stage for stage in self.stages if states[stage.fingerprint] != "done")
 
     def reclaim(self, store: Store) -> None:
-        """Forget what is done without the files that a stage to be computed needs."""
+        """Discard done stages whose released files are needed by a stage yet to be computed."""
         for stage in reversed(self.stages):
             if store.status(stage.fingerprint) == "done":
                 continue
@@ -69,9 +69,8 @@ class Plan:
     def durations(self, store: Store, fallback: Mapping[str, float]) -> dict[str, float]:
         """Return the expected seconds of one stage of each kind.
 
-        It is the median of the recorded seconds of the plan's done stages of that kind; where none
-        is done, that of the fallback, or 1 s. Other stages of the store are not asked, they may be
-        of another scale.
+        This is the median recorded time of the plan's done stages of that kind; if none is done,
+        the fallback, or 1 s. Other stages in the store are ignored, since their scale may differ.
         """
         recorded: dict[str, list[float]] = {}
         for stage in self.stages:
@@ -84,9 +83,9 @@ class Plan:
         }
 
     def chains(self, pending: Iterable[Stage], durations: Mapping[str, float]) -> dict[str, float]:
-        """Return, for each pending stage, the seconds of the longest chain that begins with it.
+        """Return, for each pending stage, the seconds of the longest chain that starts with it.
 
-        The stages are in plan order, the durations by kind.
+        `pending` must be in plan order; `durations` are by kind.
         """
         chains: dict[str, float] = {}
         for stage in reversed(list(pending)):
@@ -96,7 +95,7 @@ class Plan:
 
 
 def _inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
-    """Yield each distinct stage once, after its inputs; iterative, since chains can be long."""
+    """Yield each distinct stage once, after its inputs (iteratively, since chains can be long)."""
     seen: set[str] = set()
     for target in targets:
         walk = [(target, False)]
@@ -112,9 +111,9 @@ def _inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
 
 
 class Schedule:
-    """The order in which the pending stages of a plan are computed.
+    """The order in which a plan's pending stages are computed.
 
-    The stages are given in plan order, the expected seconds by kind.
+    `pending` must be in plan order; `durations` are expected seconds by kind.
     """
 
     def __init__(
@@ -144,9 +143,9 @@ class Schedule:
         return list(self._unsettled.values())
 
     def take(self, room: Callable[[str], bool] = lambda kind: True) -> Stage | None:
-        """Return the next ready stage of a kind that there is room for, None where there is none.
+        """Take and return the most urgent ready stage that there is room for, or None.
 
-        Room is asked for once for each kind, the kind of the most urgent stage first.
+        `room` is called once per kind, the most urgent stage's kind first.
         """
         has_room: dict[str, bool] = {}
         for position, stage in enumerate(self._ready):
@@ -157,7 +156,7 @@ class Schedule:
         return None
 
     def finish(self, stage: Stage) -> None:
-        """Settle a stage that is done; its dependants may become ready."""
+        """Settle a finished stage; its dependants may become ready."""
         del self._unsettled[stage.fingerprint]
         for dependant in self._plan.dependants[stage.fingerprint]:
             waits_for = self._waits_for.get(dependant.fingerprint, set())
@@ -166,7 +165,7 @@ class Schedule:
                 self.put_back(dependant)
 
     def fail(self, stage: Stage) -> list[Stage]:
-        """Settle a stage that failed, and all that need it; return the latter."""
+        """Settle a failed stage and everything that depends on it; return the latter."""
         del self._unsettled[stage.fingerprint]
         lost = {stage.fingerprint}
         dropped = []
@@ -177,11 +176,11 @@ class Schedule:
         return dropped
 
     def put_back(self, stage: Stage) -> None:
-        """Let a stage that was taken be ready again."""
+        """Return a stage to the ready queue."""
         insort(self._ready, stage, key=self._urgency)
 
     def drop_all(self, *, but: Collection[Stage] = ()) -> list[Stage]:
-        """Settle all that is left, but those stages, started or not; return it in plan order."""
+        """Settle all remaining stages, started or not, except `but`; return them in plan order."""
         dropped = [stage for stage in self._unsettled.values() if stage not in but]
         self._unsettled = {stage.fingerprint: stage for stage in but}
         self._ready.clear()
@@ -190,23 +189,23 @@ class Schedule:
 
 @dataclass(frozen=True)
 class StageStarted:
-    """A worker has begun to compute a stage."""
+    """A worker has started a stage."""
 
     stage: Stage
 
 
 @dataclass(frozen=True)
 class StageElsewhere:
-    """Another run computes a stage; this one waits, for its output or to do it after all."""
+    """Another run is computing a stage; this one waits for its output, or computes it later."""
 
     stage: Stage
 
 
 @dataclass(frozen=True)
 class StageProgress:
-    """A running stage has reported one point of its curves.
+    """A running stage has reported a point of its curves.
 
-    `last` is the last step it will report, None where that is not known.
+    `last` is the last step it will report, or None if unknown.
     """
 
     stage: Stage
@@ -216,7 +215,7 @@ class StageProgress:
 
     @property
     def words(self) -> str:
-        """How far it is: `step 12 of 25, loss 0.531`, or `60 of 120` of what is only counted."""
+        """The progress: `step 12 of 25, loss 0.531`, or `60 of 120` without a loss."""
         of = str(self.step) if self.last is None else f"{self.step} of {self.last}"
         if "loss" in self.metrics:
             return f"step {of}, loss {self.metrics['loss']:.3f}"
@@ -225,7 +224,7 @@ class StageProgress:
 
 @dataclass(frozen=True)
 class StageFinished:
-    """A stage's output is in the store; `wall_s` is the seconds its function took, anywhere."""
+    """A stage's output is in the store; `wall_s` is how long its function took, in any run."""
 
     stage: Stage
     wall_s: float
@@ -233,7 +232,7 @@ class StageFinished:
 
 @dataclass(frozen=True)
 class StageFailed:
-    """A stage raised, or its worker died; `reason` is one sentence and is in the store."""
+    """A stage raised or its worker died; `reason` is one sentence, also kept in the store."""
 
     stage: Stage
     reason: str
@@ -241,7 +240,7 @@ class StageFailed:
 
 @dataclass(frozen=True)
 class StageSkipped:
-    """A stage was not computed; `because` says which failure kept it from being."""
+    """A stage was not computed; `because` says why."""
 
     stage: Stage
     because: str
@@ -249,7 +248,7 @@ class StageSkipped:
 
 @dataclass(frozen=True)
 class Awaited:
-    """Something that stages need is awaited, such as a server that starts, for some seconds now."""
+    """Stages have been waiting for something, such as a server starting up, for `seconds`."""
 
     what: str
     seconds: float
@@ -268,9 +267,9 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended: what was done in its time, what failed and why, what was skipped and why.
+    """How a run ended: what finished, what failed and why, what was skipped and why.
 
-    What another run computed while this one waited for it is among what was done.
+    Stages that another run computed while this one waited count as finished.
     """
 
     finished: tuple[Stage, ...]
@@ -283,33 +282,32 @@ class RunOutcome:
 
 
 class Interrupted(HarnessError):
-    """The user stopped the run (exit code 130, the shell's number for Ctrl-C)."""
+    """The user stopped the run (exit code 130, as in a shell after Ctrl-C)."""
 
     exit_code = 130
 
 
 _FEWEST_STEPS = 3
-"""Reported steps of a stage after which they say how long it takes."""
+"""Steps a stage must have reported before its duration is extrapolated from them."""
 
 _FEW_S = 5.0
-"""Seconds of ended stages below which they hardly say how long others take."""
+"""Smoothing: ended stages that took less in total hardly affect the estimates for others."""
 
 _LONGER = 0.2
-"""Share of its time so far that a stage at least takes more."""
+"""Minimum remaining time of a running stage, as a share of its time so far."""
 
 
 class Tally:
-    """Counts of a plan's stages while it runs, and the time left; feed it every event.
+    """Counts a running plan's stages and estimates the time left; feed it every event.
 
-    The store it runs into is looked at once, before the run. Time is the clock's, so that what
-    stands between a stage's start and its end counts. `failed` and `skipped` are those of this run;
-    `running` has the clock's time of each start, `elsewhere` what another run computes
-    while this one waits, `latest` the last point each running stage reported, by fingerprint, and
-    `awaited` what was waited for last, if nothing has happened since.
+    The store is read once, before the run. A stage's time is by the clock, from start to end.
+    `failed` and `skipped` count this run only; `running` maps stages to their start time,
+    `elsewhere` holds stages that another run is computing, `latest` the last point of each running
+    stage by fingerprint, and `awaited` the last event if that was a wait.
 
-    How long a stage of a kind takes, those say that have ended; where none has, those that run, by
-    their own steps. For another kind it is what was expected, times how much longer than expected
-    the stages took that have ended; where these were quicker, that says nothing of other work.
+    A kind's duration is the mean of its ended stages or, if there are none, is extrapolated from
+    the steps of its running ones. For other kinds it is the expected duration, scaled up if ended
+    stages took longer than expected, but never down.
     """
 
     def __init__(
@@ -371,14 +369,14 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """Share of this run's work that is done, from 0 to 1, by its time and not by its stages."""
+        """Share of this run's work that is done, from 0 to 1, by time rather than stage count."""
         now = self._clock()
         spent = sum(map(sum, self._took.values())) + sum(now - at for at in self.running.values())
         left = sum(self._left(self._durations()).values())
         return spent / (spent + left) if spent + left > 0 else float(not self._open)
 
     def remaining_s(self) -> float:
-        """Return the expected seconds until all is done, the least that the workers need for it."""
+        """Return the expected seconds left: the minimum possible with `jobs` workers."""
         durations = self._durations()
         left = self._left(durations)
         chains = self._plan.chains(self._open.values(), durations)
@@ -397,9 +395,9 @@ class Tally:
         return {kind: slower * seconds for kind, seconds in self._expected.items()} | known
 
     def _left(self, durations: Mapping[str, float]) -> dict[str, float]:
-        """Return the seconds that each open stage still takes.
+        """Return the seconds left for each open stage.
 
-        One that runs for longer than is usual is not about to end: it takes a share more.
+        A stage that has run longer than usual is not assumed to be about to end: see `_LONGER`.
         """
         now, by_steps = self._clock(), self._by_steps()
         left = {fingerprint: durations[s.kind] for fingerprint, s in self._open.items()}
@@ -409,9 +407,9 @@ class Tally:
         return left
 
     def _by_steps(self) -> dict[Stage, float]:
-        """Return the seconds that running stages take in all, if they go on as they went.
+        """Return the total seconds of running stages, extrapolated from their steps.
 
-        The time to the first step is no measure: in it models are loaded.
+        The time to the first step is excluded from the rate, since models are loaded in it.
         """
         found = {}
         for stage, started in self.running.items():

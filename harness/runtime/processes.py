@@ -1,7 +1,7 @@
-"""Programs that are not ours, such as the launcher of a training or a server.
+"""External programs, such as a training launcher or a server.
 
-They run under a supervisor (`harness.runtime.supervisor`): they end with our block, and also when
-this process is killed. Their output goes to a log, which is quoted when they die.
+They run under a supervisor (`harness.runtime.supervisor`), so they end with the `with` block and
+also if this process is killed. Their output goes to a log, which is quoted when they die.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from harness.runtime import supervisor
 from harness.runtime.supervisor import GRACE_S
 
 HOST = "127.0.0.1"
-"""Servers that we start listen on this machine only."""
+"""Servers started here listen on this machine only."""
 
 _LOOK_S = 0.2
 _LONGEST_QUOTE = 300
 _RAISED = re.compile(r"((?:\w+\.)*\w+(?:Error|Exception): .+)")
 _HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b|ConnectionResetError|BrokenPipeError")
-"""What says nothing of a death: notes, and a client that hung up."""
+"""Log lines that do not explain a crash: notices, and clients that hung up."""
 
 
 class Program:
-    """A program that runs under a supervisor, from its creation until `stop`, or as a block.
+    """A program under a supervisor, running from creation until `stop`, or as a context manager.
 
-    Its name is for people ("the engine vllm 0.30.0"). What it prints goes to the log, whose
-    folder is there. It has our environment variables unless all of its own are given.
+    `name` is for messages ("the engine vllm 0.30.0"). Output goes to `log`, whose folder must
+    exist. `environment` replaces this process's variables entirely.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class Program:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code as a shell writes it; None while it runs."""
+        """The exit code as a shell reports it, or None while it runs."""
         return self._process.poll()
 
     def dies(self, within_s: float) -> bool:
         """Return whether it has ended, or does so within some seconds.
 
-        A broken connection is noticed before the end of the process that broke it.
+        A broken connection is noticed before its process has exited.
         """
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(within_s)
@@ -83,9 +83,9 @@ class Program:
         return HarnessError(f"{self.name} died {when} (exit code {code}); {self.quoted()}")
 
     def quoted(self) -> str:
-        """Return what says why: the first line that names an exception, or else the last lines.
+        """Quote from the log the first exception or, if there is none, the last lines.
 
-        What follows the first exception are those that it caused in other processes.
+        Later exceptions are usually its consequences in other processes.
         """
         text = self.log.read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -100,7 +100,7 @@ class Program:
         """Wait until a server answers `GET /health`; `on_wait` gets the seconds so far.
 
         Raises:
-            HarnessError: it died, or took longer than the limit.
+            HarnessError: It died, or took longer than the limit.
         """
         begun = time.monotonic()
         while not is_healthy(port):
@@ -114,7 +114,7 @@ class Program:
             time.sleep(_LOOK_S)
 
     def stop(self) -> None:
-        """End it with all that it has started; return when they have ended."""
+        """Stop it and everything it started, and wait until they have ended."""
         self._process.terminate()
         try:
             self._process.wait(3 * GRACE_S)

@@ -1,11 +1,11 @@
-"""The engine on Ray Core: each stage is a task, on whichever node of a cluster has what it needs.
+"""The engine on Ray Core: each stage is a task, on any cluster node that has what it needs.
 
-A task is a `harness.runtime.host`; what its worker says comes back as a stream, one message at a
-time, so there is no actor to lose. Ray retries nothing: a stage whose node went away is put back by
-the engine, which knows what is in the store. When the driver dies, Ray ends its tasks, and the same
-command goes on from the store.
+A task runs a `harness.runtime.host` and streams its worker's messages back, so there is no actor to
+lose. Ray's retries are off: a stage whose node was lost is put back by the engine, which knows what
+is in the store. If the driver dies, Ray ends its tasks, and the same command resumes from the
+store.
 
-Nothing of the driver's environment goes into Ray's `runtime_env`, which its tools show.
+None of the driver's environment goes into Ray's `runtime_env`, which Ray's tools display.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from harness.runtime.store import Store
 from harness.runtime.worker import LAST, Message
 
 _LOOK_S = 0.5
-"""Seconds that Ray is waited for at once, between which Ctrl-C is heard."""
+"""Longest single wait for Ray, in seconds; Ctrl-C is noticed in between."""
 
 _ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Has Ray listen on loopback where it serves this machine only: whoever reaches its ports can run
-what he likes. On Linux it would take an address of the network otherwise."""
+"""Makes Ray listen on loopback if it serves only this machine, since anyone who can reach its ports
+can run code. On Linux it would otherwise use a network address."""
 
 _REACH_S = 5.0
 _END_S = 10.0
 
 
 class RayCrew(Crew):
-    """The tasks of one run on a Ray cluster, or on one that it starts on this machine.
+    """One run's tasks on a Ray cluster.
 
-    `address` is `host:port` of a cluster, `auto` for the one that this machine belongs to; None
-    starts Ray here, for this run. Ray itself packs the stages.
+    `address` is a cluster's `host:port`, or `auto` for the one this machine belongs to; None starts
+    Ray on this machine for this run. Ray places the stages.
 
     Raises:
         UserError: Ray is not installed or not reachable.
@@ -95,7 +95,7 @@ class RayCrew(Crew):
         while not ready and (left := end - time.monotonic()) > 0:
             tasks = list(self._at_work)
             ready, _ = ray.wait(tasks, timeout=min(_LOOK_S, left), fetch_local=False)
-        if ready:  # all that are ready by now
+        if ready:  # collect all that are ready by now
             ready, _ = ray.wait(list(self._at_work), num_returns=len(self._at_work), timeout=0)
         return [said for task in ready if (said := self._heard(task)) is not None]
 
@@ -128,7 +128,7 @@ class RayCrew(Crew):
 
 
 def _connect(address: str | None, cpus: int) -> bool:
-    """Connect to a cluster, or start one here; return False where this process has one already."""
+    """Connect to a cluster or start one here; return False if already connected."""
     for name, value in {**QUIET, **({} if address else _ON_LOOPBACK)}.items():
         os.environ.setdefault(name, value)
     import ray
@@ -142,10 +142,10 @@ def _connect(address: str | None, cpus: int) -> bool:
             ray.init("local", num_cpus=cpus, num_gpus=gpus, include_dashboard=False, **quiet)
         else:
             name, _, port = address.rpartition("/")[2].rpartition(":")
-            if port.isdigit():  # Ray itself tries for a minute
+            if port.isdigit():  # fail fast: Ray itself retries for a minute
                 socket.create_connection((name, int(port)), timeout=_REACH_S).close()
             ray.init(address, **quiet)
-    except Exception as error:  # noqa: BLE001 (Ray raises plain ones)
+    except Exception as error:  # noqa: BLE001 (Ray raises plain Exceptions)
         [why, *_] = str(error).strip().splitlines() or [type(error).__name__]
         if address is None:
             raise UserError(f"Ray cannot be started on this machine: {why}") from None
@@ -161,7 +161,7 @@ def _died(reason: str, text: str = "", *, lost: bool = True) -> Message:
 
 
 _HOST = Host()
-"""On a node."""
+"""Used on the nodes; one per Ray worker process."""
 
 
 def _compute(asked: HostOrder, record: StageRecord, gpus: int) -> Iterator[Message]:

@@ -1,14 +1,14 @@
-"""The engine on Slurm: stages that are ready are array jobs, and each runs a host on its node.
+"""The engine on Slurm: ready stages are submitted as array jobs, each running a host on its node.
 
-A job is `python -m harness.runtime.host FOLDER ARRAY`. The folder is on a disk all nodes share; it
-has the stages of each array, and a file of JSON lines for each stage with what its host says,
-which the driver follows. The store says whether a stage is done, not Slurm. A job that Slurm
-preempts, or that loses its node, is put into the queue again by Slurm.
+A job is `python -m harness.runtime.host FOLDER ARRAY`. The folder is on a disk that all nodes
+share; it holds the stages of each array and, for each stage, a JSON lines file of its host's
+messages, which the driver follows. Whether a stage is done is up to the store, not Slurm. Slurm
+requeues a job that is preempted or loses its node.
 
 `submitit` is not used, since it pickles what it submits.
 
-When the driver dies its jobs go on, and the same command takes what they have stored and waits for
-what they compute; jobs that find nothing left to do end at once. Ctrl-C ends them.
+If the driver dies, its jobs continue; the same command reuses what they have stored and waits for
+what they are computing. Jobs with nothing left to do end at once. Ctrl-C cancels them.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from harness.runtime.store import Store
 from harness.runtime.worker import LAST, Message
 
 _LOOK_S = 0.3
-"""Seconds between two looks at what hosts say."""
+"""Seconds between polls of the hosts' messages."""
 
 _ASK_S = 3.0
-"""Seconds between two questions to Slurm."""
+"""Seconds between queries to Slurm."""
 
 _COMMAND_S = 60.0
 _END_S = 30.0
 
 _LARGEST_ARRAY = 1000
-"""Slurm takes 1001 unless it is told otherwise."""
+"""Slurm's default `MaxArraySize` is 1001."""
 
 _LOST = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REQUEUED")
-"""Ends of jobs that say nothing of the stage."""
+"""Job states that are not the stage's fault."""
 
 
 def batch_scripts(
     plan: Plan, store: Store, needs: Needs, most: int | None, log_dir: Path, sbatch: Sequence[str]
 ) -> list[str]:
-    """Return the batch scripts of the stages that could start now, one for each need.
+    """Return batch scripts for the stages that could start now, one per need.
 
-    Above each stands the command that submits it.
+    Each begins with its submit command, as a comment.
     """
     pending = {stage.fingerprint: stage for stage in plan.pending(store)}
     ready = [
@@ -70,7 +70,7 @@ def batch_scripts(
     for i, (need, stages) in enumerate(needs.grouped(ready).items()):
         name = f"array-{i}"
         command = ["sbatch", *options(folder, most, sbatch, need, len(stages)), f"{name}.sh"]
-        # The second line of a comment would be a command: no name may begin one.
+        # A newline in a name would end the comment and run the rest as a command.
         line = shlex.join(command).replace("\n", r"'$'\n''")
         found.append(f"# {line}\n{script(folder, name)}")
     return found
@@ -79,9 +79,9 @@ def batch_scripts(
 def options(
     folder: Path, most: int | None, sbatch: Sequence[str], need: Need, number: int
 ) -> list[str]:
-    """Return the arguments of `sbatch` for an array of stages; the user's own come last, and win.
+    """Return the `sbatch` arguments for an array of stages; the user's come last and win.
 
-    They are no lines of the script, where `sbatch` has rules of its own for quoting.
+    They are not `#SBATCH` lines, which have their own quoting rules.
     """
     return [
         "--job-name=harness",
@@ -99,7 +99,7 @@ def options(
 
 
 def script(folder: Path, name: str) -> str:
-    """Return the batch script of an array whose stages are in `name`.json; it has no key."""
+    """Return the batch script of an array whose stages are in `name`.json; it contains no keys."""
     path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
     host = shlex.join([sys.executable, "-m", "harness.runtime.host", str(folder), name])
     return f"#!/bin/bash\nexport PYTHONPATH={shlex.quote(path)}\nexec {host}\n"
@@ -113,8 +113,8 @@ def _new_folder(log_dir: Path) -> Path:
 class SlurmCrew(Crew):
     """The jobs of one run.
 
-    A job is known by its number and its place in the array: `17_3`. `sbatch` are further arguments
-    of that command.
+    A job is identified by its number and array index: `17_3`. `sbatch` holds extra arguments for
+    that command.
 
     Raises:
         UserError: Slurm is not installed or not reachable.
@@ -141,7 +141,7 @@ class SlurmCrew(Crew):
         self._missing: set[str] = set()
         self._arrays = count()
         self._asked_at = 0.0
-        # A host computes one stage, and so imports no more than that one needs.
+        # A host computes a single stage, so it imports only what that one needs.
         asked = {**asked, "setup": {**asked["setup"], "preload": []}}
         with explained("writing what jobs of Slurm are told", folder):
             (folder / SAID).mkdir(parents=True)
@@ -200,13 +200,13 @@ class SlurmCrew(Crew):
         self._asked_at = time.monotonic()
 
     def _listen(self, job: str, stage: Stage) -> list[Message]:
-        """Return what a host has said since; its job is over when it has said the last."""
+        """Return a host's new messages; its job is removed after the last one."""
         path, messages = self._folder / SAID / f"{stage.fingerprint}.jsonl", []
         with suppress(FileNotFoundError), path.open("rb") as file:
             file.seek(self._heard.get(stage.fingerprint, 0))
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # the rest is on its way
+                    break  # incomplete line
                 self._heard[stage.fingerprint] = file.tell()
                 messages.append(json.loads(line))
         if messages and messages[-1]["event"] in LAST:
@@ -220,7 +220,7 @@ class SlurmCrew(Crew):
         found = _slurm("squeue", "--noheader", "--array", "--format=%i", "--jobs", numbers)
         self._asked_at = time.monotonic()
         if found.returncode and "Invalid job id" not in found.stderr:
-            return []  # Slurm is being restarted, say; the jobs go on
+            return []  # for example while Slurm restarts; the jobs continue
         gone = self._jobs.keys() - set(found.stdout.split())
         ended = [(self._jobs.pop(job), _end(job)) for job in sorted(gone & self._missing)]
         self._missing = gone
@@ -240,7 +240,7 @@ def _end(job: str) -> Message:
 
 
 def _slurm(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    """Run one of Slurm's commands; one that does not answer has failed."""
+    """Run a Slurm command; a timeout counts as failure."""
     try:
         return subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=_COMMAND_S

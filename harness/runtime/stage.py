@@ -1,18 +1,18 @@
-"""A stage: one deterministic step, addressed by what changes its numbers.
+"""A stage: one deterministic step, addressed by everything that affects its numbers.
 
 The address (fingerprint) is the sha256 of the canonical JSON of the kind, the version of the code's
 meaning, the settings and the fingerprints of the inputs, so it covers everything upstream. The
-label is for people and is not identity.
+label is for people and not part of the identity.
 
-Canonical JSON has sorted keys, no white space, ASCII only, and floats as `repr` writes them. Only
-the exact types None, bool, int, float, str, list and dict (with str keys) may appear: a subclass
-(a numpy float, an enum) or any other object could be written differently by another version of
-its library, and then the same settings would have two addresses. `1` and `1.0` are different
-values, and so are `0.0` and `-0.0`; NaN and the infinities are refused.
+Canonical JSON has sorted keys, no whitespace, ASCII only, and floats as `repr` writes them. Only
+the exact types None, bool, int, float, str, list and dict (with str keys) may appear: another
+version of a library could serialize a subclass (a numpy float, an enum) or other object
+differently, giving the same settings two addresses. `1` and `1.0` are different values, as are
+`0.0` and `-0.0`; NaN and infinities are rejected.
 
-The points that a stage reports while it runs are kept as `progress.jsonl` in its output, a line
-each, without times, so that the file is the same in every run. A value that is not finite is
-written as null and read as NaN.
+The points that a stage reports while it runs are kept in its output as `progress.jsonl`, one per
+line and without times, so that the file is the same in every run. Non-finite values are written as
+null and read as NaN.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _CANONICAL = json.JSONEncoder(
 
 
 class FingerprintError(HarnessError):
-    """A value that has no deterministic JSON form."""
+    """A value has no deterministic JSON form."""
 
 
 def canonical_json(value: object, where: str = "value") -> str:
-    """Return the one JSON text of a value made of None, bool, int, float, str, lists and dicts.
+    """Return the canonical JSON of a value made of None, bool, int, float, str, lists and dicts.
 
     Raises:
-        FingerprintError: It holds something else; the message names the key path, from `where`.
+        FingerprintError: It contains something else; the message has the key path from `where`.
     """
     left: list[tuple[Any, str]] = [(value, where)]
     while left:
@@ -71,7 +71,7 @@ def canonical_json(value: object, where: str = "value") -> str:
 
 
 def fingerprint_of(value: object, where: str = "value") -> str:
-    """Return the sha256 of a value's canonical JSON as 64 hexadecimal digits."""
+    """Return the sha256 of a value's canonical JSON as 64 hex digits."""
     return _digest(canonical_json(value, where))
 
 
@@ -80,7 +80,7 @@ def _digest(text: str) -> str:
 
 
 class StageRecord(TypedDict):
-    """A stage as it is written down, in a manifest or for a worker: inputs are fingerprints."""
+    """A stage as serialized in a manifest or for a worker: inputs are fingerprints."""
 
     fingerprint: str
     kind: str
@@ -101,11 +101,11 @@ def title_of(record: StageRecord) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One deterministic step and the steps it needs; equal stages have equal fingerprints.
+    """One deterministic step and the stages it needs; stages are equal by fingerprint.
 
-    Its version is bumped by a person when the meaning of the code changes. Settings are all that
-    changes the numbers: no paths, hosts or devices. The label is for people ("seed 0 · dpo-h1 ·
-    train 1") and is not part of its identity.
+    The version is bumped by hand when the meaning of the code changes. Settings hold everything
+    that affects the numbers: no paths, hosts or devices. The label is for people ("seed 0 · dpo-h1
+    · train 1") and not part of the identity.
     """
 
     kind: str
@@ -115,7 +115,7 @@ class Stage:
     label: str = ""
     record: StageRecord = field(init=False, repr=False)
     fingerprint: str = field(init=False)
-    """64 hexadecimal digits over kind, version, settings and the inputs' fingerprints."""
+    """64 hex digits over kind, version, settings and the inputs' fingerprints."""
 
     def __post_init__(self) -> None:
         inputs = {name: stage.fingerprint for name, stage in self.inputs.items()}
@@ -126,7 +126,7 @@ class Stage:
             "inputs": inputs,
         }
         identity = canonical_json(fields, where=str(self.kind))
-        # A caller may go on changing the dict it built the settings in; this stage must not.
+        # A copy: the caller may go on changing the dict it passed.
         settings = json.loads(identity)["settings"]
         record: StageRecord = {
             "fingerprint": _digest(identity),
@@ -162,16 +162,15 @@ class StageContext:
 
     Attributes:
         inputs: Folder of each named input, verified; read-only by convention.
-        output: An empty folder; what is in it when the function returns is the stage's output.
-        seed: The one seed all of the stage's randomness derives from (31 bits).
+        output: An empty folder; its content when the function returns is the stage's output.
+        seed: The one seed from which all of the stage's randomness derives (31 bits).
         report: Takes one point of the stage's curves, kept with its output and shown live. Values
-            must not depend on the machine or the time if the output is to be the same bytes in
-            every run.
-        unfinished: A folder, not created, that survives when the stage fails or is killed, and
-            is removed when its output is whole.
-        hardware: How this machine is to be used, as the profile says; it changes no number.
+            that depend on the machine or the time make the output differ between runs.
+        unfinished: A folder, not yet created, that survives if the stage fails or is killed, and
+            is removed once its output is stored.
+        hardware: The profile's hardware settings; they change no number.
         kind: The stage's kind, by which the hardware may differ.
-        expect: Takes the last step that will be reported, for who watches; it is kept nowhere.
+        expect: Takes the last step that will be reported, for the progress display only.
     """
 
     settings: Mapping[str, Json]
@@ -191,7 +190,7 @@ PROGRESS = "progress.jsonl"
 
 
 class CurvePoint(NamedTuple):
-    """One reported point: the step and the value of each curve there."""
+    """One reported point: a step and the value of each curve."""
 
     step: int
     metrics: dict[str, float]
@@ -208,10 +207,10 @@ def append_point(path: Path, step: int, metrics: Mapping[str, float]) -> None:
 
 
 def read_point(line: str | bytes) -> CurvePoint:
-    """Return the point of a line, with NaN where JSON has null.
+    """Parse a line into a point; null becomes NaN.
 
     Raises:
-        ValueError: The line is no JSON, as one that a crash cut off.
+        ValueError: The line is not JSON, for example because a crash cut it off.
     """
     read = json.loads(line)
     found = {name: math.nan if v is None else v for name, v in read["metrics"].items()}

@@ -1,15 +1,15 @@
 """The stage store: a folder of finished outputs, each under its stage's fingerprint.
 
     <root>/stages/ab/ab12.../     a finished stage: its files, `stage.json`, `progress.jsonl`
-    <root>/failures/ab12....json  why a stage failed the last time it ran
-    <root>/tmp/ab12.../           an output that is being written
-    <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it is finished
-    <root>/released/ab12....json  files of a finished stage that were dropped, on demand
+    <root>/failures/ab12....json  why a stage last failed
+    <root>/tmp/ab12.../           an output being written
+    <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it finishes
+    <root>/released/ab12....json  files of a finished stage that were dropped on request
 
-An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
-none. Any number of processes, on any number of machines, may share a store: a stage has one lock,
-and whoever holds it has claimed the stage, with its folders in `tmp/` and `unfinished/`. The others
-wait for it. A folder in `tmp/` whose lock is free is a leftover of a process that was killed.
+An output is written in `tmp/`, hashed, flushed and renamed, so readers see all of it or nothing.
+Any number of processes and machines may share a store: each stage has one lock, whose holder has
+claimed the stage and its folders in `tmp/` and `unfinished/`; others wait. A folder in `tmp/` whose
+lock is free was left behind by a killed process.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
 
 _FINGERPRINT = 64
-"""Hexadecimal digits."""
+"""Length in hex digits."""
 
 
 class Store:
-    """The stage outputs under one folder; nothing is created before something is written.
+    """The stage outputs under one folder; nothing is created before the first write.
 
-    Whatever is asked, a `StoreError` says what cannot be had: a stage that is not done, an entry or
-    a record that is not what was written, a disk that is full.
+    All methods raise `StoreError` for a stage that is not done, an entry or record that is not what
+    was written, or a full disk.
     """
 
     def __init__(self, root: Path) -> None:
@@ -69,9 +69,9 @@ class Store:
         self._digests = DigestCache()
 
     def status(self, fingerprint: str) -> State:
-        """Return whether a stage is done, has failed the last time, or is missing.
+        """Return whether a stage is done, failed the last time, or is missing.
 
-        A done entry has a whole manifest; its files are verified when it is opened.
+        A done entry has an intact manifest; its files are verified when it is opened.
         """
         if self.find(fingerprint) is not None:
             return "done"
@@ -92,9 +92,9 @@ class Store:
         return manifest
 
     def open(self, fingerprint: str, *, whole: bool = False) -> Path:
-        """Return the folder of a done stage, its files verified.
+        """Return the folder of a done stage after verifying its files.
 
-        With `whole` all of them must be there, else those need not be that were released.
+        With `whole`, all files must be there; otherwise released ones may be missing.
         """
         self.verify(fingerprint)
         if whole and self.released(fingerprint):
@@ -105,10 +105,10 @@ class Store:
         return self._entry(fingerprint)
 
     def file(self, fingerprint: str, name: str) -> Path:
-        """Return where a file of a done stage lies, it alone verified.
+        """Return the path of one file of a done stage after verifying that file only.
 
-        A file that the stage did not write is not there. The stage's other files are not read:
-        those who want a summary should not wait for the weights beside it.
+        The path of a file that the stage did not write does not exist. Other files are not read: a
+        reader of the summary should not wait for the weights.
         """
         manifest = self.manifest(fingerprint)
         path = self._entry(fingerprint) / name
@@ -123,7 +123,7 @@ class Store:
         return path
 
     def verify(self, fingerprint: str) -> None:
-        """Check a done stage's manifest and files; a file is read once per process."""
+        """Verify a done stage's manifest and files; each file is read once per process."""
         manifest = self.manifest(fingerprint)
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             released = self.released(fingerprint)
@@ -133,7 +133,7 @@ class Store:
             raise self._broken(fingerprint, fault, title_of(manifest))
 
     def check(self) -> list[str]:
-        """Verify every entry and every failure record; return the fingerprints of the entries."""
+        """Verify every entry and failure record; return the entries' fingerprints."""
         held = self.fingerprints()
         with explained("reading the store", self.root):
             failed = sorted(path.stem for path in self.root.glob("failures/*.json"))
@@ -153,7 +153,7 @@ class Store:
 
     def progress(self, fingerprint: str) -> list[CurvePoint]:
         path = self.file(fingerprint, PROGRESS)
-        if not path.exists():  # it reported none
+        if not path.exists():  # the stage reported nothing
             return []
         return [read_point(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -162,7 +162,7 @@ class Store:
             yield self.manifest(fingerprint)
 
     def fingerprints(self) -> list[str]:
-        """Return the names of all entries' folders, in order."""
+        """Return the fingerprints of all entries, sorted."""
         found = []
         with explained("reading the store", self.root):
             stages = f"{self.root}/stages"
@@ -178,11 +178,10 @@ class Store:
 
     @contextmanager
     def claim(self, fingerprint: str, *, wait: bool = False) -> Iterator[bool]:
-        """Return a block in which no other process works on a stage; it yields whether that is so.
+        """Claim a stage for the duration of the block; yield whether that succeeded.
 
-        What this process has claimed it may claim again. A claim ends with its process, at once on
-        this machine, and after a minute and a half for others. With `wait` the block is entered
-        when no other process works on the stage.
+        Claims are reentrant within a process. A claim ends with its process: immediately on the
+        same machine, after about 90 s for other machines. With `wait`, block until it is free.
         """
         with hold(self._lock(fingerprint), wait=wait, again=True) as mine:
             yield mine
@@ -195,10 +194,10 @@ class Store:
     def writing(
         self, stage: Stage | StageRecord, provenance: Provenance | None = None
     ) -> Iterator[Path]:
-        """Yield an empty folder that becomes the stage's entry when the block succeeds.
+        """Yield an empty folder that becomes the stage's entry if the block succeeds.
 
-        The stage is claimed meanwhile, after waiting for whoever else works on it. Provenance is
-        collected where it is not given.
+        The stage is claimed meanwhile, waiting for any other process that works on it. Provenance
+        is collected if not given.
         """
         record = stage.record if isinstance(stage, Stage) else stage
         fingerprint, title = record["fingerprint"], title_of(record)
@@ -234,10 +233,9 @@ class Store:
             shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
 
     def record_failure(self, stage: Stage, reason: str, traceback_text: str) -> None:
-        """Keep why a stage failed, until it runs again.
+        """Record why a stage failed, until it runs again.
 
-        Nothing is kept where another process has finished the stage since, or works on it: what
-        it comes to there is what counts.
+        Nothing is recorded if another process has finished the stage since or is working on it.
         """
         failure: FailureRecord = {
             "fingerprint": stage.fingerprint,
@@ -252,12 +250,12 @@ class Store:
             self.claim(stage.fingerprint) as mine,
         ):
             if mine and not self._is_whole(stage.fingerprint):
-                # What names a file may hold halves of characters, which UTF-8 cannot.
+                # File names in messages may contain lone surrogates, which UTF-8 cannot encode.
                 raw = dumps(failure).encode("utf-8", "replace")
                 write_whole(self._failure_path(stage.fingerprint), raw)
 
     def failure(self, fingerprint: str) -> FailureRecord | None:
-        """Return why a stage failed the last time it ran; None where it did not, or is done."""
+        """Return why a stage last failed, or None if it did not or is done."""
         return None if self._is_whole(fingerprint) else self._recorded_failure(fingerprint)
 
     def _recorded_failure(self, fingerprint: str) -> FailureRecord | None:
@@ -273,12 +271,12 @@ class Store:
                 ) from error
 
     def clear_failure(self, fingerprint: str) -> None:
-        """Forget that a stage failed, for example because it is about to run again."""
+        """Delete a stage's failure record, for example because it is about to run again."""
         with explained("clearing a failure", self.root):
             self._failure_path(fingerprint).unlink(missing_ok=True)
 
     def discard(self, fingerprint: str) -> None:
-        """Remove a stage's entry, whole or broken, its unfinished work and its failure record."""
+        """Remove a stage's entry, intact or broken, its unfinished work and its failure record."""
         with (
             explained(f"removing stage {fingerprint[:12]}", self.root),
             self.claim(fingerprint, wait=True),
@@ -289,7 +287,7 @@ class Store:
             self.clear_failure(fingerprint)
 
     def released(self, fingerprint: str) -> frozenset[str]:
-        """Return the files of a done stage that were dropped, by their names in its manifest."""
+        """Return the dropped files of a done stage, by their names in its manifest."""
         path = f"{self.root}/released/{fingerprint}.json"
         if not os.path.exists(path):
             return frozenset()
@@ -303,7 +301,7 @@ class Store:
                 ) from error
 
     def release(self, fingerprint: str, names: Iterable[str]) -> None:
-        """Drop files of a done stage that nothing reads any more; the others stay as they are."""
+        """Drop files of a done stage that nothing reads anymore."""
         kept = self.manifest(fingerprint)["files"]
         dropped = sorted(self.released(fingerprint) | (set(names) & kept.keys()))
         with (
@@ -316,11 +314,11 @@ class Store:
                 (self._entry(fingerprint) / name).unlink(missing_ok=True)
 
     def unfinished(self, fingerprint: str) -> Path:
-        """Return where a stage keeps what is to survive its death; the folder need not exist."""
+        """Return the folder for checkpoints that survive a crash; it need not exist."""
         return self.root / "unfinished" / fingerprint
 
     def sweep(self) -> int:
-        """Remove what killed processes left half-written; return how many outputs that were."""
+        """Remove partial outputs of killed processes; return how many."""
         swept = 0
         with explained("removing leftovers", self.root):
             for folder in sorted(self._tmp.glob("*")):
@@ -336,9 +334,9 @@ class Store:
 
     @contextmanager
     def _draft(self, name: str) -> Iterator[Path]:
-        """Yield a new empty folder of a stage that is claimed; it is removed unless renamed away.
+        """Yield a new empty folder for a claimed stage; it is removed unless renamed away.
 
-        Its name begins with the stage's fingerprint.
+        `name` must begin with the stage's fingerprint.
         """
         folder = self._tmp / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -361,8 +359,8 @@ class Store:
         return self.root / "failures" / f"{fingerprint}.json"
 
     def find(self, fingerprint: str) -> Manifest | None:
-        """Return an entry's manifest, None where there is no entry; read once per change."""
-        # Asked of every stage of a plan, several times: the path is a text while it can be one.
+        """Return an entry's manifest, or None if there is no entry; cached until it changes."""
+        # Called several times per stage of a plan: strings are faster than `Path`.
         entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
         file = f"{entry}/{MANIFEST}"
         with explained(f"reading stage {fingerprint[:12]}", self.root):
@@ -376,7 +374,7 @@ class Store:
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not os.path.lexists(entry):
                     return None
-                if os.path.lexists(file):  # published since we looked
+                if os.path.lexists(file):  # published since the first check
                     return self.find(fingerprint)
                 raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
             except ValueError as error:
@@ -384,14 +382,14 @@ class Store:
         return self._manifests[fingerprint][1]
 
     def _is_whole(self, fingerprint: str) -> bool:
-        """Return whether there is an entry that need not be written again."""
+        """Return whether there is an intact entry."""
         try:
             return self.find(fingerprint) is not None
         except BrokenEntry:
             return False
 
     def _set_aside(self, entry: Path) -> None:
-        """Take an entry out of sight in one step, then remove it; the stage is claimed."""
+        """Atomically move an entry away, then remove it; the stage must be claimed."""
         if os.path.lexists(entry):
             with self._draft(f"{entry.name}.old") as folder:
                 os.rename(entry, folder / "entry")

@@ -1,14 +1,14 @@
-"""The supervisor: a small program that ends other processes when the one it serves is gone.
+"""The supervisor: a small program that ends a command when the process that started it is gone.
 
     python -P supervisor.py STARTER COMMAND...
 
-STARTER is the number of the process that starts it. It runs the command until that ends, until
-the supervisor is told to stop (SIGTERM), or until the starter is gone, be it killed in any way.
-Then all that the command has started is ended, first kindly; what lost its parent in between has
-become the supervisor's own child (on Linux), so nothing gets away. Temporary files go with it: an
-engine that is ended leaves its sockets behind. The exit code is the command's.
+STARTER is the ID of the starting process. The command runs until it ends, the supervisor receives
+SIGTERM, or the starter is gone, however it was killed. Then everything the command has started is
+terminated and, if needed, killed; orphans become the supervisor's children (on Linux), so none
+escape. Temporary files are removed too, since a terminated engine leaves its sockets behind. The
+exit code is the command's.
 
-It imports nothing of the harness, so that it starts at once, and it does not listen on a pipe:
+It imports nothing from the harness, so that it starts fast, and it does not watch a pipe, since
 forked processes would hold the other end as well.
 """
 
@@ -28,7 +28,7 @@ from functools import partial
 import psutil
 
 GRACE_S = 10.0
-"""Seconds that processes have to end by themselves."""
+"""Seconds that processes have to exit before they are killed."""
 
 _LOOK_S = 0.1
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -36,12 +36,12 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 def supervise(starter: int, command: Sequence[str]) -> int:
-    """Run a command until it ends or its starter is gone; return its exit code, as a shell does."""
+    """Run a command until it ends or its starter is gone; return its shell-style exit code."""
     follow = None
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         prctl(_SUBREAPER, 1, 0, 0, 0)
-        # Where the supervisor itself is killed, the command is told to end.
+        # If the supervisor itself is killed, the command gets SIGTERM.
         follow = partial(prctl, _DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True) as scratch:
@@ -61,7 +61,7 @@ def supervise(starter: int, command: Sequence[str]) -> int:
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
-    """End processes, first kindly; a number that is another process's by now is left alone."""
+    """Terminate processes, then kill those left; a PID that has been reused is left alone."""
     left = list(processes)
     for action in ("terminate", "kill"):
         for process in left:

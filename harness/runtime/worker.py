@@ -1,12 +1,12 @@
 """Both ends of a worker: a process that computes stage after stage until its parent goes away.
 
-First it is told how to work (`WorkerSetup`), then it gets one stage at a time and answers with
-messages, in JSON over a socket. A message is a dict with an `event`: `started`, any number of
-`progress`, and one of `finished`, `failed`, `elsewhere` (another process computes the stage) or
-`died`, which ends it. A stage that `died` may be `lost`: its node went away, and another may try.
+It first receives its setup (`WorkerSetup`), then one stage at a time, and answers with messages, in
+JSON over a socket. A message is a dict with an `event`: `started`, any number of `progress`, and
+finally one of `finished`, `failed`, `elsewhere` (another process is computing the stage) or `died`.
+A stage that `died` may be `lost`: its node went away, and another may retry it.
 
-When the parent closes the socket or is killed, the process ends at once, even in the middle of a
-stage. What it was writing is then a leftover that the store sweeps.
+When the parent closes the socket or is killed, the process exits at once, even in the middle of a
+stage; the store sweeps the partial output.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from harness.runtime.store import Store
 Message: TypeAlias = dict[str, Any]
 
 LAST = ("finished", "failed", "elsewhere", "died")
-"""Events after which nothing more is said of a stage."""
+"""Events that end a stage's messages."""
 
 
 def failed(reason: str, traceback_text: str = "", *, disk_full: bool = False) -> Message:
@@ -59,10 +59,10 @@ def failed(reason: str, traceback_text: str = "", *, disk_full: bool = False) ->
 
 
 class WorkerSetup(TypedDict):
-    """What a worker is told before its first stage.
+    """What a worker receives before its first stage.
 
     `functions` are `module:function` by stage kind, `preload` modules to import before the first
-    stage arrives; `hardware` is how the machine is to be used.
+    stage arrives; `hardware` is passed to the stages.
     """
 
     root: str
@@ -80,9 +80,9 @@ _MAIN = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker impo
 class WorkerProcess:
     """The parent's end of a worker: a fresh Python interpreter that computes stages.
 
-    No fork, so nothing of this process leaks into a number; a process group of its own, so that
-    Ctrl-C reaches the parent only. Its log is `worker-<n>.log`; where several runs share the
-    folder, no two living workers have the same number. `stage` is for a crew: what it computes.
+    It is not forked, so this process's state cannot affect a number, and has its own process group,
+    so that Ctrl-C reaches only the parent. Its log is `worker-<n>.log`; live workers have distinct
+    numbers even if several runs share the folder. `stage`, set by a crew, is what it computes.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class WorkerProcess:
         self.give(setup)
 
     def give(self, told: StageRecord | WorkerSetup | list[str]) -> None:
-        # A worker that has just died is noticed when its socket is read.
+        # A worker that has died is noticed when its socket is read.
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(json.dumps(told).encode())
 
     def said(self) -> Message:
-        """Wait for its next message; if it died, return why, with the end of its log."""
+        """Wait for its next message; if it died, return a `died` message with its log's tail."""
         try:
             message: Message = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
@@ -133,7 +133,7 @@ class WorkerProcess:
         return message
 
     def stop(self) -> None:
-        """End the process and its group; return when it has ended."""
+        """Stop the process and its group, and wait until it has ended."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is None:
                 with suppress(ProcessLookupError, PermissionError):
@@ -158,8 +158,8 @@ class WorkerProcess:
 
 
 def main(descriptor: int) -> None:
-    """Work until the parent closes the socket, of which this is the worker's end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whether to stop is the parent's decision
+    """Compute stages until the parent closes the socket; `descriptor` is the worker's end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides whether to stop
     faulthandler.enable()
     os.set_inheritable(descriptor, False)
     connection: Connection[Any, Any] = Connection(descriptor)
@@ -179,7 +179,7 @@ def main(descriptor: int) -> None:
 
 
 def _listen(connection: Connection[Any, Any], told: queue.SimpleQueue[Any]) -> None:
-    """Receive what the parent sends, and end the process with it, even in the middle of a stage."""
+    """Receive what the parent sends; exit when it is gone, even in the middle of a stage."""
     with suppress(EOFError, OSError):
         while True:
             told.put(json.loads(connection.recv_bytes()))
@@ -187,7 +187,7 @@ def _listen(connection: Connection[Any, Any], told: queue.SimpleQueue[Any]) -> N
 
 
 class StageWorker:
-    """Computes stages into a store and tells the parent how they went."""
+    """Computes stages into a store and reports to the parent."""
 
     def __init__(self, setup: WorkerSetup, send: Callable[[Mapping[str, Any]], None]) -> None:
         self._setup = setup
@@ -196,18 +196,18 @@ class StageWorker:
         self._broken: BaseException | None = None
 
     def preload(self) -> None:
-        """Import what the stages will need; what goes wrong fails each stage with its reason."""
+        """Import what the stages will need; an error here fails every stage."""
         try:
             load_plugins()
             for name in self._setup["preload"]:
                 importlib.import_module(name)
         except BaseException as error:  # noqa: BLE001 (reported with the first stage)
             self._broken = error
-        # Modules stay: each training collects garbage, and would look at half a million objects.
+        # Modules stay loaded: spares each training's garbage collections half a million objects.
         gc.freeze()
 
     def compute(self, record: StageRecord) -> None:
-        """Compute one stage and answer `finished`, `failed` or `elsewhere`."""
+        """Compute one stage and send `finished`, `failed` or `elsewhere`."""
         answer: dict[str, Any] = {"event": "elsewhere"}
         try:
             with (
@@ -217,16 +217,16 @@ class StageWorker:
                 if mine:
                     wall_s = self._computed(record)
                     answer = {"event": "finished", "wall_s": wall_s}
-        except BaseException as error:  # noqa: BLE001 (a stage may fail in any way; it is reported)
+        except BaseException as error:  # noqa: BLE001 (stages may fail in any way; it is reported)
             text = traceback.format_exc()
-            with suppress(OSError):  # the log may be on the disk that is full
+            with suppress(OSError):  # the log may be on a full disk
                 print(text, file=sys.stderr)
             reason = str(error) if isinstance(error, HarnessError) else error_in_a_line(error)
             answer = failed(reason, text, disk_full=isinstance(error, DiskFullError))
         self._send(answer)
 
     def _computed(self, record: StageRecord) -> float:
-        """Compute a stage that is claimed, unless another run just did; return its seconds."""
+        """Compute a claimed stage, unless another run just did; return its wall seconds."""
         fingerprint = record["fingerprint"]
         if self._store.status(fingerprint) != "done":
             self._send({"event": "started"})
