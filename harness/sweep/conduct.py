@@ -1,11 +1,10 @@
 """What the commands do with a sweep: run, show, serve and sync it.
 
-A run computes what all trials share first, then the trials, then the winner. One command at a time
-works on a sweep; what it was doing when it was killed or stopped, the next one goes on with.
+A run first computes what all trials share, then the trials, then the winner. Only one command at a
+time works on a sweep; if it is killed or stopped, the next one resumes its trials.
 
-Trials are worked on in batches of `--jobs`: the stages of a batch are one plan, which one engine
-computes with so many workers. Where a pruner looks after each seed, seeds are run one after the
-other, and a trial that is worse than most on the first is spared the others.
+Trials run in batches of `--jobs`: a batch's stages are one plan, computed by one engine with as
+many workers. With a pruner, seeds run one after another, so that a poor trial can be stopped early.
 """
 
 from __future__ import annotations
@@ -84,15 +83,15 @@ from harness.tracking.trials import published_sweep, trial_record
 from harness.words import duration
 
 LEAST_BETWEEN_S = 1.0
-"""Seconds between two words about where a sweep stands."""
+"""Minimum time between two progress messages, in seconds."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a command is to do of a sweep on a profile.
+    """What a command should do with a sweep on a profile.
 
-    `trials` is how many the study shall have, in place of those declared; `functions` has
-    `module:function` by stage kind.
+    `trials` overrides the declared number of trials of the study; `functions` maps stage kinds to
+    `module:function`.
     """
 
     sweep: Sweep
@@ -107,7 +106,7 @@ class Order:
 
     @cached_property
     def study(self) -> str:
-        """Name of the study; a `UserError` where the profile cannot run the base recipe."""
+        """Name of the study; raises `UserError` if the profile cannot run the base recipe."""
         return study_name(self.sweep, self.profile)
 
     @property
@@ -126,7 +125,7 @@ class Order:
         return find_study(self.study, self.journal)
 
     def engine(self) -> Engine:
-        """Return an engine for the order's stages; a cluster packs stages itself."""
+        """Return an engine for the order's stages; `jobs` is local only, clusters pack stages."""
         stages: Sequence[Stage] = ()
         if self.functions is steps.FUNCTIONS:
             base = base_candidate(self.sweep, self.profile)
@@ -139,10 +138,10 @@ class Order:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other commands from the sweep.
+        """Lock the sweep against other commands.
 
         Raises:
-            UserError: One works on it.
+            UserError: Another command is working on it.
         """
         with hold(self.journal.with_suffix(".running"), wait=False) as mine:
             if not mine:
@@ -154,11 +153,11 @@ class Order:
 
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
-    """Check what a sweep can suggest, and return the stages that every trial needs.
+    """Check the points a sweep can suggest, and return the stages that every trial needs.
 
     Raises:
-        UserError: The profile cannot run the base recipe, a setting does not exist, or some point
-            is impossible.
+        UserError: The profile cannot run the base recipe, a setting does not exist, or a point is
+            impossible.
     """
     reasons = unsupported(base_candidate(sweep, profile).recipe, (), profile)
     if reasons:
@@ -181,13 +180,13 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
 def run_sweep(
     order: Order, shared: list[Stage], say: Say, warn: Say, watch: Say = ignore
 ) -> SweepReport:
-    """Run the trials a study lacks, then the winner; return what was found.
+    """Run the study's remaining trials, then the winner; return the report.
 
-    `watch` takes where the sweep stands.
+    `watch` receives progress messages.
 
     Raises:
-        UserError: What the stages need is not on this machine, or another command runs the sweep.
-        HarnessError: A stage that all need failed, or the winner failed.
+        UserError: A requirement of the stages is missing, or another command runs the sweep.
+        HarnessError: A stage shared by all trials or the winner failed, or no trial is complete.
         Interrupted: Ctrl-C.
     """
     pending, here = Plan(shared).pending(order.store), order.where.engine == "local"
@@ -228,10 +227,10 @@ def _winner(order: Order, study: optuna.Study) -> tuple[Run, ...]:
 
 @dataclass
 class _Live:
-    """A trial that is worked on: its runs on the validation prompts, and what comes of it.
+    """A trial in progress: its runs on the validation prompts, and its outcome.
 
-    `runs` has those of each seed by what they end after: the end (None), or earlier, for
-    objectives that ask for it.
+    `runs` has one run per seed, by where they stop: at the end (None), or earlier if an objective
+    is measured there.
     """
 
     trial: optuna.Trial
@@ -251,9 +250,9 @@ class _Live:
 
 @dataclass
 class Conductor:
-    """Works on trials until the study has enough; says a line when one begins and when it ends.
+    """Runs trials until the study has enough; `say` gets a line when a trial starts and ends.
 
-    `watch` takes where a trial stands.
+    `watch` receives progress messages.
     """
 
     order: Order
@@ -264,7 +263,7 @@ class Conductor:
     watch: Say = ignore
 
     def whole(self, what: str, plan: Plan) -> None:
-        """Compute a plan that the sweep cannot do without.
+        """Compute a plan that the sweep requires.
 
         Raises:
             HarnessError: A stage failed.
@@ -279,7 +278,7 @@ class Conductor:
             )
 
     def work(self) -> None:
-        """Work until the study has enough trials.
+        """Run trials until the study has enough.
 
         Raises:
             Interrupted: Ctrl-C.
@@ -322,7 +321,7 @@ class Conductor:
         self.say(f"trial {trial.number} · {point_text(point_of(trial))}: {self._reused(plan)}")
 
     def _round(self, running: Sequence[_Live], seeds: Sequence[int]) -> None:
-        """Compute some seeds of trials that go on, and look at what they are worth."""
+        """Compute some seeds of the running trials and evaluate them."""
         plans = [live.plan(seeds) for live in running]
         numbers = ", ".join(str(live.trial.number) for live in running)
         try:
@@ -347,7 +346,7 @@ class Conductor:
                 live.fail(str(error))
 
     def _look(self, live: _Live, seeds: Sequence[int]) -> None:
-        """Take in some seeds: a trial goes on, is pruned, or is complete."""
+        """Add some seeds to a trial's objectives; it continues, is pruned, or is complete."""
         trial, sweep = live.trial, self.order.sweep
         for seed in seeds:
             for o in sweep.objectives:
@@ -377,7 +376,7 @@ class Conductor:
         self.say(f"trial {trial.number} · {what} {took} · {self._standing()}")
 
     def _compute(self, head: str, plan: Plan) -> RunOutcome:
-        """Compute a plan, and let be seen where it stands."""
+        """Compute a plan, reporting progress."""
         tally = Tally(plan, self.engine.store, self.order.jobs, factory.EXPECTED_S)
         told = 0.0
 
@@ -397,7 +396,7 @@ class Conductor:
         return f"{len(plan) - missing} of {len(plan)} stages reused, {missing} to compute"
 
     def _standing(self) -> str:
-        """Return where the whole sweep stands; trials are expected to take what they took."""
+        """Return the sweep's progress; time left is estimated from the mean of finished trials."""
         trials, target = trials_of(self.order.sweep, self.study), self.order.target
         took = [t.user_attrs.get(Note.SECONDS, 0.0) for t in trials if t.state.is_finished()]
         left_s = math.fsum(took) / len(took) * (target - len(took)) / self.order.jobs
@@ -406,7 +405,7 @@ class Conductor:
 
 
 def trial_records(order: Order, study: optuna.Study) -> list[Record]:
-    """Return what MLflow should hold of the trials that have ended."""
+    """Return the MLflow records of the finished trials."""
     sweep, profile = order.sweep, order.profile
     return [
         trial_record(
@@ -422,7 +421,7 @@ def trial_records(order: Order, study: optuna.Study) -> list[Record]:
 
 
 def stored_report(order: Order) -> SweepReport:
-    """Return what a sweep has found, without computing anything."""
+    """Return a sweep's report from what is stored, computing nothing."""
     study = order.found()
     scores: Measured = {}
     if study is not None and winner_of(order.sweep, trials_of(order.sweep, study)) is not None:
@@ -431,12 +430,12 @@ def stored_report(order: Order) -> SweepReport:
 
 
 def dashboard_command(order: Order, port: int) -> list[str]:
-    """Return the command that serves optuna-dashboard's pages of a sweep on this machine.
+    """Return the command that serves optuna-dashboard for a sweep on the loopback interface.
 
-    Of one that was not run here, they are those of the published study.
+    A sweep that was not run here is shown from its published trials.
 
     Raises:
-        UserError: It is not installed, or there are no trials.
+        UserError: optuna-dashboard is not installed, or there are no trials.
     """
     if find_spec("optuna_dashboard") is None:
         raise UserError(
@@ -460,12 +459,12 @@ def dashboard_command(order: Order, port: int) -> list[str]:
 
 
 def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
-    """Write all ended trials of the work folder's studies to MLflow; return what was done of each.
+    """Write the finished trials of the work folder's studies to MLflow; return changes by study.
 
-    Studies under other settings than those declared now are left out.
+    Studies whose settings differ from the current declarations are skipped.
 
     Raises:
-        TrackingError: MLflow cannot be reached, or refuses what is written.
+        TrackingError: MLflow cannot be reached, or rejects a write.
     """
     done, profiles = {}, all_profiles()
     for sweep in load_sweeps().values():

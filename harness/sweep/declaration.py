@@ -1,8 +1,8 @@
-"""A sweep as it is declared: search space, objectives, sampler, pruner and trials.
+"""A sweep's declaration: search space, objectives, sampler, pruner and trials.
 
-A sweep starts from a base recipe and names the settings it varies by their paths,
-`recipe.online.ratio_evol` or `profile.training.dpo.beta`. Everything that would only show while
-it runs is checked here or in `harness.sweep.space`, before anything runs.
+A sweep starts from a base recipe and names the settings that it varies by their paths, such as
+`recipe.online.ratio_evol` or `profile.training.dpo.beta`. Anything that would otherwise fail in
+the middle of a sweep is checked up front, here or in `harness.sweep.space`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from harness.report.sweep import Cost, Scalar, SweepObjective
 from harness.strict import Strict, refuse
 
 SearchPoint = Mapping[str, Scalar]
-"""A value for each setting of a search space."""
+"""A value for each setting of a search space, by path."""
 
 COSTS: tuple[str, ...] = get_args(Cost)
 
@@ -48,9 +48,9 @@ class Parameter(Strict):
     low: float | None = None
     high: float | None = None
     step: float | None = Field(default=None, gt=0)
-    """Distance between values, from `low`; null: 1 for whole numbers, none for others."""
+    """Distance between values, from `low`; null: 1 for integers, continuous for floats."""
     log: bool = False
-    """Whether a number is searched by its logarithm."""
+    """Whether a number is searched on a log scale."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Parameter:
@@ -70,23 +70,23 @@ class Parameter(Strict):
 
     @property
     def span(self) -> tuple[float, float, float]:
-        """Least and greatest value of a number, and their distance; 0 for an end that lacks."""
+        """Lower bound, upper bound and step of a number; a missing bound is 0, a missing step 1."""
         return self.low or 0.0, self.high or 0.0, self.step or 1.0
 
     @property
     def is_finite(self) -> bool:
-        """Whether the values can be counted."""
+        """Whether there are finitely many values."""
         return self.kind != "float" or self.step is not None
 
     def values(self) -> tuple[Scalar, ...]:
-        """Return all values of a finite parameter, of another its ends and some in between."""
+        """Return all values of a finite parameter, or the bounds and some points in between."""
         if self.kind == "categorical":
             return self.choices
         low, high, step = self.span
         if self.kind == "int":
             return tuple(range(int(low), int(high) + 1, int(step)))
         if self.step is None:
-            # Odd shares, so that a value that must be a whole number of something is found out.
+            # Odd fractions, to catch settings that must come out as whole numbers.
             between = (low + (high - low) * share for share in (0.237, 0.5, 0.789))
             return (low, *between, high)
         count = math.floor((high - low) / step + 1e-9)
@@ -104,39 +104,39 @@ class Sampler(Strict):
     """Optuna's tree-structured Parzen estimator, independent draws, or every point once."""
     seed: int = Field(ge=0, lt=2**31)
     startup_trials: int = Field(default=10, ge=1)
-    """Trials drawn at random before the first that is modelled."""
+    """Random trials before the first that TPE models."""
 
 
 class Pruner(Strict):
     kind: Literal["median"]
-    """It is worse than the median of the others at the same step."""
+    """Prunes a trial that is worse than the median of the others at the same step."""
     startup_trials: int = Field(default=5, ge=1)
-    """Complete trials before the first that may be pruned."""
+    """Complete trials before any trial may be pruned."""
 
 
 class Result(Strict):
     seeds: tuple[int, ...] = Field(min_length=1)
-    """Fresh seeds; the winner and the base recipe are run with each on all benchmarks."""
+    """Fresh seeds, with which the winner and the base recipe are run on all benchmarks."""
 
 
 class Sweep(Strict):
     name: Id
     question: str
     recipe: dict[str, Any]
-    """Settings of the base recipe, as a row of a table states them."""
+    """Settings of the base recipe, as in a table row."""
     space: dict[str, Parameter] = Field(min_length=1)
     """The settings that vary, by path: `recipe....` or `profile....`."""
     objectives: tuple[SweepObjective, ...] = Field(min_length=1)
-    """What is measured; the first decides on the winner, the others break ties."""
+    """What is measured; the first decides the winner, the others break ties."""
     seeds: tuple[int, ...] = Field(min_length=1)
-    """Seeds of each trial, over which objectives are averaged; a pruner looks after each."""
+    """Seeds of each trial; objectives are means over them, and a pruner checks after each."""
     sampler: Sampler
     pruner: Pruner | None = None
-    """What ends a trial early; null: nothing."""
+    """What stops a trial early; null: nothing."""
     enqueue: tuple[dict[str, Scalar], ...] = ()
-    """Points that are tried first, such as the paper's own; each names every setting."""
+    """Points to try first, such as the paper's own; each names every setting."""
     trials: int = Field(ge=1)
-    """Trials of the whole study, however many commands they take."""
+    """Trials of the whole study, across all commands."""
     result: Result
 
     @model_validator(mode="after")
@@ -174,7 +174,7 @@ class Sweep(Strict):
         return math.prod(len(parameter.values()) for parameter in self.space.values())
 
     def target(self, trials: int | None = None) -> int:
-        """Return how many trials the study ends with: those asked for, but a grid's at most."""
+        """Return the number of trials at which the study ends, capped at a grid's size."""
         asked = self.trials if trials is None else trials
         if self.sampler.kind == "grid" and self.grid_size is not None:
             return min(asked, self.grid_size)
@@ -182,7 +182,7 @@ class Sweep(Strict):
 
 
 def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
-    """Read and check every sweep in a folder, the package's own by default."""
+    """Read and check every sweep in a folder, by default the package's own."""
     sweeps: dict[str, Sweep] = {}
     problems: list[Problem] = []
     searched = FOLDER if folder is None else folder
@@ -196,7 +196,7 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
 
 
 def named_sweep(name: str) -> Sweep:
-    """Return a sweep by its name, or the one that a file declares."""
+    """Return a sweep by name, or the one that a file declares."""
     path = own_file(name)
     if path is None:
         return find("sweep", load_sweeps(), name)
@@ -207,7 +207,7 @@ def named_sweep(name: str) -> Sweep:
 
 
 def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
-    """Yield what is wrong with names that pydantic does not know of."""
+    """Yield the problems that pydantic's validation cannot see."""
     known = [f"recipe.{path}" for path in paths_of(Recipe)]
     for path in sweep.space:
         if not path.startswith("profile.") and path not in known:

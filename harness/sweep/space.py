@@ -1,15 +1,15 @@
 """What a point of the search space means: a recipe, a profile, runs, and how they are measured.
 
-A point is laid over the base recipe and over the profile, and both are checked as if a person had
-written them. Before a sweep runs, so are the points it can suggest: all of them where they are
-few, else the corners of the space and some between.
+A point is merged into the base recipe and the profile, and both are validated as if written by
+hand. Before a sweep runs, the points that it can suggest are checked the same way: all of them if
+there are few, else corners of the space and random points.
 
 A trial's run is planned like any other, with the validation prompts as its only benchmark: they
-are answered as the profile's hard benchmark is, and judged by the same judge. A world that has none
-holds human prompts back instead: the last multiple of x in the seed's order, which the recipe must
-not train on. They are answered as training prompts are, and scored by the pointwise reward model,
-against the answers of the base model: no judge is paid for a trial. Costs are the totals an online
-run has counted by the end of its last training stage.
+are answered with the settings of the profile's hard benchmark and judged by the same judge. A world
+without validation prompts holds out human prompts instead: the last multiple of x in the seed's
+order, which the recipe must not train on. They are answered like training prompts, and the
+pointwise reward model compares them with the base model's answers, so no trial pays for a judge.
+Costs are an online run's totals at the end of its last training stage.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
 SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")
-"""Parts of a profile that a sweep may vary. Benchmarks are not: they are what measures."""
+"""Parts of a profile that a sweep may vary; not benchmarks, which do the measuring."""
 
 MOST_POINTS = 256
-"""Points that are checked before a sweep runs."""
+"""Maximum number of points checked before a sweep runs."""
 
 VALIDATION = "validation"
 """The benchmark that trials are measured on; no table reports it."""
 
 BASE = "validation of the base model"
-"""Where no judge is asked: the base model's answers to the validation prompts, scored."""
+"""Without a judge: the rewards of the base model's answers to the validation prompts."""
 
 BY_REWARD = ("val_wr", "val_score", *COSTS)
-"""What can be measured where no judge is asked."""
+"""What can be measured without a judge."""
 
 HARD = "ah_wr"
-"""The score whose benchmark says how the validation prompts are answered and judged."""
+"""The score whose benchmark determines how validation prompts are answered and judged."""
 
 
 class Candidate(NamedTuple):
@@ -75,7 +75,7 @@ def base_candidate(sweep: Sweep, profile: Profile) -> Candidate:
 
 
 def candidate(sweep: Sweep, profile: Profile, point: SearchPoint) -> Candidate:
-    """Return what a point means.
+    """Return a point's recipe and profile.
 
     Raises:
         UserError: The settings contradict each other, or the profile cannot run them.
@@ -109,10 +109,10 @@ def impossible(sweep: Sweep, point: SearchPoint, why: str) -> str:
 
 
 def check_settings(sweep: Sweep, profile: Profile) -> None:
-    """Check that the profile has every setting of it that a sweep varies, and what it measures.
+    """Check that the profile has the settings that a sweep varies and the measures it uses.
 
     Raises:
-        UserError: It has not; the message names the nearest.
+        UserError: It lacks one; for a setting, the message names the nearest.
     """
     for objective in sweep.objectives:
         if objective.measure not in BY_REWARD and not world_of(profile).has_validation_prompts:
@@ -131,9 +131,9 @@ def check_settings(sweep: Sweep, profile: Profile) -> None:
 
 
 def points(sweep: Sweep) -> list[dict[str, Scalar]]:
-    """Return points to check: all where there are few, else corners and random ones.
+    """Return points to check, from the first corner: all if few, else corners and random ones.
 
-    The first corner is the first point; the same sweep always gets the same points.
+    The same sweep always gets the same points.
     """
     axes = [p.values() for p in sweep.space.values()]
     few = (sweep.grid_size or MOST_POINTS + 1) <= MOST_POINTS
@@ -157,14 +157,14 @@ def on_validation(profile: Profile) -> Profile:
     """Return a profile with the validation prompts as its only benchmark, or without any.
 
     Raises:
-        UserError: The profile has no hard benchmark to take the settings of.
+        UserError: The profile has no hard benchmark to take the settings from.
     """
     if not world_of(profile).has_validation_prompts:
         return profile.model_copy(update={"benchmarks": {}})
     name = benchmark_of(profile, HARD)
     if name is None:
         raise UserError(f"the profile `{profile.name}` has no benchmark that yields `{HARD}`")
-    # Two benchmarks cannot share a column, and this one's scores stand in no table.
+    # Two benchmarks cannot share a column, and this one's scores appear in no table.
     hard = profile.benchmarks[name].model_copy(update={"columns": ()})
     return profile.model_copy(update={"benchmarks": {VALIDATION: hard}})
 
@@ -172,9 +172,9 @@ def on_validation(profile: Profile) -> Profile:
 def validation_runs(
     sweep: Sweep, found: Candidate, run_id: str, after: int | None = None
 ) -> list[Run]:
-    """Return the run, called `run_id`, of each of a trial's seeds, on the validation prompts.
+    """Return a trial's run for each seed, on the validation prompts.
 
-    It ends after so many iterations (offline) or multiples of x (online), where they are given.
+    Runs stop after `after` iterations (offline) or multiples of x (online), if given.
 
     Raises:
         UserError: The profile cannot run the recipe.
@@ -188,7 +188,7 @@ def validation_runs(
 
 
 def _scored(planner: Planner, run: Run) -> Run:
-    """Return a run whose answers to prompts that were held back are scored by a reward model.
+    """Return a run whose answers to held-out prompts are scored by a reward model.
 
     Raises:
         UserError: The recipe trains on all human prompts.
@@ -210,14 +210,14 @@ def _scored(planner: Planner, run: Run) -> Run:
 
 
 def _shortened(recipe: Recipe, after: int) -> Recipe:
-    """Return a recipe's beginning; its stages are those that the whole recipe begins with."""
+    """Truncate a recipe; its stages are a prefix of the full recipe's."""
     if recipe.online is None:
         return recipe.model_copy(update={"chain": recipe.chain[:after]})
     return recipe.model_copy(update={"online": recipe.online.model_copy(update={"size": after})})
 
 
 def final_runs(sweep: Sweep, profile: Profile, point: SearchPoint) -> tuple[Run, ...]:
-    """Return the runs of a point and of the base recipe with the fresh seeds.
+    """Return the runs of a point and, if it differs, of the base recipe, with the fresh seeds.
 
     Raises:
         UserError: The profile cannot run them.
@@ -238,7 +238,7 @@ def plan_of(runs: Sequence[Run]) -> Plan:
 
 
 def final_scores(runs: Sequence[Run], store: Store) -> Measured:
-    """Return the per-prompt scores of the winner's and the base's runs; empty while one lacks."""
+    """Return the per-prompt scores of the final runs; empty until all are done."""
     if plan_of(runs).pending(store):
         return {}
     return {
@@ -252,10 +252,10 @@ def final_scores(runs: Sequence[Run], store: Store) -> Measured:
 
 
 def objective_value(measure: Measure, run: Run, store: Store) -> float:
-    """Return what an objective is for one finished run.
+    """Return an objective's value for one finished run.
 
     Raises:
-        HarnessError: The judge gave no such scores.
+        HarnessError: The judge gave no scores for it.
     """
     if measure in COSTS:
         return float(stage_summary(store, run.training[-1])[measure])
@@ -271,10 +271,7 @@ def objective_value(measure: Measure, run: Run, store: Store) -> float:
 
 
 def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
-    """Return each prompt's mean reward, or 100 where it is greater than the base model's.
-
-    A tie counts half.
-    """
+    """Return mean rewards per prompt (`val_score`), or 100 for beating the base, 50 for a tie."""
     from harness.worlds.stage_io import read_rewards
 
     own, base = (
@@ -287,5 +284,5 @@ def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
 
 
 def point_text(point: SearchPoint) -> str:
-    """Return a point in a few words: `ratio_evol 0.5, n_new 4`."""
+    """Format a point: `ratio_evol 0.5, n_new 4`."""
     return ", ".join(f"{setting(path)} {value_text(value)}" for path, value in point.items())

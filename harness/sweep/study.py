@@ -1,18 +1,18 @@
-"""The study: where its trials are kept, what suggests the next, and what they have found.
+"""The study: where its trials are stored, how the next is suggested, and what they found.
 
-Trials are kept in a journal of Optuna's in the work folder, which one command writes at a time. A
-trial that is still running when the next command begins was killed with its own, and is finished.
+Trials are stored in an Optuna journal in the work folder, written by one command at a time. A trial
+that is still running when the next command starts was killed, and that command completes it.
 
-A study is named after the sweep, the profile, and a digest of all that changes its numbers: the
-declaration, and the stages of the base recipe, which cover the profile, the models and the code.
-Change any of these and a new study begins; the old one stays in the journal.
+A study is named after the sweep, the profile, and a digest of everything that changes its numbers:
+the declaration, and the stages of the base recipe, which cover the profile, the models and the
+code. Changing any of these starts a new study; the old one stays in the journal.
 
-Optuna keeps no sampler with a study. A new one is made for each suggestion, seeded by the sweep's
-seed and the number of trials so far, so that what is suggested follows from the trials alone: a
-sweep that was stopped and goes on suggests what one left alone would have.
+Optuna does not store samplers with a study. A new sampler is made for each suggestion, seeded by
+the sweep's seed and the number of trials so far, so suggestions depend on the trials alone: a
+resumed sweep suggests what an uninterrupted one would have.
 
-Importances are fANOVA's, of each objective alone, and the same for the same trials. With few
-trials, or when all came out the same, there is nothing to divide and they are not given.
+Importances are computed with fANOVA for each objective separately, and are deterministic. With few
+trials, or none that differ, there is no variance to attribute and they are omitted.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from harness.sweep.space import base_candidate, grid, validation_runs
 
 
 class Note:
-    """What a trial notes of itself: names of Optuna's user attributes."""
+    """Names of a trial's Optuna user attributes."""
 
     FAILURE = "failure"  # why it failed
     SECONDS = "seconds"  # how long it took
-    REUSED = "stages reused"  # those in the store when it began
+    REUSED = "stages reused"  # in the store when it started
     COMPUTED = "stages computed"
 
 
 FEWEST_TRIALS = 5
-"""Complete trials below which no importances are given."""
+"""Minimum number of complete trials for importances."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -110,7 +110,7 @@ def study_names(path: Path) -> list[str]:
 
 
 def find_study(name: str, path: Path) -> optuna.Study | None:
-    """Return a study; None where it has not begun."""
+    """Return a study, or None if it has not been started."""
     if name not in study_names(path):
         return None
     return optuna.load_study(study_name=name, storage=open_journal(path))
@@ -141,9 +141,9 @@ def study_of(report: SweepReport, storage: BaseStorage | None = None) -> optuna.
 
 
 def sampler_for(sampler: Sampler, position: int) -> BaseSampler:
-    """Return what suggests the trial at a position, counted from 0.
+    """Return the sampler for the trial at a position, counted from 0.
 
-    A grid needs none: its points are given out in order (`take`).
+    A grid ignores it: its points are enqueued in order (`take`).
     """
     seed = int(np.random.SeedSequence([sampler.seed, position]).generate_state(1)[0])
     if sampler.kind != "tpe":
@@ -158,12 +158,12 @@ def sampler_for(sampler: Sampler, position: int) -> BaseSampler:
 
 
 def point_of(trial: FrozenTrial | optuna.Trial) -> dict[str, Scalar]:
-    """Return a trial's point; floats without the rounding errors of a stepped search."""
+    """Return a trial's point, without the rounding errors of a stepped search."""
     return tidy(trial.params)
 
 
 def tidy(point: SearchPoint) -> dict[str, Scalar]:
-    """Return a point with 12 digits of each float: 0.1 + 0.2 is a setting of 0.3."""
+    """Round a point's floats to 12 significant digits: 0.1 + 0.2 becomes 0.3."""
     return {
         path: float(f"{value:.12g}") if isinstance(value, float) else value
         for path, value in point.items()
@@ -171,7 +171,7 @@ def tidy(point: SearchPoint) -> dict[str, Scalar]:
 
 
 def trials_of(sweep: Sweep, study: optuna.Study | None) -> list[FrozenTrial]:
-    """Return the trials that have a point: one killed while it got its own has only half."""
+    """Return the trials with a full point; one killed while being suggested has a partial point."""
     known = [] if study is None else study.get_trials(deepcopy=False)
     return [trial for trial in known if trial.params.keys() == sweep.space.keys()]
 
@@ -179,9 +179,9 @@ def trials_of(sweep: Sweep, study: optuna.Study | None) -> list[FrozenTrial]:
 def take(
     sweep: Sweep, study: optuna.Study, target: int, held: Collection[int] = ()
 ) -> optuna.Trial | None:
-    """Return the next trial to work on, None where the study has all it was asked for.
+    """Return the next trial to work on, or None if the study has reached its target.
 
-    One that a killed command left running comes first; those that are `held` are worked on.
+    Trials that a killed command left running come first; those in `held` are already in progress.
     """
     trials = trials_of(sweep, study)
     for trial in trials:
@@ -201,7 +201,7 @@ def take(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Use what Optuna may change in another version, without its saying so each time."""
+    """Suppress warnings, such as Optuna's about its experimental features."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -214,7 +214,7 @@ def _name_axes(study: optuna.Study, names: list[str]) -> None:
 
 
 def _span(report: SweepReport, path: str) -> BaseDistribution:
-    """Return the values that a setting of a report took or may take."""
+    """Return the distribution that covers the values that a setting took or may take."""
     values = [*report.space[path], *(t.params[path] for t in report.trials if path in t.params)]
     numbers = [value for value in values if type(value) in (int, float)]
     if len(numbers) < len(values):
@@ -244,7 +244,7 @@ def report_of(
     study: optuna.Study | None,
     measured: Measured | None = None,
 ) -> SweepReport:
-    """Return what a sweep has found so far; no study is one that has not begun."""
+    """Return a sweep's report so far; `study` is None if it has not been started."""
     trials = trials_of(sweep, study)
     return SweepReport(
         name=sweep.name,
@@ -295,9 +295,9 @@ def _in_utc(local: datetime | None) -> str | None:
 
 
 def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:
-    """Return the number of the best complete trial, None where there is none.
+    """Return the number of the best complete trial, or None if there is none.
 
-    The first objective decides, the others break ties in their order, then the earlier trial.
+    The first objective decides; ties are broken by the others in order, then by the earlier trial.
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     best = min(complete, key=lambda t: (_losses(sweep, t), t.number), default=None)
@@ -305,9 +305,9 @@ def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:
 
 
 def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
-    """Return the numbers of the trials that Optuna finds no other better than, best first.
+    """Return the numbers of the trials on the Pareto front, best first.
 
-    Of trials that are equal in all, the earliest stands for the others.
+    Trials with equal objectives are represented by the earliest.
     """
     found: dict[tuple[float, ...], int] = {}
     for trial in [] if study is None else study.best_trials:
@@ -316,7 +316,7 @@ def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
 
 
 def importances(sweep: Sweep, study: optuna.Study | None) -> dict[str, dict[str, float]] | None:
-    """Return each setting's share in the variance of each objective, None with too few trials."""
+    """Return each setting's share of each objective's variance, or None with too few trials."""
     complete = [t for t in trials_of(sweep, study) if t.state == TrialState.COMPLETE]
     if study is None or len(complete) < FEWEST_TRIALS:
         return None
@@ -334,7 +334,7 @@ def importances(sweep: Sweep, study: optuna.Study | None) -> dict[str, dict[str,
 
 
 def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
-    """Return a complete trial's objectives, each the better the less."""
+    """Return a complete trial's objectives, signed so that lower is better."""
     return tuple(
         -value if objective.direction == "maximize" else value
         for objective, value in zip(sweep.objectives, trial.values, strict=True)
