@@ -1,1 +1,1 @@
-"""The shared eva trainer: a recipe, a profile and a seed become a chain of stages."""
+"""The shared eva trainer: turns a recipe, a profile and a seed into a chain of stages."""

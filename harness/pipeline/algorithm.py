@@ -1,43 +1,43 @@
 """Algorithm 1 of the paper as stages: from a recipe, a profile and a seed to a trained policy.
 
-One offline iteration is
+One offline iteration on new human prompts is
 
     prompts -> generate -> annotate -> pair -> train
 
-with new human prompts. An `eva` iteration starts from the prompts of the iteration before:
+An `eva` iteration starts from the prompts of the previous one:
 
     generate -> annotate -> select -> evolve        the creator's step, on the current policy
     generate -> annotate -> pair                    the evolved prompts
     mix                                             80% evolved, 20% of the prompts they came from
     train                                           from the current policy, which is the reference
 
-Trained from scratch, its last lines read
+When training from scratch, the last two steps are instead
 
     join                                            all of X_1's pairs and all evolved ones
     train                                           from the base policy, which is the reference
 
-and with a rewriter a step `rewrite` before the training lets the policy revise the chosen answers.
-A `select` iteration trains on the selected prompts as they are; if it is to take as many steps as
-an `eva` one, a step `repeat` goes over their pairs again until they are as many. A `same`
-iteration trains on the prompts before it once more, answered anew by the current policy, and a
-`matched` one on new prompts that the world matches to the hard benchmark. The prompts of a single
-`human` iteration can be selected out of a larger pool, on the base policy.
+With a rewriter, a `rewrite` step before training lets the policy revise the chosen answers. A
+`select` iteration trains on the selected prompts as they are; to match the step count of an `eva`
+iteration, a `repeat` step repeats their pairs. A `same` iteration trains again on the previous
+prompts, answered anew by the current policy, and a `matched` one on new prompts that the world
+matches to the hard benchmark. The prompts of a single `human` iteration can be selected from a
+larger pool, using the base policy.
 
-An online run is one continual run, cut into segments. On human prompts it sees the next x of them
-in each x, and after the last of them begins again if it has several passes; with eva it sees one x
-and grows the rest in its buffer. Each segment is a stage that goes on where the one before ended,
-so the runs that are checkpoints of one continual run (1x, 2x, 3x) share their first segments:
+An online run is one continual run, cut into segments. On human prompts, each x of training uses the
+next x of them, starting over if there are several passes; with eva it uses a single x and grows the
+rest in its buffer. Each segment is a stage that resumes from the previous one, so runs that are
+checkpoints of one continual run (1x, 2x, 3x) share their first segments:
 
     prompts -> online (segment 1) -> online (segment 2) -> ...
 
-In the end the policy is judged, or the prompts are:
+Finally the policy, or the prompts themselves, are judged:
 
     policy -> answer -> judge       for each benchmark of answers
-    prompts -> rate                 for each judge of prompts, where prompts are what is scored
+    prompts -> rate                 for each judge of prompts, if prompts are scored
 
-Every benchmark of the profile that fits the run is planned; which of them are wanted is up to the
-tables (`harness.pipeline.runs`). Nothing here runs a model: the result is a graph, and equal
-steps of different rows are one node of it.
+Every benchmark of the profile that fits the run is planned; the tables choose which of them to run
+(`harness.pipeline.runs`). Nothing here runs a model: the result is a graph in which identical steps
+of different rows are one node.
 
 Source: paper, Algorithm 1, section 3.2, table 1 and appendix A; the order of rollouts follows the
 authors' scripts (answers to X_1 come from the policy already trained on X_1).
@@ -70,14 +70,14 @@ from harness.selectors.eva import StreamSettings
 from harness.selectors.selector import Sizes
 
 INDEPENDENT = ("self_instruct",)
-"""Shipped evolving methods whose rewrites of a prompt do not build on one another."""
+"""Built-in evolving methods whose rewrites of a prompt do not build on one another."""
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration leaves behind: its prompts, its pairs and the policy trained on them.
+    """The result of one iteration: its prompts, its pairs and the policy trained on them.
 
-    Of a segment of an online run, these are its human prompts and its one stage twice.
+    For a segment of an online run, `pairs` and `policy` are the same stage.
     """
 
     prompts: Stage
@@ -88,11 +88,10 @@ class Iteration:
     def rewards(self) -> Stage:
         """The stage with the rewards of the prompts that an offline iteration starts from.
 
-        They are those behind the informativeness of the iteration's prompts where it chooses among
-        them, else those its pairs are made of.
+        If the iteration selects prompts, the rewards it selects by, otherwise those of its pairs.
         """
         pairs = self.pairs
-        while "pairs" in pairs.inputs:  # rewritten, or gone over again
+        while "pairs" in pairs.inputs:  # rewritten or repeated
             pairs = pairs.inputs["pairs"]
         if "evolved" in pairs.inputs:
             evolved = pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
@@ -104,10 +103,9 @@ class Iteration:
 class Run:
     """Recipe x profile x seed: a chain of stages that ends in a policy and its scores.
 
-    A run of the kind `prompts` ends in the prompts of its last iteration and their scores, and
-    trains nothing on them. The base model has no iterations. `judges` has the judge's stage of each
-    benchmark of the profile, `asked` the benchmarks that are wanted: a table wants those its
-    columns read.
+    A run of kind `prompts` ends in the prompts of its last iteration and their scores, without
+    training on them. The base model has no iterations. `judges` has the judge stage of each
+    benchmark of the profile; `asked` are the benchmarks to run, for a table those of its columns.
     """
 
     run_id: str
@@ -130,7 +128,7 @@ class Run:
 
     @property
     def last_prompts(self) -> Stage:
-        """The stage with the last iteration's prompts: those trained on, or those scored."""
+        """The stage with the last iteration's prompts, trained on or scored."""
         last = self.iterations[-1]
         return last.prompts if self.kind == "prompts" else last.pairs
 
@@ -144,7 +142,7 @@ class Run:
 
 class Planner(StageFactory):
     def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
-        """Return the stages of a run, with all its benchmarks wanted."""
+        """Return the stages of a run, with all its benchmarks."""
         label = f"seed {seed} · {run_id}"
         make = _segments if recipe.is_online else _iterations
         iterations = tuple(make(self, label, recipe, seed))
@@ -157,7 +155,7 @@ class Planner(StageFactory):
         return Run(run_id, recipe, name, seed, iterations, judges, tuple(judges), kind)
 
     def probed(self, policy: Stage | None, label: str) -> Stage:
-        """What a policy can do, name by name: by this the oracle chooses prompts."""
+        """Return the stage that measures a policy name by name; the oracle picks prompts by it."""
         settings: dict[str, Json] = {**self.profile.generation.model_dump()}
         inputs = self.with_policy(settings, policy)
         return self.stage("probe", settings, inputs, label)
@@ -213,7 +211,7 @@ class _Step:
     label: str
 
     def new(self, policy: Stage | None, arm: Arm, first: int) -> Iteration:
-        """New prompts, all of them trained on, or a selection of them on the base policy."""
+        """Train on new prompts, or on a selection of them if the recipe has a pool."""
         size = self.recipe.pool or self.recipe.size
         prompts = self._stage("prompts", self.planner.new_prompts(arm, self.seed, first, size), {})
         only = None
@@ -223,7 +221,7 @@ class _Step:
         return Iteration(only or prompts, pairs, self._train(policy, pairs))
 
     def eva(self, before: Iteration) -> Iteration:
-        """Evolve an informative share of the prompts before, and mix in some of them unevolved."""
+        """Evolve an informative share of the previous prompts, and mix in some unevolved ones."""
         creator, planner = self.recipe.creator, self.planner
         method = creator.method or ""
         own = CREATORS.added(method)
@@ -271,7 +269,7 @@ class _Step:
         return self._selected(before.policy, pool, share)
 
     def _rewritten(self, policy: Stage, pairs: Stage) -> Stage:
-        """Pairs whose chosen answers the policy has revised, if the recipe asks for it."""
+        """Return pairs whose chosen answers the policy has revised, if the recipe asks for it."""
         if not self.recipe.rewriter_at(self.number):
             return pairs
         generation = self.planner.profile.generation.model_dump()
@@ -286,7 +284,7 @@ class _Step:
         return self._stage("rewrite", settings, inputs)
 
     def select(self, before: Iteration) -> Iteration:
-        """Train on the informative share of the prompts before, as they are."""
+        """Train on the informative share of the previous prompts, as they are."""
         selected = self._selected(before.policy, before.prompts, self.recipe.creator.fraction)
         pairs = self._pairs(*self._rollouts(before.policy, before.prompts), only=selected)
         if self.recipe.step_matched:
@@ -295,7 +293,7 @@ class _Step:
         return Iteration(selected, pairs, self._train(before.policy, pairs))
 
     def same(self, before: Iteration) -> Iteration:
-        """Train on the prompts before once more, all of them and as they are."""
+        """Train on all of the previous prompts again."""
         pairs = self._pairs(*self._rollouts(before.policy, before.prompts))
         return Iteration(before.prompts, pairs, self._train(before.policy, pairs))
 
@@ -352,7 +350,7 @@ class _Step:
 # Online runs.
 
 Part = tuple[str, Stage, dict[str, Json]]
-"""A segment's label, its human prompts, and its own settings."""
+"""A segment's label, its human prompts, and its settings."""
 
 
 def _segments(planner: Planner, label: str, recipe: Recipe, seed: int) -> Iterable[Iteration]:
@@ -374,9 +372,9 @@ def _segments(planner: Planner, label: str, recipe: Recipe, seed: int) -> Iterab
 def _stretches(
     planner: Planner, label: str, online: Online, seed: int, hyper: OnlineTraining
 ) -> Iterator[Part]:
-    """Cut a run by its steps."""
+    """Cut a run by steps."""
     steps = segment_steps(online, hyper, planner.profile.x)
-    # Refused where the buffer is too small.
+    # Raises if the buffer is too small.
     StreamSettings(**online.model_dump(), x=planner.profile.x)
     new = online.prompts != "eva"
     for number in range(online.length * hyper.segments):
@@ -398,7 +396,7 @@ def _stretches(
 def _marks(
     planner: Planner, label: str, online: Online, seed: int, hyper: OnlineTraining
 ) -> Iterator[Part]:
-    """Cut a run in a league by its budget; every part is on the same pool."""
+    """Cut a league run by its budget; all parts use the same pool."""
     league, x = online.league, planner.profile.x
     assert league is not None
     count, rest = divmod(online.size * x, league.visits)
@@ -449,12 +447,12 @@ def _of_all_segments(
     league = online.league
     evolves = evolves_online(online)
     other = evolves and league is None and online.metric != "uniform" and ranked_by != role
-    # What is seen when is said by each segment, so that longer runs begin with shorter ones.
+    # These are in each segment's settings, so that longer runs begin with shorter ones.
     kept = {k: v for k, v in online.canonical().items() if k not in ("size", "passes", "skip")}
     metric = online.metric
     added: dict[str, Json] = {}
     if league is not None:
-        # What a part of the budget is, and how large the pool, is said by each.
+        # Budget and pool size are in each segment's settings.
         kept["league"] = league.model_dump(include={"selector", "options", "seen", "grows"})
         metric = str(league.options.get("metric", metric))
         found = SELECTORS.identity(league.selector)
@@ -483,10 +481,10 @@ def _of_all_segments(
 
 
 def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str, Json]:
-    """Return the fields of `OnlineAlgorithm`: a profile's, in steps instead of multiples.
+    """Return the fields of `OnlineAlgorithm` from a profile, in steps instead of multiples of x.
 
-    A schedule that falls spans `schedule_size` x or, if the run is longer, the run; a constant one
-    is the same for every length, so that a longer run begins with the shorter one's steps.
+    A decaying schedule spans `schedule_size` x or, if longer, the run. A constant one does not
+    depend on the length, so that a longer run begins with the shorter one's steps.
     """
     falls = hyper.lr_scheduler != "constant_with_warmup"
     size = max(hyper.schedule_size, online.length) if falls else hyper.schedule_size

@@ -1,7 +1,7 @@
-"""Stages by kind: what a profile says of each, at the version that its numbers have now.
+"""Builds stages by kind, with a profile's settings and the kind's current version.
 
-The plans of offline and online runs and of judging are made of these. Nothing here runs a model.
-One reward model serves all seeds of a run: the seed of one that a stage trains is fixed.
+Plans of offline and online runs and of judging are made of these. Nothing here runs a model. All
+seeds of a run share one reward model: if a stage trains it, its seed is fixed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from harness.worlds.real.world import World
 
 
 class StageKind(NamedTuple):
-    """What is said of a kind of stage.
+    """Properties of a kind of stage.
 
     Attributes:
-        seconds: of one on one core at the profile `micro`; they order the work and estimate its
-            time until a stage of the kind was measured.
-        imports: what it imports that takes seconds; workers import it before their first stage.
-        version: what the kind means; bumped by hand when its numbers change.
+        seconds: Duration on one core with the profile `micro`; used for scheduling and time
+            estimates until a stage of the kind has been measured.
+        imports: A module that is slow to import; workers import it before their first stage.
+        version: Version of the kind's meaning; bumped by hand when its numbers change.
     """
 
     seconds: float
@@ -67,7 +67,7 @@ KINDS: Mapping[str, StageKind] = {
 EXPECTED_S: Mapping[str, float] = {kind: known.seconds for kind, known in KINDS.items()}
 
 SEED: Final = 0
-"""Seed of the reward models that stages train, and of held-out pairs; that of the shipped ones."""
+"""Seed of reward models trained by stages and of held-out pairs, as for the shipped models."""
 
 TRAINING: Final[Mapping[str, Json]] = {
     "seed": SEED,
@@ -78,25 +78,25 @@ TRAINING: Final[Mapping[str, Json]] = {
     "layers": 4,
     "reads": "one answer",
 }
-"""What graded reward models have in common with one another, and but for the pools with the shipped
-pointwise one (ours)."""
+"""Settings shared by graded reward models and, except for the pools, by the shipped pointwise one
+(ours)."""
 
-WARM_UP: Final = 10  # a tenth of the steps is warm-up (ours)
+WARM_UP: Final = 10  # warm-up is a tenth of the steps (ours)
 
 
 def needed_modules(stages: Iterable[Stage]) -> list[str]:
     return sorted({name for stage in stages if (name := KINDS[stage.kind].imports) is not None})
 
 
-# What stages need of a machine, which is no part of a number.
+# What stages need of a machine; this affects no number.
 
 _ASKING = ("evolve", "rate", "judge", "topics")
-"""What asks creator, scorer or judge and runs no model."""
+"""Kinds that query the creator, scorer or judge and run no model."""
 
 _RUNNING = ("generate", "annotate", "answer", "rewrite", "reward_model", "held_out", "probe")
-"""What runs a model without training it, or trains a small one."""
+"""Kinds that run a model without training it, or train a small one."""
 
-TRAINING_KINDS = ("train", "online")  # what trains a policy
+TRAINING_KINDS = ("train", "online")  # those that train a policy
 
 
 def needs_of(profile: Profile) -> Needs:
@@ -121,7 +121,7 @@ def needs_of(profile: Profile) -> Needs:
 
 
 def stage_hardware(profile: Profile) -> dict[str, Any]:
-    """Return what a profile says of how stages use this machine."""
+    """Return a profile's settings for how stages use this machine."""
     policy = None if profile.serving is None else profile.serving.policy
     said = {"training": profile.hardware, "served": policy}
     return {name: it.model_dump(mode="json") for name, it in said.items() if it is not None}
@@ -135,7 +135,7 @@ def engine_of(
     stages: Iterable[Stage],
     **more: Any,
 ) -> Engine:
-    """Return an engine for a profile's stages; workers import what these need as they start."""
+    """Return an engine for a profile's stages; workers preload what these import."""
     return Engine(
         store,
         functions,
@@ -151,19 +151,19 @@ def engine_of(
 
 @dataclass(frozen=True)
 class Turns:
-    """Who has this machine's GPUs at which stage, where the harness serves models itself.
+    """What uses this machine's GPUs at which stage, if the harness serves models itself.
 
-    A stage asks servers of some roles, or has the GPU to itself: to train, or to read with a reward
-    model. Stages are done turn by turn, each turn with what it wants loaded
-    (`harness.serving.turns`). On one GPU all stages that the same policy answers are one turn, with
-    one server; on several, all stages in which policies answer are, each with a server of its own.
+    A stage queries the servers of some roles, or has the GPU to itself, to train or to run a reward
+    model. Stages run in turns, each with what it needs loaded (`harness.serving.turns`). On one GPU
+    a turn is all stages answered by the same policy, with one server; on several, it is all stages
+    in which policies answer, each with its own server.
     """
 
     profile: Profile
     gpus: int = 1
 
     def roles(self, stage: Stage) -> tuple[ServedRole, ...]:
-        """Return the roles whose servers a stage asks, of those that are started for the run."""
+        """Return the roles whose servers a stage queries, of those started for the run."""
         asked: set[ServedRole] = {
             role
             for role, model in asked_by(stage)
@@ -174,7 +174,7 @@ class Turns:
         return tuple(sorted(asked))
 
     def wanted(self, stage: Stage) -> str | None:
-        """Return what a stage wants loaded, None for one that loads nothing."""
+        """Return what a stage needs loaded, or None."""
         if (roles := self.roles(stage)) != ():
             each = (policy_of(stage) if role == "policy" else role for role in roles)
             return " and ".join(each)
@@ -186,7 +186,7 @@ class Turns:
         return turns(stages, lambda stage: stage.inputs.values(), self.wanted)
 
     def starts(self, stages: Sequence[Stage]) -> Counter[ServedRole]:
-        """Return how often the server of each role is started for some stages."""
+        """Return how many times each role's server is started for some stages."""
         found: Counter[ServedRole] = Counter()
         before: str | None = None
         for turn in self.order(stages):
@@ -200,7 +200,7 @@ class Turns:
         return Counter({role: number for role, number in found.items() if number})
 
     def _is_answered(self, stage: Stage) -> bool:
-        """Return whether the profile's server of the policy answers in a stage."""
+        """Return whether a stage's answers come from the profile's policy server."""
         serving = self.profile.serving
         return (
             serving is not None
@@ -212,18 +212,18 @@ class Turns:
 
 
 class StageFactory:
-    """Makes the stages of runs on one profile, of which the world says what its names mean."""
+    """Makes the stages of runs on one profile, whose names the world resolves."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.profile = world.profile
-        # A file is read, and an engine looked up, once.
+        # Cached: they read files and look up engines.
         self.creator = cache(world.creator.identity)
         self._prompts = cache(self._prompts_of)
 
     @cached_property
     def engine(self) -> dict[str, Json]:
-        """The settings that identify what gives the policy's answers."""
+        """The settings that identify the engine behind the policy's answers."""
         return self.world.engine()
 
     def _prompts_of(self, matched: bool) -> dict[str, Json]:
@@ -237,7 +237,7 @@ class StageFactory:
         return found
 
     def new_prompts(self, arm: str, seed: int, first: int, size: int) -> dict[str, Json]:
-        """Return the settings of a stage with new prompts; `first` and `size` in multiples of x."""
+        """Return the settings of a `prompts` stage; `first` and `size` are in multiples of x."""
         x = self.profile.x
         cut: dict[str, Json] = {"seed": seed, "first": first * x, "count": size * x}
         if arm == "off_target":
@@ -245,16 +245,16 @@ class StageFactory:
         return self._prompts(arm == "matched") | cut
 
     def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
-        """Return the input that is the policy; without one, add θ0 to the settings instead."""
+        """Return the policy as an input; if it is None, add θ0 to the settings instead."""
         if policy is None:
             settings["policy"] = self.world.policy()
             return {}
         return {"policy": policy}
 
     def with_reward_model(self, settings: dict[str, Json], role: RewardRole) -> dict[str, Stage]:
-        """Return the input that is the reward model of a role, where a stage trains it.
+        """Return a role's reward model as an input, if a stage trains it.
 
-        Of one that a file holds, add its identity to the settings instead.
+        Otherwise add its identity to the settings instead.
         """
         training = self.profile.trained_reward_models.get(role)
         if training is None:
@@ -272,10 +272,10 @@ class StageFactory:
     def rollouts(
         self, label: str, policy: Stage | None, prompts: Stage, role: RewardRole
     ) -> tuple[Stage, Stage]:
-        """Return the stages of a policy's answers to prompts, and of their rewards.
+        """Return the stages with a policy's answers to prompts and with their rewards.
 
-        A pairwise reward model's reward of an answer is its mean win probability over the
-        prompt's answers.
+        A pairwise reward model rewards an answer with its mean win probability over the prompt's
+        answers.
         """
         settings: dict[str, Json] = {**self.profile.generation.model_dump(), **self.engine}
         inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
@@ -295,9 +295,9 @@ class StageFactory:
 
 
 def reward_models_named(stages: Sequence[Stage]) -> list[str]:
-    """Return what the reward models behind some stages are called, each once, in order.
+    """Return the distinct names of the reward models of some stages, sorted.
 
-    Those that files hold are called by their identities, those that stages train by how.
+    A model from a file is named by its identity, one trained by a stage by how it was trained.
     """
     names = []
     for stage in stages:

@@ -1,15 +1,15 @@
 """The stage of online eva: one segment of a continual run.
 
-Here the prompts' stream, the rewards, the policy and the trainer meet. `StreamSource` is what the
-trainer asks for the prompts of each step and tells of their rollouts: it rewards them, lets the
-stream's selector choose and the creator rewrite, rolls out with the policy as it is what the
-selector asks for, and counts what everything costs. The stage writes what a continuation needs
-(`model/`, `optimizer.safetensors`, `stream.json`), what was trained on (`trained.parquet`), and
-what it cost since the run began (`summary.json`).
+This is where the prompt stream, the rewards, the policy and the trainer meet. The trainer gets the
+prompts of each step from `StreamSource` and hands it the rollouts: it rewards them, lets the
+stream's selector choose and the creator rewrite, generates the rollouts that the selector asks for
+with the current policy, and tracks all costs. The stage writes what a continuation needs (`model/`,
+`optimizer.safetensors`, `stream.json`), what was trained on (`trained.parquet`), and the costs
+since the start of the run (`summary.json`).
 
-It is trained in this process or, where the profile has hardware, under `accelerate`. Of several
-processes only the first has the stream, the reward models and the creator, and writes what the
-stage leaves. A segment that was killed starts again from the end of the one before.
+Training runs in this process or, if the profile has hardware, under `accelerate`. Of several
+processes only the first has the stream, the reward models and the creator, and writes the output. A
+segment that was killed restarts from the end of the previous one.
 """
 
 from __future__ import annotations
@@ -68,29 +68,29 @@ TRAINED_SCHEMA = schema_of(
     ("reward_mean", REAL),
     ("reward_best", REAL),
 )
-"""Columns of `trained.parquet`: the prompts trained on in this segment, step by step."""
+"""Columns of `trained.parquet`: the prompts trained on in this segment, in order of steps."""
 
 CHOSEN_SCHEMA = schema_of(
     *TRAINED_SCHEMA, ("spread", REAL), ("predicted", REAL), ("propensity", REAL)
 )
-"""The same in a league: the standard deviation of the rewards; what the selector predicted, which
-should rise with it; and the chance that the prompt had. The last two where it says."""
+"""The same in a league, plus the rewards' standard deviation; the selector's prediction, which
+should increase with it; and the prompt's selection probability. The last two if reported."""
 
-ROLLOUT_BATCH = 256  # completions generated at a time; other sizes round differently, no more
+ROLLOUT_BATCH = 256  # completions generated at a time; other sizes only round differently
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""
 
 COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
-"""What a run has cost since it began: rollouts and their tokens (those of rewrites and of buffer
-scoring included), optimiser steps, calls of the creator."""
+"""Costs since the start of the run: rollouts and their tokens (including those for rewrites and
+buffer scoring), optimizer steps, creator calls."""
 
 LEDGER = (*COSTS, "trained", "insertion", "scored_tokens", "creator_tokens", "read_prompts")
-"""The same in a league, and of the rollouts those that were trained on and those of prompts that
-entered the pool (the others were made to choose); tokens of answers that reward models read; tokens
-that the creator wrote; prompts that the policy read to value them."""
+"""The same in a league, plus the rollouts trained on and those of prompts that entered the pool
+(all others were for selection); tokens of answers read by reward models; tokens written by the
+creator; prompts read by the policy to value them."""
 
 BECAME = ("children", "dropped", "unusable", "repeated", "without_reward")
-"""What became of a segment's rewrites, and the prompts whose rollouts had no reward."""
+"""Counts of how a segment's rewrites fared, and of prompts whose rollouts had no reward."""
 
 
 def online_stage(ctx: StageContext) -> None:
@@ -103,13 +103,13 @@ def online_stage(ctx: StageContext) -> None:
 
 
 def train_here(ctx: StageContext, place: Placement) -> None:
-    """Do this process's part of a segment; the first process draws, rewards and writes."""
+    """Run this process's part of a segment; the first process draws, rewards and writes."""
     s = cast(dict[str, Any], ctx.settings)
     before = ctx.inputs.get("before")
     base = resolve(s["policy"])
     state = {} if before is None else json.loads((before / STREAM).read_text(encoding="utf-8"))
     algorithm = ALGORITHMS[s["algorithm"]](**s["training"])
-    # First, because it loads models that are not to be spread over the processes.
+    # First, because it loads models that must not be spread over the processes.
     source = StreamSource(ctx, algorithm, state) if not place.shared or is_first() else None
     train_segment(
         algorithm,
@@ -131,7 +131,7 @@ def train_here(ctx: StageContext, place: Placement) -> None:
 
 
 def _segment(s: dict[str, Any], done: int) -> Segment:
-    """Return the steps of the segment; with a budget, at most those that it could pay for."""
+    """Return the segment's steps; with a budget, an upper bound on what it can pay for."""
     if "budget" not in s:
         return Segment(s["first_step"], s["last_step"])
     # A rollout has at least one token.
@@ -141,14 +141,14 @@ def _segment(s: dict[str, Any], done: int) -> Segment:
 
 
 class StreamSource:
-    """Prompts from the stream, rewards from the reward models (`StepPrompts`).
+    """Implements `StepPrompts`: prompts from the stream, rewards from the reward models.
 
-    `trained` has what was trained on in this segment, one row a prompt, and `costs` what the run
-    has cost since it began, by the names in `LEDGER`.
+    `trained` has one row per prompt trained on in this segment; `costs` has the run's costs since
+    its start, by the names in `LEDGER`.
     """
 
     def __init__(self, ctx: StageContext, hyper: OnlineAlgorithm, state: dict[str, Any]) -> None:
-        """Begin a segment where the one before ended; `hyper` says how rollouts are sampled."""
+        """Start a segment where the previous one ended; `hyper` has the sampling settings."""
         s = cast(dict[str, Any], ctx.settings)
         online = s["online"]
         self.trained: Rows = []
@@ -161,13 +161,13 @@ class StreamSource:
         self._ranker = rewards_of(ctx, "one answer", "ranker") if s["ranker"] else None
         human = to_prompts(read_prompts(ctx.inputs["prompts"]))
         if "pass" in s:
-            # Else a later pass would see the mini-batches of the first.
+            # Otherwise a later pass would repeat the mini-batches of the first.
             rng = np.random.default_rng([s["seed"], s["pass"]])
             human = [human[i] for i in rng.permutation(len(human))]
         creating = runtime_of(s["creator"]) if s["creator"] else None
         evolver = creating.evolver(s) if creating else None
         self._oracle: OracleValue | None = None
-        if "probe" in ctx.inputs:  # the oracle values prompts in the place of a metric
+        if "probe" in ctx.inputs:  # the oracle values prompts instead of a metric
             right, shuffled = read_right(ctx.inputs["probe"]), online.get("shuffled", False)
             self._oracle = OracleValue(right, online["oracle"], shuffled=shuffled, seed=s["seed"])
         if self._budget is not None:
@@ -185,7 +185,7 @@ class StreamSource:
             )
         if state:
             self.costs |= state["costs"]
-            # A run on human prompts goes on with the next x of them, from their first.
+            # A run on human prompts continues with the next x of them, from the first.
             self.stream.restore(state | ({"used": 0} if s.get("new_prompts") else {}))
         self._calls: int | None = None
         self._became: Counter[str] = Counter(dict.fromkeys(BECAME, 0))
@@ -219,7 +219,7 @@ class StreamSource:
 
     @property
     def said_costs(self) -> dict[str, int]:
-        """What is written of the costs: all of them where a budget is counted."""
+        """The costs to write: all of them if there is a budget."""
         return {name: self.costs[name] for name in (COSTS if self._budget is None else LEDGER)}
 
     @property
@@ -242,7 +242,7 @@ class StreamSource:
         self, completions: Sequence[Sequence[str]], ended: NDArray[np.bool_], tokens: int
     ) -> NDArray[np.float64]:
         self.costs["trained"] += ended.size
-        if self._batch.kept:  # counted and rewarded when they were made
+        if self._batch.kept:  # counted and rewarded when generated
             rewards = ranks = np.array([group.rewards for group in self._batch.kept])
         else:
             self._count(ended.size, tokens)
@@ -254,7 +254,7 @@ class StreamSource:
         return rewards
 
     def finish(self, policy: Policy) -> Metrics:
-        """End the step: evolve, fill the buffer, and say what happened."""
+        """End the step: evolve, fill the buffer, and return the metrics."""
         batch, step = self._batch, self._step
         self._policy, self._calls = policy, None
         fed = self.stream.feed(step.ranks, self._rolled_out)
@@ -285,7 +285,7 @@ class StreamSource:
         return self._metrics(batch, step, fed)
 
     def summary(self) -> dict[str, Any]:
-        """Return what the run has cost since it began, and how this segment's rewrites fared."""
+        """Return the run's costs so far and how this segment's rewrites fared."""
         phases = [row["phase"] for row in self.trained]
         return {
             **self.said_costs,
@@ -330,7 +330,7 @@ class StreamSource:
     def _rolled_out(self, prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
         h = self._hyper
         purpose = [self._s["seed"], self.stream.step, 2]
-        if self._calls is not None:  # before the step's own rollouts, and perhaps several times
+        if self._calls is not None:  # before the step's own rollouts, possibly several times
             purpose = [self._s["seed"], self.stream.step, 4, self._calls]
             self._calls += 1
         policy = self._policy
@@ -376,7 +376,7 @@ class StreamSource:
     ) -> NDArray[np.float64]:
         found = model.score([user(prompt) for prompt in prompts], completions)
         self._became["without_reward"] += int(found.left_out.sum())
-        # Equal rewards teach nothing, and make a prompt no more informative than it was.
+        # Equal rewards teach nothing and make a prompt no more informative.
         rewards = np.where(found.left_out[:, None], 0.0, found.values)
         unended = ~(ended | found.left_out[:, None])
         return np.asarray(rewards - self._s["missing_eos_penalty"] * unended)
@@ -388,7 +388,7 @@ class StreamSource:
 
 
 class _StepRewards(NamedTuple):
-    """What the rollouts of one step gave: rewards, those that rank prompts, and their lengths."""
+    """A step's rewards, rewards for ranking prompts, mean length in tokens, and share ended."""
 
     rewards: NDArray[np.float64]
     ranks: NDArray[np.float64]
@@ -397,7 +397,7 @@ class _StepRewards(NamedTuple):
 
 
 def _written(policy: Policy, fed: Fed) -> int:
-    """Return the tokens of all that the creator wrote in a step, as the policy counts them."""
+    """Return how many tokens the creator wrote in a step, by the policy's tokenizer."""
     refused = [attempt.written for attempt in fed.evolved.tried if attempt.written]
     texts = [*refused, *(child.prompt for child in fed.evolved.prompts)]
     return sum(len(policy.tokenizer(text)["input_ids"]) for text in texts)

@@ -1,7 +1,7 @@
-"""Which runs stand behind a table, a figure or a group of tables, and which cells a run serves.
+"""The runs behind a table, a figure or a group of tables, and the cells that a run serves.
 
-A figure's runs are those of the rows it names, table by table. It is drawn of what a profile can
-run; of every other row it is known why not.
+A figure's runs are those of the rows it names, by table. It shows the rows that the profile can
+run; for the others the reason is kept.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from harness.worlds.lookup import world_of
 
 @dataclass(frozen=True)
 class TableRuns:
-    """The runs behind a table at one profile: one for each distinct recipe and seed.
+    """The runs behind a table on one profile: one per distinct recipe and seed.
 
-    `rows` are those asked for, in printed order; `runs` are found by run id and seed; `study` is
-    what is measured of the rows beside their columns, if anything is.
+    `rows` are the requested ones, in printed order; `runs` are keyed by run id and seed; `study` is
+    what is measured in addition to the columns, if anything.
     """
 
     table: Table
@@ -74,13 +74,13 @@ class TableRuns:
 def plan_table(
     table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str] | None = None
 ) -> TableRuns:
-    """Plan the runs of a table, each with the benchmarks wanted that its columns read.
+    """Plan the runs of a table, each with the benchmarks that its columns read.
 
-    Of the rows named, by default all, the baselines are added, because a gain needs them.
+    `rows` defaults to all; the baselines of the named rows are added, since gains need them.
     """
     _check_seeds(seeds)
     if rows is None and table.controls:
-        # They are what can be run of them; a report says what cannot.
+        # Only those the profile can run; the report lists the others.
         rows = supported_rows(table, profile) or None
     wanted = table.rows
     if rows is not None:
@@ -116,7 +116,7 @@ def runnable(
     """Plan the rows of a table that a profile can run.
 
     Returns:
-        Their runs, None where there is no such row; and why the other rows cannot run.
+        Their runs, or None if there are none, and why the other rows cannot run.
     """
     lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]
@@ -129,7 +129,7 @@ def _check_seeds(seeds: Sequence[int]) -> None:
 
 
 def asked_together(tables: Iterable[TableRuns]) -> list[TableRuns]:
-    """Return tables of which every run has the benchmarks wanted that any of them wants."""
+    """Return the tables with each run's benchmarks merged across all of them."""
     tables = list(tables)
     wanted: dict[tuple[str, str, int], set[str]] = {}
     for table in tables:
@@ -145,7 +145,7 @@ def _asking(runs: TableRuns, wanted: Callable[[Run], Collection[str]]) -> TableR
 
 
 def cells_served(tables: Mapping[str, Table]) -> dict[str, list[str]]:
-    """Return, for each run id, the `table/row` places it stands behind."""
+    """Return, for each run id, the rows it serves, as `table/row`."""
     served: dict[str, list[str]] = {}
     for table in tables.values():
         for row in table.rows:
@@ -156,10 +156,10 @@ def cells_served(tables: Mapping[str, Table]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class FigureRuns:
-    """The runs behind a figure at one profile.
+    """The runs behind a figure on one profile.
 
-    `places` has table and row of each reference `table/row`, `lacking` why a row cannot run, and
-    `parts` the runs of the others by table, the rows' baselines among them.
+    `places` maps each reference `table/row` to its table and row, `lacking` maps rows that cannot
+    run to the reason, and `parts` has the others' runs by table, including their baselines.
     """
 
     figure: Figure
@@ -179,7 +179,7 @@ class FigureRuns:
 
     @cached_property
     def runs(self) -> Mapping[tuple[str, int], Run]:
-        """The runs by run id and seed; tables share those that are one."""
+        """The runs by run id and seed; tables share identical ones."""
         return {key: run for part in self.parts.values() for key, run in part.runs.items()}
 
     @cached_property
@@ -188,7 +188,7 @@ class FigureRuns:
 
     @property
     def _topics(self) -> list[Stage]:
-        """The stages that tell the topics that the figure shows; none where no model is asked."""
+        """The stages that assign the figure's topics; empty if no model is asked."""
         topics = world_of(self.profile).prompts.topics()
         if topics is None or not isinstance(self.figure, SharesFigure | TopicsFigure):
             return []
@@ -222,9 +222,9 @@ def plan_figure(
 
 @dataclass(frozen=True)
 class GroupRuns:
-    """The runs behind the tables of a group, planned together: each distinct stage once.
+    """The runs behind the tables of a group, planned together so that they share stages.
 
-    `left_out` has the tables that the profile cannot run, each with the reasons.
+    `left_out` maps the tables that the profile cannot run to the reasons.
     """
 
     id: str
@@ -277,13 +277,13 @@ def _listed(left_out: Mapping[str, Sequence[str]]) -> str:
 
 
 def topics_stage(topics: Topics, prompts: Stage) -> Stage:
-    """Return the stage that tells the topics of prompts: that of a model, or the prompts' own.
+    """Return the stage with the topics of prompts: a model's, or `prompts` if none is asked.
 
-    `prompts` is the stage that holds them, or answers to them.
+    `prompts` is the stage that holds the prompts, or answers to them.
     """
     if topics.settings is None:
         return prompts
-    # A model is asked about the prompts, for which nobody need have answered them.
+    # A model needs only the prompts, so that they need not be answered first.
     asked = prompts.inputs["prompts"] if prompts.kind == "generate" else prompts
     label = f"{asked.label} · topics"
     return Stage("topics", KINDS["topics"].version, topics.settings, {"prompts": asked}, label)

@@ -1,9 +1,8 @@
-"""What each kind of stage does, and where its function is found.
+"""The function of each kind of stage, and where to find it.
 
 Stage functions are the only place where the method's pure parts, the models and the disk meet.
-Each takes a `StageContext`; those that say `@writes` return the rows of a file and, where there is
-one, the summary beside it. Libraries of models are imported by the functions that need them. Online
-training stands in `online_steps`.
+Each takes a `StageContext`; those with `@writes` return a file's rows and an optional summary.
+Model libraries are imported by the functions that need them. Online training is in `online_steps`.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ FUNCTIONS: Mapping[str, str] = {
 
 
 def to_prompts(rows: Rows) -> list[Prompt]:
-    """Return the prompts that some rows hold, whatever else they hold."""
+    """Return the prompts in some rows, ignoring other columns."""
     return [Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names}) for row in rows]
 
 
@@ -82,10 +81,10 @@ def pairs_of(folder: Path) -> Rows:
 
 @writes("prompts", PROMPT_SCHEMA)
 def prompts_stage(ctx: StageContext) -> Result:
-    """Cut pieces out of the shuffled pool of new prompts.
+    """Take a slice of the shuffled pool of new prompts, human or matched to the hard benchmark.
 
-    They are human, or matched to the hard benchmark. A stage that names a benchmark takes that
-    benchmark's first turns instead; a seed beside it only tells apart what is sampled from them.
+    A stage that names a benchmark takes that benchmark's first turns instead; its seed then only
+    distinguishes the samples drawn from them.
     """
     if "benchmark" in ctx.settings:
         identity = str(ctx.settings["benchmark"])
@@ -101,8 +100,8 @@ def prompts_stage(ctx: StageContext) -> Result:
 def select_stage(ctx: StageContext) -> Result:
     """Draw the informative prompts, in the order drawn.
 
-    Where the signal is shuffled, a prompt's `informativeness` is the one that weighted it, which
-    is another prompt's.
+    With a shuffled signal, a prompt's `informativeness` is the value that weighted it, which
+    belongs to another prompt.
     """
     prompts = {row["prompt_id"]: row for row in read_prompts(ctx.inputs["prompts"])}
     ids, rewards = read_rewards(ctx.inputs["rewards"])
@@ -136,7 +135,7 @@ def select_stage(ctx: StageContext) -> Result:
 def evolve_stage(ctx: StageContext) -> Result:
     """Let the creator evolve the selected prompts.
 
-    Also writes `attempts.parquet`: every call of the creator, with what was wrong.
+    Also writes `attempts.parquet`: every creator call, with what was wrong with it.
     """
     chosen = to_prompts(read_prompts(ctx.inputs["selected"]))
     s = cast(dict[str, Any], ctx.settings)
@@ -174,7 +173,7 @@ def evolve_stage(ctx: StageContext) -> Result:
 
 @writes("pairs", PAIR_SCHEMA)
 def pair_stage(ctx: StageContext) -> Result:
-    """Pair best against worst, of the prompts in `only`, if given."""
+    """Pair each prompt's best answer with its worst; only prompts in `only`, if given."""
     ids, rewards = read_rewards(ctx.inputs["rewards"])
     rewarded = set(ids)
     completions = [
@@ -217,7 +216,7 @@ def mix_stage(ctx: StageContext) -> Result:
 
 @writes("pairs", PAIR_SCHEMA)
 def join_stage(ctx: StageContext) -> Result:
-    """Put all original and all evolved pairs together, shuffled."""
+    """Combine and shuffle all original and all evolved pairs."""
     rows = [row for name in ("base", "evolved") for row in pairs_of(ctx.inputs[name])]
     order = np.random.default_rng(ctx.seed).permutation(len(rows))
     return [rows[i] for i in order], None
@@ -225,7 +224,7 @@ def join_stage(ctx: StageContext) -> Result:
 
 @writes("pairs", PAIR_SCHEMA)
 def repeat_stage(ctx: StageContext) -> Result:
-    """Go over pairs again and again until they are so many."""
+    """Repeat pairs until there are `size` of them."""
     size, rng = cast(int, ctx.settings["size"]), np.random.default_rng(ctx.seed)
     return repeated(pairs_of(ctx.inputs["pairs"]), size, rng), None
 
@@ -234,7 +233,7 @@ def repeat_stage(ctx: StageContext) -> Result:
 def generate_stage(ctx: StageContext) -> Result:
     """Answer every prompt n times.
 
-    A prompt that is too long for the policy is left out; `engine.json` counts them.
+    Prompts that are too long for the policy are left out; `engine.json` counts them.
     """
     prompts = read_prompts(ctx.inputs["prompts"])
     with answering(ctx) as ask:
@@ -259,11 +258,11 @@ def generate_stage(ctx: StageContext) -> Result:
 
 @writes("rewards")
 def annotate_stage(ctx: StageContext) -> Result:
-    """Score completions with a reward model, in the same order.
+    """Score completions with a reward model, keeping their order.
 
-    The summary says what read them, whether the published model's own files were ever checked,
-    how many of the texts it read were too long for it and were cut, and how many prompts are left
-    out: those that leave no room for an answer, and those that a function has no reward for.
+    The summary has the reward model, whether a published model's own files were ever checked, how
+    many texts were truncated to fit, and how many prompts were left out: those that leave no room
+    for an answer, and those for which a reward function has no reward.
     """
     rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
     pairwise = ctx.settings.get("rewards") == "win_probability"
@@ -293,7 +292,7 @@ def annotate_stage(ctx: StageContext) -> Result:
 
 
 def rewards_of(ctx: StageContext, reads: Reads, setting: str = "reward_model") -> Rewards:
-    """Load a stage's reward model: one that a stage trained, or the one that a setting names."""
+    """Load a stage's reward model: the one trained by an input stage, or the one in `setting`."""
     from harness.models.reward_model import CheckpointRewards, load_reward_model
 
     if setting in ctx.inputs:
@@ -306,7 +305,7 @@ def rewards_of(ctx: StageContext, reads: Reads, setting: str = "reward_model") -
 def rewrite_stage(ctx: StageContext) -> Result:
     """Let the policy revise the chosen answers.
 
-    Every revision is kept, whatever its reward, and its reward takes the place of the old one's.
+    Every revision is kept, whatever its reward, and its reward replaces the old one.
     """
     rows = pairs_of(ctx.inputs["pairs"])
     instruction = user(revision_instruction(ctx.settings))
@@ -316,7 +315,7 @@ def rewrite_stage(ctx: StageContext) -> Result:
     revised = [a[0].text if a else row["chosen"] for row, a in zip(rows, answers, strict=True)]
     model = rewards_of(ctx, "one answer")
     found = model.score([user(row["prompt"]) for row in rows], [[text] for text in revised])
-    # Without a reward of its own, a revision keeps that of what it revises.
+    # A revision without a reward keeps the old one.
     before = [row["reward_chosen"] for row in rows]
     rewards = np.where(found.left_out, before, found.values[:, 0]).tolist()
     summary = {
@@ -335,8 +334,8 @@ def rewrite_stage(ctx: StageContext) -> Result:
 def train_stage(ctx: StageContext) -> None:
     """Train the policy on pairs; writes `model/` and `log.json`.
 
-    A model of the embedded world is trained here, in this process; where the profile has hardware
-    for large ones (`numerics` in the settings), under `accelerate`.
+    Training runs in this process or, if the profile has hardware for large models (`numerics` in
+    the settings), under `accelerate`.
     """
     s = cast(dict[str, Any], ctx.settings)
     start = policy_folder(ctx)
@@ -350,7 +349,7 @@ def train_stage(ctx: StageContext) -> None:
     if s["algorithm"] == "sppo":  # its rewards are win probabilities
         for side in ("chosen", "rejected"):
             pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))
-    # A few less where a pair is too long and left out.
+    # An upper bound: pairs that are too long are left out.
     ctx.expect(math.ceil(s["epochs"] * math.ceil(pairs.num_rows / s["batch_size"])))
     if "numerics" in s:
         from harness.training.launch import launch
@@ -372,8 +371,8 @@ def train_stage(ctx: StageContext) -> None:
 def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`.
 
-    All policies of a seed draw their answers by the same random numbers, item by item, so that the
-    difference of two policies has less of the noise of sampling (common random numbers).
+    All policies of a seed sample each item with the same random numbers, so that differences
+    between policies have less sampling noise (common random numbers).
     """
     identity = str(ctx.settings["benchmark"])
     runtime = runtime_of(identity)
@@ -427,7 +426,7 @@ def _answers(
             part=f"turn-{turn}" if len(groups) == 1 else f"turn-{turn}-{number}",
             temperature=temperature,
         )
-        # A question that is too long for the policy has no answer, and that is what is judged.
+        # A question that is too long for the policy gets an empty answer, which is judged.
         found |= {
             item.item_id: several[0] if several else Completion("", 0)
             for item, several in zip(items, answers, strict=True)
@@ -441,7 +440,7 @@ def answer_seed(settings: Mapping[str, Json]) -> int:
 
 
 def temperature_of(setting: Json, category: str) -> float:
-    """Return the temperature of a category, UserError where a benchmark has it for others only."""
+    """Return a category's temperature; UserError if it is set only for other categories."""
     if not isinstance(setting, Mapping):
         return cast(float, setting)
     if category not in setting:

@@ -1,17 +1,16 @@
-"""How good reward models are: measured by stages, and pushed beyond what they know.
+"""Reward model quality, measured by stages, and reward over-optimization.
 
     reward_model                                    a graded one, from θ0 and noisy preferences
-    reward model -> held_out                        does it order held-out pairs rightly?
+    reward model -> held_out                        its accuracy on held-out pairs
     validation prompts -> generate -> annotate -> best_of_n
-                                                    how good are its best of n answers of θ0?
+                                                    the quality of its best-of-n answers from θ0
 
-Held-out pairs are the same for all reward models, and so are, with each seed, the answers that they
-choose from.
+All reward models share the held-out pairs and, for each seed, the answers to choose from.
 
-*Over-optimisation*, shown on purpose: RLOO without a KL penalty at a large learning rate on all
-human prompts. At each x of prompts the policy answers the validation prompts several times, and
-both the reward model and the oracle score the answers: the first may go on rising where the second
-falls (Gao et al. 2023, Scaling laws for reward model overoptimization).
+*Over-optimization* is provoked: RLOO without a KL penalty at a high learning rate on all human
+prompts. At each x of prompts the policy answers the validation prompts several times, and both the
+reward model and the oracle score the answers: the former may keep rising while the latter falls
+(Gao et al. 2023, Scaling laws for reward model overoptimization).
 """
 
 from __future__ import annotations
@@ -32,15 +31,16 @@ from harness.runtime.plan import Event
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_prompts, read_rewards, read_rows
 
-HELD_OUT: Final = 2000  # held-out pairs; those that the shipped models' cards speak of
+HELD_OUT: Final = 2000  # held-out pairs, the ones on the shipped models' cards
 
 
 @dataclass(frozen=True)
 class RewardStudy:
     """The stages that measure the reward models of a table's rows.
 
-    They are the reward model of each row that has one, by the row's id; the accuracy of each; by
-    model and seed the score of what it chooses; and of how many answers it chooses (`n`).
+    `roles` has the reward model of each row that has one, by row id; `held_out` the accuracy stage
+    of each model; `best_of_n` the stage that scores its picks out of `n` answers, by model and
+    seed.
     """
 
     roles: Mapping[str, RewardRole]
@@ -84,7 +84,7 @@ def _best_of_n(planner: StageFactory, role: RewardRole, seed: int) -> Stage:
     items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation"), "seed": seed}
     prompts = planner.stage("prompts", items, {}, f"seed {seed} · validation")
     completions, _ = planner.rollouts(f"seed {seed} · validation", None, prompts, role)
-    # The answers' label would be that of whichever reward model comes first.
+    # Called again for the label: the shared answers must not be named after one reward model.
     _, rewards = planner.rollouts(f"seed {seed} · best by {role}", None, prompts, role)
     settings: dict[str, Json] = {"judge": planner.world.judge("oracle")}
     inputs = {"completions": completions, "rewards": rewards}
@@ -92,15 +92,15 @@ def _best_of_n(planner: StageFactory, role: RewardRole, seed: int) -> Stage:
 
 
 LEARNING_RATE, SIZE, PUSHED_SEED = 8e-4, 6, 100
-"""Learning rate, four times the tuned one; prompts, in multiples of x; seed, of no table."""
+"""Learning rate, 4 times the tuned one; prompts in multiples of x; a seed that no table uses."""
 
 
 def push(store: Store, jobs: int, on_event: Callable[[Event], None]) -> dict[str, Any]:
-    """Over-optimise a policy and measure it at each multiple of x, from 0.
+    """Over-optimize a policy and measure it at each multiple of x, from 0.
 
     Returns:
-        What `harness.report.over_optimisation.Pushed` holds: the measurements, and what they are
-        of: settings, reward model, commit and stages.
+        The content of `harness.report.over_optimisation.Pushed`: the measurements, and their
+        settings, reward model, commit and stages.
     """
     from harness.pipeline.steps import FUNCTIONS
 
