@@ -1,15 +1,15 @@
-"""A trained policy outside the store: a folder with its card and lineage.
+"""Exports a trained policy from the store to a folder with its model card and lineage.
 
-*The policy* is the one that a run trained last, found by the run's name or a row's.
+*The policy* is the last one trained by a run, found by run id or row.
 
-*The card* says what it is, where it comes from and what it scores. Every text that is data goes
-through the Markdown filter, and the card's head is written by the hub's library, so that no name or
-judge can add a heading, a link or a key of its own. A policy may be used under the terms of the
-model it was trained from: those of that model's own card, where it is on this machine.
+*The card* gives the policy's description, origin and scores. All data goes through the Markdown
+filter, and the card's metadata is written by the hub's library, so that no name or judge can inject
+a heading, a link or a key. The license is that of the model it was trained from, according to that
+model's own card, if that is on this machine.
 
-*The folder* has the trained files copied, not linked, so that it may lie on another disk and be
-changed without harm to the store. It is written beside its place and renamed when it is whole. Its
-lineage is every stage behind the policy, as the store's manifests say, inputs first.
+*The folder* has copies of the trained files, not links, so that it can be on another disk and be
+changed without harming the store. It is written next to its destination and renamed when complete.
+Its lineage is the store's manifests of all stages behind the policy, inputs first.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ CARD = "README.md"
 LINEAGE = "lineage.json"
 
 FORMAT = 2
-"""Version of the form of `lineage.json`."""
+"""Format version of `lineage.json`."""
 
 MODEL = "model/"
-"""Where a training stage's output has the policy."""
+"""The policy's folder in a training stage's output."""
 
 NOT_RUN = "not run"
-"""Stands for a score that was not measured."""
+"""Placeholder for a score that was not measured."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,9 @@ class TrainedPolicy:
     """The policy at the end of a run.
 
     Attributes:
-        run: the run, with every benchmark of the profile wanted.
-        profile: the profile.
-        world: says what the profile's names stand for.
-        places: the rows that the run stands behind, as `table/row`; first the one asked for.
+        run: The run, with all benchmarks of the profile.
+        world: Resolves the profile's names.
+        places: The rows that the run serves, as `table/row`, the requested one first.
     """
 
     run: Run
@@ -78,7 +77,7 @@ class TrainedPolicy:
 
     @property
     def base(self) -> str:
-        """Identity of the model that the run began with."""
+        """Identity of the model that the run started from."""
         return self.world.policy()
 
     @property
@@ -89,7 +88,7 @@ class TrainedPolicy:
 def find_policy(
     name: str, tables: Mapping[str, Table], profile: Profile, seed: int
 ) -> TrainedPolicy:
-    """Return the policy of a run's id or a row as `table4/eva-a_min`, whether trained or not."""
+    """Return the policy of a run id or row (`table4/eva-a_min`), whether trained or not."""
     run_id, recipe = _named(name, tables)
     if recipe.is_base:
         raise UserError(
@@ -128,14 +127,14 @@ def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
 
 
 def licence_of(base: str) -> str | None:
-    """Return the hub's name for a model's licence; None where nothing here says."""
+    """Return the hub's name for a model's license, or None if unknown here."""
     from huggingface_hub import ModelCard
 
     try:
         said = ModelCard.load(resolve(base) / CARD).data.license
-    except Exception:  # noqa: BLE001 (not here, or somebody's text that is no card)
+    except Exception:  # noqa: BLE001 (not on this machine, or not a valid card)
         return None
-    # Of somebody's text only what looks like the name of a licence is taken over.
+    # The card is untrusted: accept only what looks like a license name.
     named = isinstance(said, str) and re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,60}", said)
     return said if named else None
 
@@ -162,7 +161,7 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
 
 
 def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], licence: str | None) -> str:
-    """Return the card's head: what the hub reads of it, with the lines of the card's scores."""
+    """Return the card's metadata for the hub, including its scores."""
     from huggingface_hub import EvalResult, ModelCardData
 
     results = [
@@ -191,7 +190,7 @@ def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], licence: str |
 
 
 def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
-    """Return a line for each score of each benchmark: what was measured, by whom, or `not run`."""
+    """Return a row per benchmark score: mean, interval and items (or `not run`), and judge."""
     run, profile = policy.run, policy.profile
     named = [(name, score) for name in run.judges for score in profile.benchmarks[name].columns]
     wanted = [(run.run_id, run.seed, score) for _, score in named]
@@ -210,7 +209,7 @@ def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
 def export(
     policy: TrainedPolicy, store: Store, target: Path, root: Path
 ) -> Mapping[str, FileEntry]:
-    """Write a trained policy's folder, and return its files by name; `root` is the checkout."""
+    """Write a trained policy's folder and return its files by name; `root` is the checkout."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target} is not empty; give a new folder with `--output`")
     run, state = policy.run, store.status(policy.stage.fingerprint)
@@ -226,7 +225,7 @@ def export(
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             files = _fill(draft, policy, store, root)
-            draft.chmod(0o755)  # a temporary folder is its maker's alone
+            draft.chmod(0o755)  # temporary folders are private to their owner
             os.rename(draft, target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -234,7 +233,7 @@ def export(
 
 
 def _fill(draft: Path, policy: TrainedPolicy, store: Store, root: Path) -> Mapping[str, FileEntry]:
-    """Write the folder's files; return their digests, that of the lineage excepted."""
+    """Write the folder's files; return their digests, except the lineage's."""
     run, trained_by = policy.run, policy.stage.fingerprint
     written, entry = store.manifest(trained_by)["files"], store.open(trained_by)
     for name in written:
