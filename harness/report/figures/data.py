@@ -1,8 +1,8 @@
-"""The values of single prompts behind a figure: scores of runs, or the prompts themselves.
+"""The per-prompt values behind a figure: scores of runs, or the prompts themselves.
 
-They are read from a store, or from the file beside a published figure. Rewards are those of the
-prompts that an iteration starts from: those behind the informativeness of the iteration's prompts
-where it chooses among them, else those its pairs are made of.
+They are read from a store, or from the file next to a published figure. Rewards are those of the
+prompts that an iteration starts from: those that informativeness is computed from if the iteration
+selects prompts, else those that its pairs are made from.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 Stages = dict[str, dict[str, str]]
-"""Fingerprints of stages, by run and by what the stage does."""
+"""Fingerprints of stages, by run and by the stage's role."""
 
 
 class Found(NamedTuple):
-    """Whether data are there: a cell's state, the seeds that are, and why others are not."""
+    """Availability of data: a cell's state, the seeds done, and why others are missing."""
 
     state: State
     done: int
@@ -58,14 +58,13 @@ class ScoreData(Strict):
 TYPES = {
     "iteration": int, "seed": int, "prompt_id": str, "sample": int, "reward": float, "topic": str
 }  # fmt: skip
-"""The columns of what is published of prompts, in order; a file has some of them."""
+"""Columns of published prompt data, in order; each file has a subset."""
 
 
 class SeedPrompts(NamedTuple):
     """One seed's prompts, with rewards of shape (prompts, answers) in the reward model's units.
 
-    Where only topics are shown there are no answers. Topics are empty where they are not needed or
-    not known.
+    If only topics are shown, there are no answers. Topics are empty if not needed or unknown.
     """
 
     prompt_ids: tuple[str, ...]
@@ -74,7 +73,7 @@ class SeedPrompts(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]]) -> SeedPrompts:
-        """Return rows, prompt by prompt and answer by answer, as arrays."""
+        """Convert rows, ordered by prompt and then answer, to arrays."""
         n = 1 + max(row.get("sample", 0) for row in rows)
         first, rewards = rows[::n], [row["reward"] for row in rows if "reward" in row]
         return cls(
@@ -85,7 +84,7 @@ class SeedPrompts(NamedTuple):
 
 
 class PromptData(Strict):
-    """The prompts behind a figure: the rewards of one iteration's, or the topics of every one's."""
+    """The prompts behind a figure: rewards of one iteration, or topics of every iteration."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -93,16 +92,16 @@ class PromptData(Strict):
     """The file that holds the rewards, or the topics."""
     seeds: tuple[int, ...]
     topics: tuple[str, ...] = ()
-    """The topics there are, in order; empty where they are not needed or not known."""
+    """All topics, in order; empty if not needed or unknown."""
     iterations: int = 1
     found: tuple[Found, ...] = Field(default=(Found("not_run", 0),), exclude=True)
-    """For each iteration, whether the prompts of every seed are there."""
+    """For each iteration, whether the prompts of every seed are available."""
     parts: dict[tuple[int, int], SeedPrompts] = Field(default_factory=dict, exclude=True)
-    """Those that are there, by iteration shown, from 1, and seed."""
+    """The available prompts, by iteration shown (from 1) and seed."""
     stages: Stages = Field(default_factory=dict, exclude=True)
 
     def of(self, iteration: int = 1) -> list[SeedPrompts]:
-        """Return the prompts of each seed that is there, in the order of the seeds."""
+        """Return the prompts of each available seed, in seed order."""
         keys = ((iteration, seed) for seed in self.seeds)
         return [self.parts[key] for key in keys if key in self.parts]
 
@@ -134,7 +133,7 @@ class PromptData(Strict):
 
 
 Data = ScoreData | PromptData
-"""The values of single prompts behind a figure."""
+"""The per-prompt values behind a figure."""
 
 
 def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
@@ -165,7 +164,7 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
             iteration = iterations[number - 1]
             stage = iteration.pairs if shares else iteration.rewards
             telling = None if topics is None else _told_by(stage, topics)
-            # Topics may be told before there are rewards of the prompts.
+            # Topics may be known before the prompts have rewards.
             first = not shares and store.status(stage.fingerprint) != "done"
             waited.append(stage if telling is None or first else telling)
             if store.status(waited[-1].fingerprint) == "done":
@@ -185,7 +184,7 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
 
 
 def _told_by(stage: Stage, topics: Topics) -> Stage:
-    """Return the stage that tells the topics of pairs, or of prompts that have rewards."""
+    """Return the stage with the topics of pairs, or of prompts with rewards."""
     from harness.pipeline.runs import topics_stage
 
     return topics_stage(topics, stage.inputs["completions"] if stage.kind == "annotate" else stage)

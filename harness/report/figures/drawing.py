@@ -1,4 +1,4 @@
-"""The drawing of a figure: bars, lines, a radar, histograms, a scatter plot.
+"""Draws figures: bars, lines, a radar chart, histograms, a scatter plot.
 
 Everything is drawn from a report's points, except the dots of the scatter plot.
 """
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Canvas = Callable[..., AbstractContextManager["tuple[Figure, Any]"]]
-"""Opens a canvas, `harness.report.plots.canvas`, given its size and panels."""
+"""Opens a canvas of a given size and panels, as `harness.report.plots.canvas` does."""
 
 
 FILE = "figure.svg"
-"""The drawing, beside a published report."""
+"""The drawing of a published report."""
 
 MOST_PANELS = 4
-"""Panels of lines that stand in a row."""
+"""Maximum number of line panels per row."""
 
 
 def _by(axis: str, points: Iterable[Point]) -> dict[str, list[Point]]:
@@ -54,7 +54,7 @@ def _called(report: FigureReport, side: str) -> str:
 
 
 def _scale(point: Point) -> tuple[float, str]:
-    """Return what a point's numbers are multiplied by to be drawn, and what the axis is called."""
+    """Return the factor that scales a point's numbers for drawing, and the axis label."""
     units = {"%": "percentage points", "1-10": "points of 1 to 10"}
     if point.quantity == "gain":
         return 1.0, f"gain ({units[point.unit]})" if point.unit in units else "gain"
@@ -64,7 +64,7 @@ def _scale(point: Point) -> tuple[float, str]:
 
 
 def _interval(points: Sequence[Point]) -> list[list[float]]:
-    """Return how far intervals reach below and above the values drawn; 0 where there is none."""
+    """Return the lengths of intervals below and above the drawn values; 0 without an interval."""
     below, above = [], []
     for point in points:
         factor, value = _scale(point)[0], point.value or 0.0
@@ -74,9 +74,9 @@ def _interval(points: Sequence[Point]) -> list[list[float]]:
 
 
 def draw_bars(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a row of panels for each group of bars, ours beside the paper's in each column."""
+    """Draw a row of panels for each group of bars, ours next to the paper's in each column."""
     columns = _by("panel", report.points)
-    # Where each panel has a series of its own, there are no groups.
+    # If each panel has its own series, there are no groups.
     grouped = next(iter(columns.values()))[0].series not in columns
     groups = _by("series", report.points) if grouped else {"": list(report.points)}
     places = list(itertools.product(columns, _sides(report.points)))
@@ -89,7 +89,7 @@ def draw_bars(report: FigureReport, canvas: Canvas) -> None:
             for axes, (column, side) in zip(row, places, strict=True):
                 _bars(axes, report, [p for p in points if p.panel == column], side)
         for j, (column, side) in enumerate(places):
-            # The parts of a heading stand below one another, in lines that fit a panel.
+            # Stack the parts of a heading, wrapped to the panel's width.
             title = [textwrap.fill(part, 28) for part in column.split(" · ")]
             title = title if side == "value" else []
             title += [_called(report, side)] if len(places) > len(columns) else []
@@ -117,7 +117,7 @@ def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) 
         elif side == "paper":
             axes.barh(i, number, height=0.62, color="white", edgecolor=PAPERS, hatch="////")
             axes.annotate(point.papers, (max(number, 0.0), i), **beside, color=INK)
-            axes.margins(x=0.4)  # room for the figures at the ends of the bars
+            axes.margins(x=0.4)  # room for the numbers at the ends of the bars
         else:
             errors: dict[str, Any] = {}
             if point.high is not None:
@@ -127,7 +127,7 @@ def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) 
 
 
 def draw_lines(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a panel for each topic or size, all with the same axes; ours above the paper's."""
+    """Draw a panel for each topic or size, with shared axes, ours above the paper's."""
     panels, sides = _by("panel", report.points), _sides(report.points)
     series = list(_by("series", report.points))
     places = sorted({int(point.at) for point in report.points})
@@ -146,7 +146,7 @@ def draw_lines(report: FigureReport, canvas: Canvas) -> None:
                 axes.set_xlabel("training iterations")
                 for i, (label, own) in enumerate(_by("series", points).items()):
                     known = [point for point in own if getattr(point, side) is not None]
-                    # A little beside the others, so that no interval hides another.
+                    # Offset horizontally, so that no interval hides another.
                     at = [int(p.at) + 0.06 * (i - (len(series) - 1) / 2) for p in known]
                     _line(axes, at, known, series.index(label), side)
                 if points[0].quantity == "share":
@@ -169,7 +169,7 @@ def _line(axes: Axes, at: Any, points: Sequence[Point], i: int, side: str = "val
 
 
 def draw_ratings(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a polygon for each series that is whole, and name the others in the legend."""
+    """Draw a polygon for each complete series, and list the others in the legend."""
     categories = list(_by("at", report.points))
     values = [point.value for point in report.points if point.value is not None]
     polar = {"projection": "polar"}
@@ -182,7 +182,7 @@ def draw_ratings(report: FigureReport, canvas: Canvas) -> None:
         axes.tick_params(axis="x", pad=14)
         axes.grid(color=GRID, linewidth=0.6)
         if values:
-            # The axis need not start at the worst rating; its numbers say where it does.
+            # The axis need not start at the lowest rating; its labels show where it does.
             axes.set_ylim(math.floor(min(values) - 0.5), math.ceil(max(values)))
         for i, (name, points) in enumerate(_by("series", report.points).items()):
             missing = [point for point in points if point.value is None]
@@ -194,7 +194,7 @@ def draw_ratings(report: FigureReport, canvas: Canvas) -> None:
 
 
 def draw_densities(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a panel for each metric, the share of prompts in each bin, all with the same axes.
+    """Draw a histogram of prompts for each metric, all with the same axes.
 
     A bar far above all others would flatten them, so it is cut off and labeled with its share.
     """
@@ -224,19 +224,19 @@ def draw_densities(report: FigureReport, canvas: Canvas) -> None:
 
 
 def variance_bounds(gap: Floats, n: int) -> tuple[Floats, Floats]:
-    """Return the least and the largest variance that n rewards of a range can have.
+    """Return the smallest and largest possible variance of n rewards with a given range.
 
-    n rewards of range R have a variance of at least R²/2n, where all but the two ends lie in the
-    middle, and of at most R²/4 (a little less for odd n), where half of them lie at each end.
+    For range R, the variance is at least R²/2n (all but the two extremes at the midpoint) and at
+    most R²/4, a little less for odd n (half at each extreme).
     """
     low, high = n // 2, n - n // 2
     return np.asarray(gap**2 / (2 * n)), np.asarray(gap**2 * low * high / n**2)
 
 
 def draw_correlation(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a dot for each prompt of the first seed, between the bounds that arithmetic sets.
+    """Draw a dot for each prompt of the first seed, with the theoretical bounds on the variance.
 
-    The correlations beside them are over all seeds.
+    The correlations shown are over all seeds.
     """
     figure, data = report.figure, report.data
     assert isinstance(figure, CorrelationFigure)

@@ -1,12 +1,12 @@
-"""Points of figures: what each kind of figure shows of scores, and of single prompts.
+"""Points of figures: what each kind of figure shows of scores and of prompts.
 
-A point is one number with its interval and the paper's beside it, or why not. It is whole or it has
-no number, as a table's cell is. Points of a score say which runs they are computed from, and their
-numbers are those of a table (`harness.report.scores.numbers`); a score of one category of a
-benchmark's prompts has the category behind its name (`mt_avg/coding`).
+A point is one number with its interval and the paper's value, or the reason it is missing. Like a
+table's cell, it is complete or has no number. Points of a score name the runs behind them, and
+their numbers are computed as in tables (`harness.report.scores.Numbers`); a score over one category
+of a benchmark's prompts has the category after its name (`mt_avg/coding`).
 
-A number of prompts is taken in each seed and averaged over the seeds. Prompts whose rewards are all
-equal tie; a correlation is therefore given over all prompts and over those with any spread.
+Statistics of prompts are computed per seed and averaged over seeds. Prompts whose rewards are all
+equal tie, so correlations are given over all prompts and over those with any spread.
 """
 
 from __future__ import annotations
@@ -61,31 +61,31 @@ class Point(Strict):
     """One number of a figure, or why there is none."""
 
     panel: str
-    """What shares axes: a benchmark, a topic."""
+    """Points that share axes: a benchmark, a topic."""
     series: str
-    """What shares colour and shape: a line, a polygon, a metric."""
+    """Points that share color and shape: a line, a polygon, a metric."""
     at: str
-    """The place on the axis: a bar, an iteration, a category, a bin."""
+    """Position on the axis: a bar, an iteration, a category, a bin."""
     quantity: Quantity
     unit: str
     run: str | None = Field(default=None, exclude_if=lambda run: run is None)
-    """Of a score: the run behind it; absent where its row has no single one."""
+    """The run behind a score; absent if its row has no single run."""
     baseline: str | None = Field(default=None, exclude_if=lambda run: run is None)
-    """The run that a gain is over; absent for other quantities."""
+    """The run that a gain is relative to; absent for other quantities."""
     score: str = Field(default="", exclude_if=lambda score: not score)
-    """The per-prompt score; absent where it is computed from none."""
+    """The per-prompt score; absent if the point uses none."""
     state: State = "not_run"
-    """Whether there is a number, and why not."""
+    """Whether there is a number, and if not why."""
     done: int = 0
     paper: float | None = None
     paper_printed: str | None = None
-    """The same at the printed precision."""
+    """The paper's value as printed."""
     reason: str | None = None
-    """Why there is no number, where more is known than the state says."""
+    """Why there is no number, if more is known than the state says."""
     value: float | None = None
-    """The number; None where a seed is missing or it is not defined."""
+    """The number; None if a seed is missing or it is undefined."""
     low: float | None = None
-    """Lower end of its 95% interval; None where there is none."""
+    """Lower end of the 95% interval; None if there is no interval."""
     high: float | None = None
 
     @property
@@ -100,13 +100,13 @@ class Point(Strict):
 # --- Scores: gains, means over iterations, means by category ---
 
 ALL_CATEGORIES = "all categories"
-"""Stands for the categories while no run has been judged and none is known."""
+"""Placeholder for the categories while they are unknown, as no run has been judged."""
 
 
 def stored_scores(
     runs: FigureRuns, store: Store, places: Callable[..., Places]
 ) -> tuple[ScoreData, list[Point]]:
-    """Return what a figure of scores shows, as a store has it, and its points without numbers."""
+    """Read a score figure's data from a store; return it with the points, still without numbers."""
     categories = _categories(runs, store)
     placed = list(places(runs, runs.figure, list(dict.fromkeys(categories.values()))))
     wanted = [
@@ -124,7 +124,7 @@ def stored_scores(
         point.model_copy(update=_found(ref, point, runs, measured, failures)._asdict())
         for ref, point in placed
     ]
-    # The scores are as they were read; to check every one of them again would take time.
+    # `model_copy` does not validate, which would be slow for this many scores.
     update = {"measured": measured, "stages": _stages(runs, measured)}
     return ScoreData(seeds=runs.seeds).model_copy(update=update), points
 
@@ -145,7 +145,7 @@ def score_points(data: ScoreData, points: Iterable[Point]) -> list[Point]:
         value, low, high = own.mean, own.ci_low, own.ci_high
         if point.quantity == "gain":
             value, low, high = own.gain, own.gain_ci_low, own.gain_ci_high
-        # Whether a number is whole follows from the scores; why another is not does not.
+        # The scores tell whether a number is complete, but not why one is missing.
         state = "ok" if value is not None else point.state if point.state != "ok" else "not_run"
         update = {"state": state, "value": value, "low": low, "high": high}
         found.append(point.model_copy(update=update))
@@ -153,7 +153,7 @@ def score_points(data: ScoreData, points: Iterable[Point]) -> list[Point]:
 
 
 Places = Iterator[tuple[str, Point]]
-"""Points without numbers, each with the reference of its row."""
+"""Points without numbers, each with its row reference."""
 
 
 def gains(runs: FigureRuns, figure: GainsFigure, _: Sequence[str]) -> Places:
@@ -207,9 +207,9 @@ def _accuracy(ref: str, runs: FigureRuns) -> str:
 
 
 def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
-    """Return the category of each prompt, in the benchmark's order, from the first judge done.
+    """Return each prompt's category, in benchmark order, from the first finished judge stage.
 
-    Empty where no judge is done, the benchmark has no categories or the figure shows none.
+    Empty if no judge stage is done, or the benchmark or the figure has no categories.
     """
     import pyarrow.parquet as pq
 
@@ -252,7 +252,7 @@ def _found(
         state, why = state_of(behind, benchmark, point.score, measured, failures)
         done = sum((run_id, seed, point.score) in measured for seed in runs.seeds)
         states.append(Found(state, done, why))
-    # A gain is as whole as the less whole of its two rows.
+    # A gain is only as complete as the less complete of its two runs.
     return min(states, key=lambda found: (found.state != "failed", found.done))
 
 
@@ -267,7 +267,7 @@ def _stages(runs: FigureRuns, measured: Measured) -> Stages:
     return found
 
 
-# --- Prompts: what iterations start from, and train on ---
+# --- Prompts that iterations start from and train on ---
 
 NAMES: Mapping[str, str] = {
     "a_min": "best less worst (A*_min)",
@@ -279,18 +279,18 @@ NAMES: Mapping[str, str] = {
     "a_min_inv": "best less worst (1/A*_min inverts it)",
     "uniform": "uniform",
 }
-"""What an informativeness metric is called in a figure."""
+"""Labels of informativeness metrics in figures."""
 
 ALL_TOPICS = "all topics"
-"""Stands for the topics while none are known."""
+"""Placeholder for the topics while none are known."""
 
 TRAINED_SHARE = "share of training prompts"
 
 SUMMARY, HISTOGRAM = "summary", "histogram"
-"""Panels of densities: what is told of a metric, and the share of prompts in each bin."""
+"""Panels of densities: summary statistics of a metric, and the share of prompts in each bin."""
 
 LOW = 0.1
-"""Values below this, from 0 to 1, count as low."""
+"""Scaled values below this count as low."""
 
 TOLD: tuple[tuple[str, Quantity, Callable[[Floats], float]], ...] = (
     ("at the least value", "share", lambda v: float((v == 0.0).mean())),
@@ -299,7 +299,7 @@ TOLD: tuple[tuple[str, Quantity, Callable[[Floats], float]], ...] = (
     ("median", "level", lambda v: float(np.median(v))),
     ("upper quartile", "level", lambda v: float(np.quantile(v, 0.75))),
 )
-"""What is told of a metric: name, quantity, and how it is computed from the scaled values."""
+"""Summary statistics of a metric: name, quantity, and function of the scaled values."""
 
 ALL, SPREAD = "all prompts", "prompts with any spread"
 """The prompts that a correlation is over."""
@@ -307,17 +307,17 @@ ALL, SPREAD = "all prompts", "prompts with any spread"
 RHO, PROMPTS = "Spearman's ρ", "prompts of a seed"
 
 SHARE, MEAN = "share of prompts", "mean reward"
-"""Panels of topics, beside that of the reward gap."""
+"""Panels of topics, besides that of the reward gap."""
 
 
 def scaled(values: Floats) -> Floats:
-    """Return values from 0 to 1, min-max normalised as weights are; all 0 where they are equal."""
+    """Min-max normalize values to [0, 1], as the weights are; all 0 if the values are equal."""
     return np.asarray((values - values.min()) / (float(np.ptp(values)) or 1.0))
 
 
 SeedValues = Iterator[tuple[str, str, str, Quantity, str, Sequence[float | None]]]
-"""Panel, series, place on the axis, quantity and unit, and the value of each seed that is there,
-None where it is not defined."""
+"""Panel, series, axis position, quantity, unit, and the value of each available seed (None if
+undefined)."""
 
 
 def shares(_: SharesFigure, data: PromptData) -> SeedValues:

@@ -1,4 +1,4 @@
-"""A figure on the terminal, as Markdown, and published with its drawing and its data."""
+"""Figures on the terminal, as Markdown, and published with their drawing and data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool
 
 
 def figure_extent(report: FigureReport) -> IndexEntry:
-    """Return how much a published figure has; its rows are the series of its panels."""
+    """Return a published figure's index entry; its rows are the series of its panels."""
     points = report.points
     return IndexEntry(
         rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
@@ -61,4 +61,4 @@ FIGURE = Publication(
     values=lambda report: report.data.file,
     recomputed=recomputed,
 )
-"""A figure with the values of single prompts its points follow from."""
+"""A figure, published with the per-prompt values that its points are computed from."""

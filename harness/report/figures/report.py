@@ -1,7 +1,7 @@
-"""Everything a report says about a figure: points, words, and where the numbers come from.
+"""The report of a figure: points, wording, and where the numbers come from.
 
-A report is one model: it is what was computed, and `report.json` of a published figure. Its words
-follow from it; missing numbers say why (`not run`, `1/3 seeds`, `not available`).
+A report is one model, computed here or read from the `report.json` of a published figure. Its
+wording is derived from it; missing numbers say why (`not run`, `1/3 seeds`, `not available`).
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns
 
 _HEAD_WIDTH = 14
-"""Widest word of a heading before it goes on in a new line."""
+"""Width at which a column heading wraps, in characters."""
 
 Coordinate = Literal["panel", "series", "at"]
 
 
 @dataclass(frozen=True)
 class FigureKind:
-    """How a kind of figure is written down.
+    """How a kind of figure is computed and reported as text.
 
     Attributes:
-        block: What of a point has a small table of its own, with `row` and `column`; None for one.
-        places: Yields the points of a figure of scores, without their numbers.
-        values: Yields what is shown of a figure's prompts, in each seed.
-        only: The one panel that is written down, where the others are drawn only.
-        findings: Says what was found, in sentences computed from the points.
+        block: The coordinate that splits points into tables; None for a single table.
+        row: The coordinate of a table's rows, as `column` is of its columns.
+        places: Yields the points of a score figure, without their numbers.
+        values: Yields a prompt figure's values in each seed.
+        only: The one panel reported as text, if the others are only drawn.
+        findings: Returns the findings as sentences computed from the points.
     """
 
     block: Coordinate | None
@@ -79,7 +80,7 @@ def correlation_findings(figure: CorrelationFigure, shown: Sequence[Point]) -> l
 
 
 def topic_findings(figure: TopicsFigure, shown: Sequence[Point]) -> list[str]:
-    """Return which topics lie at the ends, and how the two orders agree; none while unknown."""
+    """Return the extreme topics and how the two rankings agree; empty while unknown."""
     means = {p.at: p.value for p in shown if p.panel == points.MEAN and p.value is not None}
     gaps = {p.at: p for p in shown if p.panel == points.gap_name(figure) and p.value is not None}
     if len(means) < 2 or means.keys() != gaps.keys():
@@ -113,18 +114,17 @@ KINDS: Mapping[str, FigureKind] = {
     ),
     "topics": FigureKind(None, "at", "panel", values=points.topics, findings=topic_findings),
 }
-"""The kinds of figures."""
 
 
 def points_of(figure: AnyFigure, data: Data, known: Iterable[Point]) -> list[Point]:
-    """Return the points of a figure computed from its data, in place of those that are known."""
+    """Compute a figure's points from its data; `known` has those of scores, without numbers."""
     if isinstance(data, ScoreData):
         return points.score_points(data, known)
     return prompt_points(figure, data)
 
 
 def prompt_points(figure: AnyFigure, data: PromptData) -> list[Point]:
-    """Return means over seeds, with an interval over them; none where a seed is missing."""
+    """Return means over seeds with intervals; no number if a seed is missing."""
     values_of = KINDS[figure.kind].values
     assert values_of is not None
     shown = []
@@ -146,7 +146,7 @@ def prompt_points(figure: AnyFigure, data: PromptData) -> list[Point]:
 DECIMALS: Mapping[str, int] = {
     "level": 2, "reward": 2, "rank correlation": 3, "count": 0
 }  # fmt: skip
-"""Decimals of quantities that have the same in every unit."""
+"""Decimal places of quantities that do not depend on the unit."""
 
 
 def number_text(value: float, point: Point) -> str:
@@ -157,17 +157,17 @@ def number_text(value: float, point: Point) -> str:
 
 
 class FigureReport(Strict):
-    model_config = ConfigDict(extra="ignore")  # words that follow from the rest are published too
+    model_config = ConfigDict(extra="ignore")  # computed fields are published too
 
     figure: Annotated[AnyFigure, Field(discriminator="kind")]
     profile: str
     scale: Scale
     seeds: tuple[int, ...]
     stand_in: bool
-    """Whether the profile has other benchmarks in the places of the paper's."""
+    """Whether the profile's benchmarks are stand-ins for the paper's."""
     points: tuple[Point, ...]
     data: Annotated[Data, Field(discriminator="file")]
-    """The values of single prompts behind it; the file names them, the values lie in it."""
+    """The per-prompt values behind the figure, stored in the file that it names."""
     origin: Origin
 
     @computed_field  # type: ignore[prop-decorator]
@@ -178,7 +178,7 @@ class FigureReport(Strict):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def missing(self) -> list[str]:
-        """Why points have no number, each reason once with the state it explains."""
+        """Why points have no number: each reason once, with the state that it explains."""
         reasons: dict[str, str] = {}
         for point in self.points:
             if point.reason is not None:
@@ -188,7 +188,7 @@ class FigureReport(Strict):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def alt(self) -> str:
-        """Text for who does not see the figure."""
+        """Alt text."""
         told = self.figure.alt.format(
             profile=self.profile,
             scale=self.scale,
@@ -211,7 +211,7 @@ class FigureReport(Strict):
         return state_words(point.state, point.done, len(self.seeds))
 
     def text_of(self, point: Point) -> str:
-        """Return our number with half the width of its interval, or why there is none."""
+        """Format our number with its interval's half-width, or why there is none."""
         if point.value is None:
             return "undefined" if point.state == "ok" else self.why_missing(point)
         if point.high is None:
@@ -231,7 +231,7 @@ class FigureReport(Strict):
 
     @property
     def blocks(self) -> list[Block]:
-        """The numbers as small tables, the paper's below ours, and what is said of them."""
+        """The numbers as small tables, the paper's below ours, then findings and notes."""
         kind = self.kind
         parts: dict[str, list[Point]] = {}
         for point in self.points:
@@ -293,11 +293,10 @@ class FigureReport(Strict):
 
 
 _COMPARED = ": only signs and orders are compared with the paper's, never values"
-"""What is said of a scale that is not the paper's."""
 
 
 def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
-    """Read a figure's data from the store and compute what is shown."""
+    """Read a figure's data from the store and build its report."""
     figure, profile = runs.figure, runs.profile
     assert isinstance(figure, AnyFigure)
     data: Data
