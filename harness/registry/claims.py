@@ -1,9 +1,9 @@
-"""A claim of the paper as a statement that scores can support or contradict.
+"""Claims of the paper, as statements that scores can support or contradict.
 
-A testable claim is a conjunction of statements that a weighted sum of cells is above zero. `a > b`
-is one, a - b > 0; a trend has one for each step; `a` within a margin of `b` is two. A margin that
-is a share of a gain is a weighted sum too, so that the noise of that gain is part of the test. One
-claim of each table is its primary one, declared before there are results.
+A testable claim is a conjunction of statements that a weighted sum of cells is above zero: one for
+`a > b` (a - b > 0), one per step for a trend, two for `a` within a margin of `b`. A margin that is
+a share of a gain is a weighted sum too, so the noise in that gain is part of the test. Each table
+has one primary claim, declared before there are results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.registry.documents import Document, Problem, read_declared
 from harness.strict import Strict, refuse
 
 Place = tuple[str, str]
-"""A cell of a table: row and column."""
+"""A table cell: row and column."""
 
 Pair = Annotated[tuple[str, str], Field(description="A row and the row it is compared with.")]
 
@@ -46,15 +46,15 @@ def difference(left: str, right: str, column: str, right_column: str | None = No
 
 
 class Margin(Strict):
-    """How far apart two rows may be and still count as alike: a share of a gain, or points."""
+    """How far apart two rows may be and still count as equal: a share of a gain, or points."""
 
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the gain `of`, measured in the claim's own column."""
+    """Fraction of the gain `of`, measured in the claim's own column."""
     of: Pair | None = None
-    """The gain: the first row less the second. A gain below zero leaves a margin of zero."""
+    """The gain: first row minus second. A negative gain means a margin of zero."""
     points: Annotated[float, Field(gt=0)] | None = None
-    """The margin itself, in the column's unit, where training moves the scores too little for a
-    gain to be measured against."""
+    """The margin itself, in the column's unit, for when training moves the scores too little to
+    measure against a gain."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Margin:
@@ -71,24 +71,24 @@ class Measured(Strict):
 
     @property
     def sign(self) -> int:
-        """Which sign of the shown margins the claim is about."""
+        """The sign that the claim predicts for the shown margins."""
         return -1 if getattr(self, "op", None) in ("<", "decreasing") else 1
 
 
 class Compare(Measured):
-    """One row against another: above it, below it, not below it, or alike."""
+    """One row against another: above, below, not below, or equal within a margin."""
 
     kind: Literal["compare"]
     left: str
     op: Literal[">", "<", ">=", "within"]
-    """`>` and `<`: a difference; `>=`: not below by the margin; `within`: neither way."""
+    """`>`, `<`: strict difference; `>=`: not below by more than the margin; `within`: two-sided."""
     right: str
     column: str
     right_column: str | None = None
     tolerance: Annotated[float, Field(gt=0)] | None = None
-    """The distance at which the printed numbers count as alike, in the paper's own unit."""
+    """Largest difference at which the printed numbers count as equal, in the paper's unit."""
     margin: Margin | None = None
-    """The margin at any scale; with `>=` and `within` only."""
+    """The margin at any scale; only for `>=` and `within`."""
 
     @model_validator(mode="after")
     def _margin_where_needed(self) -> Compare:
@@ -102,19 +102,19 @@ class Compare(Measured):
 
     @property
     def upper(self) -> Place:
-        """The cell that is said to be above, or not below."""
+        """The cell claimed to be above, or not below."""
         if self.sign > 0:
             return self.left, self.column
         return self.right, self.right_column or self.column
 
     @cached_property
     def shown(self) -> tuple[Sum, ...]:
-        """The margins that are shown: left less right."""
+        """The margins shown: left minus right."""
         return (difference(self.left, self.right, self.column, self.right_column),)
 
 
 class Trend(Measured):
-    """Every step along some rows goes one way."""
+    """Every step along a sequence of rows goes the same way."""
 
     kind: Literal["trend"]
     rows: Annotated[tuple[str, ...], Field(min_length=2)]
@@ -135,7 +135,7 @@ class BestOf(Measured):
     kind: Literal["best_of"]
     row: str
     among: Annotated[tuple[str, ...], Field(min_length=2)]
-    """The rows it is the best of, itself included."""
+    """The rows compared, `row` included."""
     column: str
 
     @model_validator(mode="after")
@@ -158,7 +158,7 @@ class CompareGains(Measured):
 
     kind: Literal["compare_gains"]
     left: Pair
-    """A gain: the first row less the second."""
+    """A gain: first row minus second."""
     op: Literal[">", "<"]
     right: Pair
     column: str
@@ -170,7 +170,7 @@ class CompareGains(Measured):
 
 
 class Qualitative(Strict):
-    """A statement that no score decides, or that other claims measure."""
+    """A statement that no score can decide, or that other claims measure."""
 
     kind: Literal["qualitative"]
     reason: str | None = None
@@ -184,39 +184,39 @@ class Qualitative(Strict):
 
 
 Measurable = Compare | Trend | BestOf | CompareGains
-"""What scores decide."""
+"""Tests that scores can decide."""
 
 Test = Annotated[Measurable | Qualitative, Field(discriminator="kind")]
 
 
 class Claim(Strict):
-    """What the paper says, how it is tested, and how the printed numbers fare."""
+    """What the paper says, how it is tested, and whether the printed numbers bear it out."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
-    """Name of the claim, the same in no other table."""
+    """Name of the claim, unique across tables."""
     primary: bool = False
-    """Whether it is the one claim of its table that is tested without correction."""
+    """Whether this is the table's one claim tested without multiple-comparison correction."""
     statement: str
     source: str
     test: Test
     paper_margin: str | tuple[str, ...] | None = None
-    """Left minus right from the printed numbers; of a trend, each step."""
+    """Left minus right in the printed numbers; for a trend, one per step."""
     holds_in_paper: bool | None = None
     within_noise: bool | None = None
-    """Whether the printed margin is no larger than the noise of its benchmark, where known."""
+    """Whether the printed margin is no larger than the benchmark's noise, where known."""
     note: str | None = None
 
 
 class Noise(Strict):
-    """How far two printed numbers of a benchmark are apart by chance."""
+    """How far apart two printed numbers of a benchmark can be by chance."""
 
     half_width_95: Annotated[float, Field(gt=0)]
-    """Half-width of the 95% interval of a difference, in the unit of the columns."""
+    """Half-width of the 95% interval of a difference, in the columns' unit."""
     source: str
 
 
 class FigurePlace(Strict):
-    """A figure, or another place of the paper that prints no table."""
+    """A figure, or another part of the paper without a table."""
 
     id: str
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
@@ -231,7 +231,7 @@ class FigurePlace(Strict):
 
 class FigureClaims(Strict):
     noise: dict[str, Noise] = Field(default={})
-    """Noise of the printed numbers, by the first part of a column's id."""
+    """Noise of the printed numbers, keyed by the first part of a column's id."""
     figures: tuple[FigurePlace, ...] = ()
 
 
@@ -245,7 +245,7 @@ def figure_claims(path: Path | None = None) -> FigureClaims:
 def claim_problems(
     document: Document, claims: Sequence[Claim], rows: Sequence[str], columns: Sequence[str]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a table's claims: names that point nowhere, and no primary one."""
+    """Yield problems with a table's claims: unknown names, or not exactly one primary claim."""
     for i, claim in enumerate(claims):
         if isinstance(claim.test, Qualitative):
             if claim.primary:
@@ -264,7 +264,7 @@ def claim_problems(
 
 
 def places(test: Measurable) -> list[Place]:
-    """Return the cells that decide a claim, each once."""
+    """Return the cells that decide a claim, without duplicates."""
     found = [place for shown in test.shown for _, place in shown.terms]
     if isinstance(test, Compare) and test.margin is not None:
         found += [(row, test.column) for row in test.margin.of or ()]

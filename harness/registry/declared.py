@@ -1,10 +1,10 @@
-"""All that is declared, read once and checked, each alone and all against each other.
+"""Every declaration, read once and validated, both alone and against the others.
 
-Of tables that is: known keys, unique ids, a valid recipe for every cell and no setting that changes
-nothing; one id for one table, one meaning for one column, one run id for one recipe. A group is a
-name for several tables; a file of the user's own declares a table or a profile more. Deviations are
-where the paper and its code part, or the paper can be read in several ways: each with the choice
-made here, and the settings and modules that embody it. What is wrong is a `RegistryError`.
+For tables this means known keys, unique ids, a valid recipe for every cell and no setting without
+effect; and across tables, unique table ids, one meaning per column and one run id per recipe. A
+group names several tables; a user's own file can add a table or a profile. Deviations are where the
+paper and its code disagree, or where the paper is ambiguous: each has the choice made here, and the
+settings and modules that implement it. Problems are raised as a `RegistryError`.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ CONTROLS = "controls"
 """The one table that declares controls."""
 
 _OTHERS = {Path("deviations.yaml"), Path("paper.yaml"), Path("claims", "figures.yaml")}
-"""Files below a folder of declarations that declare no table; nor do those of its `figures`."""
+"""Files in a declaration folder that declare no table; nor do those under its `figures`."""
 
 Declared = tuple[Document, Table]
 
 
 def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
-    """Read and check every table declared under some folders.
+    """Read and check every table declared under `dirs`.
 
-    `more` is the file of one table more, which may be one of theirs.
+    `more` is the file of an additional table, and may already be under one of them.
 
     Returns:
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
@@ -73,7 +73,7 @@ def _read_tables(files: Iterable[Path]) -> dict[str, Table]:
             *_repeated(_ids(document, "columns", table.columns)),
             *_repeated(_ids(document, "rows", table.rows)),
         ]
-        # Where a name means two things, whatever else could be said follows from that.
+        # With a duplicate name, any further problems would only follow from it.
         problems += repeated or _references(document, table)
         if not repeated:
             declared.append((document, table))
@@ -89,7 +89,7 @@ def _read_tables(files: Iterable[Path]) -> dict[str, Table]:
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
-    """Return the files that declare tables: all but those that something else reads."""
+    """Return the files that declare tables: all but those read elsewhere."""
     folders = declaration_dirs() if dirs is None else dirs
     files = [(path, path.relative_to(folder)) for folder in folders for path in yaml_files(folder)]
     found = [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]
@@ -101,13 +101,13 @@ def find_table(tables: Mapping[str, Table], name: str) -> Table:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Return what names sort by as people count: `figure3` stands before `figure10`."""
+    """Return a natural sort key: `figure3` comes before `figure10`."""
     parts = re.findall(r"\d+|\D+", name)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
 Named = tuple[str, Document, Loc]
-"""A name, and where it is given."""
+"""A name, and where it is declared."""
 
 
 def _ids(document: Document, name: str, items: Sequence[Any]) -> Iterator[Named]:
@@ -125,7 +125,7 @@ def _repeated(named: Iterable[Named]) -> Iterator[Problem]:
 
 
 def _references(document: Document, table: Table) -> Iterator[Problem]:
-    """Yield what is wrong with a table's ids and with the names that point at them."""
+    """Yield problems with a table's kind, its ids and the references to them."""
     kind = _FOLDERS.get(document.path.parent.name, table.kind)
     if kind != table.kind:
         where = f"an {table.kind} does not belong in {document.path.parent.name}/"
@@ -167,7 +167,7 @@ Cell = tuple[Document, Table, int, Row, Column, Recipe]
 
 
 def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Cell]:
-    """Resolve every cell's recipe, adding what is wrong with recipes to the problems."""
+    """Resolve every cell's recipe, appending any problems with recipes."""
     cells: list[Cell] = []
     used: set[Loc] = set()
     seen: set[tuple[int, str | None, int | None]] = set()
@@ -175,7 +175,7 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
     for i, row in enumerate(table.rows):
         for j, column in enumerate(table.columns):
             run = row.run or (row.run_by_column or {}).get(column.id)
-            # Columns without settings of their own share a row's recipe.
+            # Columns without their own settings share a row's recipe.
             known = i, run, j if column.recipe else None
             if known in seen:
                 continue
@@ -200,7 +200,7 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
 
 
 def _unused(document: Document, table: Table, used: set[Loc]) -> Iterator[Problem]:
-    """Yield the settings that change no recipe; null is exempt, since it takes a setting back."""
+    """Yield the settings that change no recipe; null is exempt, since it unsets a setting."""
     blocks: list[tuple[Loc, Mapping[str, Any]]] = [(("recipe",), table.recipe)]
     blocks += [(("columns", j, "recipe"), c.recipe) for j, c in enumerate(table.columns)]
     blocks += [(("rows", i, "recipe"), row.recipe) for i, row in enumerate(table.rows)]
@@ -249,31 +249,31 @@ def _runs_and_recipes(cells: Iterable[Cell]) -> Iterator[Problem]:
 
 
 FILE = Path("experiments") / "deviations.yaml"
-"""The file, below the project's folder."""
+"""The file of deviations, relative to the project root."""
 
 
 class Deviation(Strict):
-    """What this project does about something, and where."""
+    """A choice this project made, and where it is implemented."""
 
     number: Annotated[int, Field(ge=1)]
     topic: str
     choice: str
     settings: tuple[str, ...] = ()
-    """The settings that embody the choice, as `profile.NAME` or `recipe.NAME`."""
+    """The settings that implement the choice, as `profile.NAME` or `recipe.NAME`."""
     modules: tuple[str, ...] = ()
-    """The files that embody it, below the project's folder."""
+    """The files that implement it, relative to the project root."""
 
 
 class Discrepancy(Deviation):
-    """A place where the paper and its authors' code do not say the same."""
+    """A disagreement between the paper and the authors' code."""
 
     paper: str
     code: str
-    """What the authors' code does, or what was found otherwise."""
+    """What the authors' code does, or what was found by other means."""
 
 
 class Ambiguity(Deviation):
-    """A place where the paper can be read in several ways."""
+    """A place where the paper is ambiguous."""
 
     open: str
 
@@ -284,7 +284,7 @@ class Deviations(Strict):
 
 
 def deviations(path: Path | None = None) -> Deviations:
-    """Read and check the deviations; a paper may have none."""
+    """Read and check the deviations; empty if the file does not exist."""
     file = path or project_root() / FILE
     if not os.path.lexists(file):
         return Deviations()
@@ -296,11 +296,11 @@ def deviations(path: Path | None = None) -> Deviations:
 
 
 def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
-    """Return what a setting of a recipe or a profile is, named as `Deviation.settings` has it.
+    """Look up a recipe or profile setting, named as in `Deviation.settings`.
 
     Returns:
-        `value` and the profile's; `default` and a recipe's default; or `absent` and None, where
-        the profile does not have what the setting belongs to.
+        `value` and the profile's value; `default` and a recipe's default; or `absent` and None,
+        where the profile lacks the setting or its section.
     """
     root, _, name = setting.partition(".")
     if root == "recipe":
@@ -323,7 +323,7 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
             for setting in entry.settings:
                 yield from document.unknown((*place, "settings"), "setting", setting, known)
             for module in entry.modules:
-                # An installed package has code and declarations in two places.
+                # An installed package keeps code and declarations in two places.
                 if not any((top / module).is_file() for top in (project_root(), PACKAGE.parent)):
                     yield document.wrong((*place, "modules"), f"there is no file `{module}`")
 
@@ -332,7 +332,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "all-offline": "every table that needs no online training",
     "all": "every table",
 }
-"""The groups, and what is in them."""
+"""The groups, with a description of each."""
 
 
 @functools.cache
@@ -341,7 +341,7 @@ def all_tables() -> Mapping[str, Table]:
 
 
 def controls_table() -> Table | None:
-    """Return the table that declares what must come out for verdicts about prompts to count."""
+    """Return the table of controls, which must pass for verdicts about prompts to count."""
     return all_tables().get(CONTROLS)
 
 
@@ -357,10 +357,10 @@ def all_profiles() -> Mapping[str, Profile]:
 
 @functools.cache
 def printed_values() -> Mapping[tuple[str, str], float]:
-    """Return what the paper prints of each run, by run and column, in the first table that does."""
+    """Return the paper's printed values by run and column, from the first table with each."""
     found: dict[tuple[str, str], float] = {}
     files = sorted(table_files(), key=lambda path: natural(path.stem))
-    # A table with a mistake says nothing here; `harness validate` names it.
+    # An invalid table is skipped here; `harness validate` reports it.
     for _, table in read_files(files, Table, [], "a table"):
         for row in table.rows:
             if row.run is not None:
@@ -394,16 +394,17 @@ def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
 
 
 def _look_beside(what: str, name: str, known: Collection[str]) -> None:
-    """Raise where a name is not declared, but is that of a file in the current folder."""
+    """Raise if a name is undeclared but `NAME.yaml` exists in the current folder."""
     file = f"{name}.yaml"
     if name not in known and os.path.isfile(file):
         raise UserError(f"there is no {what} `{name}`; did you mean the file `{file}`?")
 
 
 def own_file(name: str) -> Path | None:
-    """Return the file that a name is, None where it is a name and no file's.
+    """Return the path if `name` ends in `.yaml` or `.yml`, else None.
 
-    A file's name ends in `.yaml` or `.yml`.
+    Raises:
+        UserError: There is no such file.
     """
     if not name.endswith((".yaml", ".yml")):
         return None
@@ -418,5 +419,5 @@ def trains_online(table: Table) -> bool:
 
 
 def members(group: str, tables: Mapping[str, Table]) -> list[Table]:
-    """Return the tables of a group, in their order."""
+    """Return the tables of a group, in order."""
     return [table for table in tables.values() if group == "all" or not trains_online(table)]

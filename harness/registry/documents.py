@@ -1,9 +1,9 @@
-"""A YAML file as plain data, and problems that say where in it they are.
+"""YAML files as plain data, and problems with their locations.
 
-Plain data are null, truth values, numbers, texts (dates among them), lists and mappings with text
-as keys; whatever else is wrong with a text is one `YamlFault`. A pydantic model checks a
-declaration: each complaint is one `Problem` with file, line and, for an unknown name, the nearest
-known one. Problems are collected over all files and raised together, as a `RegistryError`.
+Plain data are null, booleans, numbers, strings (including dates), lists and mappings with string
+keys; anything else is a `YamlFault`. A pydantic model validates a declaration: each error becomes a
+`Problem` with file, line and, for an unknown name, the nearest known one. Problems are collected
+over all files and raised together, as a `RegistryError`.
 
 `{value: 0.05, source: paper table 4}` in place of a value says where it comes from.
 """
@@ -27,16 +27,16 @@ from harness.project import project_root
 from harness.strict import Strict, models_in
 
 Loc = tuple[str | int, ...]
-"""A place in plain data: keys, and positions in lists."""
+"""A location in plain data: keys and list indices."""
 
 MOST_BYTES = 2**20
-"""Bytes of a text; the longest declaration has a sixtieth of them."""
+"""Maximum size of a file; the longest declaration is a sixtieth of it."""
 
 DEEPEST = 40
-"""Collections inside one another; libyaml overflows the C stack at some tens of thousands."""
+"""Maximum nesting depth; libyaml overflows the C stack at some tens of thousands."""
 
 MOST_ALIASES = 30
-"""Aliases of a text; of a hundred, each for several of the others, data without end are made."""
+"""Maximum number of aliases; a hundred nested ones can expand without bound."""
 
 _CORE = "tag:yaml.org,2002:"
 _CReader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -48,7 +48,7 @@ Found = TypeVar("Found")
 
 
 class YamlFault(Exception):
-    """What is wrong with a text, and on which line."""
+    """A YAML error and its line."""
 
     def __init__(self, line: int, message: str) -> None:
         self.line = line
@@ -61,7 +61,7 @@ def _fault(at: Any, message: str) -> YamlFault:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the plain data of a YAML file that is no declaration of the project."""
+    """Return the plain data of a YAML file that is not one of the project's declarations."""
     try:
         return parse_yaml(read_text(path))
     except YamlFault as fault:
@@ -86,10 +86,10 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the plain data of a text.
+    """Parse YAML text into plain data.
 
     Raises:
-        YamlFault: It is no YAML, or says what is no plain data.
+        YamlFault: The text is not valid YAML, or is not plain data.
     """
     try:
         depth = aliases = 0
@@ -114,7 +114,7 @@ def _mapping(reader: Any, node: Any) -> dict[str, Any]:
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise _fault(key, "has a list or a mapping as a key; a key is a name")
-        # Keys are names, whatever YAML would make of them (`on`, `1.0`, `null`).
+        # Keys are always strings, whatever type YAML would infer (`on`, `1.0`, `null`).
         name = str(key.value)
         if name in data:
             first = next(other for other, _ in node.value if other.value == name)
@@ -140,7 +140,7 @@ def _no_plain_data(reader: Any, node: Any) -> Any:
 
 
 class _Reader(_CReader):  # type: ignore[misc]
-    """Makes plain data, and nothing else, of YAML."""
+    """A YAML loader that constructs plain data only."""
 
     yaml_constructors: ClassVar[dict[str | None, Any]] = {
         f"{_CORE}map": _mapping,
@@ -154,20 +154,20 @@ class _Reader(_CReader):  # type: ignore[misc]
 
 
 def as_yaml(data: Any) -> str:
-    """Return plain data as YAML, keys in their order."""
+    """Dump plain data as YAML, preserving key order."""
     return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong in a declaration."""
+    """One problem in a declaration."""
 
     file: str
     line: int
     message: str
 
     def __post_init__(self) -> None:
-        # It quotes what somebody else wrote.
+        # The message quotes untrusted text.
         object.__setattr__(self, "message", in_a_line(self.message))
 
     def __str__(self) -> str:
@@ -176,7 +176,7 @@ class Problem:
 
 
 class RegistryError(UserError):
-    """Declarations that cannot be used; carries every problem found."""
+    """Invalid declarations; carries every problem found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = sorted(set(problems))
@@ -188,7 +188,7 @@ class RegistryError(UserError):
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file: its plain data, or what keeps it from being any."""
+    """A YAML file: its plain data, or the problems that prevented parsing."""
 
     path: Path
     text: str
@@ -197,7 +197,7 @@ class Document:
 
     @property
     def name(self) -> str:
-        """The file's path, relative to the project folder where it lies inside."""
+        """The file's path, relative to the project root if inside it."""
         return display_path(self.path)
 
     @cached_property
@@ -205,9 +205,9 @@ class Document:
         return yaml.compose(self.text, Loader=_Reader)
 
     def written(self, loc: Loc) -> Any:
-        """Return the node of a key or a list item, None for a place that was not written.
+        """Return the node of a key or list item, or None if the file has no such place.
 
-        What stands in a value with a source is found without `value`, as in the data.
+        `value` in a `{value, source}` mapping is skipped, as in the data.
         """
         written, node = None, self._root
         for part in loc:
@@ -228,7 +228,7 @@ class Document:
         return written
 
     def line(self, loc: Loc) -> int:
-        """Return the line of a place in the data, or of the nearest enclosing one."""
+        """Return the line of a location, or of its nearest enclosing one in the file."""
         while loc:
             if (node := self.written(loc)) is not None:
                 return int(node.start_mark.line) + 1
@@ -239,26 +239,26 @@ class Document:
         return Problem(self.name, self.line(loc), message)
 
     def wrong(self, loc: Loc, message: str) -> Problem:
-        """Return a problem at a place in the data that its message names first."""
+        """Return a problem whose message starts with its location."""
         return self.problem(loc, f"{_dotted(loc)}: {message}")
 
     def unknown(self, loc: Loc, what: str, name: str, known: Collection[str]) -> Iterator[Problem]:
-        """Yield that there is nothing of a name that stands at a place, unless there is."""
+        """Yield a problem if `name` is not among the known ones."""
         if name not in known:
             yield self.wrong(loc, f"there is no {what} `{name}`{nearest(name, known)}")
 
 
 def display_path(path: Path) -> str:
-    """Return a path relative to the project folder where it lies inside."""
+    """Return a path, relative to the project root if inside it."""
     root = project_root()
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """Return what is named as a YAML file under a folder, at any depth, in order of the paths.
+    """Return everything named like a YAML file under a folder, recursively, sorted by path.
 
-    What is no file (a folder, a link that leads nowhere) is among them: reading it is a problem,
-    passing over it would be a silence. Only hidden ones are left out, such as Emacs' marks.
+    Folders and broken links are included, so that reading them fails instead of their being skipped
+    silently. Only hidden files are left out, such as Emacs' locks.
     """
     found = folder.rglob("*.[yY]*")
     endings = (".yaml", ".yml")
@@ -266,10 +266,7 @@ def yaml_files(folder: Path) -> list[Path]:
 
 
 def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[Path]:
-    """Return the files that were found in some folders.
-
-    `what` says what each of them declares: "table".
-    """
+    """Return `files`, raising if there are none; `what` is what each declares: "table"."""
     if not files:
         message = f"no {what} is declared here; is this the right folder?"
         raise RegistryError(Problem(display_path(folder), 1, message) for folder in folders)
@@ -277,7 +274,7 @@ def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file; whatever is wrong with it becomes the document's problem."""
+    """Read a YAML file; an error in it becomes the document's problem."""
     text = ""
     try:
         text = read_text(path)
@@ -288,7 +285,7 @@ def read_document(path: Path) -> Document:
 
 
 class Sourced(Strict):
-    """A declaration whose values may have sources beside them."""
+    """A declaration whose values may carry sources."""
 
     @model_validator(mode="before")
     @classmethod
@@ -305,9 +302,9 @@ def _values(data: Any) -> Any:
 
 
 def sources(data: Any, at: str = "", source: str = "") -> list[tuple[str, Any, str]]:
-    """Return each value of a `Sourced` declaration: its dotted name, itself, and its source.
+    """Return the dotted name, value and source of each value of a `Sourced` declaration.
 
-    The source of a mapping is that of all its values; it is empty where none is given.
+    A mapping's source applies to all its values; the source is empty if none is given.
     """
     if not isinstance(data, Mapping):
         return [(at, data, source)]
@@ -322,10 +319,10 @@ def sources(data: Any, at: str = "", source: str = "") -> list[tuple[str, Any, s
 def checked(
     document: Document, model: type[Declared], problems: list[Problem], what: str
 ) -> Declared | None:
-    """Return a document's data as what it declares; what is wrong is added to the problems.
+    """Validate a document's data as a model, appending to `problems`; None if invalid.
 
-    The document's own come first. `what` says what it declares, for an empty file: "a table". A
-    model's `id` or `name` must be that of the file.
+    The document's own problems come first. `what` is what it should declare, for the message about
+    an empty file: "a table".
     """
     problems += document.problems
     if document.data is None:
@@ -342,7 +339,10 @@ def checked(
 def read_files(
     files: Iterable[Path], model: type[Declared], problems: list[Problem], what: str
 ) -> Iterator[tuple[Document, Declared]]:
-    """Yield what each of some files declares, under the file's name; problems are added."""
+    """Yield each file's document and valid declaration, appending to `problems`.
+
+    A declaration's `id` or `name` must match the file name.
+    """
     for path in files:
         document = read_document(path)
         found = checked(document, model, problems, what)
@@ -352,7 +352,7 @@ def read_files(
 
 
 def misnamed(document: Document, found: BaseModel) -> list[Problem]:
-    """Return the problem that a declaration has another id or name than its file, if it has."""
+    """Return a problem if a declaration's id or name does not match its file name."""
     key, stem = "id" if "id" in type(found).model_fields else "name", document.path.stem
     name = getattr(found, key)
     text = f"`{name}` differs from the name of the file; write `{stem}`, or rename the file"
@@ -360,10 +360,10 @@ def misnamed(document: Document, found: BaseModel) -> list[Problem]:
 
 
 class Declarations(Mapping[str, Found]):
-    """What some files declare, by the names of the files.
+    """A lazy mapping from file name (without suffix) to declaration.
 
-    One that is asked for by its name is read and checked alone; to go through all of them checks
-    them against each other, too. `load` does both, for the files it is given.
+    Looking up a name reads and checks that file alone; iterating also checks all of them against
+    each other. `load` does both, for the files it is given.
     """
 
     def __init__(
@@ -395,7 +395,7 @@ class Declarations(Mapping[str, Found]):
 
 
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:
-    """Return what a single file declares, and the file as it was read."""
+    """Read a single file, returning its declaration and the document."""
     document = read_document(path)
     problems: list[Problem] = []
     found = checked(document, model, problems, what)
@@ -405,7 +405,7 @@ def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declare
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean ...?` with the nearest known name, or the names there are."""
+    """Return `; did you mean ...?` with the nearest known name, or else list the known names."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
@@ -422,16 +422,15 @@ def find(what: str, declared: Mapping[str, Found], name: str) -> Found:
 def problems_of(
     error: ValidationError, model: type[BaseModel], document: Document, prefixes: Sequence[Loc]
 ) -> list[Problem]:
-    """Turn what pydantic complains of into problems with lines and nearest names.
+    """Turn a pydantic error into problems with lines and nearest names.
 
-    A complaint is placed at the first of some prefixes, the most specific first, under which
-    its own place was written.
+    Each is located under the first of `prefixes` (most specific first) where its place is written.
     """
     problems = []
     for item in error.errors(include_url=False):
         loc = tuple(item["loc"])
         places = [(*prefix, *loc) for prefix in prefixes]
-        # A check on the whole, or a missing key, was written nowhere: it belongs to the first.
+        # A model-level check or a missing key is written nowhere: use the first prefix.
         place = next((p for p in places if loc and document.written(p) is not None), places[0])
         problems.append(document.wrong(place, _message(item, model, loc)))
     return problems
@@ -463,7 +462,7 @@ def _short(value: Any) -> str:
 
 
 def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
-    """Return the keys allowed at a place below a model."""
+    """Return the keys allowed at a location in a model."""
     models = [model]
     for part in loc:
         named = [
@@ -472,7 +471,7 @@ def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
             for name, field in model.model_fields.items()
             if part == (field.alias or name)
         ]
-        # An index, a mapping's key and the kind of a union name no field: they stay at the model.
+        # Indices, mapping keys and union tags name no field: stay at the same models.
         models = [model for found in named for model in models_in(found)] if named else models
     keys = (f.alias or name for model in models for name, f in model.model_fields.items())
     return list(dict.fromkeys(keys))

@@ -1,8 +1,8 @@
-"""A figure of the paper as data: what it shows, and which rows of tables it is drawn from.
+"""Figures of the paper as data: what each shows, and which table rows it is drawn from.
 
-A figure trains nothing of its own. It names rows as `table/row`, and what is drawn of them:
+A figure trains nothing of its own. It names rows as `table/row`, and what is plotted:
 
-    gains         the gain of rows over their baseline rows, in some columns
+    gains         gains of rows over their baseline rows, in some columns
     iterations    a column over the iterations of chains of rows
     ratings       a score over the categories of a benchmark's prompts
     shares        topics of a row's training prompts over its iterations
@@ -10,7 +10,7 @@ A figure trains nothing of its own. It names rows as `table/row`, and what is dr
     correlation   one of those metrics against another
     topics        share, mean reward and reward gap of the topics of those prompts
 
-A file is checked alone, and against the tables whose rows it names.
+A file is checked on its own, and against the tables whose rows it names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.
 """A row of a table, as `table/row`."""
 
 PLACEHOLDERS = ("profile", "scale", "seeds", "numbers")
-"""What an alternative text may name in braces."""
+"""Placeholders allowed in alt text."""
 
 
 class FigureSource(Strict):
@@ -50,9 +50,9 @@ class Figure(Strict):
     question: str
     source: FigureSource
     alt: str
-    """Text for who does not see it, with `{profile}`, `{scale}`, `{seeds}` and `{numbers}`."""
+    """Alt text, with `{profile}`, `{scale}`, `{seeds}` and `{numbers}`."""
     notes: tuple[str, ...] = ()
-    """What to know when reading it, and readings chosen where the paper is open."""
+    """Notes for the reader, and interpretations chosen where the paper is ambiguous."""
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> Figure:
@@ -64,17 +64,17 @@ class Figure(Strict):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The rows it is drawn from, as `table/row`, each once."""
+        """The rows it is drawn from, as `table/row`, without duplicates."""
         return tuple(dict.fromkeys(_refs(self.model_dump())))
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns that it reads of its rows, by their ids."""
+        """Ids of the columns it reads from its rows."""
         return ()
 
 
 def _refs(data: Any, named: bool = False) -> Iterator[str]:
-    """Yield the rows that stand somewhere in a figure's data, under `row` or `rows`."""
+    """Yield the rows anywhere in a figure's data, under `row` or `rows`."""
     if isinstance(data, str) and named:
         yield data
     elif isinstance(data, dict):
@@ -98,10 +98,10 @@ class BarGroup(Strict):
 class GainsFigure(Figure):
     kind: Literal["gains"]
     columns: Annotated[tuple[Id, ...], Field(min_length=1)]
-    """Columns, by their ids in every table that is read."""
+    """Column ids, the same in every table that is read."""
     groups: Annotated[tuple[BarGroup, ...], Field(min_length=1)]
     reward_model_accuracy: bool = False
-    """Whether to name the held-out accuracy of each row's reward model."""
+    """Whether to show the held-out accuracy of each row's reward model."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ class LinePanel(Strict):
 class IterationsFigure(Figure):
     kind: Literal["iterations"]
     column: Id
-    """The column, by its id in every table that is read."""
+    """Column id, the same in every table that is read."""
     panels: Annotated[tuple[LinePanel, ...], Field(min_length=1)]
 
     @property
@@ -142,7 +142,7 @@ class IterationsFigure(Figure):
 class RatingsFigure(Figure):
     kind: Literal["ratings"]
     score: ScoreId
-    """The per-prompt score; its benchmark's prompts have categories."""
+    """Per-prompt score of a benchmark whose prompts have categories."""
     polygons: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
 
 
@@ -152,10 +152,10 @@ class SharesFigure(Figure):
 
 
 class RewardsFigure(Figure):
-    """What the rewards of the prompts show that an iteration starts from.
+    """A plot of the rewards of the prompts that an iteration starts from.
 
-    These are the prompts that the iteration chooses from, or trains on where it chooses none, with
-    the rewards of the answers that the policy gives before the iteration.
+    These are the prompts that the iteration chooses from, or trains on if it chooses none, with the
+    rewards of the policy's answers before the iteration.
     """
 
     row: RowRef
@@ -165,9 +165,9 @@ class RewardsFigure(Figure):
 class DensitiesFigure(RewardsFigure):
     kind: Literal["densities"]
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
-    """The metrics, each min-max normalised as the weights are."""
+    """The metrics, each min-max normalized like the sampling weights."""
     bins: int = Field(ge=2)
-    """Bins of equal width between the least and the largest value."""
+    """Equal-width bins between the smallest and the largest value."""
 
 
 class CorrelationFigure(RewardsFigure):
@@ -204,12 +204,12 @@ def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
 def load_figures(
     tables: Mapping[str, Table] | None, folder: Path | None = None
 ) -> dict[str, Figure]:
-    """Read and check every figure declared in a folder.
+    """Read and check every figure declared in a folder; there may be none.
 
-    Without tables, each file is checked alone, not what it refers to. A paper may have none.
+    Without tables, references to rows and columns are not checked.
 
     Returns:
-        The figures by id, in order of their numbers.
+        The figures by id, ordered by number.
     """
     problems: list[documents.Problem] = []
     figures: list[Figure] = []
@@ -246,7 +246,7 @@ def _read(document: documents.Document, problems: list[documents.Problem]) -> Fi
 def reference_problems(
     document: documents.Document, figure: Figure, tables: Mapping[str, Table]
 ) -> Iterator[documents.Problem]:
-    """Yield what is wrong with the rows and columns that a figure names."""
+    """Yield problems with the rows and columns that a figure names."""
     declared = {f"{table.id}/{row.id}": (table, row) for table in tables.values()
                 for row in table.rows}  # fmt: skip
     for ref in figure.rows:
@@ -278,7 +278,7 @@ def _reference_faults(figure: Figure, ref: str, table: Table, row: Row) -> Itera
 def figure_unsupported(
     figure: Figure, tables: Mapping[str, Table], profile: Profile
 ) -> dict[str, str]:
-    """Return why a profile cannot run rows of a figure, by their references; empty if it can."""
+    """Return why a profile cannot run a figure's rows, keyed by reference; empty if it can."""
     lacking: dict[str, str] = {}
     for ref in figure.rows:
         table, row = find_row(tables, ref)

@@ -1,9 +1,9 @@
-"""`--set key=value`: other values of some settings, typed and checked as a declaration is.
+"""`--set key=value`: overrides of settings, typed and validated like declarations.
 
     asked = settings_of(["recipe.size=2", "profile.training.dpo.beta=0.1"], ("recipe", "profile"))
     recipe = overridden(Recipe, data, asked["recipe"], "recipe")
 
-What is overridden is part of what it is overridden in: it enters identities like any other value.
+Overrides become part of the recipe or profile, and enter identities like any other value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def settings_of(texts: Iterable[str], parts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return `part.path=value` texts as nested settings, by their part; values are YAML."""
+    """Parse `part.path=value` strings into nested settings by part; values are YAML."""
     found: dict[str, Any] = {}
     for text in texts:
         path, equals, value = text.partition("=")
@@ -43,7 +43,7 @@ def settings_of(texts: Iterable[str], parts: Sequence[str]) -> dict[str, dict[st
 def overridden(
     model: type[Model], data: Mapping[str, Any], settings: Mapping[str, Any], part: str
 ) -> Model:
-    """Return what data declare with some settings laid over them; `part` is what they are of."""
+    """Validate `data` with `settings` merged over it; `part` prefixes names in error messages."""
     known = {*paths_of(model), *flattened(model.model_validate(data).model_dump(by_alias=True))}
     for path in flattened(settings):
         if path not in known and not any(name.startswith(f"{path}.") for name in known):
@@ -57,7 +57,7 @@ def overridden(
 
 
 def first_fault(error: ValidationError) -> str:
-    """Return the first thing that is wrong with a model, in words."""
+    """Return the first validation error as text."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     what = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
@@ -65,7 +65,7 @@ def first_fault(error: ValidationError) -> str:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted path as nested mappings."""
+    """Turn settings keyed by dotted path into nested mappings."""
     found: dict[str, Any] = {}
     for path, value in settings.items():
         *parents, name = path.split(".")
@@ -77,7 +77,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def paths_of(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return the path of every setting of a model, as in `creator.metric`."""
+    """Return the dotted path of every setting of a model, such as `creator.metric`."""
     found: list[str] = []
     for name, field in model.model_fields.items():
         inner, path = models_in(field.annotation), prefix + name

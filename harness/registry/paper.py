@@ -1,4 +1,4 @@
-"""The paper that is reproduced: its title, its question, and the comparisons that answer it."""
+"""The paper being reproduced: its title, its question, and the comparisons that answer it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.strict import Strict
 
 
 class Contrast(Strict):
-    """A comparison that is part of the answer: one row less another."""
+    """A comparison that is part of the answer: left row minus right row."""
 
     says: str
     """The left row in plain words, as the subject of a sentence."""
@@ -22,7 +22,7 @@ class Contrast(Strict):
     right: str
     column: str
     about_choosing: bool = False
-    """Whether it is about which prompts are chosen, which has controls of its own."""
+    """Whether it is about which prompts are chosen, which has its own controls."""
 
 
 class Paper(Strict):
@@ -30,14 +30,14 @@ class Paper(Strict):
     authors: str
     address: str
     cited: str
-    """How it is named in a line: `arXiv 2411.00062`."""
+    """Short citation: `arXiv 2411.00062`."""
     method: str
     question: str
     answers: tuple[Contrast, ...] = ()
-    """What answers it, the most important first."""
+    """The comparisons that answer the question, most important first."""
 
 
 @functools.cache
 def the_paper(path: Path | None = None) -> Paper:
-    """Read and check what is declared of the paper."""
+    """Read and check the declaration of the paper."""
     return read_declared(path or project_root() / "experiments" / "paper.yaml", Paper, "a paper")[0]

@@ -1,9 +1,9 @@
-"""A profile: the scale a recipe runs at, and what can be run at that scale.
+"""Profiles: the scale a recipe runs at, and what can run at that scale.
 
-A recipe speaks in multiples of x and in roles; the profile says how many prompts x is, which
-model each role is, and with which hyperparameters everything is trained, sampled and judged.
-Each hyperparameter's source stands beside it in the profile's YAML (`{value: …, source: …}`), so
-that a report can list what is the paper's and what is an assumption.
+A recipe uses multiples of x and roles; the profile says how many prompts x is, which model plays
+each role, and the hyperparameters for training, sampling and judging. The profile's YAML gives
+each hyperparameter's source (`{value: …, source: …}`), so that a report can separate the paper's
+settings from assumptions.
 """
 
 from __future__ import annotations
@@ -42,85 +42,86 @@ from harness.registry.training import Count, Hardware, Positive, Share, Training
 from harness.strict import Strict, refuse
 
 WORLD = "world"
-"""What a profile names in place of a model, prompts or creator where the embedded one serves."""
+"""What a profile names as model, prompts or creator to use the embedded world's."""
 
 
 class PromptSettings(Strict):
     source: str
-    """A data set of the hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or to a data
-    set's folder, each with a column `prompt`; or `world` for the embedded one. A relative path
-    starts in the folder that the command runs in or, if it is not there, in the work folder."""
+    """A dataset on the Hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or a dataset
+    folder, each with a `prompt` column; or `world` for the embedded one. A relative path is
+    resolved against the current folder, then against the work folder."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
-    """Commit of a data set of the hub; required there."""
+    """Commit of a Hub dataset; required for one."""
     splits: tuple[str, ...] = ()
-    """Splits of a data set that are joined, in this order; none for a single file."""
+    """Dataset splits to concatenate, in this order; empty for a single file."""
     available: Count
-    """Prompts there are, in multiples of x."""
+    """Number of prompts available, in multiples of x."""
     matched: str | None = None
     """Prompts that ask for what the hard benchmark asks, without being its own: a `.jsonl` or
-    `.parquet` file, or `world` for the embedded ones; null where there are none. They are the
-    oracle's choice, a control that no method could make."""
+    `.parquet` file, or `world` for the embedded ones; null if there are none. They are the oracle's
+    choice, a control that no method could produce."""
 
 
 class RewardTraining(Strict):
-    """A reward model that no file holds: a stage trains it, on the world's noisy preferences."""
+    """A reward model without a checkpoint: a stage trains it on the world's noisy preferences."""
 
     steps: Count
     flipped: float = Field(ge=0, lt=0.5)
-    """Share of its training labels that are wrong."""
+    """Fraction of its training labels that are flipped."""
 
 
 class CreatorModel(Strict):
     source: str
-    """Model that writes, by its name at an endpoint, or `world` for the embedded rewriter."""
+    """The rewriting model, by its name at an endpoint, or `world` for the embedded rewriter."""
     methods: tuple[Method, ...]
     online_method: Method = "evol_instruct"
-    """Evolving method of online runs, whose recipes name none."""
+    """Evolving method for online runs, whose recipes name none."""
     templates: str | None = None
-    """File with the words it is told, in place of this project's own; as for prompts, a relative
-    path starts in the folder that the command runs in."""
+    """File of prompt templates that replaces this project's own; a relative path is resolved as for
+    prompts."""
     scorer: str | None = None
     """Model that scores prompts for best-of-n trees, by its name at an endpoint; null for the
     embedded scores."""
     retries: int = Field(ge=0)
     """Further attempts after an unusable rewrite."""
     temperature: float | None = Field(default=None, ge=0)
-    """Sampling temperature; null where nothing is sampled from a model."""
+    """Sampling temperature; null if nothing is sampled from a model."""
     top_p: Share | None = None
     max_new_tokens: Count | None = None
     """Longest rewrite, in tokens."""
 
 
 class Pairing(Strict):
-    """How a prompt's answers become a pair, the best against the worst."""
+    """How a prompt's answers become a preference pair: best against worst."""
 
     drop_ties: bool
-    """Leave out prompts whose rewards are all equal; their pairs teach nothing."""
+    """Whether to drop prompts whose rewards are all equal; their pairs carry no signal."""
 
 
 class SelectionSettings(Strict):
     too_few: Literal["error", "uniform"]
-    """Where fewer prompts than draws have a positive weight: stop, or draw the rest uniformly."""
+    """What to do if fewer prompts than draws have positive weight: fail, or draw the rest
+    uniformly."""
 
 
 class Generation(Strict):
     n: Count
-    """Answers to each prompt."""
+    """Answers per prompt."""
     temperature: Positive
     top_p: Share
     top_k: Literal[0]
-    """Most probable tokens kept; 0 keeps all."""
+    """Top-k sampling; 0 disables it."""
     max_new_tokens: Count
     """Longest answer, in tokens."""
     batch_size: Count
-    """Answers generated at a time; other sizes round differently, no more."""
+    """Answers generated at a time; changing it affects only rounding."""
 
 
 REWARD_JUDGE = "reward:"
-"""How a judge begins that is a reward model."""
+"""Prefix of a judge that is a reward model."""
 
 BASE = "base"
-"""What a benchmark names in place of the answers it compares with, for the untrained policy's."""
+"""A benchmark's `against` for comparing with the untrained policy's answers."""
 
 
 class BenchmarkSettings(Strict):
@@ -128,23 +129,23 @@ class BenchmarkSettings(Strict):
 
     columns: tuple[ScoreId, ...]
     items: Count | dict[str, Count]
-    """Prompts, or conversations; by score where each score has items of its own."""
+    """Number of prompts or conversations; by score if each score has its own items."""
     files: str | None = Field(default=None, pattern="^[\\w-][\\w.-]*(/[\\w-][\\w.-]*)*$")
-    """Where a real benchmark's files lie, below the folder of benchmarks; null for its own name."""
+    """Path of a real benchmark's files below the benchmarks folder; null for its own name."""
     judge: str
-    """What judges the answers, or the prompts; part of every result's key. `reward:` and a model of
-    the hub, or a plug-in's reward, is a reward model that compares answers on this machine."""
+    """What judges the answers or prompts; part of every result's key. `reward:` with a Hub model or
+    a plug-in's reward means a reward model that compares answers on this machine."""
     against: str | None = None
-    """Whose answers it compares with, `base` for the untrained policy's; null where answers are
-    rated alone."""
+    """Whose answers to compare with, `base` for the untrained policy's; null if answers are rated
+    on their own."""
     temperature: float | dict[str, float] | None = None
-    """Sampling temperature of the answers, one or by category; null where nothing is sampled."""
+    """Sampling temperature for answers, one or per category; null if nothing is sampled."""
     top_p: Share | None = None
-    """Nucleus of the sampling; null where nothing is sampled."""
+    """Nucleus sampling; null if nothing is sampled."""
     max_new_tokens: Count | None = None
-    """Longest answer, in tokens; null where nothing is sampled."""
+    """Longest answer, in tokens; null if nothing is sampled."""
     by_construction: dict[str, str] = Field(default={})
-    """Scores that must come out as the paper says because of how the world is made, and why."""
+    """Scores that must agree with the paper because of how the world is built, and why."""
 
     @model_validator(mode="after")
     def _consistent(self) -> BenchmarkSettings:
@@ -163,41 +164,41 @@ class BenchmarkSettings(Strict):
 
     @property
     def of_prompts(self) -> bool:
-        """Whether the prompts of an iteration are judged, and not a policy's answers."""
+        """Whether it judges an iteration's prompts rather than a policy's answers."""
         return not set(PROMPT_SCORES).isdisjoint(self.columns)
 
     def items_of(self, score: str) -> int:
-        """Return how many prompts, or conversations, a score is over."""
+        """Return the number of prompts or conversations behind a score."""
         return self.items if isinstance(self.items, int) else self.items[score]
 
 
 class PricedFor(Strict):
-    """The GPUs a profile is meant for; they change no number, and plans are priced for them."""
+    """The GPUs that plans are priced for; they do not affect results."""
 
     gpu: str
-    """Kind of GPU, by its name in the cost model."""
+    """GPU type, by its name in the cost model."""
     gpus: Count
 
 
 class Profile(documents.Sourced):
     name: Id
     scale: Literal["toy", "reduced", "paper"]
-    """What its numbers may be said to show; only `paper` is compared with the paper's values."""
+    """What its numbers may be taken to show; only `paper` is compared with the paper's values."""
     description: str
     engine: Literal["transformers", "vllm", "sglang", "endpoint"]
     threads: Count
     dtype: Literal["float32", "bfloat16"]
     priced_for: PricedFor | None = None
-    """The GPUs it is meant for; null where it needs none."""
+    """The GPUs it is meant for; null if it needs none."""
     x: Count
-    """Prompts of one iteration."""
+    """Prompts per iteration."""
     prompts: PromptSettings
     policy: str
     """The base model, or `world` for the embedded one."""
     reward_models: dict[RewardRole, str]
-    """The model of each reward role it offers, or `world` for the embedded one."""
+    """The model for each reward role it offers, or `world` for the embedded one."""
     trained_reward_models: dict[RewardRole, RewardTraining] = Field(default={})
-    """How the model of each further reward role is trained; only the embedded world can."""
+    """How to train the model for each further reward role; embedded world only."""
     creator: CreatorModel
     algorithms: tuple[Algorithm, ...]
     arms: tuple[Arm, ...]
@@ -210,7 +211,7 @@ class Profile(documents.Sourced):
     hardware: Hardware | None = None
     """What large models are trained on; null trains in the worker's own process, in float32."""
     serving: Serving | None = None
-    """The servers that the harness starts for it; null where all are elsewhere."""
+    """Servers that the harness starts; null if all run elsewhere."""
     benchmarks: dict[Id, BenchmarkSettings]
 
     @model_validator(mode="after")
@@ -255,18 +256,18 @@ class Profile(documents.Sourced):
 
     @property
     def file(self) -> Path:
-        """The file that declares it, with the source of each setting beside it."""
+        """The file that declares it, including the source of each setting."""
         return self._file or profiles_dir() / f"{self.name}.yaml"
 
     @property
     def asked_as(self) -> str:
-        """What `--profile` takes for it: its name, or its path where it is the user's own."""
+        """Its `--profile` argument: its name, or its path if it is the user's own."""
         shipped = self.file.parent == profiles_dir()
         return self.name if shipped else documents.display_path(self.file)
 
     @property
     def in_embedded_world(self) -> bool:
-        """Whether its prompts, and so its benchmarks and judges, are the embedded world's."""
+        """Whether its prompts (and hence benchmarks and judges) are the embedded world's."""
         return self.prompts.source == WORLD
 
     @cached_property
@@ -274,13 +275,13 @@ class Profile(documents.Sourced):
         return tuple(score for one in self.benchmarks.values() for score in one.columns)
 
     def by_construction(self, score: str) -> str | None:
-        """Return why a score must come out as the paper says here; None where it need not."""
+        """Return why a score must agree with the paper here, or None if it need not."""
         name = benchmark_of(self, score)
         return None if name is None else self.benchmarks[name].by_construction.get(score)
 
 
 def _offer(name: str, loss: Extension) -> None:
-    """Let profiles state the hyperparameters of a plug-in's loss: those of the one it is like."""
+    """Add hyperparameters for a plug-in's loss to profiles: those of the loss it is like."""
     kind = Training.model_fields[str(loss.options["like"])].annotation
     described = f"Hyperparameters of {name}, a loss of the plug-in {loss.plugin}."
     Training.model_fields[name] = FieldInfo(annotation=kind, default=None, description=described)
@@ -292,7 +293,7 @@ LOSSES.watch(_offer)
 
 
 def source_in_words(source: str) -> str:
-    """Return a source of prompts or rewrites as a reader is told it."""
+    """Return a source of prompts or rewrites as shown to readers."""
     return "the embedded world's" if source == WORLD else source
 
 
@@ -301,7 +302,7 @@ def benchmark_of(profile: Profile, score: str) -> str | None:
 
 
 def benchmark_named(name: str) -> str | None:
-    """Return the name of a profile's benchmark; None for one that no judge rates."""
+    """Return the registered name of a profile's benchmark; None if none is registered."""
     found = benchmark_name(name)
     return found if found in BENCHMARKS else None
 
@@ -309,7 +310,7 @@ def benchmark_named(name: str) -> str | None:
 def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> list[str]:
     """Return why a profile cannot run a recipe and measure some columns; empty if it can.
 
-    Each reason is part of a sentence, such as `micro has no rewriter`.
+    Each reason is a clause such as `micro has no rewriter`.
     """
     reasons: list[str] = []
     name = f"`{profile.name}`"
@@ -332,7 +333,7 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
         if recipe.is_online and role in trained
     ]
     league = recipe.online is not None and recipe.online.league is not None and not reasons
-    # A schedule that falls would have to know when the budget is spent.
+    # A decaying schedule would have to know when the budget runs out.
     if league and profile.training.of(recipe.algorithm).lr_scheduler != "constant_with_warmup":
         reasons.append(f"{name} has a learning rate that falls, and a league has no last step")
     methods = _methods(recipe, profile)
@@ -373,7 +374,7 @@ def table_unsupported(
 ) -> list[str]:
     """Return why a profile cannot run a table, or some of its rows; empty if it can.
 
-    Controls are run as far as a profile can: it cannot run them if it can run no row.
+    Controls run as far as possible: a profile can run them if it can run any row.
     """
     if rows is None and table.controls:
         each = [table_unsupported(table, profile, [row]) for row in table.rows]
@@ -396,7 +397,7 @@ def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) ->
 
 
 def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
-    """Return why rows cannot run at a profile, themselves or for want of their baseline row."""
+    """Return why rows cannot run at a profile, because of themselves or their baseline row."""
     own = {row.id: table_unsupported(table, profile, [row]) for row in table.rows}
     return {
         row.id: f"`{row.id}` cannot run: {reasons[0]}"
@@ -406,7 +407,7 @@ def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
 
 
 def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | None) -> list[str]:
-    """Return why a profile cannot measure the reward models of a table that studies them."""
+    """Return why a profile cannot measure reward models, for a table that studies them."""
     if table.study is None or profile.in_embedded_world:
         return []
     recipes = [table.recipe_of(row, table.columns[0]) for row in rows or table.rows]
@@ -416,7 +417,7 @@ def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | Non
 
 
 def roles_of(recipe: Recipe) -> list[RewardRole]:
-    """Return the reward roles that a recipe needs; the base model needs none."""
+    """Return the reward roles a recipe needs; none for the base model."""
     if recipe.algorithm is None:
         return []
     if recipe.online is not None:
@@ -435,7 +436,7 @@ def human_prompts(recipe: Recipe) -> int:
     """Return the human prompts a recipe consumes, in multiples of x."""
     online = recipe.online
     if online is not None:
-        # An evolving run sees one multiple of x and grows the rest itself.
+        # An evolving run uses 1x and generates the rest itself.
         known = {"human": online.skip + online.size, "pool": online.size}
         return 0 if online.prompts.startswith("matched") else known.get(online.prompts, 1)
     human = recipe.skip + (recipe.pool or recipe.size) * recipe.chain.count("human")
@@ -443,7 +444,7 @@ def human_prompts(recipe: Recipe) -> int:
 
 
 def asks_oracle(recipe: Recipe) -> bool:
-    """Return whether the oracle chooses a recipe's prompts: a control, no method."""
+    """Return whether the oracle chooses a recipe's prompts: a control, not a method."""
     return (recipe.creator if recipe.online is None else recipe.online).oracle is not None
 
 
@@ -456,7 +457,7 @@ def trains_on_matched(recipe: Recipe) -> bool:
 
 
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:
-    """Read and check every profile in a folder, or that of one file."""
+    """Read and check every profile in a folder, or a single profile file."""
     return read_profiles([place] if place and place.is_file() else profile_files(place))
 
 
@@ -470,7 +471,7 @@ def read_profiles(files: Iterable[Path]) -> dict[str, Profile]:
     profiles: dict[str, Profile] = {}
     problems: list[documents.Problem] = []
     for document, profile in documents.read_files(files, Profile, problems, "a profile"):
-        if document.path != profile.file:  # a shipped one is where its name says
+        if document.path != profile.file:  # shipped profiles are found by name
             profile._file = document.path
         profiles[profile.name] = profile
     if problems:

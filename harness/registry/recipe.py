@@ -1,19 +1,18 @@
-"""A recipe: everything that changes the numbers of a run and does not depend on scale.
+"""Recipes: everything that changes a run's numbers and does not depend on scale.
 
-A recipe names an algorithm and where its prompts come from. Offline (DPO, SPPO, SimPO, ORPO) it
-is a *chain*, one entry for each iteration: `human` trains on new human prompts, `eva` on the
-prompts of the iteration before, an informative share of which was evolved, `select` on that
-informative share as it is, and `same` on all prompts of the iteration before once more; `matched`
-trains on new prompts that ask for what the hard benchmark asks, which no method could know. Online
-(RLOO, OAIF) prompts are chosen for each mini-batch and the `online` block says how. No algorithm
-at all is the base model. Sizes are multiples of x, the prompts of one iteration, and models are
-roles: the profile gives both their meaning.
+A recipe names an algorithm and where its prompts come from. Offline (DPO, SPPO, SimPO, ORPO) that
+is a *chain*, one entry per iteration: `human` trains on new human prompts, `eva` on the previous
+iteration's prompts with an informative subset evolved, `select` on that subset as is, and `same` on
+all of the previous iteration's prompts again; `matched` trains on new prompts that ask for what the
+hard benchmark asks, which no method could know. Online (RLOO, OAIF), prompts are chosen per
+mini-batch, as the `online` block specifies. No algorithm means the base model. Sizes are multiples
+of x, the prompts per iteration, and models are roles; the profile defines both.
 
-Two recipes are the same run exactly if their canonical forms are equal: `Recipe.canonical`
-leaves out whatever the rest of the recipe makes irrelevant, such as the creator of a chain that
-never evolves.
+Two recipes are the same run if and only if their canonical forms are equal: `Recipe.canonical`
+drops whatever the rest of the recipe makes irrelevant, such as the creator of a chain that never
+evolves.
 
-Sources: paper sections 3 and 4.2, appendices A, B and H; the authors' code where it says so.
+Sources: paper sections 3 and 4.2, appendices A, B and H; the authors' code where noted.
 """
 
 from __future__ import annotations
@@ -34,22 +33,19 @@ ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
 
 class OneOf:
-    """Marks a text in a declaration that must be one of the names there are, plug-ins' included.
-
-    They are looked up whenever they are needed.
-    """
+    """Annotates a string that must be a registered name, including plug-ins'; looked up lazily."""
 
     def __init__(self, *names: Extensible | Collection[str]) -> None:
         self._names = names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
-        """Return how a text is checked."""
+        """Return the validator."""
         return core_schema.no_info_plain_validator_function(
             self._checked, serialization=core_schema.plain_serializer_function_ser_schema(str)
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
-        """Return the JSON Schema: the names there are now."""
+        """Return the JSON Schema: an enum of the names currently registered."""
         return {"enum": list(chain.from_iterable(self._names)), "type": "string"}
 
     def _checked(self, value: Any) -> str:
@@ -66,53 +62,54 @@ class OneOf:
 Algorithm = Annotated[str, OneOf(LOSSES, ONLINE_ALGORITHMS)]
 Arm = Literal["human", "eva", "select", "same", "matched", "off_target"]
 FIRST_ARMS: Final[tuple[Arm, ...]] = ("human", "matched", "off_target")
-"""The arms whose prompts are new, with which a chain can start."""
+"""Arms with new prompts, which a chain can start with."""
 TrainMode = Literal["incremental", "scratch"]
 RewardRole = Literal[
     "pointwise", "pointwise_large", "pairwise", "pairwise_large",
     "pointwise_brief_1", "pointwise_brief_2", "pointwise_brief_3", "pointwise_brief_4",
     "pointwise_noisy_1", "pointwise_noisy_2",
 ]  # fmt: skip
-"""The paper's four reward models; and pointwise ones made to be worse, the first of each the worst:
-trained briefly, or on noisier preferences."""
+"""The paper's four reward models, and pointwise ones made worse by brief training or noisier
+preferences, with the first of each the worst."""
 Metric = Annotated[str, OneOf(METRICS)]
 Sampling = Literal["weighted", "greedy"]
 Choice = Literal["best", "worst"]
-"""What the oracle chooses: the prompts that can teach the policy most, or least."""
+"""What the oracle chooses: the prompts the policy can learn most, or least, from."""
 Reach = Literal["parent", "topic", "people", "even"]
-"""Where the embedded creator takes the names that it adds: from its parent alone, from the topic,
-as people use them, or evenly over all it knows."""
+"""Where the embedded creator takes the names it adds from: the parent only, the topic, the human
+distribution, or uniformly all it knows."""
 Method = Annotated[str, OneOf(CREATORS)]
 
 
 class Creator(Strict):
-    """How an `eva` or `select` iteration makes its prompts from those of the one before."""
+    """How an `eva` or `select` iteration makes its prompts from the previous iteration's."""
 
     metric: Metric = "a_min"
     """Informativeness of a prompt over its rewards. Paper table 3 and section 4.2.1."""
     sampling: Sampling = "weighted"
     """Draw by weight without replacement, or take the top. Paper section 4.2.2."""
     fraction: float = Field(default=0.25, gt=0, le=1)
-    """Share of the prompts that is sampled. Paper appendix A (25%)."""
+    """Fraction of prompts sampled. Paper appendix A (25%)."""
     method: Method | None = "evol_instruct"
-    """How a sampled prompt is rewritten; null where nothing evolves. Paper appendix H.1."""
+    """How a sampled prompt is rewritten; null if nothing evolves. Paper appendix H.1."""
     evolutions: int = Field(default=4, ge=1)
-    """Rewrites made of each sampled prompt, all of them kept. Paper appendix A (4)."""
+    """Rewrites per sampled prompt, all kept. Paper appendix A (4)."""
     evolved_share: float = Field(default=0.8, ge=0, le=1)
-    """Share of evolved pairs in the training mix, the rest is replayed. Paper appendix A (80%)."""
+    """Fraction of evolved pairs in the training mix; the rest is replayed. Paper appendix A
+    (80%)."""
     shuffled: bool = False
-    """Permute the metric's values over the prompts before they become weights, so that they say
-    nothing of the prompt they weight; of the oracle, the prompts it looks at. Ours: a control, the
-    same weights without their signal."""
+    """Permute the metric's values across prompts before weighting, so that weights carry no
+    information; with the oracle, permute the prompts it sees. Ours: a control, the same weights
+    without their signal."""
     oracle: Choice | None = None
-    """Let the oracle choose in place of the metric. Ours: a control, no method."""
+    """Let the oracle choose instead of the metric. Ours: a control, not a method."""
     parents: int | None = Field(default=None, ge=2)
-    """Human prompts, in multiples of x, that `eva` iterations choose parents from; null: the
-    prompts of the iteration before. As many are chosen either way. Ours: a pool several times as
-    large as an iteration leaves something to choose from; all of it is answered and scored."""
+    """Human prompts, in multiples of x, that `eva` iterations choose parents from; null for the
+    previous iteration's prompts. The number chosen is the same. Ours: a pool several times as large
+    as an iteration leaves something to choose from; all of it is answered and scored."""
     reach: Reach | None = None
-    """Where the creator takes what it adds to a prompt; null as it is. Ours: a factor of the
-    embedded creator alone."""
+    """Where the creator takes what it adds to a prompt; null for its default. Ours: a factor of the
+    embedded creator only."""
 
     @model_validator(mode="after")
     def _something_to_shuffle(self) -> Creator:
@@ -126,12 +123,12 @@ class Creator(Strict):
         return self
 
     def canonical(self, *, evolves: bool) -> dict[str, Any]:
-        """Return the settings that matter: without evolving, those of the selection alone."""
+        """Return the settings that matter: only those of the selection if nothing evolves."""
         selection, ours = {"metric", "sampling", "fraction"}, {"shuffled", "oracle"}
         data = self.model_dump(
             include=None if evolves else selection, exclude={*ours, "parents", "reach"}
         )
-        # Named where they are used alone, so that no other recipe changes by their being there.
+        # Included only when set, so that adding them left other recipes' identities unchanged.
         named = self.model_dump(include=ours | ({"parents", "reach"} if evolves else set()))
         return data | {name: value for name, value in named.items() if value}
 
@@ -142,38 +139,38 @@ Budget = Literal["steps", "rollouts", "tokens"]
 
 
 def budget_taken(budget: Budget, steps: int, rollouts: int, max_new_tokens: int) -> int:
-    """Return what steps and their rollouts take of a budget; half of `max_new_tokens` is written.
+    """Return how much of a budget some steps use; assumes rollouts of half `max_new_tokens`.
 
-    What is chosen, screened or evolved on the way is not in it.
+    Selection, screening and evolving are not counted.
     """
     tokens = rollouts * max_new_tokens // 2
     return {"steps": steps, "rollouts": rollouts, "tokens": tokens}[budget]
 
 
 class League(Strict):
-    """How one of several selectors chooses prompts out of the same pool, until a budget is spent.
+    """How one of several selectors chooses prompts from a shared pool, until a budget is spent.
 
-    The budget is that of training on `size` x prompts drawn evenly, in the unit it is counted in.
+    The budget is the cost of training on `size` x uniformly drawn prompts, in units of `budget`.
     """
 
     selector: SelectorName = "uniform"
     options: dict[str, bool | int | float | str] = Field(default={})
-    """The selector's own settings, where they are not the default."""
+    """The selector's non-default settings."""
     seen: Seen | None = None
-    """How the selector sees rewards; null: as it says itself."""
+    """How the selector sees rewards; null for its own default."""
     grows: bool = False
     """Whether the creator rewrites the better half of each mini-batch, `n_new` times each, into the
-    pool. Ours: the same creator for all, so that parents are chosen and nothing else."""
+    pool. Ours: the same creator for all, so that only the choice of parents differs."""
     visits: int = Field(default=3, ge=1)
-    """How often each prompt of the pool could be trained on: the pool is the budget's prompts
-    divided by it."""
+    """How often each pool prompt could be trained on: the pool is the budget's prompts divided by
+    this."""
     budget: Budget = "tokens"
-    """What is equal: gradient steps, rollouts of whatever kind, or generated tokens, the creator's
-    included."""
+    """What is held equal: gradient steps, rollouts of any kind, or generated tokens including the
+    creator's."""
     marks: int = Field(default=4, ge=1)
-    """Equal parts of the budget, after each of which the policy can be judged."""
+    """Number of equal parts of the budget; the policy can be judged after each."""
     mark: int | None = Field(default=None, ge=1)
-    """The part after which this run ends; null: the last."""
+    """The part after which this run ends; null for the last."""
 
     @model_validator(mode="after")
     def _a_mark_there_is(self) -> League:
@@ -183,7 +180,7 @@ class League(Strict):
 
     @property
     def ends(self) -> int:
-        """The mark after which a run ends."""
+        """The mark after which the run ends."""
         return self.mark or self.marks
 
     def canonical(self) -> dict[str, Any]:
@@ -201,67 +198,67 @@ class Online(Strict):
     metric: Metric = "a_avg"
     """Informativeness of a prompt over its rewards. Paper section 3.2 (average-based online)."""
     n_new: int = Field(default=4, ge=1)
-    """Rewrites of each evolved prompt while human prompts last. Paper appendix A (4), table 8."""
+    """Rewrites per evolved prompt while human prompts last. Paper appendix A (4), table 8."""
     n_new_bootstrap: int = Field(default=2, ge=1)
-    """Rewrites of each evolved prompt once human prompts are used up. Paper appendix A (2)."""
+    """Rewrites per evolved prompt once human prompts run out. Paper appendix A (2)."""
     ratio_evol: float = Field(default=0.5, ge=0, le=1)
-    """Share of a mini-batch drawn from the buffer in mix-up. Paper appendix A, table 8."""
+    """Fraction of a mini-batch drawn from the buffer in mix-up. Paper appendix A, table 8."""
     evolve_share: float = Field(default=0.5, gt=0, le=1)
-    """Most informative share of a mini-batch that is evolved. Paper appendix A (top 50%)."""
+    """Most informative fraction of a mini-batch that is evolved. Paper appendix A (top 50%)."""
     minibatch: int = Field(default=8, ge=1)
-    """Prompts in a mini-batch. Paper appendix A (8)."""
+    """Prompts per mini-batch. Paper appendix A (8)."""
     buffer: float = Field(default=0.32, gt=0)
-    """Size of the buffer in multiples of x. Paper appendix A (3,200 prompts at x = 10,000)."""
+    """Buffer size in multiples of x. Paper appendix A (3,200 prompts at x = 10,000)."""
     method: Literal["independent", "tree_bon"] = "independent"
     """Independent rewrites of one parent, or tree best-of-n. Paper appendix A, figure 11."""
     tree_depth: int = Field(default=2, ge=1)
     """Levels of a best-of-n tree of width `n_new`; 1 is independent rewrites. Ours: figure 11 names
     neither depth nor width."""
     warm_up: float | None = Field(default=None, gt=0)
-    """Human prompts of the warm-up in multiples of x; null: until the buffer is full. Ours: paper
+    """Human prompts in the warm-up, in multiples of x; null: until the buffer is full. Ours: paper
     appendix A says "3200, i.e. 400 iterations", but 16 rewrites a step fill 3,200 in 200."""
     human_order: Literal["one_pass", "iid"] = "one_pass"
-    """Human prompts in one shuffled pass, or drawn anew each time and as often. Ours: the paper
+    """Human prompts in one shuffled pass, or as many i.i.d. draws. Ours: the paper
     says both "i.i.d." and "run out"."""
     buffer_holds: Literal["evolved", "evolved_and_human"] = "evolved"
     """Whether human prompts enter the buffer after their step. Paper appendix A ("only the evolved
     prompts")."""
     weight_floor: float = Field(default=0.01, ge=0, le=1)
-    """Least min-max weight in the buffer. Ours: without one the least informative prompt is never
+    """Minimum min-max weight in the buffer. Ours: without one the least informative prompt is never
     drawn."""
     replacement: bool = False
-    """Whether one mini-batch may hold a buffered prompt twice. Ours: prompts trained on are dropped
+    """Whether a mini-batch may hold a buffered prompt twice. Ours: prompts trained on are dropped
     anyway."""
     evolve_by: Literal["rank", "draw"] = "rank"
-    """Whether the most informative are evolved, ties by position, or drawn by weight. Ours: "top
+    """Evolve the most informative (ties by position), or draw by weight. Ours: "top
     50%" in paper appendix A says rank, the offline creator draws."""
     child_score: Literal["rollout", "parent"] = "rollout"
-    """A rewrite's informativeness on entering the buffer: from rollouts of the policy as it is, or
+    """A rewrite's informativeness on entering the buffer: from the current policy's rollouts, or
     its parent's. Ours: the paper does not say."""
     rescore_every: int | None = Field(default=None, ge=1)
-    """Steps between scoring the whole buffer anew; null: never. Ours: the paper does not say."""
+    """Steps between rescorings of the whole buffer; null: never. Ours: the paper does not say."""
     eviction: Literal["oldest", "least_informative"] = "oldest"
-    """What leaves a full buffer, after the prompts trained on. Paper appendix A (the oldest)."""
+    """What to evict from a full buffer, after prompts trained on. Paper appendix A (the oldest)."""
     size: int = Field(default=1, ge=1)
     """Prompts trained on so far, in multiples of x. Paper table 1 (1x, 2x, 3x, 6x)."""
     passes: int = Field(default=1, ge=1)
-    """How often a run without evolving goes over its prompts, in a new order each time. Ours: a
+    """Passes over the prompts in a run without evolving, reshuffled each time. Ours: a
     control, as many steps on fewer prompts."""
     skip: int = Field(default=0, ge=0)
-    """Human prompts passed over before the first, in multiples of x. Ours: a control, other prompts
+    """Human prompts to skip at the start, in multiples of x. Ours: a control, other prompts
     of the same kind."""
     oracle: Choice | None = None
-    """Let the oracle value prompts in place of the metric: it says which of a mini-batch evolve
+    """Let the oracle value prompts instead of the metric: it decides which of a mini-batch evolve
     and which are drawn from the buffer. Ours: a control, no method."""
     shuffled: bool = False
-    """Permute the oracle's values over the prompts it values together; of a league's selector,
-    carry its choice over to other prompts. Ours: a control."""
+    """Permute the oracle's values among the prompts valued together; for a league's selector, move
+    its choice to other prompts. Ours: a control."""
     league: League | None = None
-    """What chooses out of a pool, and for how long. Ours: selectors on equal budgets."""
+    """What chooses from a pool, and for how long. Ours: selectors on equal budgets."""
 
     @property
     def length(self) -> int:
-        """Prompts trained on, repeated ones each time, in multiples of x."""
+        """Prompts trained on, counting repeats, in multiples of x."""
         return self.size * self.passes
 
     @model_validator(mode="after")
@@ -291,14 +288,14 @@ class Online(Strict):
         return self
 
     def canonical(self) -> dict[str, Any]:
-        """Return the settings that matter, without those of a buffer that is never filled."""
+        """Return the settings that matter, dropping the buffer's if there is none."""
         data = self.model_dump(exclude={"passes", "skip", "oracle", "shuffled", "league"})
         if self.prompts != "eva":
             data = {name: data[name] for name in ("prompts", "minibatch", "size")}
         if self.league is not None:
             data["league"] = self.league.canonical()
             data |= {"n_new": self.n_new} if self.league.grows else {}
-        # Named where they say something, so that no other recipe changes by their being there.
+        # Included only when set, so that adding them left other recipes' identities unchanged.
         if self.passes > 1:
             data["passes"] = self.passes
         named = {"skip": self.skip, "oracle": self.oracle, "shuffled": self.shuffled}
@@ -306,45 +303,45 @@ class Online(Strict):
 
 
 class Recipe(Strict):
-    """What is trained, on which prompts, and with which roles; every size in multiples of x."""
+    """What is trained, on which prompts, and with which roles; all sizes in multiples of x."""
 
     algorithm: Algorithm | None = None
-    """The preference optimiser, or null for the base model. Paper section 4.1."""
+    """The preference optimizer, or null for the base model. Paper section 4.1."""
     chain: tuple[Arm, ...] = ()
-    """Offline: where the prompts of each iteration come from, first to last. Paper appendix A."""
+    """Offline: where each iteration's prompts come from, first to last. Paper appendix A."""
     size: int = Field(default=1, ge=1)
-    """Offline: prompts of an iteration, in multiples of x. Paper tables 13 to 15 (1, 2 and 6)."""
+    """Offline: prompts per iteration, in multiples of x. Paper tables 13 to 15 (1, 2 and 6)."""
     train: TrainMode = "incremental"
-    """Last iteration: go on from the last checkpoint, or from the base model on the original and
-    the evolved prompts. Paper section 4.2.4, table 6."""
+    """Last iteration: continue from the last checkpoint, or start from the base model on the
+    original and evolved prompts. Paper section 4.2.4, table 6."""
     reward_model: RewardRole = "pointwise"
     """Annotates completions. Paper section 4.1 (ArmoRM-8B; PairRM-0.4B for SPPO), tables 10, 11."""
     reward_model_from: int = Field(default=1, ge=1)
-    """Iteration, from 1, that `reward_model` starts with; earlier ones use the small model of its
-    kind, so that rows which differ in the reward model start from one checkpoint. Paper tables 10
-    and 11 print a single first row for both reward models."""
+    """First iteration (from 1) to use `reward_model`; earlier ones use the small model of its kind,
+    so that rows that differ in the reward model share their first checkpoint. Paper tables 10 and
+    11 print a single first row for both reward models."""
     informativeness_reward_model: RewardRole | None = None
     """Rewards behind the informativeness; null means `reward_model` if that is pointwise, else
     `pointwise`. Authors' code (SPPO's prompts are weighted by the gap of ArmoRM-8B)."""
     rewriter: bool = False
     """Let the solver improve the chosen answers of `eva` iterations. Paper appendix H.2.1."""
     step_matched: bool = False
-    """Go over the pairs of `select` iterations until they are as many as an `eva` iteration trains
+    """Repeat the pairs of `select` iterations until there are as many as an `eva` iteration trains
     on, so that both take the same number of gradient steps. Ours: a control for paper table 5,
     whose rows without evolving train on a quarter of eva's pairs."""
     passes: int = Field(default=1, ge=1)
-    """Offline: how often each training goes over its pairs, in multiples of the profile's epochs.
-    Ours: a control, as many gradient steps on fewer prompts."""
+    """Offline: passes of each training over its pairs, in multiples of the profile's epochs. Ours:
+    a control, as many gradient steps on fewer prompts."""
     pool: int | None = Field(default=None, ge=2)
-    """Offline: human prompts, in multiples of x, of which the first iteration's are selected by the
-    creator's metric and sampling, on the base model's rewards; null takes them as they come. Ours:
-    a control, prompts chosen to teach nothing."""
+    """Offline: human prompts, in multiples of x, from which the first iteration's are selected by
+    the creator's metric and sampling, on the base model's rewards; null takes the first. Ours: a
+    control, prompts chosen to teach nothing."""
     skip: int = Field(default=0, ge=0)
-    """Offline: human prompts passed over before the first iteration, in multiples of x. Ours: a
+    """Offline: human prompts to skip before the first iteration, in multiples of x. Ours: a
     control, other prompts of the same kind."""
     creator: Creator = Creator()
-    """Offline: how `eva` and `select` iterations make their prompts, and how a `pool` is drawn
-    from."""
+    """Offline: how `eva` and `select` iterations make their prompts, and how to draw from a
+    `pool`."""
     online: Online | None = None
     """Online: how mini-batches are drawn and evolved."""
 
@@ -433,7 +430,7 @@ class Recipe(Strict):
         return self.rewriter and self.chain[iteration - 1] == "eva"
 
     def canonical(self) -> dict[str, Any]:
-        """Return the settings that matter, as JSON data; equal exactly for the same run."""
+        """Return the settings that matter, as JSON data; equal if and only if the run is."""
         return dict(self._canonical)
 
     @cached_property
@@ -459,7 +456,7 @@ class Recipe(Strict):
         if evolves or "select" in self.chain or pooled:
             data["creator"] = self.creator.canonical(evolves=evolves)
         if pooled:
-            del data["creator"]["fraction"]  # the pool says it
+            del data["creator"]["fraction"]  # the pool implies it
         data |= {"step_matched": True} if self.step_matched else {}
         data |= {"passes": self.passes} if self.passes > 1 else {}
         data |= {"skip": self.skip} if self.skip else {}
@@ -483,19 +480,19 @@ class Recipe(Strict):
 
 
 def evolves_online(online: Online) -> bool:
-    """Return whether an online run has prompts rewritten."""
+    """Return whether an online run evolves prompts."""
     return online.prompts == "eva" or (online.league is not None and online.league.grows)
 
 
 def chooses_prompts(recipe: Recipe) -> bool:
-    """Return whether a recipe evolves, selects or repeats prompts, rather than taking new ones."""
+    """Return whether a recipe evolves, selects or repeats prompts, rather than only taking new."""
     if recipe.online is not None:
         return recipe.online.prompts == "eva" or recipe.online.league is not None
     return any(arm not in FIRST_ARMS for arm in recipe.chain)
 
 
 def choice(recipe: Recipe) -> tuple[object, ...] | None:
-    """Return how a recipe chooses among prompts, None where it takes them as they come."""
+    """Return how a recipe chooses among prompts, or None if it takes them as they come."""
     if recipe.online is not None:
         own = recipe.online
         if own.prompts != "eva":
@@ -515,7 +512,7 @@ def small(role: RewardRole) -> RewardRole:
 
 
 def merge(defaults: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `defaults` with `override` laid over it: mappings merge, all else is replaced."""
+    """Return `defaults` with `override` merged over it: mappings merge, anything else replaces."""
     merged = dict(defaults)
     for key, value in override.items():
         below = merged.get(key)
@@ -529,8 +526,7 @@ def layered(
 ) -> dict[str, Any]:
     """Return a cell's settings: its column's over its row's over its table's.
 
-    A row with `algorithm: null` is the base model; it takes nothing from table or column, since
-    there is nothing left to set.
+    A row with `algorithm: null` is the base model and takes nothing from table or column.
     """
     if row.get("algorithm", "") is None:
         return dict(row)
@@ -539,7 +535,7 @@ def layered(
 
 
 def defaults() -> dict[str, Any]:
-    """Return every setting of a recipe as it is where nothing is said."""
+    """Return the default of every recipe setting."""
     return Recipe().model_dump() | {"online": Online().model_dump()}
 
 
@@ -547,7 +543,7 @@ _SAID = {"algorithm", "chain", "online.prompts", "creator.metric", "online.metri
 
 
 def in_short(recipe: Recipe) -> str:
-    """Return a recipe in one line: what always matters, then what is not the default."""
+    """Return a one-line summary: what always matters, then non-default settings."""
     if recipe.algorithm is None:
         return "base model"
     online = recipe.online
@@ -556,7 +552,7 @@ def in_short(recipe: Recipe) -> str:
     words = [f"{recipe.algorithm}: {path}"]
     words += [str(value) for key, value in settings.items() if key.endswith(".metric")]
     if recipe.informativeness_reward_model is None:
-        # Then it follows from the reward model, which is said.
+        # It then follows from the reward model, which is listed.
         settings.pop("informativeness_reward_model", None)
     words += [
         f"{key.rpartition('.')[2].replace('_', ' ')} {as_text(value)}"
@@ -567,7 +563,7 @@ def in_short(recipe: Recipe) -> str:
 
 
 def leaves(settings: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
-    """Return what stands in nested settings, by the keys that lead to it."""
+    """Return the leaf values of nested settings, by key path."""
     found: dict[tuple[str, ...], Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
@@ -579,10 +575,10 @@ def leaves(settings: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
 
 
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with dotted keys, as in `creator.metric`."""
+    """Flatten nested settings to dotted keys such as `creator.metric`."""
     return {".".join(keys): value for keys, value in leaves(settings).items()}
 
 
 def as_text(value: Any) -> str:
-    """Return a setting's value for people: texts as they are, all else as JSON."""
+    """Return a setting's value for display: strings as is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,10 +1,10 @@
-"""A table of the paper, or one of ours, as data: columns, rows with recipes, values as printed.
+"""Tables of the paper, or our own, as data: columns, rows with recipes, and printed values.
 
-A cell's recipe is its row's settings laid over its table's, with its column's laid over both
-(`harness.registry.recipe.layered`). Values are kept as the strings the paper prints, so that
-`57.10` keeps its zero and says how exactly it is known. A gain is a row's value minus that of its
-baseline row in the same column; a baseline row has no baseline of its own and no gain.
-A table of ours goes beyond the paper: its source is `ours`, and it has no printed values.
+A cell's recipe is its row's settings over its table's, with its column's over both
+(`harness.registry.recipe.layered`). Values stay strings as printed, so that `57.10` keeps its zero
+and hence its precision. A gain is a row's value minus its baseline row's in the same column; a
+baseline row has no baseline and no gain. A table of ours goes beyond the paper: its source is
+`ours`, and it has no printed values.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SHIPPED_SCORES: Final[tuple[str, ...]] = (
     "ah_wr", "ah_len", "ah_exact", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr",
     "complexity", "quality", "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
 )  # fmt: skip
-"""The per-prompt scores that the shipped benchmarks yield."""
+"""Per-prompt scores of the shipped benchmarks."""
 
 
 class _Added:
-    """The per-prompt scores that plug-ins' benchmarks yield."""
+    """Per-prompt scores of plug-in benchmarks."""
 
     def __iter__(self) -> Iterator[str]:
         for name in BENCHMARKS:
@@ -49,11 +49,11 @@ class _Added:
 
 
 ScoreId = Annotated[str, OneOf(SHIPPED_SCORES, _Added())]
-"""A per-prompt score; a column reads one of them."""
+"""A per-prompt score; each column reads one."""
 
 PROMPT_SCORES: Final[tuple[str, ...]] = ("complexity", "quality")
-"""The scores of prompts themselves; all others are of answers. Every run and seed has prompts of
-its own, so that two rows of such a column have seeds in common and no prompts."""
+"""Scores of the prompts themselves; all others score answers. Every run and seed has its own
+prompts, so two rows of such a column share seeds but no prompts."""
 
 RowKind = Literal["policy", "prompts"]
 
@@ -76,12 +76,12 @@ class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$"
 
     @property
     def printed(self) -> str:
-        """The characters in the paper."""
+        """The value as printed in the paper."""
         return self.root
 
     @cached_property
     def value(self) -> float:
-        """The number, in the unit of its column."""
+        """The number, in its column's unit."""
         return float(self.root)
 
     @property
@@ -99,7 +99,7 @@ class PaperSource(Strict):
 
 
 class Column(Strict):
-    """What is measured, in which unit, and which way is better."""
+    """What is measured, its unit, and which direction is better."""
 
     id: Id
     benchmark: str
@@ -110,15 +110,15 @@ class Column(Strict):
     unit: str
     """Unit of the values: `%`, `1-10`, `1-5` or `tokens`."""
     direction: Literal["higher", "lower", "none"]
-    """Which values are better; `none` where neither is."""
+    """Which values are better; `none` if neither."""
     panel: str | None = None
-    """Part of the table the column belongs to, where the paper divides it."""
+    """The column's panel, if the paper divides the table."""
     score: ScoreId | None = None
-    """The per-prompt score this column reads; null means the one of the column's own id."""
+    """The per-prompt score this column reads; null means the column's id."""
     recipe: dict[str, Any] = Field(default={})
-    """Settings laid over those of every row but the base model's."""
+    """Settings that override those of every row except the base model's."""
     optional: bool = False
-    """Whether the table's rows also run at a profile that does not measure this column."""
+    """Whether the table's rows also run at profiles that do not measure this column."""
 
     @model_validator(mode="before")
     @classmethod
@@ -133,29 +133,30 @@ class Column(Strict):
 
     @cached_property
     def of_prompts(self) -> bool:
-        """Whether prompts are scored, and not a policy's answers."""
+        """Whether it scores prompts rather than a policy's answers."""
         return self.reads in PROMPT_SCORES
 
 
 class Row(Strict):
-    """One line of a table: a label, a recipe, and what the paper prints."""
+    """A table row: a label, a recipe, and the paper's printed values."""
 
     id: Id
     label: str
     reading: str | None = None
-    """The path the label stands for, where the paper's bars over evolved sets are lost."""
+    """The training path the label stands for, where the paper's bars over evolved sets are lost."""
     kind: RowKind = "policy"
     """What is measured: the trained policy, or the prompts of the chain's last iteration."""
     run: Id | None = None
-    """The run behind every cell; rows of different tables with one run are one trained model."""
+    """The run behind every cell; rows of different tables with the same run are one trained
+    model."""
     run_by_column: dict[Id, Id] | None = None
-    """The run behind each cell, where columns change the recipe."""
+    """The run behind each cell, if columns change the recipe."""
     baseline: Id | None = None
-    """Row that gains are measured against; null on that row itself."""
+    """Row that gains are measured against; null for a baseline row."""
     recipe: dict[str, Any] = Field(default={})
     values: dict[Id, PaperValue] = Field(default={})
     printed_notes: dict[Id, str] = Field(default={})
-    """What the paper prints beside a number."""
+    """Annotations that the paper prints next to numbers, by column."""
 
     @model_validator(mode="after")
     def _one_way_to_name_runs(self) -> Row:
@@ -168,35 +169,35 @@ class Row(Strict):
 
 
 class TableStudy(Strict):
-    """What is measured of a table's rows beside their columns."""
+    """What is measured of a table's rows besides their columns."""
 
     of: Literal["reward_models"]
-    """Each row's reward model: its accuracy on held-out pairs, and the oracle score of its best of
-    n answers of the base policy; and how both rank the reward models beside the rows' gains."""
+    """Each row's reward model: its accuracy on held-out pairs, the oracle score of its best of n
+    base-policy answers, and how each ranks the reward models compared with the rows' gains."""
     column: Id
     """The column whose gains are ranked."""
 
 
 class Control(Strict):
-    """What must come out if experiments about prompts can find anything at a profile."""
+    """A result that must hold if experiments about prompts can detect anything at a profile."""
 
     id: Id
     statement: str
     training: TrainingKind
-    """Kind of training whose tables rest on it."""
+    """Kind of training whose tables depend on it."""
     kind: Literal["rising", "alike", "less"]
-    """The scores rise from each row to the next; or do not differ; or, of three rows, the gain of
-    the second over the first is less than a share of that of the third."""
+    """`rising`: scores rise from each row to the next; `alike`: they do not differ; `less`: of
+    three rows, the second's gain over the first is less than `share` of the third's."""
     column: Id
     rows: Annotated[tuple[Id, ...], Field(min_length=2)]
-    """The rows, from the lowest to the highest."""
+    """The rows, lowest to highest."""
     doses: tuple[int, ...] = ()
-    """Of a dose-response: the human prompts of each row, in multiples of x."""
+    """For a dose-response: human prompts of each row, in multiples of x."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Of a gain that is less than another: the share of it."""
+    """For `less`: the fraction of the third row's gain."""
     standard_errors: float = Field(ge=0)
-    """Least distance of the last row from the first; of rows that are alike, the largest; of a gain
-    that is less than a share of another, how far at least."""
+    """`rising`: minimum distance of the last row from the first; `alike`: maximum distance; `less`:
+    minimum distance of the gain below the fraction of the other."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Control:
@@ -217,26 +218,26 @@ class Control(Strict):
 class LeagueRows(Strict):
     """The rows of a table that choose prompts from the same pool on the same budget.
 
-    Its members are the rows with `uniform` as baseline. Columns are the parts of the budget, in
-    order, of one score.
+    Its members are the rows with `uniform` as baseline. Columns are one score after each part of
+    the budget, in order.
     """
 
     id: Id
     title: str
     uniform: Id
-    """The row that draws evenly, which all others are compared with."""
+    """The row that draws uniformly, which all others are compared with."""
     start: Id
-    """The row that is not trained: the score at a budget of nothing."""
+    """The untrained row: the score at zero budget."""
     twin: Id
-    """The row that draws evenly as well, by other random numbers."""
+    """A second uniform row, with different random numbers."""
     above: tuple[Id, ...]
-    """Rows, no methods, that must be above `uniform`."""
+    """Control rows that must score above `uniform`."""
     below: tuple[Id, ...]
-    """Rows, no methods, that must be below it."""
+    """Control rows that must score below it."""
     controls: tuple[Id, ...] = ()
-    """Further rows that are no methods."""
+    """Further rows that are not methods."""
     margin: float = Field(gt=0)
-    """A difference from `uniform` within this does not matter; in the columns' unit."""
+    """Differences from `uniform` within this are negligible; in the columns' unit."""
 
     @property
     def no_methods(self) -> set[str]:
@@ -245,25 +246,26 @@ class LeagueRows(Strict):
 
 
 class Table(Strict):
-    """One table: its question, columns, rows, known problems, and what the paper says of it."""
+    """One table: its question, columns, rows, known problems, and the paper's claims about it."""
 
     id: Id
     kind: Literal["experiment", "ablation"]
     title: str
     question: str
     source: PaperSource | None
-    """Where the paper prints it; `ours` in a file, and None here, where it does not."""
+    """Where the paper prints it; None (`ours` in the file) if it does not."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     """What is measured, in printed order."""
     recipe: dict[str, Any] = Field(default={})
-    """Settings all rows share, but for the base model."""
+    """Settings shared by all rows except the base model."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
     study: TableStudy | None = None
     controls: tuple[Control, ...] = ()
-    """What must come out for verdicts about prompts to be admissible; only the controls have it."""
+    """What must hold for verdicts about prompts to be admissible; only in the `controls` table."""
     leagues: tuple[LeagueRows, ...] = ()
     notes: tuple[str, ...] = ()
-    """Known problems of the printed numbers, and readings chosen where the paper is open."""
+    """Known problems with the printed numbers, and interpretations where the paper is
+    ambiguous."""
     claims: tuple[Claim, ...] = ()
 
     @field_validator("source", mode="before")
@@ -288,24 +290,24 @@ class Table(Strict):
 
     @property
     def heading(self) -> str:
-        """The title, after its number in the paper where it has one."""
+        """The title, prefixed with its number in the paper, if any."""
         return self.title if self.source is None else f"Table {self.source.table}: {self.title}"
 
     @property
     def named(self) -> str:
-        """What it is called in a sentence: `table 2`, or, of one of ours, its name."""
+        """Its name in a sentence: `table 2`, or the id for a table of ours."""
         return self.id if self.source is None else f"table {self.source.table}"
 
     @property
     def place(self) -> str:
-        """Where the paper prints the table, in words; of one of ours, that it does not."""
+        """Where the paper prints the table, in words, or that it is ours."""
         if self.source is None:
             return "ours, beyond the paper's tables"
         return f"{the_paper().cited}, section {self.source.section}, table {self.source.table}"
 
     @property
     def paper_values(self) -> int:
-        """How many numbers the paper prints in this table."""
+        """Number of values the paper prints in this table."""
         return sum(len(row.values) for row in self.rows)
 
     @cached_property
@@ -343,10 +345,7 @@ class Table(Strict):
 
     @cached_property
     def about_prompts(self) -> TrainingKinds:
-        """The trainings of the rows that choose prompts; none where no row of policies does.
-
-        The controls themselves need none.
-        """
+        """Kinds of training of the policy rows that choose prompts; empty for the controls."""
         if self.controls:
             return ()
         found = [
@@ -358,7 +357,7 @@ class Table(Strict):
         return tuple(dict.fromkeys(found))
 
     def trainings_behind(self, claim: Claim) -> TrainingKinds:
-        """Return the trainings of a claim's rows, of those that verdicts about prompts rest on."""
+        """Return which of `about_prompts` the rows of a claim use."""
         if isinstance(claim.test, Qualitative):
             return ()
         rows = [self.row(row) for row, _ in places(claim.test)]
@@ -367,7 +366,7 @@ class Table(Strict):
 
     @property
     def main_place(self) -> tuple[str | None, Column]:
-        """The left row and the column of the primary claim; no row and the first without one."""
+        """The primary claim's first row and column; without one, None and the first column."""
         for claim in self.claims:
             if claim.primary and not isinstance(claim.test, Qualitative):
                 row, column = places(claim.test)[0]
@@ -376,15 +375,15 @@ class Table(Strict):
 
     @property
     def main_column(self) -> Column:
-        """The column of the primary claim, the first one where there is none."""
+        """The primary claim's column, or the first column without one."""
         return self.main_place[1]
 
     def is_about_choosing(self, claim: Claim) -> bool:
         """Return whether a claim compares ways to choose prompts.
 
-        Its rows choose among prompts in two ways: by another metric or sampling, or to evolve what
-        is chosen and to train on it as it is. Rows that choose alike, beside others that take
-        prompts as they come, do not ask which were chosen.
+        That is, its rows choose among prompts in different ways: by metric or sampling, or evolving
+        the chosen prompts as opposed to training on them as they are. Rows that all choose the same
+        way, next to others that take prompts as they come, do not count.
         """
         if isinstance(claim.test, Qualitative):
             return False
@@ -392,7 +391,7 @@ class Table(Strict):
         ways = {choice(self.recipe_of(self.row(row), self.column(name))) for row, name in cells}
         return len(ways - {None}) > 1
 
-    # Checking a recipe takes longer than all else that is asked of a table.
+    # Cached: validating a recipe is the slowest operation on a table.
     _recipes: dict[tuple[str, str | None], Recipe] = PrivateAttr(default_factory=dict)
 
     def recipe_of(self, row: Row, column: Column) -> Recipe:
@@ -403,15 +402,15 @@ class Table(Strict):
         return self._recipes[place]
 
     def recipes(self, row: Row) -> Mapping[str, Recipe]:
-        """Return the distinct recipes of a row by their run ids, in order of the columns."""
+        """Return a row's distinct recipes by run id, in column order."""
         if row.id not in self._by_run:
-            # One run stands in all columns, or each column names its own.
+            # Either one run for all columns, or one named by each column.
             columns = self.columns if row.run is None else self.columns[-1:]
             self._by_run[row.id] = {row.run_id(c): self.recipe_of(row, c) for c in columns}
         return self._by_run[row.id]
 
     def read_of(self, row: Row, run_id: str) -> tuple[Column, ...]:
-        """Return the columns whose cells of a row are one run's."""
+        """Return the columns whose cells in a row belong to a run."""
         if row.run is not None:
             return self.columns
         return tuple(column for column in self.columns if row.run_id(column) == run_id)
@@ -419,9 +418,9 @@ class Table(Strict):
     _by_run: dict[str, Mapping[str, Recipe]] = PrivateAttr(default_factory=dict)
 
     def paper_gain(self, row: Row, column: Column) -> float | None:
-        """Return the paper's value minus that of the row's baseline, in the column's unit.
+        """Return the paper's value minus the row's baseline's, in the column's unit.
 
-        Rounded to the decimals printed; None on a baseline row and where a value is not printed.
+        Rounded to the printed decimals; None for a baseline row or if either value is not printed.
         """
         if row.baseline is None:
             return None

@@ -1,7 +1,7 @@
-"""The servers that a profile has the harness start: a role of the run, and how its model is served.
+"""The servers that the harness starts for a profile: each role, and how its model is served.
 
-What a request leaves out (template arguments, sampling, the longest sequence) changes replies, and
-`numerics` is what a stage's identity says of it. Memory and the number of sequences at once do not.
+Settings that requests leave out (template arguments, sampling, maximum length) change replies, so
+`numerics` puts them into stage identities. Memory and concurrency do not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ServedRole: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
 
 
 def variable(role: ServedRole, what: str) -> str:
-    """Return the environment variable that says something of who serves a role, as its `URL`."""
+    """Return the environment variable for a property (such as `URL`) of a role's server."""
     return f"HARNESS_{'SOLVER' if role == 'policy' else role.upper()}_{what}"
 
 
@@ -29,24 +29,24 @@ TemplateArguments: TypeAlias = dict[
 class Served(Strict):
     engine: Literal["vllm", "sglang"]
     model: str | None = None
-    """Its weights on the hub, at a commit: `owner/name@<40 digits>`. Null for the policy alone,
-    whose checkpoint each stage names."""
+    """Weights on the Hub at a commit: `owner/name@<40 digits>`. Null only for the policy, whose
+    checkpoint each stage names."""
     dtype: Literal["float32", "bfloat16"]
-    """Number format of its weights."""
+    """Weight dtype."""
     max_length: Count
-    """Longest prompt and answer together, in tokens."""
+    """Maximum length of prompt plus answer, in tokens."""
     gpu_memory: float = Field(gt=0, lt=1)
-    """Share of the GPU's memory that the server takes. Roles whose shares add up to at most 1 can
-    be served beside each other; the others take turns."""
+    """Fraction of GPU memory the server takes. Roles whose fractions add up to at most 1 can be
+    served side by side; the others take turns."""
     cache_gb: Positive | None = None
-    """Size of the cache of keys and values, in GB of 10^9 bytes; vLLM then does not measure what is
-    free, which goes wrong beside another server. Null fills the share."""
+    """KV cache size, in GB of 10^9 bytes; vLLM then does not measure free memory, which goes wrong
+    next to another server. Null fills `gpu_memory`."""
     at_once: Count = 256
-    """Most sequences at once."""
+    """Maximum concurrent sequences."""
     template: TemplateArguments = Field(default={})
-    """Arguments of the chat template, as in `enable_thinking: false`."""
+    """Chat template arguments, such as `enable_thinking: false`."""
     sampling: dict[str, int | float] = Field(default={})
-    """Sampling that requests leave out, as in `top_k: 20`; the model's own file is not asked."""
+    """Sampling that requests leave out, such as `top_k: 20`; the model's own file is ignored."""
     start_s: Count = 1800
 
     @model_validator(mode="after")
@@ -62,17 +62,17 @@ class Served(Strict):
 
     @property
     def name(self) -> str | None:
-        """What requests call the model: its name on the hub; None for the policy."""
+        """The model name in requests: its name on the Hub, or None for the policy."""
         return None if self.model is None else self.model.partition("@")[0]
 
     def numerics(self) -> dict[str, Any]:
-        """Return what changes replies, for the settings of a stage that asks."""
+        """Return the settings that change replies, for the identity of a stage that asks."""
         names = {"engine", "model", "dtype", "max_length", "template", "sampling"}
         return self.model_dump(mode="json", include=names)
 
 
 class Serving(Strict):
-    """The servers that the harness starts, shares and stops, by role; the others are elsewhere."""
+    """Servers that the harness starts, shares and stops, by role; others run elsewhere."""
 
     policy: Served | None = None
     creator: Served | None = None
@@ -89,6 +89,6 @@ class Serving(Strict):
 
     @property
     def roles(self) -> dict[ServedRole, Served]:
-        """The roles that are served here, in the order of a run."""
+        """The roles served here, in run order."""
         found = {role: getattr(self, role) for role in get_args(ServedRole)}
         return {role: served for role, served in found.items() if served is not None}

@@ -1,9 +1,9 @@
-"""How a profile trains: the hyperparameters of each algorithm, and the hardware and its layout.
+"""How a profile trains: each algorithm's hyperparameters, and the hardware and its layout.
 
-Sources stand in the profiles, beside the numbers. Without a `hardware` section everything is
-trained in the worker's own process in float32; with it under `accelerate`. What changes numbers
-(number format, attention, LoRA, that last batches are filled up) is part of a stage's identity; how
-devices share a batch is not. Online, one device and several differ: several draw otherwise.
+Sources are in the profiles, next to the numbers. Without a `hardware` section, training runs in the
+worker's own process in float32; with one, under `accelerate`. What changes numbers (dtype,
+attention, LoRA, filled last batches) is part of a stage's identity; how devices share a batch is
+not. Online, one device and several differ, since several draw rollouts differently.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.registry.recipe import Algorithm
 from harness.strict import Strict, refuse
 
 CONFIGURATIONS = PACKAGE / "training" / "accelerate"
-"""The folder of configurations of `accelerate`."""
+"""Folder of `accelerate` configurations."""
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -31,75 +31,75 @@ class Optimiser(Strict):
     """Peak learning rate."""
     lr_scheduler: Literal["linear", "cosine", "constant_with_warmup"]
     warmup_ratio: float = Field(ge=0, lt=1)
-    """Share of the steps that warm up."""
+    """Fraction of steps used for warm-up."""
     max_length: Count
-    """Longest prompt and completion together, in tokens."""
+    """Maximum length of prompt plus completion, in tokens."""
     optimizer: Literal["adamw_torch", "rmsprop"]
     weight_decay: float = Field(ge=0)
     """Decoupled weight decay."""
     max_grad_norm: Positive
-    """Norm that gradients are clipped to."""
+    """Gradient clipping norm."""
 
 
 class Offline(Optimiser):
-    """Trains on pairs of an iteration."""
+    """Training on an iteration's preference pairs."""
 
     batch_size: Count
-    """Pairs in an optimiser step, over all devices."""
+    """Pairs per optimizer step, over all devices."""
     epochs: Positive
-    """Passes over the pairs of an iteration."""
+    """Passes over an iteration's pairs."""
     max_prompt_length: Count | None = None
-    """Longest prompt, in tokens; null sets no limit of its own."""
+    """Maximum prompt length, in tokens; null for no separate limit."""
 
 
 class Dpo(Offline):
-    """Direct preference optimisation."""
+    """Direct preference optimization."""
 
     beta: Positive
     """Strength of the implicit KL constraint."""
 
 
 class Sppo(Offline):
-    """Self-play preference optimisation with soft win probabilities."""
+    """Self-play preference optimization with soft win probabilities."""
 
     beta: Positive
     """1 / eta, the inverse of the factor on win probabilities."""
 
 
 class Simpo(Offline):
-    """Simple preference optimisation, without a reference."""
+    """Simple preference optimization, reference-free."""
 
     beta: Positive
     """Scale of the mean log-probability."""
     gamma: float = Field(ge=0)
-    """Target margin, absolute, not relative to beta."""
+    """Target margin; absolute, not relative to beta."""
 
 
 class Orpo(Offline):
-    """Odds-ratio preference optimisation, without a reference."""
+    """Odds-ratio preference optimization, reference-free."""
 
     odds_weight: Positive = Field(alias="lambda")
     """Weight of the odds-ratio term."""
 
 
 class OnlineTraining(Optimiser):
-    """Trains on rollouts of mini-batches in one continual run."""
+    """Training on rollouts of mini-batches in one continual run."""
 
     rollouts: int = Field(ge=2)
-    """Rollouts of each prompt."""
+    """Rollouts per prompt."""
     beta: float = Field(ge=0)
     """KL coefficient, or DPO's beta for OAIF."""
     temperature: Positive
     top_p: Share
     max_new_tokens: Count
-    """Longest rollout, in tokens."""
+    """Maximum rollout length, in tokens."""
     missing_eos_penalty: float = Field(ge=0)
-    """Taken off the reward of a rollout that does not end."""
+    """Subtracted from the reward of a rollout without EOS."""
     schedule_size: Count
-    """Prompts that the learning-rate schedule spans, in multiples of x."""
+    """Prompts spanned by the learning-rate schedule, in multiples of x."""
     segments: Count
-    """Segments that x prompts are trained in. A run that was killed goes on from the last whole
-    one; where a run is cut changes no number."""
+    """Training segments per x prompts. A killed run resumes after its last complete segment; where
+    a run is cut does not affect results."""
 
 
 class Training(Strict):
@@ -118,23 +118,23 @@ class Training(Strict):
 
 
 class Lora(Strict):
-    """Low-rank adapters, trained instead of the weights and merged into them at the end."""
+    """Low-rank adapters, trained instead of the weights and merged at the end."""
 
     rank: Count
     alpha: Count
-    """Scale; an adapter's product is multiplied by alpha / rank."""
+    """Scale: an adapter's product is multiplied by alpha / rank."""
     targets: tuple[str, ...] | Literal["all-linear"]
-    """Names of the layers that get one, or all linear layers."""
+    """Names of the adapted layers, or all linear layers."""
 
 
 class StageNeed(Strict):
     cpus: Count | None = None
-    """Processor cores; null for `threads` where a model runs, and else one."""
+    """CPU cores; null means `threads` if a model runs, else one."""
     gpus: int | None = Field(default=None, ge=0)
-    """GPUs; null for one where a model answers or scores, for `devices` where one is trained."""
+    """GPUs; null means one if a model answers or scores, `devices` if one is trained."""
     model_gpus: Count | None = None
-    """Those of them over which vLLM or SGLang spreads one copy of a model that answers: with 8 GPUs
-    and 1 here, eight copies share the prompts. Null for one copy over all."""
+    """GPUs per copy of an answering model in vLLM or SGLang: with 8 GPUs and 1 here, eight copies
+    share the prompts. Null for one copy over all."""
 
     @model_validator(mode="after")
     def _divides(self) -> StageNeed:
@@ -149,28 +149,29 @@ class StageNeed(Strict):
 
 
 class Hardware(Strict):
-    """What a profile's stages run on, and how large models are trained."""
+    """What a profile's stages run on, and how its models are trained."""
 
     accelerate: Literal[
         "one-gpu.yaml", "fsdp.yaml", "cpu-one-process.yaml", "cpu-two-processes.yaml"
     ]
-    """A configuration of `accelerate` in `harness/training/accelerate`."""
+    """An `accelerate` configuration in `harness/training/accelerate`."""
     devices: Count
-    """Processes, one for each device."""
+    """Processes, one per device."""
     micro_batch: Count | dict[Algorithm, Count]
-    """Pairs, or online rollouts, for one forward pass on each device; in all or by algorithm."""
+    """Pairs, or online rollouts, per forward pass on each device; for all algorithms or by
+    algorithm."""
     gradient_checkpointing: bool
-    """Compute activations again instead of keeping them."""
+    """Recompute activations instead of storing them."""
     checkpoint_every: Count
-    """Updates between two checkpoints, from which a training that was killed goes on."""
+    """Updates between checkpoints, from which a killed training resumes."""
     attention: Literal["eager", "sdpa", "flash_attention_2"]
-    """Implementation of attention; Gemma-2 needs `eager` for its soft-capping."""
+    """Attention implementation; Gemma-2 needs `eager` for its soft-capping."""
     lora: Lora | None = None
     """Adapters; null trains all weights."""
     stages: dict[str, StageNeed] = Field(default={})
-    """What stages need, by kind, where that is not the usual."""
+    """Non-default needs of stages, by kind."""
     asking: Count = 1
-    """Most stages at once that ask creator, scorer or judge, beside those that need GPUs."""
+    """Maximum concurrent stages that query creator, scorer or judge, besides those on GPUs."""
 
     @model_validator(mode="after")
     def _fits(self) -> Hardware:
@@ -191,18 +192,18 @@ class Hardware(Strict):
         return self.accelerate.startswith("cpu-")
 
     def micro_batch_of(self, algorithm: str) -> int | None:
-        """Return the micro-batch of an algorithm, None where only others have one."""
+        """Return an algorithm's micro-batch, or None if only others have one."""
         if isinstance(self.micro_batch, int):
             return self.micro_batch
         return {str(name): size for name, size in self.micro_batch.items()}.get(algorithm)
 
     def copies(self, kind: str, gpus: int) -> int:
-        """Return how many copies of a model that answers share so many GPUs of a kind of stage."""
+        """Return how many copies of an answering model fit on a stage's GPUs."""
         said = self.stages.get(kind)
         return 1 if said is None or said.model_gpus is None else max(1, gpus // said.model_gpus)
 
     def numerics(self, dtype: str) -> dict[str, Any]:
-        """Return what changes the numbers of a training on pairs, for its stage's settings."""
+        """Return what affects the results of offline training, for its stage's identity."""
         return {
             "dtype": dtype,
             "attention": self.attention,
@@ -211,10 +212,10 @@ class Hardware(Strict):
         }
 
     def online_numerics(self, dtype: str) -> dict[str, Any]:
-        """Return what changes the numbers of online training, for its stage's settings."""
+        """Return what affects the results of online training, for its stage's identity."""
         if self.lora is not None:
             raise UserError("online training has no adapters: take `hardware.lora` out.")
         told = {"dtype": dtype, "attention": self.attention, "rollouts": "transformers"}
-        # One process draws a step's rollouts from one sequence of random numbers; several draw each
-        # rollout from its own, so that there may be any number of them.
+        # One process draws a step's rollouts from a single random stream; several give each rollout
+        # its own, so that results do not depend on their number.
         return told | ({"draws": "by rollout"} if self.devices > 1 else {})
