@@ -1,6 +1,6 @@
-"""Selectors: what chooses the prompts of an online training, eva and its peers.
+"""Selectors choose the prompts for online training: eva and competing methods.
 
-`selector` has the interface, `stream` what asks a selector step by step, `eva` the paper's method,
-`screening` and `remembering` its peers. Nothing here reads or writes files, knows a model, or can
-reach the oracle: a selector sees prompts, rewards and what its context offers.
+`selector` defines the interface, `stream` drives a selector step by step, `eva` is the paper's
+method, and `screening` and `remembering` hold its competitors. Nothing here does file I/O, knows a
+model, or can reach the oracle: a selector sees prompts, rewards and what its context provides.
 """

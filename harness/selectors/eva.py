@@ -1,36 +1,35 @@
-"""Eva's creator: which prompts are rewritten, by the informativeness of their rewards.
+"""Eva's creator: selects prompts to rewrite by the informativeness of their rewards.
 
-Offline it is asked once an iteration, about all prompts and their rewards (`choose`). Online it is
-a selector that evolves an informative half of each mini-batch and keeps a buffer. A run sees its
-human prompts D once, in three phases:
+Offline, it is called once per iteration with all prompts and their rewards (`choose`). Online, it
+is a selector that evolves the informative half of each mini-batch and keeps a buffer. A run sees
+its human prompts D once, in three phases:
 
-- warm-up: mini-batches from D alone. The informative half of each is evolved into `n_new` rewrites
-  a prompt, which enter the buffer, until it is full;
-- mix-up: a share `ratio_evol` of each mini-batch is drawn from the buffer by informativeness, the
-  rest comes from D; the informative half of the whole is evolved; what was trained on is gone from
-  the buffer, and beyond its capacity the oldest leave;
-- bootstrap: D is used up. Mini-batches come from the buffer alone, and each evolved prompt has
-  `n_new_bootstrap` rewrites, so that as many come in as go out. Unusable rewrites make it fewer;
-  when what is left would not fill the next mini-batch, the other prompts of this one are evolved
-  as well.
+- warm-up: mini-batches come from D alone. The informative half of each is evolved into `n_new`
+  rewrites per prompt, which enter the buffer, until it is full;
+- mix-up: a fraction `ratio_evol` of each mini-batch is drawn from the buffer by informativeness and
+  the rest comes from D; the informative half of the whole is evolved. Prompts trained on leave the
+  buffer, and beyond its capacity the oldest are evicted;
+- bootstrap: D is exhausted. Mini-batches come from the buffer alone, and each evolved prompt gets
+  `n_new_bootstrap` rewrites, to replace those drawn. Unusable rewrites shrink the buffer; when it
+  can no longer fill the next mini-batch, the other prompts of this one are evolved as well.
 
-Where even that leaves too few for the next mini-batch (a creator that mostly fails), this one's
-most informative prompts go back into the buffer, and `Fed.repeated` counts them.
+If that still leaves too few for the next mini-batch (a creator that mostly fails), this one's most
+informative prompts return to the buffer, and `Fed.repeated` counts them.
 
-The buffer is a list of at most `capacity` prompts in the order they came in, each with the
-informativeness it was given then. A mini-batch is drawn by weight,
+The buffer is a list of at most `capacity` prompts in insertion order, each with the informativeness
+it had on insertion. Mini-batches are drawn from it by weight,
 
     w_i = max(floor, (v_i - min v) / (max v - min v)),        p_i = w_i / sum(w)
 
-and what is drawn leaves for good. What comes in is added at the end; if there are then too many,
-the oldest leave (or the least informative). The floor is there because min-max gives the least
-informative prompt weight 0: it would stay until it is evicted and never be trained on.
+and drawn prompts are removed. New prompts are appended; above capacity, the oldest (or the least
+informative) are evicted. Without the floor, min-max would give the least informative prompt weight
+0, so it would never be trained on and would stay until evicted.
 
 Without a creator, human prompts come in order and run out. In a league of selectors without one,
-what was trained on goes back into the buffer with its new informativeness (`Eva.returns`).
+prompts trained on return to the buffer with their new informativeness (`Eva.returns`).
 
-Source: paper sections 3.2 and 4.2.2 and appendix A; authors' code (`src/evolve_prompt.py`). What
-the paper leaves open is a setting each (`harness.registry.recipe.Online`).
+Source: paper sections 3.2 and 4.2.2 and appendix A; authors' code (`src/evolve_prompt.py`). Each
+choice that the paper leaves open is a setting (`harness.registry.recipe.Online`).
 """
 
 from __future__ import annotations
@@ -62,15 +61,15 @@ from harness.selectors.selector import (
 from harness.selectors.stream import PromptStream
 
 Value = Callable[[Sequence[str]], Floats]
-"""Returns a value for each prompt's text, in place of its informativeness: the more, the better."""
+"""Maps prompt texts to values that replace informativeness; higher is better."""
 
 
 class Parents(Selector):
-    """Values prompts by a metric, and has `count` of them rewritten.
+    """Values prompts by a metric and selects `count` of them to be rewritten.
 
-    `floor` and `too_few` are those of `weights` and `select`. `value` replaces the metric's number,
-    not what it says of inversion. Where `shuffled`, the values are permuted over the prompts: the
-    same weights without their signal.
+    `floor` and `too_few` are those of `weights` and `select`. `value` replaces the metric's values,
+    but the metric still decides on inversion. `shuffled` permutes the values over the prompts,
+    which keeps the weights but removes their signal.
     """
 
     def __init__(
@@ -98,22 +97,22 @@ class Parents(Selector):
         return [(kept[i].prompt, ctx.n_new) for i in chosen]
 
     def values(self, prompts: Sequence[Prompt], rolled: Callable[[], Sequence[Group]]) -> Floats:
-        """Return a value for each prompt; it is rolled out where the value needs rewards."""
+        """Return a value for each prompt; `rolled` is called only if rewards are needed."""
         if self.value is not None:
             return self.value([prompt.prompt for prompt in prompts])
         return informativeness([group.rewards for group in rolled()], self.metric)
 
     def chances(self, groups: Sequence[Group]) -> Floats:
-        """Return the weight of each group's prompt among them, with sum 1."""
+        """Return the groups' selection probabilities, which sum to 1."""
         return weights([group.value for group in groups], self.metric, self.floor)
 
 
 def choose(
     selector: Selector, prompts: Sequence[Prompt], rewards: ArrayLike, rng: np.random.Generator
 ) -> tuple[list[Group], list[Prompt]]:
-    """Ask a selector once about a whole set: its groups with their values, and whom it names.
+    """Run a selector once on a whole set; return groups with values, and the prompts to rewrite.
 
-    `rewards` are P x N. There is no policy to roll out with or to read prompts with.
+    `rewards` are P x N. There is no policy for rollouts or embeddings.
     """
 
     def nothing(*asked: object) -> NoReturn:
@@ -130,11 +129,11 @@ def choose(
 
 
 class StreamSettings(Online):
-    """How mini-batches are made: a recipe's `online` where an iteration has x prompts."""
+    """A recipe's `online` settings for iterations of x prompts."""
 
     x: int
     retries: int = 0
-    """Further attempts at an unusable rewrite."""
+    """Retries for an unusable rewrite."""
 
     @model_validator(mode="after")
     def _buffer_fills_a_mini_batch(self) -> StreamSettings:
@@ -147,32 +146,32 @@ class StreamSettings(Online):
 
     @property
     def capacity(self) -> int:
-        """Prompts that the buffer holds."""
+        """Maximum number of prompts in the buffer."""
         return round(self.buffer * self.x)
 
     @property
     def warm_up_steps(self) -> int | None:
-        """Steps of the warm-up; None where it lasts until the buffer is full."""
+        """Number of warm-up steps, or None if it lasts until the buffer is full."""
         return None if self.warm_up is None else round(self.warm_up * self.x / self.minibatch)
 
     @property
     def shape(self) -> Shape:
-        """How the rewrites of a prompt hang together."""
+        """How the rewrites of a prompt are related."""
         return "tree" if self.method == "tree_bon" else "independent"
 
     @property
     def from_buffer(self) -> int:
-        """Prompts of a mini-batch that come from the buffer in mix-up."""
+        """Number of prompts per mini-batch drawn from the buffer in mix-up."""
         return round(self.ratio_evol * self.minibatch)
 
     @property
     def evolved(self) -> int:
-        """Prompts of a mini-batch that are evolved."""
+        """Number of prompts per mini-batch to evolve."""
         return round(self.evolve_share * self.minibatch)
 
 
 class Eva(Parents):
-    """Eva's stream of mini-batches: parents out of each, and a buffer of their rewrites."""
+    """Eva online: evolves parents from each mini-batch and buffers their rewrites."""
 
     def __init__(
         self,
@@ -182,10 +181,10 @@ class Eva(Parents):
         value: Value | None = None,
         returns: bool = False,
     ) -> None:
-        """Without `creates` it draws human prompts alone, in order.
+        """Without `creates`, only human prompts are drawn, in order.
 
-        `value` replaces the metric, and values the buffer anew at every step. `returns` puts what
-        was trained on back into the buffer.
+        `value` replaces the metric and rescores the buffer at every step. `returns` puts prompts
+        that were trained on back into the buffer.
         """
         super().__init__(
             settings.metric,
@@ -200,9 +199,9 @@ class Eva(Parents):
 
     @classmethod
     def made(cls, options: Mapping[str, Any], sizes: Sizes) -> Eva:
-        """Return eva in a league: the pool is D, and the buffer may hold as many prompts.
+        """Return eva for a league: the pool is D, and the buffer has the same capacity.
 
-        Without a creator its warm-up takes a quarter of D, and what was trained on returns.
+        Without a creator, the warm-up takes a quarter of D, and prompts trained on are returned.
         """
         chosen: dict[str, Any] = {"buffer": 1.0, "minibatch": sizes.minibatch, **options}
         if sizes.n_new:
@@ -279,7 +278,7 @@ class Eva(Parents):
         return [pool.human[i] for i in rng.choice(len(pool.human), size=count, replace=False)]
 
     def _again(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[BufferEntry]:
-        """Return those of a mini-batch that the buffer lacks for the next one, best first."""
+        """Return the prompts of this mini-batch needed to fill the next one, best first."""
         s = self.settings
         missing = s.minibatch - self._next_human(pool, self._next_phase(pool, ctx.phase, ctx.step))
         if pool.buffer.can_give(missing, s.replacement):
@@ -305,9 +304,9 @@ def eva_stream(
     over: Over = map,
     value: Value | None = None,
 ) -> PromptStream:
-    """Return the stream of eva on the shuffled human prompts D; without a creator on these alone.
+    """Return eva's stream on the shuffled human prompts D, or on these alone without a creator.
 
-    `quality` scores a prompt's text, for best-of-n trees; `value` as in `Eva`.
+    `quality` scores a prompt's text for best-of-n trees; `value` is that of `Eva`.
     """
     grow = None
     if creator is not None:

@@ -1,6 +1,6 @@
-"""Selectors that choose by what they remember of earlier steps: beliefs, scores, targets, bandits.
+"""Selectors with memory of earlier steps: beliefs, scores, targets, bandits.
 
-A learned reward counts as a success where it beats the median (ours).
+A learned reward counts as a success if it is above the median (ours).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.selectors.selector import Context, Group, Pool, Proposal, Selector,
 
 
 class _Believing(Selector):
-    """Holds a Beta belief about each prompt's success rate, from a prior of (1, 1)."""
+    """Holds a Beta posterior over each prompt's success rate, with prior Beta(1, 1)."""
 
     view = "beat"
     remembers: ClassVar[tuple[str, ...]] = ("beliefs",)
@@ -27,11 +27,11 @@ class _Believing(Selector):
         self._decay = decay
 
     def believed(self, prompts: Sequence[Prompt]) -> Floats:
-        """Return alpha and beta of each prompt, P x 2."""
+        """Return alpha and beta of each prompt's posterior, P x 2."""
         return np.array([self.beliefs.get(prompt.prompt_id, [1.0, 1.0]) for prompt in prompts])
 
     def learn(self, groups: Sequence[Group], ctx: Context) -> Floats:
-        """Move the beliefs by the successes of groups; return the expected success rates."""
+        """Update the posteriors with the groups' successes; return their mean success rates."""
         for group in groups:
             seen, keep = ctx.view(group.rewards), self._decay
             [(alpha, beta)] = self.believed([group.prompt])
@@ -46,16 +46,16 @@ class _Believing(Selector):
 
 
 class MoPPS(_Believing):
-    """Model-predictive prompt selection: a Beta belief about each prompt's success rate.
+    """Model-predictive prompt selection, with a Beta posterior over each prompt's success rate.
 
-    Of some candidates those are taken whose sampled success rate lies nearest to a half.
-    Afterwards, with c successes of N, for the prompts trained on alone,
+    From a set of candidates, selects those whose sampled success rate is closest to `target`.
+    Afterwards, for the prompts trained on only, with c successes out of N,
 
         alpha <- decay alpha + (1 - decay) + c,      beta <- decay beta + (1 - decay) + N - c
 
-    No rollout is spent on choosing.
+    Selection costs no rollouts.
 
-    Source: Qu et al. 2025, arXiv 2507.04632; its released code for 16 candidates a prompt and a
+    Source: Qu et al. 2025, arXiv 2507.04632; its released code for 16 candidates per prompt and a
     decay of 1.
     """
 
@@ -74,19 +74,19 @@ class MoPPS(_Believing):
 
 
 class CurES(_Believing):
-    """Which prompts are drawn, and how many rollouts each gets, both by a success rate.
+    """Draws prompts and allocates rollouts according to estimated success rates.
 
-    Every `period` steps a few rollouts of each of the next prompts say what its success rate p is,
-    and training goes on from that belief. Prompts are drawn with
+    Every `period` steps, a few rollouts of each of a new subset of prompts estimate its success
+    rate p, and training updates that posterior. Prompts are drawn with
 
         rho(x) ~ exp(sqrt(p (1 - p)) / tau)
 
-    and the rollouts of a step are shared out in proportion to sqrt(p (1 - p)), which is what the
-    paper's sigma is where the gradients of right and wrong answers are as long. Here a share is a
+    and the rollouts of a step are allocated in proportion to sqrt(p (1 - p)), which equals the
+    paper's sigma if gradients of right and wrong answers have equal norm. Here an allocation is a
     whole number of groups of N rollouts, at least one (ours: a step trains on groups of one size).
 
-    Source: Zeng et al. 2025, arXiv 2510.01037 (4 rollouts, 10 steps); tau is ours, the paper's was
-    not found.
+    Source: Zeng et al. 2025, arXiv 2510.01037 (4 rollouts, 10 steps); tau is ours, as we did not
+    find the paper's.
     """
 
     remembers = ("beliefs", "subset")
@@ -123,7 +123,7 @@ def _sigma(rates: Floats) -> Floats:
 
 
 def shared_out(count: int, weights: Floats) -> list[int]:
-    """Share a count out by weights, at least one each: the largest remainders get what is left."""
+    """Apportion a count by weights, at least one each, by the largest-remainder method."""
     shares = (count - len(weights)) * weights / weights.sum()
     whole = np.floor(shares).astype(int)
     left = count - len(weights) - int(whole.sum())
@@ -132,18 +132,18 @@ def shared_out(count: int, weights: Floats) -> list[int]:
 
 
 class PCL(Selector):
-    """Prompt curriculum learning: a value model says how hard a prompt is, without a rollout.
+    """Prompt curriculum learning: a value model predicts a prompt's difficulty without rollouts.
 
-    Of several times as many candidates those are taken whose predicted value lies nearest to tau.
-    The prediction is a linear function w of what the policy makes of the prompt, phi, and after the
-    step it is moved towards the mean reward y of the group (normalised least mean squares):
+    From `factor` times as many candidates, selects those whose predicted value is closest to tau.
+    The prediction is linear, w phi, in the policy's embedding phi of the prompt. After the step, it
+    is moved toward the group's mean reward y (normalized least mean squares):
 
         w <- w + rate (y - w phi) phi / (1 + |phi|^2)
 
-    so that it lags one step behind the policy.
+    so it lags one step behind the policy.
 
-    Source: Gao et al. 2025, arXiv 2510.01135 (four times as many candidates, tau a half). Its value
-    model is a whole network; a linear head is ours, and so is that rewards are seen as ranks.
+    Source: Gao et al. 2025, arXiv 2510.01135 (factor 4, tau 0.5). Its value model is a full
+    network; the linear head and the rank view of rewards are ours.
     """
 
     view = "rank"
@@ -171,19 +171,19 @@ class PCL(Selector):
 
 
 class AdaRFT(Selector):
-    """Prompts as hard as the policy can manage, by a target that follows its reward.
+    """Adapts the difficulty of prompts to the policy with a target that follows its reward.
 
-    Every prompt has a difficulty d from 0 to 100. A step takes the prompts nearest to the target T,
-    and by the mean reward r of the step, from 0 to 1,
+    Every prompt has a difficulty d from 0 to 100. A step takes the prompts closest to the target T,
+    which then moves with the step's mean reward r in [0, 1]:
 
-        T <- clip(T + 50 tanh(2 (r - 0.5)), 0, 100),      T = 0 at first
+        T <- clip(T + 50 tanh(2 (r - 0.5)), 0, 100),      initially T = 0
 
-    Here d is 100 less the percentile of a prompt's mean reward under the policy at the start, whose
-    rollouts are paid for, and rewards are seen as ranks; rewrites take their parent's d. A prompt
-    is not trained on again before the others were.
+    Here d is 100 minus the percentile of a prompt's mean reward under the initial policy, at the
+    cost of its rollouts. Rewards are seen as ranks, and rewrites inherit their parent's d. The
+    prompts trained on least often come first.
 
     Source: Shi et al. 2025, arXiv 2504.05520; its released code for the numbers. The labels are
-    ours, and so is going through the others first: the released sampler takes the nearest ones
+    ours, and so is going through the others first: the released sampler takes the closest prompts
     again and again until T moves.
     """
 
@@ -198,7 +198,7 @@ class AdaRFT(Selector):
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
         if not self.difficulty:
             self._label(ctx.roll_out(list(pool), ctx.n, "screen"))
-        # What is as near comes in a shuffled order.
+        # Shuffled first, so that ties come in random order.
         near = sorted(pool.some(len(pool), ctx.rng), key=self._distance)[:k]
         return Proposal(tuple(near), predicted=tuple(-self._distance(prompt)[1] for prompt in near))
 
@@ -228,18 +228,16 @@ class AdaRFT(Selector):
 
 
 def category(prompt: Prompt) -> str:
-    """Return the category of a prompt: the number of its words, by powers of two (ours)."""
+    """Return the category of a prompt: its word count, binned by powers of two (ours)."""
     return str(len(prompt.prompt.split()).bit_length())
 
 
 class SEC(Selector):
-    """A self-evolving curriculum: categories of prompts are arms of a bandit.
+    """Self-evolving curriculum: prompt categories are bandit arms.
 
-    They are paid by the size of the advantages,
+    Their payoff is the size of RLOO's leave-one-out advantage A:
 
         category ~ softmax(Q / tau),      Q <- (1 - eta) Q + eta mean |A|
-
-    A the leave-one-out advantage of RLOO.
 
     Source: Chen et al. 2025, arXiv 2505.14970; its released code for eta and tau.
     """
@@ -280,13 +278,13 @@ class SEC(Selector):
 
 
 class PLR(Selector):
-    """Prioritised level replay: prompts seen before, by the rank of their score and staleness.
+    """Prioritized level replay: replays prompts by the rank of their score and by staleness.
 
         P = (1 - rho) P_S + rho P_C,    P_S ~ rank^(-1 / beta),    P_C ~ steps since last trained on
 
     The score is the positive value loss, the mean of max(r - b, 0) with the group's mean as b, or
-    MaxMC: the best reward that a prompt ever had less that mean, which is eva's A*_avg with a
-    memory. Nothing is replayed until everything in the pool was seen.
+    MaxMC, the prompt's best reward so far minus that mean: eva's A*_avg with memory. Unseen prompts
+    come first, except that a `replay` below 1 replays with that probability.
 
     Source: Jiang et al. 2020, arXiv 2010.03934, and 2021, arXiv 2110.02439 (MaxMC); the released
     code for the numbers.
@@ -322,7 +320,7 @@ class PLR(Selector):
         by_score = (1.0 / ranks) ** (1.0 / self._beta)
         stale = np.array([step - self.last[prompt.prompt_id] for prompt in seen], dtype=float)
         by_age = stale / stale.sum() if stale.sum() else np.full(len(seen), 1.0 / len(seen))
-        # A floor, because rank^-10 is nothing to draw several distinct prompts by.
+        # The floor allows drawing several distinct prompts although rank^-10 vanishes.
         mixed = (1 - self._rho) * by_score / by_score.sum() + self._rho * by_age
         mixed = np.maximum(mixed, 1e-12)
         return np.asarray(mixed / mixed.sum())
@@ -340,9 +338,9 @@ class PLR(Selector):
 
 
 class ACCEL(PLR):
-    """Replay, with probability `replay`, of what has the best scores, and edits of it.
+    """Replays the highest-scoring prompts with probability `replay`, and edits them.
 
-    Edits are scored, and displace the prompts of the lowest score.
+    Edits are scored and displace the lowest-scoring prompts.
 
     Source: Parker-Holder et al. 2022, arXiv 2203.01302; the released code for the numbers.
     """

@@ -1,6 +1,6 @@
-"""Selectors that decide by rollouts of the step itself, and draws by chance to compare them with.
+"""Selectors that decide by the current step's rollouts, and random and oracle controls.
 
-A learned reward counts as a success where it beats the median (ours).
+A learned reward counts as a success if it is above the median (ours).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.selectors.selector import (
 
 
 class Uniform(Selector):
-    """Draws distinct prompts evenly; another `stream` draws others, to see what chance does."""
+    """Draws distinct prompts uniformly; another `stream` draws others, to measure chance."""
 
     def __init__(self, stream: int = 0) -> None:
         self._stream = stream
@@ -42,9 +42,9 @@ class Uniform(Selector):
 
 
 class Ranked(Selector):
-    """Takes the prompts of the largest value, of equals the first of a shuffled pool.
+    """Takes the prompts with the largest value, breaking ties at random.
 
-    So the oracle chooses: a control and no method.
+    Used for the oracle's choice: a control, not a method.
     """
 
     def __init__(self, value: Value) -> None:
@@ -63,13 +63,12 @@ class Ranked(Selector):
 
 
 class DAPO(Selector):
-    """Dynamic sampling: prompts are rolled out, and those whose rewards all agree are dropped.
+    """Dynamic sampling: rolls out prompts and drops those whose rewards all agree.
 
-    Three times as many prompts as are needed are rolled out at a time, until enough are kept; what
-    is too many is discarded. All of it is paid for. With a learned reward no two answers agree
-    exactly, so a prompt is flat where the standard deviation of its rewards is at most epsilon,
-    which is set once: the quantile `flat` of those of the first prompts seen (ours). `flat: 0`
-    drops exact ties alone.
+    Rolls out `factor` times a mini-batch of prompts at a time until enough are kept; the surplus is
+    discarded. All rollouts count toward the cost. Learned rewards never agree exactly, so a prompt
+    is dropped if the standard deviation of its rewards is at most epsilon, set once to the quantile
+    `flat` over the first prompts seen (ours). `flat: 0` drops only exact ties.
 
     Source: Yu et al. 2025, arXiv 2503.14476; its released code for the factor of 3.
     """
@@ -95,14 +94,13 @@ class DAPO(Selector):
 
 
 class SPEED(DAPO):
-    """A few rollouts decide whether the rest are made.
+    """Decides by a few rollouts whether to make the rest.
 
-    Each of three times as many prompts as are missing is rolled out `screen` times; one whose
-    rewards agree is dropped, and the others get the rest of their rollouts, all of which are
-    trained on.
+    Rolls out `factor` times a mini-batch of prompts, `screen` times each, and drops those whose
+    rewards agree. The others get the rest of their rollouts and are trained on all of them.
 
-    Source: Zhang et al. 2025, arXiv 2506.09016; its released code for 4 rollouts to screen. What is
-    left over is discarded here, where the released code trains on it later, slightly off policy.
+    Source: Zhang et al. 2025, arXiv 2506.09016; its released code for 4 screening rollouts. Surplus
+    prompts are discarded here; the released code trains on them later, slightly off-policy.
     """
 
     def __init__(self, screen: int = 4, factor: int = 3, flat: float = 0.25) -> None:
@@ -114,7 +112,7 @@ class SPEED(DAPO):
 
 
 class Band(Selector):
-    """Online difficulty filtering: kept are prompts whose success rate lies within a band.
+    """Online difficulty filtering: keeps prompts whose success rate is within a band.
 
     Source: Bae et al. 2025, arXiv 2504.03380 (0.2 to 0.8).
     """
@@ -138,14 +136,14 @@ TARGETS = {EASY: 0.083, HARD: 0.167}
 
 
 class GRESO(DAPO):
-    """A prompt whose rewards agreed time after time is skipped, mostly, before its rollouts.
+    """Usually skips, before any rollout, prompts whose rewards have agreed repeatedly.
 
-    z is how often in a row a prompt was all right (a success rate of 0.98 or more) or all wrong
-    (0.11 or less). It is skipped with probability 1 - max(p^z, 0.01), p being one of two chances,
-    for easy and for hard prompts, that start at a half. After the first pass over the pool, each
-    moves by 0.01 a step within 0.05 and 0.95: down where the share of such prompts among those
-    rolled out is above its target (8.3% easy, 16.7% hard), else up. What is rolled out goes through
-    DAPO's filter.
+    z is the number of times in a row that a prompt was easy (success rate 0.98 or more) or hard
+    (0.11 or less). It is skipped with probability 1 - max(p^z, `least`), where p is tracked
+    separately for easy and hard prompts and starts at 0.5. After the first pass over the pool, each
+    p moves by 0.01 per step within [0.05, 0.95]: down if the fraction of such prompts among those
+    rolled out is above its target (8.3% easy, 16.7% hard), otherwise up. Rolled-out prompts go
+    through DAPO's filter.
 
     Source: Zheng et al. 2025, arXiv 2506.02177; its released code for the numbers.
     """
@@ -200,14 +198,13 @@ BY: dict[str, Callable[[Floats], float]] = {
 
 
 class LILO(Selector):
-    """The most learnable of several times as many prompts, all of them rolled out.
+    """Rolls out `factor` times as many prompts as needed and keeps the most learnable.
 
-    Learnability is the variance of a prompt's rewards, which is p (1 - p) where they are 0 and 1.
-    The rollouts that a prompt was chosen by are those that it is trained on. `by` makes controls of
-    it, at the same cost: the `hardest` and the `easiest` prompts, by the mean reward, and the
-    `dead` ones, of the least variance.
+    Learnability is the variance of a prompt's rewards, p (1 - p) if they are 0 or 1. The screening
+    rollouts are also trained on. `by` gives controls at the same cost: the `hardest` and `easiest`
+    prompts by mean reward, and the `dead` ones with the least variance.
 
-    Source: Foster et al. 2025, arXiv 2502.12272 (four times as many).
+    Source: Foster et al. 2025, arXiv 2502.12272 (factor 4).
     """
 
     screens = True
@@ -227,13 +224,13 @@ class LILO(Selector):
 
 
 class SFL(Selector):
-    """Half of a mini-batch from a buffer of the most learnable prompts, refreshed now and then.
+    """Draws half of each mini-batch from a periodically refreshed set of learnable prompts.
 
-    Every `every` steps, `share` of the pool is rolled out, and of these the most learnable `top`
-    are the buffer; learnability as LILO's.
+    Every `every` steps, a fraction `share` of the pool is rolled out, and the fraction `top` of
+    these with the highest learnability (as in LILO) forms the set.
 
-    Source: Rutherford et al. 2024, arXiv 2408.15099; its released code for half of a batch, 50
-    updates and the best 1,000 of 5 x 5,000 (MiniGrid).
+    Source: Rutherford et al. 2024, arXiv 2408.15099; its released code for half a batch, 50 updates
+    and the best 1,000 of 5 x 5,000 (MiniGrid).
     """
 
     remembers = ("learnable",)

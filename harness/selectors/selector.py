@@ -1,24 +1,23 @@
-"""The interface of a selector: which prompts a step trains on, and what is kept of the outcome.
+"""The selector interface: which prompts a step trains on, and what is remembered of the outcome.
 
-In each step a selector is asked, in this order,
+In each step, a selector's methods are called in this order:
 
     propose     which prompts to roll out
-    judge       which of them to train on (only of one that `screens`; else all are)
-    observe     what to remember of every group, those dropped too, exactly once
-    spawn       which prompts of the step the creator rewrites, and how often
-    enter       what a rewrite is worth on entering the pool
+    judge       which of them to train on (only if it `screens`; otherwise all)
+    observe     what to remember of every group, including dropped ones, exactly once
+    spawn       which prompts of the step the creator rewrites, and how many times
+    enter       the value of each rewrite entering the pool
     evict       what leaves the pool
 
-All randomness comes from the generator of the context, which is derived from seed, step and
-question, so that the same state gives the same answer. `state_dict` is what must outlast a step, as
-JSON data.
+All randomness comes from the context's generator, which is seeded by seed, step and method, so the
+same state gives the same result. `state_dict` returns the state to carry between steps, as JSON.
 
-A selector sees rewards through a `View`: `raw`, as they are; `beat`, 1 where a reward is above the
-median of all rewards seen lately, else 0; `rank`, the share of those that lie below it, half of the
-equal ones included. Methods whose papers have rewards of 0 and 1 alone need one of the last two
-(ours); both refer to all prompts, so that an easy prompt has many successes and a hard one few.
+A selector sees rewards through a `View`: `raw`, unchanged; `beat`, 1 if a reward is above the
+median of recent rewards, else 0; `rank`, the fraction of recent rewards below it, counting ties as
+half. Methods whose papers assume 0/1 rewards need one of the last two (ours); both compare across
+all prompts, so an easy prompt has many successes and a hard one few.
 
-Source: ours; the methods that it is made for each name theirs.
+Source: ours; each method cites its own source.
 """
 
 from __future__ import annotations
@@ -37,28 +36,28 @@ from harness.eva.informativeness import Floats, weights
 from harness.registry.recipe import Seen
 
 Phase = Literal["train", "screen", "insertion"]
-"""What rollouts are for: training, deciding what to train on, scoring what enters the pool."""
+"""Purpose of rollouts: training, deciding what to train on, or scoring new pool entries."""
 
 Eviction = Literal["oldest", "least_informative"]
 
 LATELY = 2048
-"""Rewards that a view remembers."""
+"""Number of recent rewards that a view remembers."""
 
 
 class View:
-    """A way to see rewards, with the rewards it has seen."""
+    """A transformation of rewards, with the recent rewards it depends on."""
 
     def __init__(self, seen: Seen = "raw") -> None:
         self.seen = seen
         self.lately: deque[float] = deque(maxlen=LATELY)
 
     def take(self, rewards: ArrayLike) -> None:
-        """Remember rewards; each once, before it is looked at."""
+        """Record rewards; do so exactly once, before viewing them."""
         if self.seen != "raw":
             self.lately.extend(np.asarray(rewards, dtype=float).ravel().tolist())
 
     def __call__(self, rewards: ArrayLike) -> Floats:
-        """Return rewards as they are seen, in their shape."""
+        """Return transformed rewards of the same shape."""
         array = np.asarray(rewards, dtype=float)
         if self.seen == "raw":
             return array
@@ -71,26 +70,26 @@ class View:
 
 @dataclass(frozen=True)
 class Group:
-    """The rollouts of a prompt by the policy of a step: N rewards, and the answers if at hand."""
+    """A prompt's rollouts by the step's policy: N rewards, and the answers if available."""
 
     prompt: Prompt
     rewards: Floats
     value: float = 0.0
-    """The selector's: the more, the better to choose it again or to evolve it."""
+    """Set by the selector; the higher, the better to select again or evolve."""
     answers: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
 
 RollOut = Callable[[Sequence[Prompt], int, Phase], list[Group]]
-"""Rolls prompts out with the policy as it is, so many times each, and rewards the rollouts."""
+"""Rolls out prompts with the current policy, the given number of times each, with rewards."""
 
 
 @dataclass(frozen=True)
 class Proposal:
     """Prompts to roll out.
 
-    `rollouts` is how often, where that is not as often as training takes: a prompt that is kept is
-    then rolled out again until it has them. `predicted` has a number for each prompt that should
-    rise with the spread of its rewards, and `propensity` the chance it had of being drawn.
+    `rollouts` is the number per prompt if fewer than trained on; kept prompts then get the rest.
+    `predicted` has a number per prompt that should increase with the spread of its rewards, and
+    `propensity` its probability of being drawn.
     """
 
     prompts: tuple[Prompt, ...]
@@ -102,7 +101,7 @@ class Proposal:
 
     @classmethod
     def of_best(cls, prompts: Sequence[Prompt], predicted: Floats, k: int) -> Proposal:
-        """Propose the k prompts whose predicted numbers are the largest."""
+        """Propose the k prompts with the largest predictions."""
         chosen = best(predicted, k)
         numbers = tuple(float(predicted[i]) for i in chosen)
         return cls(tuple(prompts[i] for i in chosen), predicted=numbers)
@@ -110,7 +109,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class BufferEntry:
-    """A prompt in the buffer, with its informativeness and the step that put it in."""
+    """A prompt in the buffer, with its informativeness and the step it entered."""
 
     prompt: Prompt
     informativeness: float
@@ -118,7 +117,7 @@ class BufferEntry:
 
 
 class Buffer:
-    """At most `capacity` prompts that are waiting or were made, oldest first."""
+    """At most `capacity` prompts waiting to be drawn, oldest first."""
 
     def __init__(self, capacity: int, entries: Iterable[BufferEntry] = ()) -> None:
         self.capacity = capacity
@@ -128,15 +127,15 @@ class Buffer:
         return len(self.entries)
 
     def can_give(self, count: int, replacement: bool) -> bool:
-        """Return whether so many prompts can be drawn, with replacement or without."""
+        """Return whether `count` prompts can be drawn, with or without replacement."""
         return len(self) >= (min(count, 1) if replacement else count)
 
     def take(
         self, count: int, rng: np.random.Generator, metric: str, floor: float, replacement: bool
     ) -> list[Prompt]:
-        """Draw prompts by weight and remove them; return them in the order drawn.
+        """Draw prompts by weight and remove them; return them in draw order.
 
-        With replacement one prompt may be drawn several times; it leaves once.
+        With replacement, a prompt may be drawn several times; it is removed once.
         """
         if count == 0:
             return []
@@ -153,9 +152,9 @@ class Buffer:
         return prompts
 
     def put(self, entries: Iterable[BufferEntry], eviction: Eviction) -> int:
-        """Add prompts at the end, and evict what is then too many; returns how many left.
+        """Append prompts, evict those above capacity, and return the number evicted.
 
-        `least_informative` evicts the lowest informativeness first, of equals the oldest.
+        `least_informative` evicts the lowest informativeness first, with ties oldest first.
         """
         self.entries += entries
         surplus = max(0, len(self) - self.capacity)
@@ -167,7 +166,7 @@ class Buffer:
         return surplus
 
     def rescore(self, informativeness: Floats) -> None:
-        """Give every prompt a new informativeness, in the order of `entries`."""
+        """Set the informativeness of every prompt, in the order of `entries`."""
         pairs = zip(self.entries, informativeness.tolist(), strict=True)
         self.entries = [replace(entry, informativeness=value) for entry, value in pairs]
 
@@ -176,9 +175,9 @@ class Buffer:
 
 
 class Pool:
-    """What can be chosen: human prompts in the order of the seed, and a buffer of other ones.
+    """The prompts to select from: human prompts in seeded order, and a buffer of others.
 
-    `used` is how many human prompts were taken in order so far, by a selector that does so.
+    `used` is the number of human prompts taken so far by a selector that takes them in order.
     """
 
     def __init__(self, human: Sequence[Prompt], capacity: int) -> None:
@@ -194,7 +193,7 @@ class Pool:
         return len(self.human) + len(self.buffer)
 
     def some(self, count: int, rng: np.random.Generator) -> list[Prompt]:
-        """Draw distinct prompts evenly, all there are where they are fewer."""
+        """Draw `count` distinct prompts uniformly, or all if there are fewer."""
         everything = list(self)
         chosen = rng.choice(len(everything), size=min(count, len(everything)), replace=False)
         return [everything[i] for i in chosen]
@@ -202,7 +201,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Prompts of a mini-batch and of the human pool, and rewrites of each evolved prompt."""
+    """Number of prompts per mini-batch and in the human pool, and rewrites per evolved prompt."""
 
     minibatch: int
     pool: int
@@ -211,17 +210,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Context:
-    """What a selector is told, and may ask for, when it is asked.
+    """The information and services available to a selector in each call.
 
     Attributes:
         step: the step, from 1.
-        phase: what the last proposal called its phase; at first, what the selector opens with.
-        k, n: prompts that a step trains on, and rollouts of each.
-        n_new: rewrites of each prompt that is evolved; 0 where nothing is.
-        roll_out: its rollouts are paid for like any other.
-        embed: reads prompts with the policy as it is; returns P x D numbers.
-        spawned: ids of the prompts of this step that were evolved already.
-        from_buffer: how many prompts of the step came from the buffer; they are the first.
+        phase: the last proposal's phase; initially the selector's `opens`.
+        k, n: the number of prompts a step trains on, and of rollouts of each.
+        n_new: rewrites per evolved prompt; 0 without evolution.
+        roll_out: its rollouts count toward the cost like any other.
+        embed: embeds prompts with the current policy; returns P x D numbers.
+        spawned: ids of this step's prompts that have been evolved already.
+        from_buffer: how many of the step's prompts came from the buffer; they come first.
     """
 
     step: int
@@ -238,41 +237,41 @@ class Context:
 
 
 class Selector:
-    """A selector; what it does not say otherwise is that of a draw by chance without memory."""
+    """Base class whose defaults are a memoryless uniform draw."""
 
     screens: ClassVar[bool] = False
-    """Whether it decides by rollouts (`judge`) what to train on; they are then trained on."""
+    """Whether it selects by rollouts (`judge`), which are then also trained on."""
     view: ClassVar[Seen] = "raw"
-    """How it sees rewards where a recipe does not say."""
+    """How it sees rewards unless a recipe says otherwise."""
     remembers: ClassVar[tuple[str, ...]] = ()
-    """The attributes that are its state, JSON data each."""
+    """Names of the attributes that make up its state, each JSON-serializable."""
     opens: str = "pool"
 
     @classmethod
     def made(cls, options: Mapping[str, Any], sizes: Sizes) -> Selector:
-        """Return a selector with a recipe's options, at some sizes; most need these only later."""
+        """Return a selector with a recipe's options; most ignore `sizes`."""
         return cls(**options)
 
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
-        """Return prompts of a pool to roll out.
+        """Return prompts from the pool to roll out.
 
-        One that does not screen returns k, some of them several times if it likes. One that does is
-        asked again, for those that are missing, until k are kept.
+        A selector that does not screen returns k, possibly with repeats. One that does is called
+        again for the missing ones until a mini-batch is kept.
         """
         return Proposal(tuple(pool.some(k, ctx.rng)))
 
     def judge(self, groups: Sequence[Group], k: int, ctx: Context) -> Sequence[bool]:
-        """Return which groups of a proposal to train on; k are missing."""
+        """Return whether to train on each group of a proposal; k are still missing."""
         return [True] * len(groups)
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
-        """Remember what is needed of groups; return a value for each."""
+        """Update the state from the groups; return a value for each."""
         return np.zeros(len(groups))
 
     def spawn(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[tuple[Prompt, int]]:
-        """Return which prompts of those trained on are rewritten, and how often.
+        """Return which of the prompts trained on to rewrite, and how many times each.
 
-        Asked again until it names none, so by default only the better half is, once.
+        Called repeatedly until it returns none; by default, the better half is rewritten once.
         """
         if not ctx.n_new or ctx.spawned:
             return []
@@ -281,29 +280,29 @@ class Selector:
         return [(prompt, ctx.n_new) for prompt in parents]
 
     def enter(self, children: Sequence[Prompt], inherited: Floats, ctx: Context) -> ArrayLike:
-        """Return a value for each rewrite that enters the pool, given its parents'."""
+        """Return a value for each rewrite entering the pool, given the parents' values."""
         return inherited
 
     def evict(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> tuple[int, int]:
-        """Bound the pool, in which the rewrites of this step are already.
+        """Bound the pool, which already includes this step's rewrites.
 
-        Returns how many prompts left, and how many of the step's went back to be trained on again.
+        Returns the number of prompts evicted, and of this step's prompts returned for reuse.
         """
         return pool.buffer.put((), "oldest"), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must outlast a step, as JSON data: by default what it `remembers`."""
+        """Return the state to carry between steps, as JSON data: by default what it `remembers`."""
         return {name: value for name, value in vars(self).items() if name in self.remembers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state that `state_dict` returned."""
+        """Restore a state returned by `state_dict`."""
         vars(self).update(state)
 
 
 class Shuffled(Selector):
-    """A selector whose choice is carried over to other prompts, anew each time: a control.
+    """Control that maps a selector's choices to random prompts, newly permuted each time.
 
-    It costs what the selector costs, and what it chooses says nothing of what is trained on.
+    It costs as much as the selector, but its choices carry no information about the prompts.
     """
 
     def __init__(self, inner: Selector) -> None:
@@ -343,15 +342,15 @@ class Shuffled(Selector):
 
 
 def spreads(groups: Sequence[Group], ctx: Context) -> Floats:
-    """Return the standard deviation of each group's rewards, as the view sees them."""
+    """Return the standard deviation of each group's viewed rewards."""
     return np.array([np.std(ctx.view(group.rewards)) for group in groups])
 
 
 def rates(groups: Sequence[Group], ctx: Context) -> Floats:
-    """Return the mean of each group's rewards, as the view sees them."""
+    """Return the mean of each group's viewed rewards."""
     return np.array([ctx.view(group.rewards).mean() for group in groups])
 
 
 def best(values: ArrayLike, count: int) -> list[int]:
-    """Return the positions of the largest values, ties by position."""
+    """Return the indices of the largest values, best first, with ties in order."""
     return [int(i) for i in np.argsort(-np.asarray(values, dtype=float), kind="stable")[:count]]

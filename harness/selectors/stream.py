@@ -1,13 +1,12 @@
-"""The stream of prompts of an online run: what asks a selector, step by step.
+"""The prompt stream of an online run, which drives a selector step by step.
 
 `draw` starts a step and returns its mini-batch; `feed` takes the rewards of its rollouts and ends
-the step. Of a selector that screens, `draw` rolls prompts out until it has kept a mini-batch, and
-the rollouts of those are trained on. Nothing here knows a model: the caller rolls out and rewards
+the step. For a selector that screens, `draw` rolls out prompts until a mini-batch is kept, and
+those rollouts are trained on. Nothing here knows a model: the caller rolls out and rewards
 (`RollOut`).
 
-Randomness. A step's generators are derived from the seed, the step's number and what is asked, so
-the state to be saved is that of the pool and the selector, and a run that is cut anywhere goes on
-as if it had not been.
+A step's random generators are seeded by the seed, the step's number and the selector method, so
+only the pool and the selector have state to save, and a run can resume after any step unchanged.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ from harness.selectors.selector import (
 )
 
 MOST_PROPOSALS = 10
-"""Proposals of one step: then the best of what was dropped fills it. DAPO's released code."""
+"""Maximum proposals per step (DAPO's released code); then the first dropped prompts fill it."""
 
 PROPOSE, SPAWN, AGAIN, JUDGE, OBSERVE, ENTER, EVICT = (), (1,), (4,), (5,), (6,), (7,), (8,)
-"""What tells the generators of a step's questions apart. 2 and 3 are those of rollouts."""
+"""Seeds of the generators of a step's calls; 2 and 3 are used for rollouts."""
 
 Embed = Callable[[Sequence[Prompt]], Floats]
-"""Returns what the policy as it is makes of prompts, P x D numbers."""
+"""Embeds prompts with the current policy; returns P x D numbers."""
 
 
 Grow = Callable[..., Evolution]
-"""`evolve` with a creator, and all else that is the same at every step."""
+"""`evolve` with the creator and the other step-independent arguments bound."""
 
 
 @dataclass(frozen=True)
 class MiniBatch(Proposal):
-    """What a step, counted from 1, trains on.
+    """The prompts that a step, counted from 1, trains on.
 
-    `kept` has the rollouts of each prompt where they were made already, `dropped` those of others.
+    `kept` has each prompt's rollouts if already made, and `dropped` those of discarded prompts.
     """
 
     step: int = 0
@@ -63,18 +62,18 @@ class MiniBatch(Proposal):
 
 @dataclass
 class Fed:
-    """What a step did to the prompts after its rollouts."""
+    """The outcome of `PromptStream.feed`."""
 
     informativeness: Floats
-    """What the selector says of the mini-batch's prompts, in order."""
+    """The selector's values of the mini-batch's prompts, in order."""
     evolved: Evolution = field(default_factory=Evolution)
-    """What the creator made of them; its prompts entered the pool."""
+    """The creator's rewrites, which entered the pool."""
     scored: int = 0
-    """Prompts that were rolled out after the mini-batch."""
+    """Number of prompts rolled out in addition to the mini-batch."""
     evicted: int = 0
-    """Prompts that left the buffer untrained."""
+    """Number of prompts evicted from the buffer."""
     repeated: int = 0
-    """Prompts of the mini-batch that went back into the buffer, to be trained on again."""
+    """Number of prompts of the mini-batch returned to the buffer to be trained on again."""
 
 
 def _no_embedding(prompts: Sequence[Prompt]) -> Floats:
@@ -82,13 +81,11 @@ def _no_embedding(prompts: Sequence[Prompt]) -> Floats:
 
 
 class PromptStream:
-    """Draws mini-batches as a selector says, and has the creator rewrite what it names.
+    """Draws the mini-batches a selector proposes, and evolves the prompts it picks.
 
     Attributes:
-        step: steps finished or, between `draw` and `feed`, begun.
-        phase: phase of the last step; before the first, what the selector opens with.
-        pool: what can be chosen.
-        selector: what chooses.
+        step: number of steps finished or, between `draw` and `feed`, begun.
+        phase: phase of the last step; before the first, the selector's `opens`.
     """
 
     def __init__(
@@ -104,9 +101,9 @@ class PromptStream:
         seen: Seen = "raw",
         embed: Embed = _no_embedding,
     ) -> None:
-        """Begin a run; `rollouts` of each prompt are trained on, seen in the way `seen`.
+        """Begin a run that trains on `rollouts` per prompt, with rewards viewed as `seen`.
 
-        Where prompts are evolved (`grow`), there are `n_new` rewrites of each, by default.
+        With evolution (`grow`), `n_new` is the default number of rewrites per prompt.
         """
         self.step = 0
         self.phase = selector.opens
@@ -139,7 +136,7 @@ class PromptStream:
         return self._open
 
     def feed(self, rewards: ArrayLike, roll_out: RollOut) -> Fed:
-        """End the step: remember what came of it, evolve what is named, and bound the pool.
+        """End the step: update the selector, evolve the prompts it picks, and bound the pool.
 
         `rewards` are those of the mini-batch's rollouts, P x N.
         """
@@ -172,7 +169,7 @@ class PromptStream:
         return fed
 
     def state(self) -> dict[str, Any]:
-        """Return what a run must remember between two steps, as JSON data."""
+        """Return the run's state between two steps, as JSON data."""
         if self._open is not None:
             raise HarnessError(f"step {self._open.step} is not finished and cannot be saved.")
         entries = [
@@ -180,12 +177,12 @@ class PromptStream:
             for e in self.pool.buffer.entries
         ]
         state = {"step": self.step, "used": self.pool.used, "phase": self.phase, "buffer": entries}
-        # Named where there is something to say: eva's stream has all its state in the pool.
+        # Only if not empty: eva's stream keeps all its state in the pool.
         own = {"selector": self.selector.state_dict(), "seen": list(self.view.lately)}
         return state | {name: value for name, value in own.items() if value}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state that `state` returned, with equal settings, prompts and seed."""
+        """Restore a state returned by `state`; settings, prompts and seed must be the same."""
         self.step, self.pool.used, self.phase = state["step"], state["used"], state["phase"]
         self.pool.buffer.entries = [
             BufferEntry(
@@ -227,7 +224,7 @@ class PromptStream:
         )
 
     def _screened(self, roll_out: RollOut | None) -> MiniBatch:
-        """Propose, roll out and judge until there is a mini-batch, or enough was tried."""
+        """Propose, roll out and judge until the mini-batch is full or proposals run out."""
         kept: list[Group] = []
         dropped: list[Group] = []
         for number in range(MOST_PROPOSALS):
@@ -250,7 +247,7 @@ class PromptStream:
         )
 
     def _extended(self, kept: Sequence[Group], ctx: Context) -> list[Group]:
-        """Give each group as many rollouts as training takes."""
+        """Extend each group to the number of rollouts trained on."""
         short = [group for group in kept if len(group.rewards) < self._rollouts]
         if not short:
             return list(kept)
@@ -269,10 +266,10 @@ class PromptStream:
     def _evolve(
         self, grow: Grow, kept: Sequence[Group], batch: MiniBatch, fed: Fed, roll_out: RollOut
     ) -> None:
-        """Have the creator rewrite what the selector names, until it names nothing more."""
+        """Have the creator rewrite the prompts the selector picks, until it picks none."""
         values = {group.prompt.prompt_id: group.value for group in kept}
         spawned: set[str] = set()
-        # The step as well, because a prompt drawn again is to be evolved anew.
+        # Includes the step, so that a prompt drawn again gets new rewrites.
         seed = int(np.random.SeedSequence([self._seed, self.step]).generate_state(1)[0])
         while True:
             asked = self._asked(SPAWN, roll_out, spawned, batch.from_buffer)
@@ -287,7 +284,7 @@ class PromptStream:
                 made += evolution.prompts
                 fed.evolved.add(evolution)
             if made:
-                # A child's id is its ancestor's in the mini-batch, the step and its place.
+                # A child's id is its mini-batch ancestor's id, the step, and its index.
                 suffix = f".{self.step}."
                 inherited = [values[child.prompt_id.rpartition(suffix)[0]] for child in made]
                 asked = self._asked(ENTER, roll_out)
