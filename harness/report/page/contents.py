@@ -1,6 +1,6 @@
 """The contents of the page, gathered from a store or from published results.
 
-From a store, every picture is drawn; from published results, the published files are embedded.
+From a store, every picture is drawn anew; from published results, the published files are embedded.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 
 SHORT = 12
-"""Digits of a fingerprint that are shown; they are enough to find the folder."""
+"""Number of fingerprint digits shown, enough to find the folder."""
 
 
 @dataclass
 class RunTrace:
-    """One recipe at a profile, with all its seeds; it serves rows, as `table/row`."""
+    """One recipe at a profile, with all its seeds; `serves` has its rows as `table/row`."""
 
     run: str
     serves: dict[str, None] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class RunTrace:
     creators: tuple[str, ...] = ()
     judges: dict[str, str] = field(default_factory=dict)
     seeds: dict[int, dict[str, str]] = field(default_factory=dict)
-    """The beginnings of the fingerprints of the judges and trainings of each seed, by name."""
+    """Shortened fingerprints of each seed's judge and training stages, by name."""
 
     @property
     def stages(self) -> list[str]:
@@ -65,15 +65,15 @@ class RunTrace:
 
 
 Traces = dict[str, RunTrace]
-"""Runs by their ids."""
+"""Traces by run id."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything on the page, made from what was computed here or from what is published.
+    """Everything on the page, from a store or from published results.
 
-    The reports have every row that is declared; `table_pictures` belong to them, by their tables,
-    and the other pictures to none. Examples are None where none are published.
+    The reports have every declared row; `table_pictures` are theirs, by table, and `pictures`
+    belong to no table. Examples are None if none are published.
     """
 
     profile: Profile
@@ -86,7 +86,7 @@ class Contents:
 
     @cached_property
     def verdicts(self) -> Sequence[ClaimVerdict]:
-        """Those of tables and figures."""
+        """The verdicts of tables and figures."""
         return all_verdicts(self.reports, figure_claims(), self.profile.scale)
 
 
@@ -98,11 +98,10 @@ def from_store(
     figures: Iterable[Figure] = (),
     known: Mapping[str, StoredTable] | None = None,
 ) -> Contents:
-    """Gather what a page says of some tables, each with its root seeds, from a store.
+    """Gather the page's contents for some tables, each with its root seeds, from a store.
 
-    Of the declared figures those are drawn of which all tables are on the page, with the seeds
-    that these have in common, as far as the store holds their numbers. `known` are tables that
-    were read already, by their ids.
+    A figure is drawn if all its tables are on the page and the store has any of its numbers, with
+    the seeds that the tables share. `known` has tables that were already read, by id.
     """
     from harness.pipeline.runs import runnable
 
@@ -127,7 +126,7 @@ def from_store(
         ]
         trace(report, stages_behind(runs, store), traces)
     drawn = tuple(_drawn_figures(figures, shown, profile, store))
-    # A page of one table, made by itself, has room for what every row and seed did.
+    # A page of a single table has room for the examples of every row and seed.
     every = len(planned) == 1 and known is None
     found = first_of(examples_of(runs, store, every=every) for runs in planned)
     return Contents(profile, "store", tuple(reports), table_pictures, drawn, found, traces)
@@ -139,7 +138,7 @@ def _drawn_figures(
     profile: Profile,
     store: Store,
 ) -> Iterator[Picture]:
-    """Yield the figures that the store has any numbers of, drawn now."""
+    """Yield the figures for which the store has any numbers, drawn from it."""
     from harness.pipeline.runs import plan_figure
 
     tables = {name: table for name, (table, _) in shown.items()}
@@ -158,10 +157,10 @@ def _drawn_figures(
 
 
 def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -> Contents:
-    """Gather what a page says of some tables from what is published alone: no store, no model.
+    """Gather the page's contents for some tables from published results, without a store or model.
 
-    The numbers are those of the published reports, and verdicts are computed from the published
-    scores. What is not published, as prompts of real data sets, is not there, and the page says so.
+    Numbers are those of the published reports; verdicts are computed from the published scores.
+    What is not published, such as prompts of real data sets, is missing, and the page says so.
     """
     folder, traces = results_dir / profile.name, Traces()
     known = KnownControls(profile, None, results_dir)
@@ -186,10 +185,10 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
 
 
 def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Picture]:
-    """Yield the pictures published of a profile that belong to no table, by their folders.
+    """Yield a profile's published pictures that belong to no table, in order of their folders.
 
-    Those of a figure need the tables that its rows are from; those of sweeps and of what is said of
-    the profile belong to a page of all that is published.
+    A figure's picture needs the tables that its rows are from; other pictures need all published
+    tables.
     """
     places = read_index(profile_results.parent)
     folders = {
@@ -223,11 +222,11 @@ def _copied(svg: bytes, target: BinaryIO) -> None:
     target.write(svg)
 
 
-# --- Where numbers come from, run by run ---
+# --- Provenance of the numbers, by run ---
 
 
 def trace(report: Report, stages: Mapping[str, Mapping[str, str]], traces: Traces) -> None:
-    """Add the runs behind a table to those known, with the stages behind each of them."""
+    """Add the runs behind a table to `traces`, with the stages behind each."""
     for row in report.rows:
         for name in row.runs.values():
             traces.setdefault(name, RunTrace(name)).serves[f"{report.table_id}/{row.id}"] = None

@@ -1,9 +1,9 @@
 """Examples: prompts on their way through the creator, and benchmark answers before and after.
 
-Which examples are shown is fixed in advance, so that none is cherry-picked. The run is the left row
-of a table's primary claim, or else the table's first row that evolves prompts, at the first seed; a
-page of a single table from a store has every such row and seed. Only runs whose stages are all done
-are considered. The rules below choose prompts and answers, and are printed beside them.
+Which examples are shown is fixed in advance, so that none are cherry-picked. The run is the left
+row of a table's primary claim, or else the table's first row that evolves prompts, at the first
+seed; a page of a single table from a store has every such row and seed. Only runs whose stages are
+all done are considered. The rules below choose prompts and answers, and are printed next to them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
 FILE = "examples.json"
-"""The file of a published table with its examples; older ones have none."""
+"""The file with a published table's examples; older publications lack it."""
 
 Rows = list[dict[str, Any]]
 
 Facts = tuple[tuple[str, str], ...]
-"""What is said of a prompt, by name."""
+"""Facts about a prompt: pairs of name and text."""
 
 OFFLINE_RULE = (
     "The first, the middle and the last prompt in the order in which the creator drew them."
@@ -47,7 +47,7 @@ JUDGED_RULE = (
 
 @dataclass(frozen=True)
 class RewardedAnswer:
-    """One answer to a prompt; its role is `chosen` or `rejected`, empty for the others."""
+    """One answer to a prompt; its role is `chosen`, `rejected` or empty."""
 
     text: str
     reward: float
@@ -56,9 +56,9 @@ class RewardedAnswer:
 
 @dataclass(frozen=True)
 class Step:
-    """A prompt of a chain: a human prompt, or a rewrite by some method.
+    """A prompt in a chain: a human prompt, or a rewrite by some method.
 
-    Online runs do not keep answers.
+    Without answers for online runs, which do not keep them.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Lineage:
-    """A human prompt with what became of it, and the rule by which it was chosen."""
+    """A human prompt with its rewrites, and the rule by which it was chosen."""
 
     table: str
     row: str
@@ -87,7 +87,7 @@ class Lineage:
 
 @dataclass(frozen=True)
 class JudgedTurn:
-    """What a policy was asked and answered, and what the judge wrote of it, by name."""
+    """What a policy was asked and answered, and the judge's replies, by name."""
 
     asked: str
     answer: str
@@ -96,10 +96,10 @@ class JudgedTurn:
 
 @dataclass(frozen=True)
 class JudgedItem:
-    """One item of a benchmark, answered by the baseline row's run and by the row's.
+    """One benchmark item, answered by the baseline row's run and by the row's.
 
-    The reference is the answer it is compared with; None where answers are rated alone, or where it
-    is not at hand.
+    The reference is the answer it is compared with, or None if answers are rated alone or the
+    reference is unavailable.
     """
 
     table: str
@@ -116,7 +116,7 @@ class JudgedItem:
 
 @dataclass(frozen=True)
 class Examples:
-    """Prompts on their way through the creator, offline and online, and judged answers."""
+    """Lineages of prompts, offline and online, and judged answers."""
 
     offline: tuple[Lineage, ...] = ()
     online: tuple[Lineage, ...] = ()
@@ -128,9 +128,9 @@ class Examples:
 
 
 def examples_of(table_runs: TableRuns, store: Store, *, every: bool = False) -> Examples:
-    """Return a table's examples; answers are those of its offline run, else of its online one.
+    """Return a table's examples; answers are from its offline run, else from its online one.
 
-    Prompts are those of one run, or of every row and seed.
+    Prompts are from one run, or with `every` from each row and seed.
     """
     offline, online = (
         list(_shown_runs(table_runs, store, online=online, every=every)) for online in (False, True)
@@ -144,7 +144,7 @@ def examples_of(table_runs: TableRuns, store: Store, *, every: bool = False) -> 
 
 
 def first_of(given: Iterable[Examples]) -> Examples:
-    """Return the first examples of each kind; answers of offline runs come before others."""
+    """Return the first examples of each kind, preferring answers of offline runs."""
     found = Examples()
     for it in given:
         judged = found.judged or it.judged
@@ -166,10 +166,10 @@ def write_examples(examples: Examples, folder: Path) -> None:
 
 
 def read_examples(path: Path) -> Examples | None:
-    """Return the examples that were written to a file, None where there is none.
+    """Read examples from a file, or return None if it does not exist.
 
     Raises:
-        HarnessError: It has another form.
+        HarnessError: The file has another format.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -184,9 +184,9 @@ def read_examples(path: Path) -> Examples | None:
 def _shown_runs(
     table_runs: TableRuns, store: Store, *, online: bool, every: bool = False
 ) -> Iterator[tuple[str, Run]]:
-    """Yield the rows and the runs of a table that examples are taken from, each run once.
+    """Yield the rows and runs that a table's examples are taken from, each run once.
 
-    They are of the first seed, or of all; no row that evolves prompts may be whole.
+    They are of the first seed, or with `every` of all; there may be none that are complete.
     """
     left, _ = table_runs.table.main_place
     rows, shown = sorted(table_runs.rows, key=lambda row: row.id != left), set()
@@ -226,7 +226,7 @@ def _lineages(
 
 
 Chains = tuple[list[list[Step]], Stage, list[Stage]]
-"""The prompts that are followed, the stage that rewards them, and the stages they come from."""
+"""Chains of prompts, the stage that rewards them, and the stages they come from."""
 
 
 def _offline(run: Run, store: Store) -> Chains:
@@ -241,7 +241,7 @@ def _offline(run: Run, store: Store) -> Chains:
     trained = {prompt["prompt_id"] for prompt in _read(store, mix, "pairs.parquet")}
 
     def steps(prompt: dict[str, Any], told: Facts = ()) -> list[Step]:
-        """Return a prompt and all that became of it, from parents to children."""
+        """Return a prompt and all its descendants, parents before children."""
         name = prompt["prompt_id"]
         left_out = "yes" if name in trained else "no, it was left out of the mix"
         found = [_step(prompt, (*told, ("trained on", left_out)), answers.get(name, ()))]
@@ -288,16 +288,16 @@ def _online(run: Run, store: Store) -> Chains:
 
 
 def _read(store: Store, stage: Stage, file: str) -> Rows:
-    """Return the rows of a file of a stage, verified."""
+    """Return the rows of a stage's file, verified."""
     from harness.worlds.stage_io import read_rows
 
     return read_rows(store.file(stage.fingerprint, file))
 
 
 def _answers(store: Store, annotate: Stage) -> dict[str, tuple[RewardedAnswer, ...]]:
-    """Return the rewarded answers of each prompt, best and worst marked as pairs mark them.
+    """Return each prompt's answers with rewards, the best and worst marked as a pair would be.
 
-    Of equal answers the first is marked; equal rewards teach nothing.
+    Ties go to the first; if all rewards are equal, none is marked, as there is nothing to learn.
     """
     rewards = {
         (r["prompt_id"], r["sample"]): r["reward"]
@@ -305,7 +305,7 @@ def _answers(store: Store, annotate: Stage) -> dict[str, tuple[RewardedAnswer, .
     }
     by_prompt: dict[str, list[tuple[str, float]]] = {}
     for row in _read(store, annotate.inputs["completions"], "completions.parquet"):
-        if (own_id := (row["prompt_id"], row["sample"])) in rewards:  # not if it was left out
+        if (own_id := (row["prompt_id"], row["sample"])) in rewards:  # some have no reward
             rewarded = (row["completion"], rewards[own_id])
             by_prompt.setdefault(row["prompt_id"], []).append(rewarded)
     found = {}
@@ -320,7 +320,7 @@ def _answers(store: Store, annotate: Stage) -> dict[str, tuple[RewardedAnswer, .
 def _judged_items(
     table_runs: TableRuns, shown: Sequence[tuple[str, Run]], store: Store
 ) -> list[JudgedItem]:
-    """Return what the first of some runs and its baseline answered, and the judge said of it."""
+    """Return the judged answers of the first of the runs and of its baseline."""
     if not shown or (row := table_runs.table.row(shown[0][0])).baseline is None:
         return []
     table, run = table_runs.table, shown[0][1]
@@ -341,10 +341,9 @@ def _judged_items(
 
 
 def _turns(store: Store, judge: Stage | None) -> dict[str, tuple[JudgedTurn, ...]]:
-    """Return the turns of each item: what was asked, answered and said of it.
+    """Return each item's turns: question, answer and the judge's replies.
 
-    Nothing where nobody answered, or where the judge did not say anything, but marked answers by a
-    rule.
+    Empty if there are no judged answers, or if the judge scores by a rule and gives no replies.
     """
     done = judge is not None and store.status(judge.fingerprint) == "done"
     if judge is None or not done or "answers" not in judge.inputs:
@@ -359,8 +358,8 @@ def _turns(store: Store, judge: Stage | None) -> dict[str, tuple[JudgedTurn, ...
     found: dict[str, list[JudgedTurn]] = {}
     for answer in sorted(answers, key=lambda row: (row["prompt_id"], row["turn"])):
         item, turn = answer["prompt_id"], answer["turn"]
-        # A judgment's number is its turn where there are several turns, and its game elsewhere;
-        # of two games the first has the reference as answer A.
+        # A judgment's number is its turn for multi-turn items, else its game; the first of two
+        # games has the reference as answer A.
         own = [r for r in replies.get(item, []) if item not in several or r["number"] == turn]
         games = item not in several and len(own) > 1
         said = tuple(
@@ -378,6 +377,6 @@ def _references(judge: Stage) -> dict[str, str]:
     name = str(judge.settings["benchmark"])
     try:
         items = runtime_of(name).questions(name)
-    except HarnessError:  # the files that these answers came from are not those at hand
+    except HarnessError:  # the benchmark's files are missing or differ from those answered
         return {}
     return {item.item_id: item.reference for item in items if item.reference is not None}

@@ -1,12 +1,12 @@
-"""Positions of what the page draws in SVG: gains beside the paper's, and the paper at a glance.
+"""Positions of what the page draws in SVG: gains next to the paper's, and the paper at a glance.
 
 Gains are marks on an axis that a column's rows share: ours a dot with its 95% interval, the paper's
 a diamond. Positions are percentages, so drawings stretch with the page and marks keep their shape.
 
-In the paper at a glance, a field is one column of a table: the margin of the claim that the column
-decides (the primary claim if there are several) in units of the paper's margin, with the verdict.
-A column without a claim shows the gain of the row with the paper's largest gain. Each field also
-counts the column's gains that have the paper's sign.
+In the paper at a glance, a field is one table column: the margin of the claim that the column
+decides (the primary claim if there are several) in units of the paper's margin, with the verdict. A
+column without a claim shows the gain of the row with the paper's largest gain in absolute value.
+Each field also counts the column's gains that have the paper's sign.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from harness.report.model import Cell, ClaimVerdict, Report
 from harness.report.view import signed
 
 MARGIN = 0.06
-"""Share of an axis' span that is left free at either end."""
+"""Padding at either end of an axis, as a fraction of its span."""
 
 MOST_TICKS = 5
-"""Parts that an axis has at most."""
+"""Maximum number of intervals between an axis's ticks."""
 
 FAMILIES = ("Arena-Hard", "AlpacaEval", "MT-Bench")
-"""Beginnings of the names of benchmarks with a column of their own in the picture of the paper."""
+"""Name prefixes of the benchmarks with their own column in the paper at a glance."""
 
 SPAN = (-1.0, 2.0)
-"""Ends of its axis, in units of the paper's gain; what lies beyond is cut off at the end."""
+"""Ends of that picture's axis, in units of the paper's gain; values beyond are clipped."""
 
 
 class Axis(NamedTuple):
@@ -41,7 +41,7 @@ class Axis(NamedTuple):
     decimals: int
 
     def at(self, value: float) -> float:
-        """Return where a value lies, in percent of the width."""
+        """Return a value's position, in percent of the width."""
         return round(100.0 * (value - self.low) / (self.high - self.low), 2)
 
     def label(self, tick: float) -> str:
@@ -49,7 +49,7 @@ class Axis(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """One row's gains on an axis; positions in percent, None for what there is not."""
+    """One row's gains on an axis; positions in percent, or None if there is no number."""
 
     zero: float
     ours: float | None
@@ -70,7 +70,7 @@ def axis_of(cells: Sequence[Cell]) -> Axis | None:
         low, high = low - 1.0, high + 1.0
     free = MARGIN * (high - low)
     low, high = low - free, high + free
-    # The smallest of 1, 2 and 5 times a power of ten that makes few enough parts.
+    # The smallest step of 1, 2 or 5 times a power of ten that gives at most MOST_TICKS intervals.
     power = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
     step = next(k * power for k in (1, 2, 5, 10) if high - low <= k * power * MOST_TICKS)
     first, last = math.ceil(low / step), math.floor(high / step)
@@ -93,11 +93,11 @@ def draw(cell: Cell, axis: Axis, decimals: int) -> Drawing:
 
 
 class Field(NamedTuple):
-    """One column of a table in the picture of the whole paper: a claim, or a gain where none is.
+    """One table column in the paper at a glance: a claim, or a gain if there is no claim.
 
-    Positions are in percent of the axis, cut at its ends; None where there is no number. `cut` says
-    which of the three lie beyond an end, and on which side, -1 or 1. The word is that of the
-    verdict, None where no claim is decided by the column.
+    Positions are in percent of the axis, clipped at its ends; None if there is no number. `cut`
+    gives, for each of the three, the end it lies beyond: -1, 1, or 0 for neither. `word` is the
+    verdict's, or None if the column decides no claim.
     """
 
     cell: str
@@ -164,7 +164,7 @@ Marks = tuple[float | None, float | None, float | None]
 def _in_units(
     ours: float | None, low: float | None, high: float | None, paper: float | None
 ) -> tuple[str, str, Marks, tuple[int, int, int]]:
-    """Return a gain in units of the paper's: in words, its interval, and where its marks lie."""
+    """Return a gain in units of the paper's: its text, interval, mark positions and clipping."""
     if ours is None or low is None or high is None or not paper:
         return "paper: 0" if paper == 0.0 else "paper: none", "", (None, None, None), (0, 0, 0)
     middle, (least, most) = ours / paper, sorted((low / paper, high / paper))
@@ -183,15 +183,15 @@ def _number(printed: str | tuple[str, ...] | None) -> float | None:
 
 
 def _shown(report: Report, column: Column) -> Cell:
-    """Return the cell whose gain stands for a column that no claim is about."""
+    """Return the cell whose gain represents a column without a claim."""
     cells = [cell for cell in report.cells if cell.column == column.id]
     return max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
 
 
 def _claimed(report: Report, column: Column) -> tuple[ClaimVerdict | None, Place]:
-    """Return the verdict on the claim that a column decides, and its upper cell.
+    """Return the verdict on the claim that a column decides, and the claim's first cell.
 
-    The primary claim comes first, then the first one whose margin the paper prints as a number.
+    Prefers the primary claim, then the first whose margin in the paper is a nonzero number.
     """
     deciding = {
         claim.id: places(claim.test)[0]

@@ -1,9 +1,9 @@
 """The page as HTML: one file that contains its style, pictures and one short script.
 
-All text is escaped by the templates. As a second line of defense, the page's content security
-policy forbids all requests and all scripts but its own, which it names by digest. The page can be
-read without the script, which sorts, filters, marks the reader's place, and makes each table one
-tab stop. Numbers are formatted by `harness.report.view`, as on the terminal.
+The templates escape all text. As a second line of defense, the page's content security policy
+forbids all requests and all scripts but its own, identified by digest. The page can be read without
+the script, which sorts, filters, marks the reader's place, and makes each table one tab stop.
+Numbers are formatted by `harness.report.view`, as on the terminal.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "page"
 SCRIPT = "page.js"
 
 LONGEST = 2000
-"""Characters of a model's text that are shown."""
+"""Maximum number of characters shown of a model's text."""
 
 SHOWN = ("Question", "Source", "Inadmissible")
-"""The facts that stand at the head of a table."""
+"""The facts shown at the head of a table."""
 
 SENSITIVITY = ("Inadmissible", "Power", "Controls")
-"""The facts that stand before a table's numbers: what these can show."""
+"""The facts shown before a table's numbers: what the numbers can show."""
 
 
 def as_html(contents: Contents) -> str:
@@ -152,7 +152,7 @@ def _blocks(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
-    """Return the claims of each table of the page, then those of the paper's figures."""
+    """Return the claims of each table on the page, then those of the paper's figures."""
     reports = {report.table_id: report for report in contents.reports}
     of_tables = [verdict for report in contents.reports for verdict in report.verdicts]
     others = [verdict for verdict in contents.verdicts if verdict.table not in reports]
@@ -172,7 +172,7 @@ def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
 
 
 def _basis(verdict: ClaimVerdict, report: Report) -> str | None:
-    """Return which scores a claim's margin is made of."""
+    """Return which scores a claim's margin is computed from."""
     table = report.table
     test = next(claim.test for claim in table.claims if claim.id == verdict.id)
     if verdict.margin is None or isinstance(test, Qualitative):
@@ -186,9 +186,9 @@ def _basis(verdict: ClaimVerdict, report: Report) -> str | None:
 
 
 def _assumptions(reports: Sequence[Report]) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Return the settings by who sets them: name and value, why, and the tables they matter to.
+    """Return the settings by who sets them: name and value, source, and the tables they affect.
 
-    A setting that all tables with numbers share is listed once, for all.
+    A setting shared by all tables with assumptions is listed once, for `all`.
     """
     tables: dict[tuple[str, str, str, str], list[str]] = {}
     for report in reports:
@@ -224,23 +224,23 @@ def _value(kind: str, value: Any, profile: Profile) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Return what an expression of the template prints, with nothing in it that has no shape."""
+    """Make a template expression's value printable, unless it is already markup (`visible`)."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value, longest=len(value))
     return value
 
 
 def ticked_parts(text: str) -> list[Piece]:
-    """Return a sentence whose names stand between backticks as pieces without them."""
+    """Split a sentence at its backticks into text and code pieces."""
     pieces = re.split(r"`([^`]*)`", text)
     return [Piece(piece, code=i % 2 == 1) for i, piece in enumerate(pieces) if piece]
 
 
 def visible(text: str, longest: int = LONGEST) -> str:
-    """Return a model's text with what cannot be seen made visible.
+    """Make a model's text printable, and truncate it.
 
-    Line breaks and tabs stay. Other characters without a shape of their own, among them those
-    that change the direction of writing, become U+FFFD.
+    Line breaks and tabs stay; other unprintable characters, including bidirectional controls,
+    become U+FFFD. Long numbers are rounded to four digits.
     """
     if _LONG_NUMBER.fullmatch(text):
         return f"{float(text):.4g}"
@@ -250,7 +250,7 @@ def visible(text: str, longest: int = LONGEST) -> str:
 
 
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{6,}")
-"""What a judge that measures says; the last digits are nobody's."""
+"""A reply of a judge that measures; the last digits are meaningless."""
 
 
 @functools.cache
