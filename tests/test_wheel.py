@@ -23,7 +23,7 @@ FOLDERS = ("ablations", "experiments", "results")
 SOURCES = ("harness", *FOLDERS)
 FILES = ("LICENSE", "NOTICE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
 
-MOST_BYTES = 24 * 10**6
+MOST_BYTES = 25 * 10**6
 """How large the wheel may become before somebody decides that it should."""
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]

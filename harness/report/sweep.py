@@ -12,11 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from harness.registry.schema import Id
+from harness.registry.objective import Scalar, SweepObjective
 from harness.report.plots import Picture
 from harness.report.publication import SCORES, IndexEntry, Publication
 from harness.report.render import markdown
@@ -24,30 +23,8 @@ from harness.report.scores import Measured, RunScores, read_score_file, write_sc
 from harness.report.view import Block
 from harness.strict import Strict
 
-Scalar = bool | int | float | str | None
-
 NOT_RUN = "not run"
 TOO_FEW = "n/a: too few complete trials"
-
-
-Cost = Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
-Measure = Literal["val_wr", "val_len", "val_score", "val_exact"] | Cost
-"""What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
-mean partial credit and share of wholly right answers), or a count of an online run."""
-
-
-class SweepObjective(Strict):
-    name: Id
-    """Name in reports and in MLflow."""
-    measure: Measure
-    direction: Literal["maximize", "minimize"]
-    after: int | None = Field(default=None, ge=1)
-    """Measured after so many iterations (offline) or multiples of x (online); null: at the end."""
-    unit: str = ""
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
 class SweepTrial(Strict):

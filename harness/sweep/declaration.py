@@ -27,10 +27,10 @@ from harness.registry.documents import (
     read_files,
     yaml_files,
 )
+from harness.registry.objective import Cost, Scalar, SweepObjective
 from harness.registry.overrides import paths_of
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
-from harness.report.sweep import Cost, Scalar, SweepObjective
 from harness.strict import Strict, refuse
 
 SearchPoint = Mapping[str, Scalar]

@@ -26,14 +26,13 @@ from pydantic import ValidationError
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Planner, Run
 from harness.registry.documents import nearest
+from harness.registry.objective import Measure, Scalar
 from harness.registry.overrides import first_fault, nested
 from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
 from harness.registry.recipe import Recipe, flattened, merge
 from harness.report.origin import stage_summary
 from harness.report.scores import Measured, read_values
 from harness.report.sweep import (
-    Measure,
-    Scalar,
     base_run,
     setting,
     value_text,

@@ -39,10 +39,11 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from harness.registry.objective import Scalar
 from harness.registry.profile import Profile
 from harness.report.plots import Picture, Target
 from harness.report.scores import Measured
-from harness.report.sweep import Scalar, SweepReport, SweepTrial, winner_scores
+from harness.report.sweep import SweepReport, SweepTrial, winner_scores
 from harness.runtime import Json
 from harness.runtime.stage import fingerprint_of
 from harness.sweep.declaration import Parameter, Sampler, SearchPoint, Sweep

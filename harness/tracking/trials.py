@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.scores import REPLIES, Kept, load
 from harness.registry.declared import all_profiles
+from harness.registry.objective import SweepObjective
 from harness.report.publication import REPORT, check_files
-from harness.report.sweep import SWEEP, SweepObjective, SweepReport, setting
+from harness.report.sweep import SWEEP, SweepReport, setting
 from harness.runtime.manifest import utc_now
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (

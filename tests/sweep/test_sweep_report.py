@@ -10,11 +10,11 @@ import pytest
 from forging import seal
 
 from harness.errors import HarnessError
+from harness.registry.objective import SweepObjective
 from harness.report.publication import Refused
 from harness.report.scores import write_scores
 from harness.report.sweep import (
     SWEEP,
-    SweepObjective,
     SweepReport,
     SweepTrial,
     digits,

@@ -1,0 +1,31 @@
+"""What a sweep optimizes, as it is declared and as it is reported; imports nothing heavy."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from harness.registry.schema import Id
+from harness.strict import Strict
+
+Scalar = bool | int | float | str | None
+
+Cost = Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
+Measure = Literal["val_wr", "val_len", "val_score", "val_exact"] | Cost
+"""What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
+mean partial credit and share of wholly right answers), or a count of an online run."""
+
+
+class SweepObjective(Strict):
+    name: Id
+    """Name in reports and in MLflow."""
+    measure: Measure
+    direction: Literal["maximize", "minimize"]
+    after: int | None = Field(default=None, ge=1)
+    """Measured after so many iterations (offline) or multiples of x (online); null: at the end."""
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.unit})" if self.unit else self.name
