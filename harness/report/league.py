@@ -1,14 +1,14 @@
-"""What a league of selectors found: who is above even draws on the same budget, if anybody is.
+"""Results of a league of selectors: which beat uniform sampling on the same budget, if any.
 
-A row's area is the mean height of its score over the budget, by the trapezoidal rule over the
-marks at which it was judged, less the score before training. It is a weighted sum of per-prompt
-scores, so that it is compared with that of even draws like any score: paired by seed and prompt,
-p-values adjusted by Holm over the methods of the league, and alike where the whole 95% interval
-lies within the declared margin.
+A row's area is its mean score over the budget, by the trapezoidal rule over the marks at which it
+was judged, minus the score before training. It is a weighted sum of per-prompt scores, so it is
+compared with that of uniform sampling like any score: paired by seed and prompt, with p-values
+Holm-adjusted over the league's methods; rows are alike if the whole 95% interval lies within the
+declared margin.
 
-A league ranks nothing while its controls do not hold: what the oracle chooses must be above even
-draws and what cannot teach below, both intervals without zero, and even draws by other random
-numbers neither. One seed compares nothing.
+A league ranks nothing unless its controls hold: the oracle's choices must be above uniform sampling
+and prompts that cannot teach below it, both intervals excluding zero, and uniform sampling with
+other random numbers must be neither. With one seed nothing is compared.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from harness.registry.profile import Profile
 
 FEWEST_SEEDS = 3
-"""Seeds that a league needs to rank anything; with fewer the standard error is a guess."""
+"""Minimum number of seeds to rank anything; with fewer the standard error is a guess."""
 
 Facts = Mapping[str, tuple[tuple[LeagueMark, ...], LeagueCosts | None]]
-"""What the stages of each row say of themselves."""
+"""The curve and the costs of each row, from its stages."""
 
 
 def leagues_of(
@@ -69,7 +69,7 @@ def leagues_of(
 
 
 def found_again(report: Report, scores: TableScores) -> list[FoundLeague]:
-    """Return the leagues of a report that was read back, made anew of its scores."""
+    """Recompute the leagues of a report that was read back, from its scores."""
     return [
         _found(report.table.league(it.id), [own.row for own in it.members], scores,
                {own.row: (own.curve, own.costs) for own in it.members})
@@ -82,13 +82,13 @@ def _rows(table: Table, league: LeagueRows) -> list[str]:
 
 
 def _marks(row: str, scores: TableScores) -> list[Scores]:
-    """Return a row's scores at each mark; none where a seed is missing."""
+    """Return a row's scores at each mark; empty if any is missing a seed."""
     whole = [own for column in scores.reads if (own := scores.of(row, column)) is not None]
     return whole if len(whole) == len(scores.reads) else []
 
 
 def area(start: Scores, marks: Sequence[Scores]) -> Scores:
-    """Return the mean height of a score over equal parts of a budget, less that at the start."""
+    """Return the mean score over a budget, by the trapezoidal rule, minus the starting score."""
     parts = len(marks)
     inner = [(1.0 / parts, scores) for scores in marks[:-1]]
     return weighted_sum([(0.5 / parts - 1.0, start), *inner, (0.5 / parts, marks[-1])])
@@ -172,7 +172,7 @@ def _verdict(
 def _overtakes(
     start: Sequence[Scores], marks: Sequence[Scores], uniform: Sequence[Scores]
 ) -> float | None:
-    """Return where a curve of means first reaches the end of another, as a share of the budget."""
+    """Return the fraction of the budget at which a row's curve first reaches uniform's end."""
     if not (start and marks and uniform):
         return None
     heights, goal = [start[0].mean, *(own.mean for own in marks)], uniform[-1].mean
@@ -217,7 +217,7 @@ def _named(rows: Sequence[str]) -> str:
     return f" ({', '.join(rows)})" if rows else ""
 
 
-# What the stages say of themselves.
+# Facts from the stages.
 
 
 def _facts(
@@ -238,7 +238,7 @@ def _facts(
 
 
 def _mean(numbers: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """Return each number's mean over those that are known."""
+    """Return each number's mean over its known values, or None if there are none."""
     known = {name: [it for one in numbers if (it := one[name]) is not None] for name in numbers[0]}
     return {name: float(np.mean(values)) if values else None for name, values in known.items()}
 
@@ -277,7 +277,7 @@ def _at_the_end(run: Run, reader: StoreReader, profile: Profile) -> dict[str, fl
 
 
 def _topics(run: Run, reader: StoreReader, profile: Profile) -> float | None:
-    """Return the exponential of the entropy of the topics trained on: of k alike it is k."""
+    """Return the exponential of the entropy of the topics trained on: k for k equal shares."""
     from harness.worlds.lookup import world_of
 
     topics = world_of(profile).prompts.topics()
@@ -289,7 +289,7 @@ def _topics(run: Run, reader: StoreReader, profile: Profile) -> float | None:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-# How it is shown.
+# Presentation.
 
 RANKED = (
     "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired by "
@@ -310,11 +310,11 @@ TRAINED_ON = (
 )
 
 Part = tuple[str, Sequence[str], Callable[[LeagueMember], Sequence[str]], Sequence[str]]
-"""Title and heading of a block, the figures of a row (none of a row that is left out), notes."""
+"""Title and header of a block, the numbers of a row (none to leave it out), and notes."""
 
 
 def league_blocks(report: Report) -> list[Block]:
-    """Return the blocks of a report's leagues: who is above even draws, and what each cost."""
+    """Return the blocks of a report's leagues: standings, gains by seed, costs, training data."""
     names, blocks = view.row_names(report), []
     for found in report.leagues:
         parts: tuple[Part, ...] = (
@@ -330,7 +330,7 @@ def league_blocks(report: Report) -> list[Block]:
              _trained_on, (TRAINED_ON,)),
         )  # fmt: skip
         for what, head, figures, notes in parts:
-            # What stands before the colon of a row's label names the league, as the title does.
+            # A row's label names the league before the colon; the title already does.
             rows = [
                 (names[own.row].rpartition(": ")[2], *shown)
                 for own in found.members
@@ -388,10 +388,10 @@ STROKES: Mapping[LeagueVerdict, tuple[str, str]] = {
     "no method": ("#009E73", ":"),
     "missing": (INK, ":"),
 }
-"""Colour and dashes of a row's lines, by its verdict."""
+"""Color and dashes of a row's lines, by verdict."""
 
 MARKERS = "os^DvPX<>*hd"
-"""One for each row of a verdict, in order."""
+"""Markers of the rows with the same verdict, in order."""
 
 
 def league_pictures(report: Report) -> list[Picture]:
@@ -423,7 +423,7 @@ def _draw(found: FoundLeague, report: Report, target: Target) -> None:
 def _lines(
     place: Any, drawn: Sequence[LeagueMember], axis: str, label: str, names: Mapping[str, str]
 ) -> None:
-    """Draw a line a row: its colour and dashes say its verdict, its marker which of them it is."""
+    """Draw a line per row: color and dashes show its verdict, the marker tells rows apart."""
     plain_frame(place, grid="both")
     place.set_xlabel(label)
     place.set_ylabel("score")

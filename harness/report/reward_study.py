@@ -1,11 +1,11 @@
-"""What a table's study of reward models found: how good each is by three measures, and their ranks.
+"""A table's study of reward models: three measures of quality, and how their rankings agree.
 
     accuracy    share of held-out pairs that it orders as the oracle does
     best of n   mean oracle score of the answer it ranks first among n of the base policy
-    gain        what the policy trained on it gains over the base policy, in one column of the table
+    gain        gain over the baseline of the policy trained on it, in one column of the table
 
-All are means of per-prompt values, which are published with the scores. The rank correlations are
-those of all reward models or there are none; and none of one seed, which says nothing about gains.
+All are means of per-prompt values, which are published with the scores. Rank correlations need all
+reward models and more than one seed, as a single seed says nothing about gains.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 MEASURES = ("accuracy", "best_of_n", "gain")
 CALLED = {"accuracy": "accuracy", "best_of_n": "best of {n}", "gain": "gain"}
-"""What a measure is called."""
+"""Display names of the measures."""
 
 _AXES = {"accuracy": "accuracy on held-out pairs", "best_of_n": "best of {n} (oracle score)"}
 
 FILE = "study.svg"
-"""File of the picture of a study beside a published report."""
+"""File of a study's picture in a published report."""
 
 PAIRS = (("accuracy", "gain"), ("accuracy", "best_of_n"), ("best_of_n", "gain"))
 """The measures that are correlated."""
 
 
 def read_study(table_runs: TableRuns, store: Store) -> Measured:
-    """Read the values of a table's study that are there; empty where it has none.
+    """Read the available values of a table's study; empty without a study.
 
-    They are kept under the run trained on the reward model. Accuracy has the reward model's seed,
-    the best of n that of the run.
+    They are keyed by the run trained on the reward model. Accuracy has the reward model's seed, the
+    best of n that of the run.
     """
     study = table_runs.study
     if study is None:
@@ -124,9 +124,9 @@ def study_of(table_runs: TableRuns, store: Store, measured: Measured) -> Study |
 
 
 def recomputed(study: Study, measured: Measured) -> Study:
-    """Return a study with its numbers computed from per-prompt values alone.
+    """Recompute a study's numbers from per-prompt values alone.
 
-    A reward model that lacks values keeps its state, and has no numbers.
+    A reward model that lacks values keeps its state and has no numbers.
     """
     models: list[StudiedModel] = []
     matrices: dict[str, list[ScoreMatrix]] = {measure: [] for measure in MEASURES}

@@ -1,9 +1,9 @@
-"""A sweep: what it found as plain data and as words, published and read back.
+"""A sweep's report: its findings as data and text, published and read back.
 
-It is published in `results/<profile>/sweeps/<name>/`. The trials chose the winner on validation
-prompts; their numbers are no result. What the winner scores on the benchmarks is: winner and base
-recipe are run with seeds that no trial has seen, and their numbers are computed from per-prompt
-scores, stored or published, by the same function.
+It is published in `results/<profile>/sweeps/<name>/`. The trials select the winner on validation
+prompts, and their numbers are not results; the winner's benchmark scores are. The winner and the
+base recipe are run with seeds that no trial has seen, and their numbers are computed by one
+function from per-prompt scores, stored or published.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ TOO_FEW = "n/a: too few complete trials"
 
 
 class SweepTrial(Strict):
-    model_config = ConfigDict(extra="ignore")  # what older ones were published with
+    model_config = ConfigDict(extra="ignore")  # older publications have more fields
 
     number: int
     state: str
     """`running`, `complete`, `pruned` or `fail`."""
     params: dict[str, Scalar]
     values: dict[str, float] | None
-    """Its objectives by name; None where it is not complete."""
+    """The objectives by name, or None if not complete."""
     so_far: dict[int, float]
-    """The one objective averaged over the first seeds, by their number."""
+    """Mean of the single objective over the first seeds, by the number of seeds."""
     started: str | None
-    """When it began, ISO 8601 in UTC."""
+    """Start time, ISO 8601 in UTC."""
     ended: str | None
     seconds: float | None
     reused: int
-    """Stages it found in the store."""
+    """Stages found in the store."""
     computed: int
     failure: str | None
 
     def outcome(self, seeds: int) -> str:
-        """Return its values in words, or what became of it without any."""
+        """Return the objective values as text, or else the trial's fate."""
         if self.values is not None:
             return ", ".join(f"{name} {digits(value)}" for name, value in self.values.items())
         if self.state == "pruned" and self.so_far:
@@ -58,9 +58,9 @@ class SweepTrial(Strict):
 
 
 class WinnerScore(Strict):
-    """What the winner scores: mean and 95% interval, the base recipe's mean, and the gain.
+    """One score of the winner: mean and 95% interval, the base recipe's mean, and the gain.
 
-    The gain is None where the winner is the base recipe.
+    The gain is None if the winner is the base recipe.
     """
 
     score: str
@@ -80,28 +80,28 @@ class SweepReport(Strict):
     scale: str
     study: str
     space: dict[str, tuple[Scalar, ...]]
-    """The values of each setting, by path; of an endless one some of them."""
+    """Values of each setting, by path; a sample if there are infinitely many."""
     objectives: tuple[SweepObjective, ...]
     sampler: str
     pruner: str | None
-    """What ends trials early; None for nothing."""
+    """What stops trials early, or None."""
     seeds: tuple[int, ...]
     result_seeds: tuple[int, ...]
     """Fresh seeds of the winner."""
     target: int
-    """Trials the study shall have."""
+    """Planned number of trials of the study."""
     counted: int
     trials: tuple[SweepTrial, ...]
     winner: int | None
-    """Number of the best trial; None where none is complete."""
+    """Number of the best trial, or None if none is complete."""
     pareto: tuple[int, ...] | None
-    """Numbers of the trials that no other is better than; None for one objective."""
+    """Numbers of the trials on the Pareto front; None for a single objective."""
     importances: dict[str, dict[str, float]] | None
-    """Share of each setting in the variance of each objective; None with too few."""
+    """Each setting's share of each objective's variance; None with too few trials."""
     benchmarks: tuple[WinnerScore, ...] = ()
-    """What the winner scores on the benchmarks; empty where it was not run."""
+    """The winner's benchmark scores; empty if it was not run."""
     measured: Measured = Field(default_factory=dict, exclude=True)
-    """Per-prompt scores of the winner and the base recipe; empty where not run."""
+    """Per-prompt scores of the winner and the base recipe; empty if not run."""
 
     @property
     def complete(self) -> list[SweepTrial]:
@@ -109,7 +109,7 @@ class SweepReport(Strict):
 
     @property
     def front(self) -> list[SweepTrial]:
-        """The trials that no other is better than; empty for one objective."""
+        """The trials on the Pareto front; empty for a single objective."""
         return [self.trial(number) for number in self.pareto or ()]
 
     @property
@@ -122,7 +122,7 @@ class SweepReport(Strict):
     def best(self) -> list[SweepTrial]:
         """Return the complete trials, best first; the first objective decides, others break ties.
 
-        Trials at one point are equal in all and shown once.
+        Trials at the same point have equal results and are listed once.
         """
         signs = [-1.0 if o.direction == "maximize" else 1.0 for o in self.objectives]
         ranked = sorted(
@@ -155,7 +155,7 @@ def base_run(sweep: str) -> str:
 def winner_scores(
     measured: Measured, sweep: str, seeds: Sequence[int], scores: Sequence[str]
 ) -> tuple[WinnerScore, ...]:
-    """Return what a winner scores on each benchmark; scores not measured are left out."""
+    """Return a winner's scores on the benchmarks, leaving out those not measured."""
     known = {score for _, _, score in measured}
     base = base_run(sweep) if base_run(sweep) in {run for run, _, _ in measured} else None
     values, found = RunScores(measured, seeds), []
@@ -176,7 +176,7 @@ def value_text(value: Scalar) -> str:
 
 
 def sweep_blocks(report: SweepReport, most: int | None = None) -> list[Block]:
-    """Return what a sweep found as small tables: all trials, or so many of the best."""
+    """Return a sweep's findings as small tables, with all trials or the `most` best."""
     found = [_winner_block(report)]
     if report.pareto is not None:
         found.append(_trial_block(report, report.front, "Pareto front (validation prompts)"))
@@ -243,7 +243,7 @@ def _winner_block(report: SweepReport) -> Block:
 
 
 def _half(mean: float | None, high: float | None) -> float:
-    """Return half an interval's width; 0 for what is only the rounding of equal numbers."""
+    """Return an interval's half-width, or 0 if it is only rounding error of equal numbers."""
     half = 0.0 if mean is None or high is None else high - mean
     return half if half > 1e-9 * max(1.0, abs(mean or 0.0)) else 0.0
 
@@ -252,16 +252,16 @@ def _with_interval(mean: float | None, high: float | None, sign: str = "") -> st
     if mean is None or high is None:
         return "the base recipe is the winner" if sign else NOT_RUN
     half = _half(mean, high)
-    if not half:  # every measurement was the same, which says nothing of the next
+    if not half:  # identical measurements say nothing about the spread
         return f"{digits(mean, sign=sign)} (no interval: all measurements are equal)"
     return f"{digits(mean, half, sign)} ±{digits(half, half)}"
 
 
 def digits(value: float, half: float = 0.0, sign: str = "") -> str:
-    """Return a number with the digits that mean something.
+    """Format a number with its meaningful digits.
 
-    Those are the first two of half its interval, where it has one, else three of its own; digits
-    before the point stay.
+    Those are the first two of its interval's half-width, if any, else its own first three; digits
+    before the decimal point always stay.
     """
     size, wanted = (abs(half), 2) if half else (abs(value), 3)
     decimals = 0
@@ -325,4 +325,4 @@ SWEEP = Publication(
     values=lambda report: SCORES,
     recomputed=recomputed,
 )
-"""A sweep with the per-prompt scores of its winner."""
+"""A sweep, published with its winner's per-prompt scores."""
