@@ -13,17 +13,17 @@ Scalar = bool | int | float | str | None
 
 Cost = Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
 Measure = Literal["val_wr", "val_len", "val_score", "val_exact"] | Cost
-"""What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
-mean partial credit and share of wholly right answers), or a count of an online run."""
+"""What an objective measures: a score of the validation answers (win rate, length, and the oracle's
+mean partial credit and share of fully correct answers), or a count of an online run."""
 
 
 class SweepObjective(Strict):
     name: Id
-    """Name in reports and in MLflow."""
+    """Name in reports and MLflow."""
     measure: Measure
     direction: Literal["maximize", "minimize"]
     after: int | None = Field(default=None, ge=1)
-    """Measured after so many iterations (offline) or multiples of x (online); null: at the end."""
+    """Iterations (offline) or multiples of x (online) to measure after; null: at the end."""
     unit: str = ""
 
     @property

@@ -186,7 +186,7 @@ def _shown_runs(
 ) -> Iterator[tuple[str, Run]]:
     """Yield the rows and runs that a table's examples are taken from, each run once.
 
-    They are of the first seed, or with `every` of all; there may be none that are complete.
+    They are of the first seed, or with `every` of all seeds; none may be complete yet.
     """
     left, _ = table_runs.table.main_place
     rows, shown = sorted(table_runs.rows, key=lambda row: row.id != left), set()
