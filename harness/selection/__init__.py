@@ -1,1 +1,1 @@
-"""What is asked for (tables or a figure, rows, seeds, a profile), planned, run and reported."""
+"""Selections (tables or a figure, rows, seeds, a profile): planned, run and reported."""

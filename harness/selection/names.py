@@ -1,4 +1,4 @@
-"""Seeds, rows and formats as text, turned into values and back."""
+"""Parsing and formatting of seeds, rows and formats."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ DEFAULT_PROFILE = "micro"
 DEFAULT_SEEDS = "0-2"
 
 MOST_SEEDS = 1000
-"""Most seeds in one command; more is a slip of the finger."""
+"""Maximum seeds per command; more is a typo."""
 
 LARGEST_SEED = 2**31 - 1
 
 MOST_JOBS = 1024
-"""Most processes of one command; more is a slip of the finger."""
+"""Maximum processes per command; more is a typo."""
 
 Seeds = str | int | Iterable[int] | None
-"""Seeds: a text such as `0-4`, numbers, or None for those that suit."""
+"""A string such as `0-4`, numbers, or None for the default."""
 
 Say = Callable[[str], None]
-"""Takes a sentence for the user."""
+"""Callback for a message to the user."""
 
 
 class Format(StrEnum):
-    """How a report is written."""
+    """Output format of a report."""
 
     terminal = "terminal"
     markdown = "markdown"
@@ -54,7 +54,7 @@ def ignore(_: object) -> None:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds that a text such as `0`, `0,2` or `0-2,7` names, in ascending order."""
+    """Parse a string such as `0`, `0,2` or `0-2,7` into seeds in ascending order."""
     given = f"`{text}`" if len(text) <= 80 else f"`{text[:80]}…`"
     seeds: set[int] = set()
     for part in text.split(","):
@@ -76,7 +76,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
-    """Return seeds in ascending order, given as a text or as numbers."""
+    """Return seeds in ascending order, given a string or numbers."""
     if isinstance(seeds, str):
         return parse_seeds(seeds)
     numbers = [seeds] if isinstance(seeds, int) else list(seeds)
@@ -86,7 +86,7 @@ def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:
-    """Return the names in a text, separated by commas; None where there is no text."""
+    """Split comma-separated names; None stays None."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(","))
@@ -99,7 +99,7 @@ def parse_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def workers_of(jobs: int | None) -> int:
-    """Return the number of processes that `--jobs` asks for; one per core where it is not given."""
+    """Return the number of processes for `--jobs`; one per core by default."""
     from harness.runtime import available_cores
 
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
@@ -108,9 +108,9 @@ def workers_of(jobs: int | None) -> int:
 
 
 def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:
-    """Return what stands behind a verb to ask for the same once more, without what is the default.
+    """Return the command-line arguments that repeat a request, without defaults.
 
-    Seeds are none where the verb knows those last asked for, rows where all are asked for.
+    Leave out `seeds` if the verb remembers the last ones, and `rows` if all are wanted.
     """
     words = [name]
     words += [] if profile == DEFAULT_PROFILE else ["--profile", profile]

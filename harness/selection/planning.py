@@ -1,4 +1,4 @@
-"""A plan: what a run would compute of a selection, how long the rest takes, and what it costs."""
+"""Plans: what running a selection would compute, how long the rest takes, and what it costs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_LIMITS = Limits()
 
 
 class Counts(Strict):
-    """How many stages there are, in all and in each state."""
+    """Number of stages, in total and by state."""
 
     total: int
     done: int
@@ -44,7 +44,7 @@ class Counts(Strict):
 
 
 class KindCounts(Counts):
-    """How many stages of one kind there are."""
+    """Number of stages of one kind."""
 
     kind: str
 
@@ -59,7 +59,7 @@ class Failure(Strict):
 
 
 class PlannedTable(Strict):
-    """One table of several that are planned together."""
+    """One table in a group plan."""
 
     table: str
     rows: int
@@ -75,7 +75,7 @@ class LeftOutTable(Strict):
 
 
 class PlanSummary(Output):
-    """What a plan has, what of it is done, and how long or how dear the rest is."""
+    """What a plan contains, what is done, and the time or cost of the rest."""
 
     table: str
     """The table, figure or group."""
@@ -90,17 +90,17 @@ class PlanSummary(Output):
     runs: int
     """Distinct runs."""
     shared: int
-    """Stages that several runs need; each is computed once."""
+    """Stages needed by several runs; each is computed once."""
     stages: Counts
     kinds: list[KindCounts]
     jobs: int
-    """Workers that the estimate assumes."""
+    """Number of workers the estimate assumes."""
     estimated_s: float | None
-    """Expected seconds until all is done; null where there is a price instead, and where no stage
-    of a kind that is left was ever timed at the profile."""
+    """Estimated seconds until everything is done; null if there is a price instead, or if a kind of
+    stage that is left was never timed at the profile."""
     failures: list[Failure]
     price: PlanPrice | None
-    """What is left costs; null at a profile that costs nothing."""
+    """Cost of what is left; null at a profile that costs nothing."""
 
     @property
     def headline(self) -> str:
@@ -130,14 +130,14 @@ class PlanSummary(Output):
 
 @dataclass(frozen=True, repr=False)
 class RunPlan:
-    """What a run of a selection would compute, and what is done of it.
+    """What running a selection would compute, and how much is done.
 
     Attributes:
         work: The runs.
         store: What has been computed.
-        name: What a command takes for the selection.
-        jobs: Most stages at once, where that is asked for.
-        limits: What may be spent, at a profile whose plans have a price.
+        name: The selection's name on the command line.
+        jobs: Maximum concurrent stages, if requested.
+        limits: Spending limits, for a profile whose plans have a price.
     """
 
     work: Work
@@ -151,12 +151,12 @@ class RunPlan:
 
     @cached_property
     def workers(self) -> int:
-        """Number of workers that the estimate assumes."""
+        """Number of workers the estimate assumes."""
         return workers_of(self.jobs)
 
     @cached_property
     def stages(self) -> runtime.Plan:
-        """All stages, each once, inputs first."""
+        """All distinct stages, inputs first."""
         return runtime.Plan(self.work.targets)
 
     @cached_property
@@ -170,7 +170,7 @@ class RunPlan:
 
     @property
     def again(self) -> str:
-        """What `harness run` takes to compute it."""
+        """The `harness run` arguments that compute it."""
         work = self.work
         some = isinstance(work, TableRuns) and len(work.rows) < len(work.table.rows)
         rows = work.row_ids if isinstance(work, TableRuns) and some else ()
@@ -178,14 +178,18 @@ class RunPlan:
 
     @cached_property
     def _is_priced(self) -> bool:
-        """Whether models come from outside, so that a plan has a price instead of a time."""
+        """Whether the profile uses external models, so that plans have a price, not a time."""
         from harness.worlds.lookup import world_of
 
         return not world_of(self.work.profile).self_contained
 
     @cached_property
     def price(self) -> PlanPrice | None:
-        """The price of what is left; None for a profile that has no prices."""
+        """The price of what is left; None for a profile without prices.
+
+        Raises:
+            UserError: There are limits, and the profile costs nothing.
+        """
         profile = self.work.profile
         if not self._is_priced:
             if self.limits != NO_LIMITS:
@@ -205,7 +209,7 @@ class RunPlan:
         return price(self.stages, profile, priced_gpus(profile), done)
 
     def refuse_over_limits(self) -> None:
-        """Refuse a plan whose price passes a limit."""
+        """Raise HarnessError if the price exceeds a limit."""
         price = self.price
         sentence = None if price is None else over_limits(price, self.limits)
         if sentence is not None:
@@ -265,10 +269,10 @@ class RunPlan:
         )
 
     def _left_s(self, by_kind: Mapping[str, Sequence[Stage]]) -> float | None:
-        """Expected seconds until all is done; None where that would be a guess.
+        """Estimate the seconds until everything is done; None if that would be a guess.
 
-        The times that ship with the project are those of `micro`. At another profile a kind of
-        stage is timed once one of its stages is done.
+        The shipped timings are for `micro`. At another profile, a kind of stage is timed once one
+        of its stages is done.
         """
         states = {kind: {self._state(stage) for stage in own} for kind, own in by_kind.items()}
         untimed = any("done" not in found for found in states.values())
@@ -291,21 +295,22 @@ class RunPlan:
     ) -> Reports:
         """Compute what is missing, track it in MLflow, and report it.
 
-        What is done is kept: after an interruption or a failure, the same plan goes on.
+        Completed stages are kept: after an interruption or a failure, the same plan resumes.
 
         Args:
             engine: Where stages are computed.
-            fail_fast: Stop at the first failure instead of going on with what can.
-            watch: Entered while stages are computed, if any are; what it yields takes the engine's
-                events, as they happen.
-            on_note: Takes sentences about models that will be retired, what will not be measured,
-                and a tracking server that cannot be had.
-            on_report: Takes the report before tracking, which may wait for a server, is done.
-            level: Level at which claims are decided, 5% by default; where a run looks at them more
-                than once, that of this look.
+            fail_fast: Stop at the first failure instead of continuing with independent stages.
+            watch: Entered while stages are computed, if any; yields a callback for the engine's
+                events.
+            on_note: Called with messages about models due to be retired, what will not be measured,
+                and an unavailable tracking server.
+            on_report: Called with the reports before tracking finishes, which may wait for a
+                server.
+            level: Significance level for claims, 5% by default; with several interim looks, that of
+                this look.
 
         Returns:
-            The reports; their `failed` are the stages that failed, with the reasons.
+            The reports; `failed` maps failed stages to reasons.
 
         Raises:
             Interrupted: Ctrl-C.
@@ -331,19 +336,19 @@ class RunPlan:
         return reports
 
     def batch_scripts(self, engine: runtime.EngineOptions) -> list[str]:
-        """Return the batch scripts of what could start now; none where it is not for Slurm."""
+        """Return the batch scripts of stages that could start now; empty unless for Slurm."""
         pending = self.stages.pending(self.store)
         return self._engine(engine, pending).batch_scripts(self.stages)
 
     def _own_files(self) -> dict[str, str]:
-        """Return the files of the user's own that declare the table and the profile."""
+        """Return the user's own files, if any, that declare the table and the profile."""
         profile = self.work.profile
         own = None if profile.asked_as == profile.name else profile.file
         files = {"table": own_file(self.name), "profile": own}
         return {what: str(file) for what, file in files.items() if file is not None}
 
     def _prepare(self, on_note: Say, *, here: bool) -> None:
-        """Refuse to start without all that stages need, and open the budget that workers share."""
+        """Check everything that stages need, and open the workers' shared budget."""
         from harness.preflight import refuse_to_start
 
         left = self.stages.pending(self.store)
@@ -360,7 +365,7 @@ class RunPlan:
     def _tracked(
         self, tracker: Tracker, watch: AbstractContextManager[Observe]
     ) -> Iterator[Observe]:
-        """Yield what shows and tracks the engine's events."""
+        """Yield a callback that displays and tracks the engine's events."""
         tracker.start(parts_of(self.work))
         try:
             with watch as observe:
@@ -399,7 +404,7 @@ class RunPlan:
 
         profile, jobs = self.work.profile, self.jobs
         if not jobs and profile.serving is not None and profile.priced_for is None:
-            # Large models on the processor each want the threads that the profile says.
+            # Large models on CPU each need the profile's number of threads.
             jobs = max(1, runtime.available_cores() // profile.threads)
         logs = work_dir() / "logs"
         functions = steps.FUNCTIONS

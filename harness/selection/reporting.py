@@ -1,6 +1,6 @@
-"""What the store holds of a table, a figure or several tables, in every form it is shown in.
+"""Reports from the store on tables or a figure, in every output format.
 
-And the paper's claims, each judged by that or by what is published.
+Also verdicts on the paper's claims, from the store or from published results.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ ENDINGS = {
     ".tex": Format.latex,
     ".html": Format.html,
 }
-"""The format of a saved report, by the file's ending."""
+"""The format of a saved report, by file suffix."""
 
 
 @dataclass(frozen=True, repr=False)
 class Reports:
-    """What the store holds of what was selected: a report for each table, or that of a figure.
+    """The selection's results in the store: a report per table, or a figure's.
 
     Attributes:
-        tables: The reports of tables; none where a figure was selected.
-        figure: The report of a figure, where one was selected.
-        outcome: What became of the stages that were just run; None where nothing was.
+        tables: Table reports; empty if a figure was selected.
+        figure: The figure's report, if one was selected.
+        outcome: Outcome of the stages that were just run, or None.
         page: Makes the HTML page of the tables.
-        judged: Verdicts on the claims asked for; None where nobody asked for certain ones.
+        judged: Verdicts on the claims requested; None if none were in particular.
     """
 
     tables: tuple[Report, ...] = ()
@@ -79,7 +79,7 @@ class Reports:
         return self.text(full=False)
 
     def _repr_html_(self) -> str:
-        """Return the reports for a notebook."""
+        """Render the reports for a notebook."""
         from html import escape
 
         import pandas as pd
@@ -97,13 +97,13 @@ class Reports:
 
     @property
     def failed(self) -> Mapping[str, str]:
-        """The stages that just failed, with the reasons."""
+        """Stages that just failed, with reasons."""
         failed = {} if self.outcome is None else self.outcome.failed
         return {stage.title: reason for stage, reason in failed.items()}
 
     @property
     def answer(self) -> ReportAnswer | None:
-        """What was asked, what was seen and how sure that is; None without tables."""
+        """The question, the result and its certainty; None without tables."""
         from harness.report.answer import answer_to
 
         if not self.tables:
@@ -114,10 +114,10 @@ class Reports:
         return answer_to(self.tables, first.verdicts if verdicts is None else verdicts)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the numbers as a data frame: a line for each cell, or point of a figure.
+        """Return the numbers as a data frame with one row per cell, or per point of a figure.
 
-        The columns are those of `harness report --json`; of cells also the row's label, and the
-        benchmark and the unit of the column. What there is not is missing.
+        Columns are those of `harness report --json`; cells also get the row's label and the
+        column's benchmark and unit. Absent values are missing.
         """
         import pandas as pd
 
@@ -133,14 +133,14 @@ class Reports:
         return pd.DataFrame(lines)
 
     def text(self, form: Format | str = Format.terminal, *, full: bool = True) -> str:
-        """Return the reports as one text.
+        """Render the reports as text.
 
         Args:
             form: The format: `terminal`, `markdown`, `json`, `csv`, `latex` or `html`.
-            full: As plain text, also all columns, where prompts lie, and assumptions.
+            full: For `terminal`, include all columns, where prompts lie, and assumptions.
 
         Raises:
-            UserError: There is no such format, or not of this.
+            UserError: The format is unknown, or not available for a figure.
         """
         from harness.report import render
 
@@ -161,12 +161,12 @@ class Reports:
         return "\n".join(render.as_text(report, full=full) for report in self.tables)
 
     def save(self, path: str | Path) -> Path:
-        """Write the reports to a file whose ending says the format, and return its path.
+        """Write the reports to a file in the format of its suffix, and return its path.
 
-        Endings are `.txt`, `.md`, `.json`, `.csv`, `.tex` and `.html`.
+        Suffixes are `.txt`, `.md`, `.json`, `.csv`, `.tex` and `.html`.
 
         Raises:
-            UserError: It has another ending, or is not of a format that this has.
+            UserError: The suffix is unknown, or its format is not available for a figure.
         """
         from harness.runtime.files import write_whole
 
@@ -177,7 +177,7 @@ class Reports:
         return path
 
     def show(self, console: Console, *, full: bool = False) -> None:
-        """Print the reports; `full` changes nothing in a figure's."""
+        """Print the reports; `full` has no effect on a figure."""
         from harness.report.figures.published import print_figure
         from harness.report.render import print_report
 
@@ -196,9 +196,9 @@ def _figure_text(report: FigureReport, form: Format) -> str:
 
 
 def stored_tables(work: Work, store: Store, level: float | None = None) -> tuple[StoredTable, ...]:
-    """Return what a store holds of the tables of some work; a figure has none.
+    """Return the stored results of the work's tables; empty for a figure.
 
-    `level` is that at which claims are decided, 5% by default.
+    `level` is the significance level for claims, 5% by default.
     """
     from harness.report.build import StoredTable
     from harness.report.scores import ALPHA
@@ -210,7 +210,7 @@ def stored_tables(work: Work, store: Store, level: float | None = None) -> tuple
 def reports_of_run(
     work: Work, stored: Sequence[StoredTable], store: Store, outcome: RunOutcome | None
 ) -> Reports:
-    """Return the reports of some work that was just run."""
+    """Return the reports of work that was just run."""
     from harness.report.figures.report import assemble_figure
 
     tables = [table.runs.table for table in stored]
@@ -226,7 +226,7 @@ def reports_of_run(
 def page_of(
     tables: Iterable[Table], profile: Profile, seeds: Mapping[str, Sequence[int]], store: Store
 ) -> str:
-    """Return an HTML page of tables, with the figures that they have the rows of."""
+    """Render an HTML page of tables, with the figures drawn from their rows."""
     from harness.report.page.contents import from_store
     from harness.report.page.page import as_html
 
@@ -237,10 +237,10 @@ def page_of(
 def seeds_shown(
     table: Table, profile: Profile, rows: Sequence[str] | None, on_note: Say
 ) -> tuple[int, ...]:
-    """Return the seeds that a report of a table, or of rows, shows when it is not told which.
+    """Return the default seeds for a report of a table, or of some of its rows.
 
-    They are the most complete of those ever asked for, the default ones where none were;
-    `on_note` hears of those that are left out.
+    These are the most complete of those ever requested, or the global default if none were;
+    `on_note` is told about seeds left out.
     """
     found = asked.shown_seeds(work_dir(), Store(store_dir()), table, profile, rows)
     if found is None:
@@ -258,7 +258,7 @@ def seeds_shown(
 def seeds_shown_of_figure(
     figure: Figure, tables: Mapping[str, Table], profile: Profile
 ) -> tuple[int, ...]:
-    """Return the most complete seeds ever asked for of a figure or of a table behind it."""
+    """Return the most complete seeds ever requested for a figure or the tables behind it."""
     default = seeds_of(DEFAULT_SEEDS)
     names = (figure.id, *dict.fromkeys(ref.partition("/")[0] for ref in figure.rows))
     known = {s for name in names for s in asked.ever_asked(work_dir(), name, profile.name)}
@@ -279,11 +279,11 @@ def judged_claims(
     published: bool,
     on_note: Say,
 ) -> Reports:
-    """Judge the claims of some tables, groups and figures, of all that are declared by default.
+    """Judge the claims of tables, groups and figures; by default all that are declared.
 
-    A table may be the path of a file of the user's own. Judged is what the store holds, of the
-    seeds given or the most complete ones of each table, or what is published; `on_note` hears of
-    seeds that are left out.
+    A table may also be a path to the user's own file. Verdicts use the store, with the given seeds
+    or each table's most complete ones, or else published results; `on_note` is told about seeds
+    left out.
     """
     tables, declared = dict(all_tables()), figure_claims()
     wanted: set[str] = set()
@@ -299,7 +299,7 @@ def judged_claims(
             raise UserError(f"there is no table or figure `{name}`{nearest(name, known)}")
         else:
             wanted.add(name)
-    # A figure's claim may be measured by claims of tables that were not asked for.
+    # A figure's claim may be measured by claims of tables that were not requested.
     measured_by = {
         claim
         for figure in declared.figures
@@ -334,7 +334,7 @@ def _stored(
     reader: StoreReader,
     on_note: Say,
 ) -> Report:
-    """Return what the store holds of a table, of some seeds or of the most complete ones."""
+    """Return a table's report from the store, for given seeds or the most complete ones."""
     from harness.report.build import StoredTable, without_runs
 
     seeds = seeds_shown(table, profile, None, on_note) if asked_for is None else asked_for

@@ -1,12 +1,12 @@
-"""A selection: what is asked for, by name, and what can be done with it.
+"""Selections: what is requested, by name, and what can be done with it.
 
     select("table4")                 a table: `plan`, `run`, `report`, `publish`, `page`
     select("fig2")                   a figure
     select("all-offline")            several tables, planned together
-    select("./mine.yaml")            a table that a file of the user's own declares
+    select("./mine.yaml")            a table declared in the user's own file
 
-Every command and the Python API start here; nobody else asks whether a name is a table's, a
-figure's or a group's.
+Every command and the Python API start here; only this module resolves whether a name is a table, a
+figure or a group.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Selection:
-    """What is asked for: tables or a figure, rows, a profile and seeds.
+    """A request: tables or a figure, rows, a profile and seeds.
 
     Attributes:
-        name: What it was asked for by, which commands take as well.
+        name: The name it was requested by, as commands take it.
         profile: The profile.
-        rows: Ids of the rows of a table; None for all of them.
-        seeds: Root seeds; None for those that suit: the first three to plan and run, the most
-            complete ones to report.
-        tables: The tables: one, or those of the group; none of a figure.
-        figure: The figure, where it is one.
+        rows: Row ids of a table; None for all.
+        seeds: Root seeds; None for the first three when planning and running, and the most complete
+            ones when reporting.
+        tables: The tables: one, or the group's; empty for a figure.
+        figure: The figure, if it is one.
         declared: All declared tables, by id.
     """
 
@@ -80,7 +80,7 @@ class Selection:
 
     @property
     def is_group(self) -> bool:
-        """Whether it is several tables under one name."""
+        """Whether it is a group of tables."""
         return self.name in declared.GROUPS
 
     @property
@@ -92,23 +92,23 @@ class Selection:
 
     @property
     def again(self) -> str:
-        """What a command takes for the same, of all rows and the seeds it knows."""
+        """Command-line arguments for the same, with all rows and remembered seeds."""
         return again(self.name, self.profile.asked_as)
 
     def plan(
         self, seeds: Seeds = None, jobs: int | None = None, limits: Limits | None = None
     ) -> RunPlan:
-        """Return what a run would compute, and what is done of it.
+        """Return what a run would compute, and how much is done.
 
         A group's tables that the profile cannot run are left out.
 
         Args:
-            seeds: Root seeds; the selection's, else 0 to 2, by default.
+            seeds: Root seeds; by default the selection's, else 0 to 2.
             jobs: Number of workers; one per core by default.
-            limits: What may be spent, at a profile whose plans have a price.
+            limits: Spending limits, for a profile whose plans have a price.
 
         Raises:
-            UserError: The profile cannot run it, a row does not exist, or a number is wrong.
+            UserError: The profile cannot run it, a row does not exist, or a number is invalid.
         """
         from harness.cost.price import Limits
         from harness.selection.planning import RunPlan
@@ -118,10 +118,10 @@ class Selection:
         return RunPlan(work, Store(store_dir()), self.name, jobs, limits or Limits())
 
     def why(self, row: str, seed: int = 0) -> Explanation:
-        """Return which stages of a row of a table are shared, and what makes the others new.
+        """Return which stages of a table row are shared, and what makes the others new.
 
         Raises:
-            UserError: It is no table, there is no such row, or the profile cannot run it.
+            UserError: It is not a table, there is no such row, or the profile cannot run it.
         """
         from harness.selection.why import explain_row
 
@@ -140,21 +140,21 @@ class Selection:
         """Compute what is missing, track it in MLflow, and report it, as `RunPlan.run` does.
 
         Args:
-            seeds: Root seeds; the selection's, else 0 to 2, by default.
+            seeds: Root seeds; by default the selection's, else 0 to 2.
             jobs: Number of workers; one per core by default.
-            engine: Where stages are computed; on this machine by default.
-            fail_fast: Stop at the first failure instead of going on with what can.
-            on_event: Takes the engine's events, as they happen.
+            engine: Where stages are computed; this machine by default.
+            fail_fast: Stop at the first failure instead of continuing with independent stages.
+            on_event: Called with the engine's events as they happen.
         """
         watch = nullcontext(on_event) if on_event is not None else None
         return self.plan(seeds, jobs).run(engine=engine, fail_fast=fail_fast, watch=watch)
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
-        """Return what the store holds, without computing anything.
+        """Report what is in the store, without computing anything.
 
         Args:
-            seeds: Root seeds; the selection's, else the most complete ones of each table.
-            on_note: Takes sentences about seeds and tables that are left out.
+            seeds: Root seeds; by default the selection's, else each table's most complete ones.
+            on_note: Called with messages about seeds and tables left out.
 
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
@@ -184,23 +184,23 @@ class Selection:
         return Reports(tuple(tables), page=lambda: self.page(seeds))
 
     def published(self) -> Reports:
-        """Return what is published of the tables, without the store."""
+        """Return the tables' published reports, without reading the store."""
         from harness.selection.reporting import Reports
 
         reports = self._published_contents().reports
         return Reports(reports, page=lambda: self.page(published=True))
 
     def evidence(self) -> list[Evidence]:
-        """Return what the claims of each table are judged by, from what the store holds."""
+        """Return the evidence in the store for each table's claims."""
         return [self._stored(table, None, ignore).evidence for table in self.tables]
 
     def page(self, seeds: Seeds = None, *, published: bool = False, on_note: Say = ignore) -> str:
-        """Return an HTML page of the tables, with the figures that they have the rows of.
+        """Render an HTML page of the tables, with the figures drawn from their rows.
 
         Args:
-            seeds: Root seeds; the most complete ones of each table by default.
-            published: Show what is published, without the store.
-            on_note: Takes sentences about seeds that are left out.
+            seeds: Root seeds; by default the selection's, else each table's most complete ones.
+            published: Show published results instead of the store.
+            on_note: Called with messages about seeds left out.
         """
         from harness.report.page.page import as_html
         from harness.selection.reporting import page_of
@@ -211,10 +211,7 @@ class Selection:
         return page_of(self.tables, self.profile, shown, Store(store_dir()))
 
     def findings(self) -> str:
-        """Return what is published of the tables, a computed sentence each, as Markdown.
-
-        It is `results/README.md`.
-        """
+        """Return `results/README.md`: the tables' published findings as generated sentences."""
         from harness.report.render import as_findings
 
         found = self._published_contents()
@@ -232,20 +229,19 @@ class Selection:
     ) -> Reports | None:
         """Write a report to the folder of published results.
 
-        Of a group those tables are published that were run, and a refused one does not stop the
-        others.
+        For a group, publishes every table that was run; a refused one does not stop the others.
 
         Args:
             results_dir: The folder.
             seeds: As for `report`.
-            allow_fewer: Publish also what is not whole, or has less than what is published.
-            on_note: Takes a sentence for each folder written, and for what is left out.
+            allow_fewer: Also publish incomplete reports, or ones with less than is published.
+            on_note: Called with a message for each folder written and each table left out.
 
         Returns:
-            What was published; None of a group.
+            The published reports; None for a group.
 
         Raises:
-            HarnessError: It is refused.
+            HarnessError: Publishing was refused.
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
@@ -276,9 +272,9 @@ class Selection:
         whole, left_out = sorted_out(self.name, self.tables, self.profile)
         refused = []
         for table in whole:
-            # A reader of its own: the controls may just have been published.
+            # A fresh reader: the controls may just have been published.
             found, name = self._stored(table, seeds, on_note), table.id
-            # Rows of other tables do not make it one that was run.
+            # Having rows shared with other tables does not count as having been run.
             never = recall(work_dir(), name, self.profile.name) is None
             if never or {cell.state for cell in found.cells} <= {"not_run", "not_available"}:
                 on_note(f"{name} was not run, and is not published")
@@ -295,7 +291,7 @@ class Selection:
             raise HarnessError(f"not published, for the reasons above: {', '.join(refused)}")
 
     def work(self, seeds: Sequence[int]) -> Work:
-        """Return the runs behind it; of a group without the tables that the profile cannot run.
+        """Return the runs behind it; for a group, without tables the profile cannot run.
 
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
@@ -318,7 +314,7 @@ class Selection:
         return plan_figure(figure, self.declared, self.profile, seeds)
 
     def _stored(self, table: Table, seeds: Seeds, on_note: Say) -> StoredTable:
-        """Return what the store holds of a table."""
+        """Return a table's stored results."""
         from harness.pipeline.runs import plan_table
         from harness.report.build import StoredTable
         from harness.report.rows import StoreReader
@@ -332,7 +328,7 @@ class Selection:
         return from_results(self.tables, self.profile, project.results_dir())
 
     def _shown(self, table: Table, seeds: Seeds, on_note: Say) -> tuple[int, ...]:
-        """Return the seeds asked for, else those of a table that are most complete."""
+        """Return the requested seeds, else the table's most complete ones."""
         from harness.selection import reporting
 
         return self._asked(seeds) or reporting.seeds_shown(table, self.profile, self.rows, on_note)
@@ -348,18 +344,18 @@ def select(
     seeds: Seeds = None,
     settings: Sequence[str] | None = None,
 ) -> Selection:
-    """Return what a name stands for: a table, a figure, or a group of tables.
+    """Select a table, a figure or a group of tables by name.
 
     Args:
-        name: Its name, or the path of a YAML file that declares a table.
+        name: A name, or the path of a YAML file that declares a table.
         profile: A profile's name, or the path of a YAML file that declares one.
-        rows: Only these rows of a table and their baselines, as ids or a text `a,b`.
+        rows: Only these rows of a table and their baselines, as ids or a string `a,b`.
         seeds: Root seeds.
-        settings: Other values of the profile's settings, as `profile.training.dpo.beta=0.5`.
+        settings: Overrides of profile settings, such as `profile.training.dpo.beta=0.5`.
 
     Raises:
-        UserError: There is no such table, figure, profile or file, or an argument does not go with
-            what it is.
+        UserError: There is no such table, figure, profile or file, or an argument does not apply to
+            it.
     """
     wanted = parse_names(rows if rows is None or isinstance(rows, str) else ",".join(rows))
     asked = None if seeds is None else seeds_of(seeds)
@@ -381,21 +377,21 @@ def select(
 
 
 def is_figure(name: str) -> bool:
-    """Return whether a name is a figure's, or is meant to be one's."""
-    # A table's name needs no look at the figures.
+    """Return whether a name is, or looks like, a figure's."""
+    # Tables are recognized without loading the figures.
     if name in declared.all_tables() or declared.own_file(name) is not None:
         return False
     return name.startswith("fig") or name in declared.all_figures()
 
 
 def varied(profile: str, texts: Sequence[str]) -> str:
-    """Return the file of a profile with some settings changed, as `profile.training.dpo.beta=0.5`.
+    """Write a profile with overrides such as `profile.training.dpo.beta=0.5`; return its file.
 
-    It is a profile of its own, with a name of its own and a file in the work folder, so that all
-    that is said of a profile (what was asked for, reports, MLflow) is said of it, and of no other.
+    It is a separate profile, with its own name and a file in the work folder, so that requests,
+    reports and MLflow runs keep it apart from the original.
 
     Raises:
-        UserError: A setting does not exist, or has a wrong value.
+        UserError: A setting does not exist or has an invalid value.
     """
     from harness.registry.documents import as_yaml, read_yaml
     from harness.registry.overrides import nested, overridden, settings_of
@@ -409,7 +405,7 @@ def varied(profile: str, texts: Sequence[str]) -> str:
     overridden(Profile, before, settings, "profile")
     changed, values = flattened(settings), flattened(before)
     name = f"{base.name}-{fingerprint_of(changed)[:6]}"
-    sourced = {  # a section that is left out has no source
+    sourced = {  # an omitted section has no source
         path: None if v is None and path not in values else {"value": v, "source": "ours: --set"}
         for path, v in changed.items()
     }

@@ -1,9 +1,9 @@
-"""What lies in the store: how much, whether it is whole, what nothing needs, what MLflow shows.
+"""The store's contents: size, integrity, what can be pruned, and what MLflow shows.
 
-Needed are the stages of every declared table and figure, at every profile, with every seed that
-this work folder has ever run them with. Weights and optimiser state of a segment of an online run
-are *spent* when all stages that need it are done and the run has gone on from it. Both can be
-computed again, and are dropped only on demand.
+Needed are the stages of every declared table and figure, at every profile, with every seed this
+work folder has ever run them with. The weights and optimizer state of an online run's segment are
+*spent* once all stages that need it are done and the run has continued past it. Unneeded stages and
+spent files can be recomputed, and are dropped only on request.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from harness.strict import Strict
 from harness.tracking import Mlflow, TableState, Tracker
 
 UNFINISHED = "unfinished"
-"""The name, among the kinds, of checkpoints of stages that are not done."""
+"""Pseudo-kind for checkpoints of stages that are not done."""
 
 _HEAVY = ("model/", "optimizer.safetensors")
-"""Beginnings of the names of a segment's files that its continuation alone reads."""
+"""Name prefixes of the segment files that only its continuation reads."""
 
 
 class KindStored(Strict):
-    """What the store holds of one kind of stage; sizes are bytes."""
+    """The store's contents for one kind of stage; sizes in bytes."""
 
     kind: str
     stages: int
@@ -51,32 +51,32 @@ class KindStored(Strict):
     """Stages that no declared run needs."""
     unneeded_size: int
     spent: int
-    """Segments of online runs whose weights nothing needs any more."""
+    """Segments of online runs whose weights are no longer needed."""
     spent_size: int
 
 
 class Stored(Strict):
-    """What the store holds."""
+    """The store's contents."""
 
     place: str
     runs: int
-    """Declared runs that this work folder has asked for, by which it is judged what is needed."""
+    """Declared runs requested from this work folder, which determine what is needed."""
     kinds: list[KindStored]
     size: int
     prunable: int
-    """Bytes that can be given back."""
+    """Bytes that can be freed."""
     pruned: bool
-    """Whether they were."""
+    """Whether they were freed."""
     broken: list[str] | None
-    """What is not what was written, a sentence each; null where it was not asked for."""
+    """A message per corrupted stage; null if not checked."""
 
 
 @dataclass(frozen=True)
 class StoredStage:
-    """A stage in a store, or what is left of one that is not done and not computed.
+    """A stage in a store, or the leftovers of an unfinished one that is not being computed.
 
-    `size` is in bytes; `needed` whether a declared run needs it; `spent` has the files that can
-    be dropped of one that is needed, with their sizes.
+    `size` is in bytes; `needed` is whether a declared run needs it; `spent` has the droppable files
+    of a needed stage, with their sizes.
     """
 
     fingerprint: str
@@ -88,7 +88,7 @@ class StoredStage:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What is in a store, as it was found, and how many runs are declared."""
+    """A snapshot of a store's contents, and the number of declared runs."""
 
     store: Store
     runs: int
@@ -96,7 +96,7 @@ class Inventory:
 
 
 def inventory(store: Store) -> Inventory:
-    """Look through a store, reading manifests alone."""
+    """Take inventory of a store, reading only manifests."""
     runs = list(_ever_run())
     plan = Plan(target for one in runs for target in one.targets)
     needed, done = {stage.fingerprint for stage in plan}, set(store.fingerprints())
@@ -123,10 +123,10 @@ def inventory(store: Store) -> Inventory:
 
 
 def _ever_run() -> Iterator[TableRuns | FigureRuns]:
-    """Yield the runs of every table and figure that was run, with all seeds ever asked for.
+    """Yield the runs of every table and figure that was run, with all seeds ever requested.
 
-    What a file of the user's own declares is among them. A figure's runs are those of its tables'
-    rows, with the seeds that it was asked with.
+    This includes tables and profiles from the user's own files. A figure's runs are those of its
+    tables' rows, with the figure's seeds.
     """
     profiles, tables = with_own_files(work_dir())
     for profile in profiles.values():
@@ -142,7 +142,7 @@ def _ever_run() -> Iterator[TableRuns | FigureRuns]:
 
 
 def prune(found: Inventory) -> None:
-    """Drop all that nothing needs; what is being computed now is waited for.
+    """Drop everything that is not needed, except what is being computed now.
 
     Raises:
         UserError: This work folder cannot tell what is needed.
@@ -169,7 +169,7 @@ def prune(found: Inventory) -> None:
 
 
 def broken_stages(found: Inventory) -> list[str]:
-    """Read every file of the store; return what is not what was written, a sentence each."""
+    """Read every file in the store; return a message for each corrupted stage."""
     broken = []
     for entry in found.entries:
         if entry.kind != UNFINISHED:
@@ -181,7 +181,7 @@ def broken_stages(found: Inventory) -> list[str]:
 
 
 def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None = None) -> Stored:
-    """Return what an inventory says, kind by kind, the largest first."""
+    """Summarize an inventory by kind, largest first."""
     rows = []
     for kind in {entry.kind for entry in found.entries}:
         own = [entry for entry in found.entries if entry.kind == kind]
@@ -210,24 +210,23 @@ def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None 
 
 
 def tracker_of(store: Store, warn: Say) -> Tracker:
-    """Return the tracker of a store; `warn` takes the sentence that MLflow cannot be had."""
+    """Return a store's tracker; `warn` is called if MLflow is unavailable."""
     return Tracker(Mlflow(work_dir(), warn), store, lambda: cells_served(all_tables()))
 
 
 def states_after(work: Work, tables: Iterable[StoredTable]) -> list[TableState]:
-    """Return what tracking shows of some work after a run of it."""
+    """Return the states to track after running some work."""
     if isinstance(work, FigureRuns):
-        # A figure has no rows of its own to track, only the runs of its tables' rows.
+        # A figure has no rows to track, only the runs of its tables' rows.
         return [TableState(part) for part in parts_of(work)]
     return [state for table in tables for state in states_of(table)]
 
 
 def states_of(stored: StoredTable) -> list[TableState]:
-    """Return what tracking shows of a table after a command has computed some of its runs.
+    """Return the states to track after a command computed some of a table's runs.
 
-    Of runs there are those of the command. Rows are those of the whole table with the seeds that a
-    report shows, whichever rows and seeds the command named, so that writing after a run and
-    writing from the store are the same.
+    Runs are the command's. Rows are the whole table's, with the seeds a report shows, whatever rows
+    and seeds the command named, so that tracking after a run and from the store agree.
     """
     runs, reader = stored.runs, stored.reader
     rows = supported_rows(runs.table, runs.profile)
@@ -242,8 +241,8 @@ def states_of(stored: StoredTable) -> list[TableState]:
 def asked_states(store: Store) -> list[TableState]:
     """Return the state of every table that was run, at every profile.
 
-    Of runs there are those of all seeds ever asked for, of rows those with the seeds that a report
-    shows. Of a figure that was run there are the runs behind it, by table and without cells.
+    Runs are those of all seeds ever requested; rows use the seeds a report shows. A figure that was
+    run contributes the runs behind it, by table and without cells.
     """
     states, reader = [], StoreReader(store)
     for runs in _ever_run():
@@ -260,7 +259,7 @@ def asked_states(store: Store) -> list[TableState]:
 
 
 def _whole_state(stored: StoredTable) -> TableState:
-    """Return the state of a table; its page is made once it is asked for."""
+    """Return the state of a table; its page is rendered lazily."""
     runs = stored.runs
 
     def page() -> str:

@@ -1,7 +1,7 @@
-"""A run whose models the harness serves itself: turn by turn, each turn with its servers.
+"""Runs whose models the harness serves itself: turn by turn, each turn with its servers.
 
-Workers find servers as they find endpoints, by variables of their environment, which are set as
-long as a turn lasts.
+Workers find servers like any endpoint, by environment variables, which are set for the duration of
+a turn.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from harness.worlds.real.models import identity_of
 Observe = Callable[[Event], None]
 
 Compute = Callable[[Sequence[Stage], Observe], RunOutcome]
-"""Computes stages whose inputs are there, and tells what happens."""
+"""Computes stages whose inputs are available, and reports events."""
 
 
 @dataclass
@@ -47,11 +47,11 @@ class Turning:
     """Computes stages turn by turn.
 
     Attributes:
-        turns: What stages want loaded.
-        store: Where they are.
-        logs: Folder of the servers' logs; it is made.
+        turns: Which models stages need loaded.
+        store: Where stages are stored.
+        logs: Folder for server logs, created if missing.
         compute: Computes the stages of a turn.
-        on_event: Takes what happens.
+        on_event: Called with each event.
         fail_fast: Stop at the first failure.
     """
 
@@ -66,10 +66,10 @@ class Turning:
     skipped: dict[Stage, str] = field(default_factory=dict)
 
     def run(self, stages: Sequence[Stage]) -> RunOutcome:
-        """Compute stages, each given after its inputs.
+        """Compute stages, given in dependency order.
 
         Raises:
-            Interrupted: Ctrl-C; the servers are ended.
+            Interrupted: Ctrl-C; the servers are stopped.
         """
         serving, tell = self.turns.profile.serving, self.on_event
         assert serving is not None
@@ -88,7 +88,7 @@ class Turning:
         return RunOutcome(tuple(self.finished), self.failed, self.skipped)
 
     def _take(self, turn: Turn[Stage], servers: Servers) -> None:
-        """Compute the stages of a turn; what needs a stage that failed is skipped."""
+        """Compute the stages of a turn, skipping those that depend on a failed one."""
         ready: list[Stage] = []
         for stage in turn.stages:
             if (why := self._kept_from(stage)) is None:
@@ -109,7 +109,7 @@ class Turning:
                     self._observe(StageFailed(stage, str(error)))
 
     def _kept_from(self, stage: Stage) -> str | None:
-        """Return why a stage is not computed, None if it is."""
+        """Return why a stage is skipped, or None if it is not."""
         if self.fail_fast and self.failed:
             return f"stopped when {next(iter(self.failed)).title} failed"
         lost = (s for s in stage.inputs.values() if s in self.failed or s in self.skipped)
@@ -127,7 +127,7 @@ class Turning:
 
     @contextmanager
     def _served(self, turn: Turn[Stage], servers: Servers) -> Iterator[None]:
-        """Have what a turn wants loaded, and nothing else, as long as the block lasts."""
+        """Keep exactly what a turn needs loaded for the duration of the block."""
         first = turn.stages[0]
         roles = self.turns.roles(first)
         if turn.role is None:
@@ -144,7 +144,7 @@ class Turning:
                 yield
 
     def _policy(self, stage: Stage) -> Policy:
-        """Return the policy that answers in a stage."""
+        """Return the policy that a stage queries."""
         before = stage.inputs.get("policy")
         if before is None:
             return Policy(policy_of(stage), lookup.resolve(str(stage.settings["policy"])))
@@ -156,11 +156,11 @@ def _folder(model: str) -> Path:
 
 
 def variables(profile: Profile, at: Mapping[ServedRole, At]) -> dict[str, str]:
-    """Return the variables by which processes find the servers that were started for them."""
+    """Return the environment variables that point workers to the servers started for them."""
     found: dict[str, str] = {}
     for role, place in at.items():
         if os.environ.get(variable(role, "URL")) or profile.serving is None:
-            continue  # somebody else's, as the user says
+            continue  # the user points to another server
         served = profile.serving.roles[role]
         model = None if served.model is None else identity_of(served.model)
         told = [identity(served.engine), served.numerics(), model]
@@ -173,7 +173,7 @@ def variables(profile: Profile, at: Mapping[ServedRole, At]) -> dict[str, str]:
 
 @contextmanager
 def with_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment while the block lasts, for processes started in it."""
+    """Set environment variables for the duration of the block, for processes started in it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

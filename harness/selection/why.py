@@ -1,8 +1,8 @@
-"""Why a stage is new: the settings in which it differs from another, through all inputs.
+"""Why a stage is new: the settings that differ from another stage's, through all inputs.
 
-Two stages of one kind are compared setting by setting, then input by input. A difference is
-charged to the stage that has the setting, however far upstream, so that the answer names causes
-and not their consequences.
+Two stages of the same kind are compared setting by setting, then input by input. A difference is
+attributed to the stage with the setting, however far upstream, so that the answer names causes
+rather than consequences.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from harness.runtime import Plan, Stage, State, Store
 from harness.strict import Output, Strict
 
 ABSENT = "(none)"
-"""Stands for a setting or an input that one of the two stages does not have."""
+"""Placeholder for a setting or input that one of the two stages lacks."""
 
 MADE_BY = "made by"
-"""Key of the cause that two inputs come from stages of different kinds."""
+"""Key of the cause for inputs from stages of different kinds."""
 
 _OTHER_KIND = 100
-"""What a different kind counts against a neighbour: more than any number of settings."""
+"""Distance penalty for a different kind: more than any number of settings."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A setting that differs: its dotted key, its value here and in the other stage.
+    """A differing setting: its dotted key, and its value here and in the other stage.
 
-    `kinds` are those of the stages that have it, upstream first.
+    `kinds` are the kinds of stages that have it, upstream first.
     """
 
     key: str
@@ -43,7 +43,7 @@ class Cause:
 
 
 class Near(Strict):
-    """The stage that differs least from one."""
+    """The stage that differs least from a given one."""
 
     label: str
     fingerprint: str
@@ -53,7 +53,7 @@ class Near(Strict):
 
 
 class ExplainedStage(Strict):
-    """Why one stage is what it is."""
+    """One stage: who shares it, or what makes it new."""
 
     kind: str
     label: str
@@ -63,7 +63,7 @@ class ExplainedStage(Strict):
     shared_with: list[str]
     """Other rows of the table that need the stage."""
     new_among_rows: Near | None
-    """The nearest stage of another row, where none shares it."""
+    """The nearest stage of another row, if none shares it."""
 
 
 class ExplainedRun(Strict):
@@ -81,20 +81,20 @@ class Explanation(Output):
     profile: str
     seed: int
     recipe: str
-    """The recipe in a line."""
+    """One-line summary of the recipe."""
     runs: list[ExplainedRun]
 
 
 def explain_row(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Explanation:
-    """Return why the stages of a row, named by its id, are what they are."""
+    """Explain the stages of a row, given by id."""
     row = table.row(name)
-    # Rows this profile cannot run have no stages to compare with.
+    # Rows the profile cannot run have no stages to compare with.
     runs = plan_table(table, profile, (seed,), supported_rows(table, profile, asked=[row.id]))
     own = table.recipes(row)
     needed_by: dict[str, dict[str, None]] = {}
-    """The other rows that need a stage, by its fingerprint."""
+    """Other rows that need a stage, by fingerprint."""
     others: dict[str, Stage] = {}
-    """The stages of the other rows' runs, likewise."""
+    """Stages of other rows' runs, by fingerprint."""
     for (run_id, _), run in runs.runs.items():
         rows = [r.id for r in runs.rows if run_id in table.recipes(r) and r.id != row.id]
         for stage in Plan(run.targets):
@@ -144,7 +144,7 @@ def explain_row(table: Table, name: str, profile: Profile, seed: int, store: Sto
 
 @cache
 def causes(here: Stage, there: Stage) -> tuple[Cause, ...]:
-    """Return the differing settings, upstream first; equal ones of several stages are one."""
+    """Return the differing settings, upstream first, merging equal ones across stages."""
     if here.fingerprint == there.fingerprint:
         return ()
     found: dict[tuple[str, str, str], Cause] = {}
@@ -157,7 +157,7 @@ def causes(here: Stage, there: Stage) -> tuple[Cause, ...]:
 
 
 def nearest_stage(here: Stage, others: Iterable[Stage]) -> Stage | None:
-    """Return the stage of the same kind with the fewest causes; the first of equals."""
+    """Return the stage of the same kind with the fewest causes; the first on ties."""
 
     def distance(there: Stage) -> tuple[int, int]:
         found = causes(here, there)
@@ -178,7 +178,7 @@ def _compared(here: Stage, there: Stage) -> Iterator[Cause]:
         if name in here.inputs and name in there.inputs:
             yield from causes(here.inputs[name], there.inputs[name])
         else:
-            # An input of one may be a setting of the other.
+            # An input of one stage may be a setting of the other.
             one, other = (
                 f"output of {stage.inputs[name].label}"
                 if name in stage.inputs
@@ -193,5 +193,5 @@ def _compared(here: Stage, there: Stage) -> Iterator[Cause]:
 
 
 def _settings(stage: Stage) -> dict[str, Any]:
-    """Return the version and the settings, with dotted keys."""
+    """Return version and settings, with dotted keys."""
     return {"version": stage.version} | flattened(stage.settings)
