@@ -1,1 +1,1 @@
-"""Models that are run, not trained: the policy that answers and the reward models that score."""
+"""Inference: the policy that generates answers and the reward models that score them."""

@@ -1,13 +1,13 @@
-"""The published forms of reward models: how each is loaded, what it reads, and where its number is.
+"""Published reward model formats: how each is loaded, what it reads, and where its output is.
 
-- `Armo`: a Llama whose reward mixes 19 objectives by what the prompt is about.
-- `Classifier`: a decoder with one number at the last token, as Skywork-Reward is. A pairwise one
-  reads two answers as two turns of the model in a row.
-- `PairRM`: a DeBERTa that compares two answers by the embeddings of three marks in one sequence.
-- `PairPreferenceLLM`: a language model that answers which of two answers is better.
+- `Armo`: a Llama whose reward is a prompt-dependent mixture of 19 objectives.
+- `Classifier`: a decoder with a scalar output at the last token, such as Skywork-Reward. A pairwise
+  one reads two answers as two consecutive assistant turns.
+- `PairRM`: a DeBERTa that compares two answers by the embeddings of three markers in one sequence.
+- `PairPreferenceLLM`: a language model that says which of two answers is better.
 
-The classes of networks have the published names of parameters. Source: the model cards, published
-code and reports that each class names; paper appendix A, section 4.2.3 and appendix G.
+The network classes use the published parameter names. Source: the model cards, published code and
+reports cited by each class; paper appendix A, section 4.2.3 and appendix G.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from harness.models.reader import Answered, Chat, Encoded, Reader
 END_OF_TURN = "<|eot_id|>"
 
 ANSWER_BEGINS = "<|start_header_id|>assistant<|end_header_id|>\n\n"
-"""How Llama-3's template begins an answer."""
+"""Start of an answer in Llama-3's chat template."""
 
 
 class _ChatReader(Reader):
-    """A reader of conversations as the chat template of its folder renders them."""
+    """Reads conversations rendered with the chat template in its folder."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
         super().__init__(model, tokenizer)
@@ -55,9 +55,9 @@ class _ChatReader(Reader):
 
 
 def _check_ending(ids: list[int], ending: str, chat: Chat, path: Path) -> None:
-    """Check that a rendered conversation ends as the published template has it end.
+    """Check that a rendered conversation ends as in the published template.
 
-    The reader takes its number from where that ending says, and from another place otherwise.
+    With any other ending, the reader would take its output from the wrong token.
     """
     expected = chat.tokenizer(ending, add_special_tokens=False)["input_ids"]
     if ids[-len(expected) :] != expected:
@@ -68,7 +68,7 @@ def _check_ending(ids: list[int], ending: str, chat: Chat, path: Path) -> None:
 
 
 class Gate(nn.Module):  # type: ignore[misc]
-    """Gives ArmoRM's coefficients of the objectives, from what the prompt is about."""
+    """ArmoRM's gating network, which computes the objectives' coefficients from the prompt."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Gate(nn.Module):  # type: ignore[misc]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return B x K coefficients from B x H outputs at the end of the prompt."""
+        """Return B x K coefficients from B x H hidden states at the end of the prompt."""
         *inner, last = self.layers
         for layer in inner:
             hidden = torch.relu(layer(hidden))
@@ -87,7 +87,7 @@ class Gate(nn.Module):  # type: ignore[misc]
 
 
 class ArmoModel(LlamaPreTrainedModel):  # type: ignore[misc]
-    """ArmoRM's network; its heads run in float32, in which they seem to be published."""
+    """ArmoRM's network; its heads run in float32, which seems to be their published format."""
 
     config_class = LlamaConfig
     base_model_prefix = "model"
@@ -105,7 +105,7 @@ class ArmoModel(LlamaPreTrainedModel):  # type: ignore[misc]
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, prompt_ends: torch.Tensor
     ) -> torch.Tensor:
-        """Return B rewards of B x T token ids, given where the tokens are that close prompts."""
+        """Return B rewards for B x T token ids, given the positions where the prompts end."""
         hidden = self.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         hidden, rows = hidden.float(), torch.arange(len(ids), device=ids.device)
         rewards = self.regression_layer(hidden[rows, reader.last_tokens(mask)])
@@ -116,10 +116,10 @@ class ArmoModel(LlamaPreTrainedModel):  # type: ignore[misc]
 class Armo(_ChatReader):
     """ArmoRM, which scores one answer.
 
-    From the output at the last token, a linear layer gives 19 rewards r. From the output at the
-    token that closes the prompt, a small network gives 19 coefficients
-    g = softmax(mlp(h) / temperature) · scale. A fixed matrix T takes from every objective what is
-    only verbosity. The reward is g · (r T), with r a row vector.
+    A linear layer maps the last token's hidden state to 19 rewards r. A small network maps the
+    hidden state h at the token that closes the prompt to 19 coefficients
+    g = softmax(mlp(h) / temperature) · scale. A fixed matrix T removes the verbosity component from
+    every objective. The reward is g · (r T), with r a row vector.
 
     Source: Wang et al. (2024), "Interpretable Preferences via Multi-Objective Reward Modeling and
     Mixture-of-Experts"; card and code of RLHFlow/ArmoRM-Llama3-8B-v0.1.
@@ -143,26 +143,26 @@ class Armo(_ChatReader):
         return rewards
 
     def prompt_ends(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the position of the token that closes each row's last prompt, shape (B,)."""
+        """Return the position where each row's last user turn closes, shape (B,)."""
         follows = self.tokenizer(END_OF_TURN + ANSWER_BEGINS, add_special_tokens=False)["input_ids"]
         pattern = torch.tensor(follows, device=ids.device)
         return reader.last_tokens((ids.unfold(1, len(pattern), 1) == pattern).all(dim=-1))
 
 
 class Classifier(_ChatReader):
-    """A sequence classifier with one number at the last token of a conversation.
+    """A sequence classifier with a scalar output at the last token of a conversation.
 
-    A decoder of transformers (Gemma-2, Llama, Qwen, Mistral …) reads the conversation; a linear
-    head without bias on its output at the last token gives the number. Where the configuration
-    calls it `FIRST_IS_BETTER`, both answers are read, as two turns.
+    A transformers decoder (Gemma-2, Llama, Qwen, Mistral …) reads the conversation, and a linear
+    head without bias maps the last token's hidden state to the output. If the configuration names
+    the output `FIRST_IS_BETTER`, both answers are read, as two turns.
 
     Source: Skywork-Reward's model card and report.
     """
 
     format = "sequence classifier"
     max_length: ClassVar[int] = 16_384
-    """Longest conversation, in tokens, where the model's own limit is not lower: what the longest
-    of the Skywork models was trained on."""
+    """Longest conversation, in tokens, unless the model's own limit is lower: the longest training
+    length among the Skywork models."""
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
@@ -213,7 +213,7 @@ class PairRMModel(DebertaV2PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, marks: torch.Tensor) -> torch.Tensor:
-        """Return B logits for "the first is better", given B x 3 positions of the marks."""
+        """Return B logits for "the first is better", given the B x 3 marker positions."""
         hidden = self.pretrained_model(input_ids=ids, attention_mask=mask).last_hidden_state
         rows = torch.arange(len(ids), device=ids.device)[:, None]
         source, first, second = hidden[rows, marks].float().unbind(dim=1)
@@ -223,16 +223,16 @@ class PairRMModel(DebertaV2PreTrainedModel):  # type: ignore[misc]
 
 
 class PairRM(Reader):
-    """PairRM, which compares two answers to a prompt of one turn.
+    """PairRM, which compares two answers to a single-turn prompt.
 
-    One sequence has the prompt and both answers, each with a mark before it,
+    One sequence has the prompt and both answers, each preceded by a marker,
 
         [CLS] <|source|> P [SEP] [CLS] <|candidate1|> A [SEP] [CLS] <|candidate2|> B [SEP]
 
-    and a head of two layers scores the pairs of outputs at the marks (s, a) and (s, b). The logit
-    for "A is better" is the first score minus the second, the mean over tasks if there are several.
-    The marks and control tokens are taken out of the texts, so that each mark stands where it
-    belongs. The authors' form for several turns is not built.
+    and a two-layer head scores the pairs of hidden states (s, a) and (s, b) at the markers. The
+    logit for "A is better" is the first score minus the second, averaged over tasks if there are
+    several. Markers and control tokens are removed from the texts, so each marker occurs only in
+    its place. The authors' multi-turn format is not implemented.
 
     Source: Jiang et al. (2023), "LLM-Blender"; card and configuration of llm-blender/PairRM-hf.
     """
@@ -241,15 +241,15 @@ class PairRM(Reader):
     averages = "logits"
     architecture: ClassVar[str] = "DebertaV2PairRM"
     max_source: ClassVar[int] = 1224
-    """Longest prompt, in tokens with its mark, [CLS] and [SEP]."""
+    """Longest prompt, in tokens, including its marker, [CLS] and [SEP]."""
     max_length: ClassVar[int] = 2048
-    """Longest sequence, in tokens; each answer has half of what the prompt leaves."""
+    """Longest sequence, in tokens; each answer gets half of what the prompt leaves."""
     marks: ClassVar = ("<|source|>", "<|candidate1|>", "<|candidate2|>")
-    """Marks of the prompt, the first and the second answer."""
+    """Markers of the prompt, the first and the second answer."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, mark_ids: list[int]) -> None:
         super().__init__(model, tokenizer)
-        # The tokenizer has a fourth mark, which this format does not use.
+        # The tokenizer has a fourth marker, which this format does not use.
         forged = {*reader.control_tokens(tokenizer), *self.marks, "<|candidate|>"}
         self._taken_out = reader.spellings(forged)
         self._mark_ids = torch.tensor(mark_ids)
@@ -278,7 +278,7 @@ class PairRM(Reader):
         return [self._joined(*(known[text] for text in part)) for part in marked]
 
     def _joined(self, source: list[int], first: list[int], second: list[int]) -> Encoded:
-        """Return one sequence of three, each cut to its limit and closed by its last token."""
+        """Concatenate the three parts, each truncated to its limit but keeping its last token."""
 
         def cut(ids: list[int], limit: int) -> list[int]:
             return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
@@ -301,12 +301,12 @@ _DIVIDING = reader.spellings(_DIVIDERS)
 class PairPreferenceLLM(_ChatReader):
     """A language model that compares two answers to a conversation.
 
-    A Llama-3 is shown a conversation and two answers, as one message of a user (`question`), and
-    was trained to answer with the letter of the better one. The logit for the first is that of the
-    token `A` minus that of `B`, where its answer would begin. There is no BOS (its authors take it
-    out). Nothing in such a checkpoint tells it from any other Llama: it is read so because the
-    profile gives it a pairwise role. What is longer than its context is not read. It was trained on
-    up to 3,072 tokens, and longer texts are new to it.
+    A Llama-3 is given a conversation and two answers in one user message (`question`), and was
+    trained to reply with the letter of the better one. The logit for the first is that of the token
+    `A` minus that of `B` where its reply would begin. There is no BOS, as its authors remove it.
+    Nothing distinguishes such a checkpoint from any other Llama; it is read this way because the
+    profile gives it a pairwise role. Texts longer than its context are not read; it was trained on
+    up to 3,072 tokens, so longer texts are out of distribution.
 
     Source: Dong et al. (2024), "RLHF Workflow"; card and training code of
     RLHFlow/pair-preference-model-LLaMA3-8B.
@@ -348,8 +348,8 @@ class PairPreferenceLLM(_ChatReader):
 def question(conversation: Conversation, answers: Sequence[str]) -> str:
     """Return the message that asks a pair-preference model which answer is better.
 
-    Role is by parity: there is no system turn. What divides the message is taken out of the texts,
-    lest an answer end where it does not.
+    Turns alternate and there is no system turn. Dividers are removed from the texts, so an answer
+    cannot forge its own end.
     """
     roles = [message["role"] for message in conversation]
     if roles != [("user", "assistant")[i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:

@@ -1,11 +1,11 @@
-"""Checkpoints on disk and in memory, and conversations as token ids: what every model here needs.
+"""Loading checkpoints and tokenizing conversations, for all models.
 
-A model is a folder. Nothing is downloaded here: weights of tens of gigabytes, and licences that a
-person has to accept, are fetched by that person with `hf download`.
+A model is a folder. Nothing is downloaded here: users fetch weights, which may be tens of gigabytes
+under a license they have to accept, with `hf download`.
 
-*One BOS.* Conversations are always rendered by the chat template and tokenised without adding
-special tokens, so that the template's `<bos>` is the only one (the authors' generation and training
-both prepend a second one; see the assumptions in the report).
+*One BOS.* Conversations are always rendered with the chat template and tokenized without adding
+special tokens, so the template's `<bos>` is the only one (the authors' generation and training both
+prepend a second one; see the assumptions in the report).
 """
 
 from __future__ import annotations
@@ -32,28 +32,27 @@ Side = Literal["left", "right"]
 END_OF_TURN = "<end_of_turn>"
 
 FIRST_IS_BETTER = "FIRST_IS_BETTER"
-"""Name of the output in the configuration of a pairwise sequence classifier (`id2label`); a
-pointwise one, which has the same shape, is told apart by it."""
+"""Output name in the configuration of a pairwise sequence classifier (`id2label`), which
+distinguishes it from a pointwise one of the same shape."""
 
 VOCABULARIES = (
     "tokenizer.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt", "tekken.json"
 )  # fmt: skip
-"""Names of files that hold a tokenizer's vocabulary."""
+"""File name patterns of tokenizer vocabularies."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-"""Number formats that models run in."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model in evaluation mode with its tokenizer; shared, so not to be changed."""
+    """A model in evaluation mode with its tokenizer; shared, so do not modify it."""
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
 
 
 def stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what tells a checkpoint from a rebuilt one: its weights' names, sizes and times."""
+    """Return the names, sizes and times of the weight files, which change on a rebuild."""
     return tuple((w.name, w.stat().st_size, w.stat().st_mtime_ns) for w in weight_files(path))
 
 
@@ -76,20 +75,20 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def load_model(path: Path) -> Any:
-    """Load a fresh causal language model in float32, not shared with anyone."""
+    """Load a new, unshared causal language model in float32."""
     return from_folder(AutoModelForCausalLM, path)
 
 
 def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load a model whose tensors are exactly those in the files, in evaluation mode."""
+    """Load a model in evaluation mode; its tensors must be exactly those in the files."""
     return from_folder(kind, path, dtype, strict=True).to(torch.device(device)).eval()
 
 
 def from_folder(kind: Any, path: Path, dtype: str = "float32", *, strict: bool = False) -> Any:
-    """Load a fresh model of a class of transformers, or of one derived from its classes.
+    """Load a new model of a transformers class or a subclass of one.
 
-    A tensor that the files lack would be left random, so that is refused, and with `strict` one
-    that the model has no place for too.
+    Missing or mismatched tensors are an error, as they would be left random; with `strict`, so are
+    unexpected ones.
     """
     weight_files(path)
     silence_progress_bars()
@@ -100,7 +99,7 @@ def from_folder(kind: Any, path: Path, dtype: str = "float32", *, strict: bool =
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are told with the others
+            ignore_mismatched_sizes=True,  # reported below
         )
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise UserError(
@@ -122,19 +121,19 @@ def from_folder(kind: Any, path: Path, dtype: str = "float32", *, strict: bool =
 
 
 def fastest_device() -> str:
-    """Return the device that large models run on here: the first GPU, or the processor."""
+    """Return the device for large models: `cuda` if available, otherwise `cpu`."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def silence_progress_bars() -> None:
-    """Keep transformers' bars off the console; the harness shows progress of its own."""
+    """Disable transformers' progress bars; the harness shows its own."""
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     weight_files(path)
     if not any(found for name in VOCABULARIES for found in Path(path).glob(name)):
-        # transformers makes one without a vocabulary out of the configuration alone.
+        # transformers would build a tokenizer without a vocabulary from the configuration alone.
         raise UserError(
             f"there is no tokenizer at {path}: complete the download, or put the tokenizer files "
             "there that were published with the model."
@@ -152,9 +151,9 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def stop_token_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the ids that end a completion, as the checkpoint's `generation_config.json` has them.
+    """Return the token ids that end a completion.
 
-    The end of a turn and the end of the text always do.
+    These are end-of-turn, EOS, and those in the checkpoint's `generation_config.json`.
     """
     end_of_turn = tokenizer.get_vocab().get(END_OF_TURN)
     file = Path(tokenizer.name_or_path or "nowhere") / "generation_config.json"
@@ -169,10 +168,10 @@ TEMPLATE = "chat_template.jinja"
 def with_template_arguments(
     folder: Path, arguments: Mapping[str, bool | int | float | str], out: Path
 ) -> Path:
-    """Make a checkpoint of links whose chat template has arguments of its own; return its folder.
+    """Create a checkpoint of symlinks with arguments fixed in its chat template; return its folder.
 
-    Whoever renders it has them (`enable_thinking: false`): generation, a server, the training, and
-    the checkpoint that the training leaves. An argument that is passed beside them has no effect.
+    The arguments (`enable_thinking: false`) apply to generation, servers, training, and the
+    resulting checkpoint, and override any passed when rendering.
     """
     template = load_tokenizer(folder).chat_template
     head = "".join(f"{{% set {k} = {json.dumps(v)} %}}" for k, v in sorted(arguments.items()))
@@ -213,10 +212,10 @@ def tokenize(
 def batches_by_length(
     sequences: Sequence[Sequence[int]], size: int, tokens: int | None = None
 ) -> Iterator[list[int]]:
-    """Yield positions in batches of similar length, shortest first (ties by position).
+    """Yield indices in batches of similar length, shortest first (ties by index).
 
-    A batch has at most `size` sequences and, padding counted, `tokens` tokens if that is given; a
-    sequence that is longer by itself has a batch of its own.
+    A batch has at most `size` sequences and, if given, `tokens` tokens including padding; a
+    sequence longer than that gets its own batch.
     """
     batch: list[int] = []
     for i in sorted(range(len(sequences)), key=lambda i: len(sequences[i])):
@@ -232,7 +231,7 @@ def batches_by_length(
 def pad(
     tokenizer: PreTrainedTokenizerBase, sequences: Sequence[Sequence[int]], side: Side, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pad token ids to one length; return B x T ids and attention mask."""
+    """Pad token ids to the longest; return B x T ids and attention mask."""
     width = max(map(len, sequences))
     ids = torch.full((len(sequences), width), int(tokenizer.pad_token_id))
     mask = torch.zeros_like(ids)

@@ -1,14 +1,14 @@
-"""The policy answers: completions sampled from a causal model, n for each conversation.
+"""Sampling from the policy: n completions of each conversation from a causal language model.
 
-From the logits at temperature T come probabilities; only the nucleus is kept, the smallest set of
-most likely tokens whose mass reaches `top_p`; one token of it is drawn by inversion of its
-cumulative distribution at a uniform number u, until the turn ends or `max_new_tokens` are spent:
+Each token is drawn at temperature T from the nucleus, the smallest set of most likely tokens whose
+mass reaches `top_p`, by inverting its cumulative distribution at a uniform number u, until the turn
+ends or `max_new_tokens` is reached:
 
-    token = first k with  p_1 + ... + p_k > u * (mass of the nucleus)       (p falling)
+    token = first k with  p_1 + ... + p_k > u * (mass of the nucleus)       (p descending)
 
-The numbers u are derived from the seed, the position of the conversation and the sample number, so
-adding conversations at the end changes no other's completions. `batch_size` enters through rounding
-alone, which now and then tips a draw, so it is part of the identity of a result.
+The numbers u are seeded by the seed and the conversation's index, with a row per sample, so
+appending conversations does not change the completions of others. `batch_size` matters only through
+rounding, which occasionally changes a draw, so it is part of a result's identity.
 
 Source: paper appendix A (six completions); authors' code (temperature 0.7, top_p 0.9).
 """
@@ -42,18 +42,18 @@ from harness.models.loading import (
 @dataclass(frozen=True)
 class Completion:
     text: str
-    """Without special tokens and surrounding blanks."""
+    """Without special tokens and surrounding whitespace."""
     n_tokens: int
-    """Tokens sampled before the end of the turn (that token not counted)."""
+    """Number of tokens sampled, excluding the end-of-turn token."""
     ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    """The tokens, with the one that ended the turn; none where a server sampled them."""
+    """The tokens, including the one that ended the turn; empty if sampled by a server."""
 
 
 def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
     """Load a policy in float32, or return it from the process's cache.
 
-    The last ones are kept, by path, size and time of change. They are shared, so nobody may train
-    or otherwise change one; training loads its own.
+    The cache is keyed by path and the weight files' sizes and modification times. Policies are
+    shared, so do not modify or train them; training loads its own.
     """
     return _load(str(Path(path).resolve()), stamp(path), device)
 
@@ -77,10 +77,10 @@ def generate(
     batch_size: int,
     seed: int,
 ) -> list[list[Completion]]:
-    """Sample n completions of each conversation; return P lists of n, in their order.
+    """Sample n completions of each conversation; return P lists of n, in order.
 
-    Temperature 0 is greedy decoding, `top_p` the nucleus' mass in (0, 1]. The n of one conversation
-    stay together in a batch. The process's own random state is neither used nor changed.
+    Temperature 0 is greedy decoding; `top_p` is the nucleus mass in (0, 1]. The n completions of a
+    conversation share a batch. The global random state is neither used nor changed.
     """
     checkpoint = policy if isinstance(policy, Checkpoint) else load_policy(policy)
     tokenizer, device = checkpoint.tokenizer, str(checkpoint.model.device)
@@ -117,10 +117,7 @@ def generate(
 def embed(
     policy: Checkpoint, conversations: Sequence[Conversation], batch_size: int
 ) -> NDArray[np.float64]:
-    """Return what the policy makes of each of P conversations: P x D numbers.
-
-    They are the last layer's, at the last token before the answer.
-    """
+    """Embed P conversations: the last layer's P x D hidden states at the last prompt token."""
     prompts = tokenize(policy.tokenizer, conversations, add_generation_prompt=True)
     made: dict[int, NDArray[np.float64]] = {}
     for batch in batches_by_length(prompts, batch_size):
@@ -149,14 +146,14 @@ def decode(
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
 
-    Unlike in `model.generate`, each prompt is read once, its key-value cache is repeated n times,
-    and finished sequences leave the batch: on a CPU a third of the time for six short completions.
+    Unlike `model.generate`, this reads each prompt once, repeats its key-value cache n times, and
+    drops finished sequences from the batch: a third of the time for six short completions on a CPU.
 
-    Token ids and mask are B x T, padded on the left; `uniforms` are (B * n) x M numbers in [0, 1),
-    one for each token. `ends` receives, by row, the token that ended the turn.
+    Token ids and mask are B x T, left-padded; `uniforms` are (B * n) x M numbers in [0, 1), one per
+    token. `ends` is filled with the token that ended the turn, by row.
 
     Returns:
-        B * n token lists, the n of the first prompt first, without the stopping token.
+        B * n token lists, grouped by prompt, without the stopping token.
     """
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
@@ -189,7 +186,7 @@ def decode(
 def _next_logits(
     model: Any, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: DynamicCache
 ) -> torch.Tensor:
-    """Read tokens after those in the cache; return the logits of the next one, B x V."""
+    """Read tokens after those in the cache; return the next token's logits, B x V."""
     logits: torch.Tensor = model(
         input_ids=ids,
         attention_mask=mask,
@@ -204,14 +201,14 @@ def _next_logits(
 def next_tokens(
     logits: torch.Tensor, temperature: float, top_p: float, uniforms: torch.Tensor
 ) -> torch.Tensor:
-    """Draw B tokens from B x V logits by B numbers in [0, 1); see the module for the rest."""
+    """Draw B tokens from B x V logits, given B numbers in [0, 1); see the module docstring."""
     if temperature == 0:
         return logits.argmax(dim=-1)
     probabilities, tokens = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
     cumulative = probabilities.cumsum(-1)
-    # A token is in the nucleus if those before it do not yet reach `top_p`; the first always is.
+    # A token is in the nucleus if those before it fall short of `top_p`; the first always is.
     size = (cumulative - probabilities < top_p).sum(-1, keepdim=True)
     mass = cumulative.gather(-1, size - 1)
     drawn = (cumulative <= uniforms.to(cumulative)[:, None] * mass).sum(-1, keepdim=True)
-    # u close to 1 times the mass can round up to the mass itself.
+    # For u close to 1, u times the mass can round up to the mass itself.
     return tokens.gather(-1, torch.minimum(drawn, size - 1))[:, 0]

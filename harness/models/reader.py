@@ -1,11 +1,11 @@
-"""What all reward models are to the harness: readers of token sequences, one number for each.
+"""The interface of all reward models: readers that map token sequences to one number each.
 
-- A sequence has one outcome, whatever it is batched with (beyond rounding): padding is on the
-  right and masked.
-- The head on top of the network is computed in float32 whatever the network runs in. In bfloat16 a
-  reward of 9 has steps of 1/16, and the answers to a prompt would tie.
-- Texts are untrusted: what spells a control token in them is taken out before they are rendered.
-- What is longer than a model's limit is cut by the model's rule, and counted.
+- Up to rounding, a sequence's output does not depend on its batch: padding is on the right and
+  masked.
+- The head is computed in float32, whatever the dtype of the network. In bfloat16, rewards near 9
+  have steps of 1/16, and answers to a prompt would tie.
+- Texts are untrusted: spellings of control tokens are removed before rendering.
+- Texts over a model's limit are truncated by the model's rule, and counted.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from harness.errors import UserError
 from harness.models.loading import Conversation, Message, batches_by_length, pad, tokenize
 
 BATCH_TOKENS = 16_384
-"""Tokens read at a time (ours): enough for a large matrix product; a batch that does not fit into
-memory, as eager attention over long texts may not, is halved."""
+"""Tokens per batch (ours): enough for a large matrix product. A batch that does not fit in memory,
+as may happen with eager attention over long texts, is halved."""
 
 Tokens = tuple[int, ...]
 Average = Literal["logits", "probabilities"]
 
 
 class Encoded(NamedTuple):
-    """What a model reads of a text: its tokens, and whether some were cut off.
+    """A text's tokens as read by a model, and whether the text was too long.
 
-    There are none where the prompt alone leaves no room for an answer; that text has no reward.
+    There are no tokens if the prompt leaves no room for an answer; that text has no reward.
     """
 
     tokens: Tokens
@@ -43,7 +43,7 @@ class Encoded(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A conversation that ends with a user's turn, and the one or two answers that are read."""
+    """A conversation that ends with a user turn, and the one or two answers to read."""
 
     conversation: Conversation
     answers: tuple[str, ...]
@@ -55,12 +55,12 @@ class Answered(NamedTuple):
 
 
 class Reader(ABC):
-    """A reward model in evaluation mode with its tokenizer; shared, so not to be changed."""
+    """A reward model in evaluation mode with its tokenizer; shared, so do not modify it."""
 
     format: str
-    """Name of the kind of model, as a summary gives it."""
+    """Name of the kind of model, shown in summaries."""
     averages: Average | None = None
-    """What the mean over both orders of two answers is taken of; None if one answer is read."""
+    """What is averaged over both orders of two answers; None if it reads a single answer."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model = model
@@ -68,14 +68,11 @@ class Reader(ABC):
 
     @abstractmethod
     def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
-        """Return what is read of answers; of two, the first stands in the first place."""
+        """Return the token sequences to read; two answers keep their order."""
 
     @abstractmethod
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return B numbers in float32, rewards or logits, of B x T token ids and their mask.
-
-        They may be padded on either side.
-        """
+        """Return B float32 rewards or logits from B x T ids and mask, padded on either side."""
 
 
 @torch.inference_mode()
@@ -86,7 +83,7 @@ def read_all(
     batch_size: int,
     batch_tokens: int = BATCH_TOKENS,
 ) -> NDArray[np.float64]:
-    """Read N sequences in batches of similar length; return N numbers, NaN for one of no tokens."""
+    """Read N sequences in batches of similar length; return N numbers, NaN for empty sequences."""
     numbers = np.full(len(sequences), np.nan)
     read = [i for i, sequence in enumerate(sequences) if sequence]
     for batch in batches_by_length([sequences[i] for i in read], batch_size, batch_tokens):
@@ -96,14 +93,14 @@ def read_all(
 
 
 def _read(reader: Reader, rows: Sequence[Tokens]) -> torch.Tensor:
-    """Read a batch, in halves where the whole does not fit into memory."""
+    """Read a batch, halving it if it does not fit in memory."""
     try:
         ids, mask = pad(reader.tokenizer, rows, "right", str(reader.model.device))
         return reader.read(ids, mask).float()
     except torch.OutOfMemoryError:
         if len(rows) == 1:
             raise
-    # Out here the failed attempt's tensors are free again.
+    # Outside the handler, so that the failed attempt's tensors are freed.
     middle = len(rows) // 2
     return torch.cat([_read(reader, rows[:middle]), _read(reader, rows[middle:])])
 
@@ -115,7 +112,7 @@ def last_tokens(mask: torch.Tensor) -> torch.Tensor:
 
 
 def control_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Return what spells a token that no text should contain: a tokenizer's special tokens."""
+    """Return the spellings of the tokenizer's special tokens, which no text should contain."""
     added = tokenizer.added_tokens_decoder.values()
     return sorted({*tokenizer.all_special_tokens, *(str(t) for t in added if t.special)})
 
@@ -123,7 +120,7 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 def single_tokens(
     tokenizer: PreTrainedTokenizerBase, words: Sequence[str], path: Path
 ) -> list[int]:
-    """Return the ids of words that a tokenizer has to know as one token each."""
+    """Return the ids of words that the tokenizer must encode as one token each."""
     read = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in words]
     for word, ids in zip(words, read, strict=True):
         if ids != [tokenizer.get_vocab().get(word)]:
@@ -135,27 +132,26 @@ def single_tokens(
 
 
 def spellings(words: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that finds any of some words, the longest that fits."""
+    """Return a pattern that matches any of the words, preferring the longest."""
     longest_first = sorted(words, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def without(words: re.Pattern[str], text: str) -> str:
-    """Return a text with blanks in place of some words, lest what is around them make a new one."""
+    """Replace the words by spaces, so that the text around them cannot join into a new one."""
     return words.sub(" ", text)
 
 
 class Chat:
-    """Renders conversations with the chat template of a model's folder, and encodes them.
+    """Renders and encodes conversations with the chat template in a model's folder.
 
-    There is exactly one BOS where the tokenizer puts one or the template writes one, and none for a
-    model that was trained without. Of the published templates some write it and some leave it to
-    the tokenizer, and doing both doubles it.
+    There is exactly one BOS if the tokenizer or the template adds one, and none for a model trained
+    without. Some published templates write it and others leave it to the tokenizer; naively doing
+    both would double it.
 
-    A conversation over the limit (in tokens) loses tokens from the end of its answer, and keeps
-    those that close it; the prompt is never cut, and one that fills the limit leaves nothing to
-    read. This rule is ours: the authors' code cuts from the end, with the tokens that close the
-    answer.
+    A conversation over the limit (in tokens) loses tokens from the end of its answer but keeps the
+    closing ones. The prompt is never truncated; if it fills the limit, nothing is read. This rule
+    is ours: the authors' code truncates the end, including the closing tokens.
     """
 
     def __init__(
@@ -167,7 +163,7 @@ class Chat:
                 "read is not known: take the tokenizer files that were published with it."
             )
         if tokenizer.pad_token_id is None:
-            tokenizer.pad_token = tokenizer.eos_token  # masked, so any token would do
+            tokenizer.pad_token = tokenizer.eos_token  # masked, so any token works
         self.tokenizer = tokenizer
         self.limit = limit
         self._control = spellings(control_tokens(tokenizer))
@@ -175,7 +171,7 @@ class Chat:
         self._puts_bos = self._begins_with_bos(tokenizer("")["input_ids"])
 
     def encode(self, conversations: Sequence[Conversation]) -> list[Encoded]:
-        """Return the tokens of conversations that end with an answer, cut to the limit."""
+        """Return the tokens of conversations that end with an answer, truncated to the limit."""
         return [
             Encoded(tuple(ids), False)
             if len(ids) <= self.limit
@@ -186,7 +182,7 @@ class Chat:
     def render(
         self, conversations: Sequence[Conversation], *, add_generation_prompt: bool = False
     ) -> list[list[int]]:
-        """Return the tokens of whole conversations, however long they are."""
+        """Return the tokens of whole conversations, without a length limit."""
         cleaned = [
             [{**m, "content": without(self._control, m["content"])} for m in conversation]
             for conversation in conversations
@@ -204,7 +200,7 @@ class Chat:
         return bool(ids) and ids[0] == self.tokenizer.bos_token_id
 
     def _cut(self, conversation: Conversation, ids: list[int]) -> list[int]:
-        """Return the first tokens of a conversation and those that close its answer, if any fit."""
+        """Truncate the answer but keep its closing tokens; empty if none of the answer fits."""
         [empty] = self.render([[*conversation[:-1], {**conversation[-1], "content": ""}]])
         before = shared_prefix(ids, empty)
         closing = shared_prefix(ids[before:][::-1], empty[before:][::-1])

@@ -1,15 +1,15 @@
-"""Reward models of every kind: how one is found and loaded, and what it says of answers.
+"""Loading reward models of every kind, and scoring answers with them.
 
-A role asks for a model that reads one answer or two. The architecture in the folder's `config.json`
-decides which reader that is (`harness.models.formats`); what fits no reader, or reads another
-number of answers than the role asks for, is an error. No code from a model's folder is ever run.
+A role requires a model that reads one answer or two. The architecture in the folder's `config.json`
+determines the reader (`harness.models.formats`); an unknown architecture, or one that reads a
+different number of answers, is an error. Code in a model's folder is never run.
 
 The readers were written from descriptions and are tested on small random checkpoints of the same
-form. No published model's own files have been loaded yet, so that all of them are `unverified`, and
-whatever is scored with one says so.
+format. No published model's own files have been loaded yet, so all of them are `unverified`, and
+everything scored with one is labeled so.
 
 Source: paper appendix A, section 4.2.3 and appendix G; authors' code (`src/reward_hf.py`), which
-scores without a mask: harmless on the right, wrong on the left, where Gemma's tokenizer pads.
+scores without a mask: harmless with right padding, wrong with left, which Gemma's tokenizer uses.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ Reads = Literal["one answer", "two answers"]
 KINDS: dict[str, type[Any]] = {
     kind.architecture: kind for kind in (formats.Armo, formats.PairRM, formats.PairPreferenceLLM)
 }
-"""The reader of each architecture that is no sequence classifier."""
+"""The readers of architectures other than sequence classifiers."""
 
 UNVERIFIED = "unverified"
 
 
 @dataclass(frozen=True)
 class Rewarded:
-    """The rewards of the answers to some prompts.
+    """The rewards of the answers to a set of prompts.
 
     Attributes:
         values: Shape (prompts, answers); NaN where a prompt has no rewards.
-        cut: Texts that were too long for the model and were cut.
+        cut: Number of texts truncated because they were too long for the model.
     """
 
     values: NDArray[np.float64]
@@ -56,16 +56,16 @@ class Rewarded:
 
     @property
     def left_out(self) -> NDArray[np.bool_]:
-        """Which prompts have no rewards: too long to be read, or nothing to check them by."""
+        """Which prompts lack a reward: too long to read, or the reward function returned None."""
         return np.asarray(np.isnan(self.values).any(axis=1))
 
 
 @dataclass(frozen=True)
 class CheckpointRewards:
-    """The rewards of a checkpoint.
+    """Rewards from a checkpoint.
 
-    A pairwise one's reward of an answer is its mean probability of winning against the others.
-    `weights` says what is known of its weights.
+    A pairwise model's reward of an answer is its mean win probability against all answers to the
+    prompt, including itself. `weights` says what is known about its weights.
     """
 
     reader: Reader
@@ -77,9 +77,9 @@ class CheckpointRewards:
         return self.reader.format
 
     def score(self, prompts: Sequence[Conversation], answers: Sequence[Sequence[str]]) -> Rewarded:
-        """Return the rewards of equally many answers to each prompt, which a user's turn ends.
+        """Return the rewards of equally many answers to each prompt, which ends with a user turn.
 
-        They do not depend on the batch size beyond rounding.
+        They depend on the batch size only through rounding.
         """
         cut: list[int] = []
         how: Any = {"batch_size": self.batch_size, "on_cut": cut.append}
@@ -97,9 +97,9 @@ class CheckpointRewards:
 
 @dataclass(frozen=True)
 class FunctionRewards:
-    """The rewards that a function gives to the answers of one prompt at a time.
+    """Rewards from a function that is called with the answers to one prompt at a time.
 
-    It reads a prompt of one turn as its text, and one of several with who speaks.
+    A single-turn prompt is passed as its text, a longer one with the speakers' names.
     """
 
     name: str
@@ -111,7 +111,7 @@ class FunctionRewards:
         return f"function {self.name}"
 
     def score(self, prompts: Sequence[Conversation], answers: Sequence[Sequence[str]]) -> Rewarded:
-        """Return the rewards; a prompt of which the function returns None has none."""
+        """Return the rewards; a prompt has none if the function returns None."""
         rows = [
             self._checked(_text(prompt), list(some))
             for prompt, some in zip(prompts, answers, strict=True)
@@ -123,7 +123,7 @@ class FunctionRewards:
             found = self.function(prompt, answers)
         except HarnessError:
             raise
-        except Exception as error:  # code of the user's
+        except Exception as error:  # user code
             said = error_in_a_line(error)
             raise UserError(f"the reward `{self.name}` fails at a prompt: {said}") from error
         if found is None:
@@ -138,7 +138,6 @@ class FunctionRewards:
 
 
 Rewards = CheckpointRewards | FunctionRewards
-"""A reward model at work."""
 
 
 def _text(conversation: Conversation) -> str:
@@ -152,7 +151,7 @@ def load_reward_model(
 ) -> Reader:
     """Load a reward model of any kind, or return it from the process's cache.
 
-    Its tensors are exactly those in the files of its folder. `dtype` is `float32` or `bfloat16`.
+    Its tensors must be exactly those in the folder's files. `dtype` is `float32` or `bfloat16`.
 
     Raises:
         HarnessError: There is no model at `path`, its files are incomplete, pickled or another
@@ -161,7 +160,7 @@ def load_reward_model(
     return _load(path.resolve(), stamp(path), reads, device, dtype)
 
 
-@lru_cache(maxsize=2)  # online, one rewards and another ranks
+@lru_cache(maxsize=2)  # online, one model rewards and another ranks
 def _load(path: Path, stamp: tuple[Any, ...], reads: Reads, device: str, dtype: str) -> Reader:
     del stamp  # part of the key only
     config = read_config(path)
@@ -191,13 +190,12 @@ def score(
     batch_size: int,
     on_cut: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the rewards of P conversations that each end with the answer to be scored, shape (P,).
+    """Return the rewards of P conversations that each end with the answer to score, shape (P,).
 
-    They are the model's outputs in its own units, never normalised, and NaN where the prompt leaves
-    no room for an answer. Conversations that render to the same tokens are scored once, so equal
-    answers have exactly equal rewards; scored in different batches they would differ in the last
-    digits, and min-max weights would act on that. `on_cut` is called once with how many of the
-    conversations were too long and were cut.
+    They are the model's raw outputs, never normalized, and NaN where the prompt leaves no room for
+    an answer. Conversations that render to the same tokens are scored once, so equal answers have
+    exactly equal rewards; in different batches they would differ in the last digits, which min-max
+    weights would amplify. `on_cut` is called once with the number of truncated conversations.
     """
     encoded = reader.encode([Answered(c[:-1], (c[-1]["content"],)) for c in conversations])
     if on_cut is not None:
@@ -222,25 +220,24 @@ def win_probabilities(
 ) -> NDArray[np.float64]:
     """Compare the K answers to each of P conversations with one another.
 
-    A model reads a conversation and two answers to it, a and b; its output is a logit l(a, b) for
-    "the first is the better one". A reader has a leaning towards a position, so both orders are
-    read. What is averaged is each model's own affair, the logits or the probabilities:
+    The model reads a conversation and two answers, a and b, and outputs a logit l(a, b) for "the
+    first is better". Models have position bias, so both orders are read. Depending on the model,
+    the logits or the probabilities are averaged:
 
         p(a, b) = sigmoid((l(a, b) - l(b, a)) / 2)  or  (sigmoid(l(a, b)) + sigmoid(-l(b, a))) / 2
 
-    `on_cut` is called once with how many of the pairs read were too long and were cut.
+    `on_cut` is called once with the number of truncated pairs.
 
     Returns:
         P x K x K probabilities; [p, i, j] that answer i to conversation p is better than answer j.
-        An element and its mirror image sum to exactly 1; the diagonal is 1/2. Answers that render
-        to the same tokens are the same answer, and are never read against each other. NaN is what
-        does not fit.
+        An element and its transpose sum to exactly 1; the diagonal is 1/2. Answers that render to
+        the same tokens count as the same answer and are never compared. NaN if a pair does not fit.
     """
     p, k = len(conversations), len(answers[0]) if answers else 0
     asked = [c for c, own in zip(conversations, answers, strict=True) for _ in own]
     answered = [a for own in answers for a in own]
-    # An answer is known by what is read of it against itself; of equal ones the first stands for
-    # all. What does not fit is known by its place.
+    # Answers are identified by the tokens read when paired with themselves, and the first of equal
+    # ones represents them all. Those that do not fit are identified by position.
     single = reader.encode([Answered(c, (a, a)) for c, a in zip(asked, answered, strict=True)])
     known = [e.tokens or (-1, position) for position, e in enumerate(single)]
     first = {own: position for position, own in reversed(list(enumerate(known)))}
@@ -257,9 +254,9 @@ def win_probabilities(
 
 
 def _both_orders(logits: NDArray[np.float64], averages: Average | None) -> NDArray[np.float64]:
-    """Return probabilities from P x K x K logits of which [p, i, j] is of i in the first place."""
+    """Return probabilities from P x K x K logits, where [p, i, j] is with answer i first."""
     mirrored = logits.transpose(0, 2, 1)
-    # From the side that leads, since 1 - p is exact there and sigmoid(-x) rounds otherwise.
+    # Computed for the likelier winner: 1 - p is exact for p >= 1/2, but sigmoid(-x) rounds.
     high, low = np.maximum(logits, mirrored), np.minimum(logits, mirrored)
     of_logits = averages == "logits"
     winning = expit((high - low) / 2) if of_logits else (expit(high) + expit(-low)) / 2
@@ -267,7 +264,7 @@ def _both_orders(logits: NDArray[np.float64], averages: Average | None) -> NDArr
 
 
 def mean_win_probabilities(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each answer's mean probability of winning, over all K answers and itself, P x K.
+    """Return each answer's mean win probability over all K answers, including itself, P x K.
 
     Source: SPPO (Wu et al., 2024), section 4, and its code, which includes the diagonal.
     """
