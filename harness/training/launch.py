@@ -59,10 +59,8 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
     The function, given as `module:name`, is called with the context and the placement; its return
     value in the first process is the summary. The settings hold, under `numerics`, the result of
     `Hardware.numerics` or `Hardware.online_numerics`. `on_log` is called for each finished update,
-    including those of an earlier, killed attempt.
-
-    Raises:
-        HarnessError: the job failed; the message has the reason or the end of the log.
+    including those of an earlier, killed attempt. An error's message has its reason, or the end of
+    the log.
     """
     if ctx.unfinished is None or "training" not in ctx.hardware:
         raise HarnessError(
