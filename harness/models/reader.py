@@ -33,7 +33,7 @@ Average = Literal["logits", "probabilities"]
 
 
 class Encoded(NamedTuple):
-    """A text's tokens as read by a model, and whether the text was too long.
+    """A text's tokens as read by a model, and whether it was truncated.
 
     There are no tokens if the prompt leaves no room for an answer; that text has no reward.
     """
