@@ -1,1 +1,1 @@
-"""The command line: one small module for each group of verbs, `main` ties them together."""
+"""The command line: one module per group of verbs, tied together by `main`."""

@@ -1,7 +1,7 @@
-"""What commands share: options and groups of them, and how they print.
+"""Shared by commands: options, option groups, and printing.
 
-Data goes to stdout and errors to stderr, for people as tables and sentences, for programs as JSON
-alone. Text is never read as markup, because labels and messages hold brackets of their own.
+Data goes to stdout and errors to stderr, as tables and sentences for people or JSON only for
+programs. Text is never parsed as markup, because labels and messages contain brackets.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from harness.selection.selection import Selection
 
 VERSIONED = "schema_version"
-"""The first key of everything that is printed as JSON."""
+"""First key of all JSON output."""
 
 UNBOUNDED_WIDTH = 160
-"""Columns of text where stdout is no terminal and `COLUMNS` does not say."""
+"""Text width if stdout is not a terminal and `COLUMNS` is unset."""
 
 
 # Options.
@@ -67,12 +67,12 @@ def complete_profile(incomplete: str) -> list[str]:
 def option(
     flag: str, metavar: str | None, says: str, *, default: str | bool = True, **more: Any
 ) -> Any:
-    """Return an option; `default` says in its help what it is where it is not given."""
+    """Return an option; `default` is how its help describes the default."""
     return typer.Option(flag, metavar=metavar, help=says, show_default=default, **more)
 
 
 def argument(metavar: str, says: str, *, default: str | bool = True, **more: Any) -> Any:
-    """Return an argument, likewise."""
+    """Return an argument; `default` as for `option`."""
     return typer.Argument(metavar=metavar, help=says, show_default=default, **more)
 
 
@@ -111,7 +111,7 @@ JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else
 
 @dataclass(frozen=True)
 class RunArguments:
-    """What is to be planned or run."""
+    """What to plan or run."""
 
     table: Annotated[
         str,
@@ -146,7 +146,7 @@ class RunArguments:
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What a plan may cost at most."""
+    """Maximum cost of a plan."""
 
     max_gpu_hours: Annotated[
         float | None,
@@ -202,7 +202,7 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """Whether to publish what is shown."""
+    """Whether to publish the output."""
 
     publish: Annotated[
         bool, option("--publish", None, "Also write it to results/, with what it follows from.")
@@ -211,24 +211,24 @@ class PublishOptions:
 
     @property
     def folder(self) -> Path | None:
-        """The folder to publish in; None where that is not asked for."""
+        """The folder to publish to, or None without `--publish`."""
         if self.allow_fewer and not self.publish:
             raise UserError("`--allow-fewer` goes with `--publish`; give both, or neither")
         return publishing_dir() if self.publish else None
 
 
 def takes(*groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take the fields of groups as options, and the groups as its first arguments.
+    """Expose the fields of groups as options, and pass the groups as a command's first arguments.
 
-    A group is a dataclass whose fields say what their options are, or a pydantic model, where a
-    field's text is the option's help, and `OptionHelp` how its value and default are called in it.
+    A group is a dataclass whose fields are annotated with options, or a pydantic model whose field
+    descriptions are the help text, with `OptionHelp` for the metavar and default shown.
     """
     fields = [{p.name: p for p in _parameters(group)} for group in groups]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[len(groups) :]
         taken = [list(group.values()) for group in fields]
-        # A group with an argument comes first, and how it is printed last, as everywhere.
+        # A group with an argument comes first, and `as_json` last, as in all commands.
         taken.insert(sum(any(p.default is p.empty for p in group) for group in taken), own)
         ordered = sorted((p for group in taken for p in group), key=lambda p: p.name == "as_json")
         together = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in ordered]
@@ -263,7 +263,7 @@ def _parameters(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def _option(name: str, field: FieldInfo) -> Any:
-    """Return the option that a field of a model is on the command line."""
+    """Return the command-line option for a model field."""
     from harness.evaluation.options import OptionHelp
 
     shown = next(
@@ -285,19 +285,19 @@ def _option(name: str, field: FieldInfo) -> Any:
 
 
 def emit(found: Any, as_json: bool, text: Callable[[Any], Iterable[Any]]) -> None:
-    """Print what a verb has found: as JSON alone, or as `text` tells it to people."""
+    """Print a verb's result: as JSON only, or as formatted by `text`."""
     print_json(found) if as_json else print_all(text(found))
 
 
 def print_all(parts: Iterable[Any], out: Console | None = None) -> None:
-    """Print texts and tables one after the other."""
+    """Print texts and tables in sequence."""
     out = out or console()
     for part in parts:
         out.print(part, crop=False)
 
 
 def unbroken(text: str) -> Text:
-    """Return a line that no terminal's width breaks: a command or a path, to be copied."""
+    """Return a line that is never wrapped: a command or path to copy."""
     from rich.text import Text
 
     return Text(text, no_wrap=True, overflow="ignore")
@@ -310,7 +310,7 @@ def bold(text: str) -> Text:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that prints what it is given, without markup, emoji or highlighting."""
+    """Return a console that prints text verbatim, without markup, emoji or highlighting."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -320,7 +320,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def saying(out: Console) -> Callable[[str], None]:
-    """Return what prints a line at once: a pipe is read while a command goes on."""
+    """Return a function that prints a line and flushes, for pipes read while a command runs."""
 
     def say(line: str) -> None:
         out.print(line, soft_wrap=True)
@@ -330,13 +330,13 @@ def saying(out: Console) -> Callable[[str], None]:
 
 
 def note(message: str) -> None:
-    """Print one sentence on stderr, beside what a command prints on stdout."""
+    """Print a message on stderr."""
     sys.stderr.write(f"harness: {message}\n")
 
 
 @contextmanager
 def writing(output: Path) -> Iterator[Path]:
-    """Yield where something is to be written; what the system has against it becomes a sentence."""
+    """Yield the absolute output path; OS errors become a UserError."""
     try:
         path = output.expanduser().absolute()
         if path.exists() and not (path.is_file() or path.is_dir()):
@@ -348,7 +348,7 @@ def writing(output: Path) -> Iterator[Path]:
 
 
 def save(text: str, output: Path) -> None:
-    """Write a file whole, and say where it is."""
+    """Write a file atomically, and say where it is."""
     from harness.runtime.files import explained, write_whole
 
     with writing(output) as path, explained(f"writing {path.name}", path.parent):
@@ -357,10 +357,10 @@ def save(text: str, output: Path) -> None:
 
 
 def print_json(value: Any, answer: ReportAnswer | None = None) -> None:
-    """Print a model, models, plain data or JSON as every command writes it, on stdout.
+    """Print models, plain data or a JSON string on stdout, in the common format.
 
-    It is an object that begins with a schema version. A list is the object's `items`, below the
-    answer that they are the evidence of.
+    The output is an object that starts with a schema version. A list becomes its `items`, after the
+    answer that they support.
     """
     read = json.loads(value) if isinstance(value, str) else _plain(value)
     content = {"items": read} if isinstance(read, list) else read
@@ -375,10 +375,9 @@ def _plain(value: Any) -> Any:
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
-    """Return a table of text, in which sentences break before identifiers do.
+    """Return a text table in which sentences wrap but identifiers do not.
 
-    `right` has the positions of the right-aligned columns, as digits: "23" for the third and
-    fourth.
+    `right` lists the right-aligned columns as digits from 0: "23" for the third and fourth.
     """
     from rich import box
     from rich.table import Table

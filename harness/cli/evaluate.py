@@ -1,6 +1,6 @@
-"""`evaluate` and `calibrate`: the paper's benchmarks as they are really run, or from files.
+"""`evaluate` and `calibrate`: the paper's real benchmarks, run or scored from files.
 
-A judge is held against published judgments before its word counts for a profile.
+A judge is calibrated against published judgments before its verdicts count for a profile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FetchedFile(Strict):
-    """A file of a benchmark that is here now."""
+    """A benchmark file that is available locally."""
 
     benchmark: str
     path: str
@@ -53,7 +53,7 @@ class BenchmarkGroup(TyperGroup):
         return [*BENCHMARKS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; that of a benchmark is made when it is asked for."""
+        """Return a command; those of benchmarks are created on demand."""
         if cmd_name not in BENCHMARKS:
             return super().get_command(ctx, cmd_name)
         says = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()[0]
@@ -74,7 +74,7 @@ app.add_typer(group, name="evaluate")
 
 
 def command_of(name: str) -> Callable[..., None]:
-    """Return the command that judges answers to a benchmark, or scores a published file."""
+    """Return the command that judges answers to a benchmark, or scores published judgments."""
 
     @common.takes(EvaluateOptions)
     def evaluate(options: EvaluateOptions, as_json: common.JsonOption = False) -> None:
@@ -143,7 +143,7 @@ def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
 
 
 def _plan(planned: EvaluationPlan) -> Iterator[Any]:
-    """Yield what a run would ask and cost."""
+    """Yield the requests a run would make and their cost."""
     from harness.worlds.real.evaluating import dollars
 
     rows = [
@@ -169,7 +169,7 @@ def _plan(planned: EvaluationPlan) -> Iterator[Any]:
 
 
 def _progress() -> Callable[[str, int, int], None]:
-    """Return what prints how far a run is, at every tenth and only for people who watch."""
+    """Return a callback that reports progress on stderr at every 10%."""
     shown: dict[str, int] = {}
 
     def progress(what: str, count: int, total: int) -> None:
@@ -182,7 +182,7 @@ def _progress() -> Callable[[str, int, int], None]:
 
 
 def _scores(found: Sequence[Evaluation]) -> Iterator[Any]:
-    """Yield a row for each model."""
+    """Yield a table with a row per model."""
     columns = list(dict.fromkeys(c for e in found for c in e.columns.values()))
     rows = []
     for e in found:
@@ -202,9 +202,9 @@ def _cell(evaluation: Evaluation, name: str) -> str:
 
 
 def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> None:
-    """Print scores and where all behind them is, and track them.
+    """Print scores and where their evidence is stored, and track them.
 
-    What cannot be kept or tracked of a published file is a note: the scores are on the terminal.
+    Failing to keep or track a published file's scores is only a note, since they were printed.
     """
     from harness.tracking import Mlflow, evaluation_records
 

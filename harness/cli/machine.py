@@ -1,4 +1,4 @@
-"""`doctor`, `download` and `micro`: what this machine can run, fetches, and makes."""
+"""`doctor`, `download` and `micro`: what this machine can run, download and build."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _readiness(table: str | None, profile: str) -> Readiness:
     try:
         left = _left(table, profile)
     except UserError:
-        # What keeps it from being planned may be on the list of all that the profile needs.
+        # What prevents planning may be among the profile's unmet needs.
         every = preflight.readiness(asked, table=table)
         if every.ready:
             raise
@@ -89,7 +89,7 @@ def _readiness(table: str | None, profile: str) -> Readiness:
 
 
 def _left(table: str, profile: str) -> Sequence[Stage]:
-    """Return the stages of a table, or group, that are to be computed."""
+    """Return the pending stages of a table or group."""
     from harness.selection.selection import select
 
     planned = select(table, profile).plan()
@@ -111,7 +111,7 @@ def download(
     Models are downloaded at the commits the profile pins; what is already here is skipped. Runs
     never download anything.
     """
-    # Before the hub's library is imported, which reads it once.
+    # Set before importing huggingface_hub, which reads it once.
     os.environ["HF_HUB_OFFLINE"] = "0"
     from harness.registry.declared import named_profile
     from harness.worlds.needs import Demand
@@ -125,7 +125,7 @@ def download(
 
 
 def _needs(found: Readiness) -> Iterator[Any]:
-    """Yield a line for each need, those that are missing last."""
+    """Yield a line per need, missing ones last."""
     from harness.preflight import to_download
 
     for state in ("met", "advised", "missing"):
@@ -167,7 +167,7 @@ def _doctor(found: Doctor) -> Iterator[Any]:
 
 
 def _able(profile: ProfileState) -> str:
-    """Return the tables that a profile can run, or how much is missing and who tells."""
+    """Return the tables a profile can run, or how much is missing and the command to list it."""
     if profile.ready:
         return ", ".join(profile.tables)
     missing = counted(len(profile.missing), "thing")
@@ -178,7 +178,7 @@ class Built(Output):
     version: str
     folder: str
     differing: list[str] | None
-    """Its files that differ from those of the world in use; null where there is none to compare."""
+    """Files that differ from the world in use; null if there is none."""
 
 
 class PublishedFolder(Output):
@@ -208,9 +208,9 @@ def build(
 
 class Frozen(Output):
     at: str
-    """When, ISO 8601 in UTC."""
+    """Time of freezing, ISO 8601 in UTC."""
     parts: dict[str, str]
-    """The digest of each part that decides a number."""
+    """Digest of each part that affects results."""
 
 
 @micro.command("freeze", epilog="Example: harness micro freeze")
@@ -256,7 +256,7 @@ def over_optimise(
 
 
 def _differing(card: Card) -> list[str] | None:
-    """Return the files that a rebuilt world has otherwise than that in use; None without one."""
+    """Return the rebuilt world's files that differ from the world in use; None without one."""
     from harness.worlds.embedded import files
 
     try:

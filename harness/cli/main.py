@@ -1,8 +1,8 @@
-"""The entry point `harness`: its verbs, its exit codes, and how failures look.
+"""The `harness` entry point: verbs, exit codes, and error output.
 
-Exit codes: 0 all is well, 1 something failed, 2 the user's mistake, 130 stopped by Ctrl-C. What
-was foreseen is one sentence on stderr; what was not keeps its traceback. Command modules import
-what is heavy inside their functions, so that `harness --help` answers at once.
+Exit codes: 0 success, 1 failure, 2 user error, 130 stopped by Ctrl-C. Expected failures are one
+sentence on stderr; unexpected ones keep their traceback. Command modules import heavy dependencies
+inside their functions, so that `harness --help` is fast.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ COMMANDS = {
     "sweep": ("sweep", "Search over settings with Optuna."),
     "evaluate": ("evaluate", "Run the paper's benchmarks on any model."),
 }
-"""The module of each verb and a line of help, in the order of the help.
+"""Module and one-line help of each verb, in help order.
 
-A module is imported when its verb is used, so that `harness --help` imports none.
+A module is imported only when its verb is used, so that `harness --help` imports none.
 """
 
 HELP = """Run the tables of the eva paper and report them beside the paper's numbers.
@@ -92,26 +92,26 @@ _OF_A_PATH = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG,
     errno.ELOOP,
 )  # fmt: skip
-"""What the system has against a path that only a user can have named."""
+"""OS errors about a path that only the user can have named."""
 
 
 class HarnessGroup(TyperGroup):
-    """The group of all verbs: turns foreseen failures into a sentence and an exit code."""
+    """The group of all verbs: turns expected failures into a sentence and an exit code."""
 
     def __init__(self, **settings: Any) -> None:
-        """Name the verbs, from which typer takes the nearest one to a mistyped one."""
+        """Register the verbs' names, for typer's suggestions on typos."""
         super().__init__(**settings)
         self.commands = {verb: TyperCommand(verb) for verb in COMMANDS}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, plug-ins first."""
+        """Parse the arguments, plug-ins first."""
         return list(super().parse_args(ctx, _plugins_first(args)))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """Import the module of a verb, and return its command."""
+        """Import a verb's module and return its command."""
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"harness.cli.{COMMANDS[name][0]}")
@@ -125,7 +125,7 @@ class HarnessGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             done = super().invoke(ctx)
-            sys.stdout.flush()  # here, where a pipe that was closed is known to be one
+            sys.stdout.flush()  # here, where click handles a closed pipe
             return done
         except HarnessError as error:
             sys.stdout.flush()
@@ -146,9 +146,9 @@ class HarnessGroup(TyperGroup):
 
 
 def _plugins_first(args: list[str]) -> list[str]:
-    """Return the arguments with every `--plugin` before the verb, wherever a user has typed it.
+    """Return the arguments with every `--plugin` moved before the verb.
 
-    What plug-ins add is part of what a verb takes, so they are loaded before its options are read.
+    Plug-ins extend the values a verb accepts, so they must be loaded before its options are parsed.
     """
     first, rest = list[str](), list[str]()
     left = iter(args)
@@ -157,7 +157,7 @@ def _plugins_first(args: list[str]) -> list[str]:
             rest += [arg, *left]
         elif arg == "--plugin":
             name = next(left, None)
-            if name is None:  # then the sentence about that is the only one
+            if name is None:  # so that only this error is reported
                 return [arg]
             first += [arg, name]
         else:
@@ -186,11 +186,11 @@ def _all(plugin: PluginOption = None, version: VersionOption = False) -> None:
 
 def main() -> None:
     silence()
-    # A command makes many objects and keeps most: looking for circles takes a tenth of its time.
+    # Commands create many objects and keep most of them; cycle collection takes 10% of the time.
     gc.set_threshold(100_000)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show a letter shows a question mark, not a traceback.
+            # Print `?` for characters the terminal cannot encode, instead of failing.
             stream.reconfigure(errors="replace")
     app(prog_name="harness")
 

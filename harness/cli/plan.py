@@ -1,4 +1,4 @@
-"""`plan`: what a run would compute, how long that takes or what it costs."""
+"""`plan`: what a run would compute, and how long that takes or what it costs."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _sum(dollars: list[float | None]) -> str:
 
 
 def _money(usd: float) -> str:
-    """Return dollars as text without cents, which an estimate does not know."""
+    """Format dollars without cents, which an estimate cannot resolve."""
     return "under $1" if 0.0 < usd < 1.0 else f"${usd:,.0f}"
 
 

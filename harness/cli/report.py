@@ -1,4 +1,4 @@
-"""`report`, `claims` and `verify`: what was computed, and how far to believe it."""
+"""`report`, `claims` and `verify`: results, verdicts, and checks of published numbers."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _write(found: Reports, form: Format, output: Path | None, *, full: bool) -> 
 
 
 def show(found: Reports, out: Console, *, full: bool = False) -> None:
-    """Print reports; in short, of several tables the answer and a line for each."""
+    """Print reports; for several tables without `full`, the answer and a line per table."""
     if full or len(found.tables) <= 1:
         found.show(out, full=full)
         return
@@ -149,9 +149,9 @@ def print_answer(found: Reports, out: Console) -> None:
 
 
 def _in_a_line(report: Report) -> tuple[str, ...]:
-    """Return a table's id, its cells with numbers, its state, its gains the paper's way, its title.
+    """Return id, number of cells done, state, gains with the paper's sign, and title of a table.
 
-    Instead of gains there is `-` where there are none to compare.
+    Gains are `-` if there are none to compare.
     """
     from harness.report.parts import STATES
 
@@ -174,7 +174,7 @@ def _in_a_line(report: Report) -> tuple[str, ...]:
 
 
 def _page_place(chosen: Selection, *, published: bool) -> Path:
-    """Return the file of a page: named after what it reports, whichever seeds."""
+    """Return the default file for a page, named after what it reports, regardless of seeds."""
     what = f"{chosen.id}-{chosen.profile.name}{'-published' if published else ''}"
     return project.work_dir() / f"report-{what}.html"
 
@@ -229,7 +229,7 @@ def claims(
 
 
 def _note_judges(profile: Profile) -> None:
-    """Say which real judges of a profile are not calibrated."""
+    """Note which of a profile's real judges are not calibrated."""
     from harness.evaluation.calibration import states
 
     found = states(profile, project.calibrations_dir())
@@ -280,10 +280,7 @@ def _claims(
 
 
 def _sentences(verdict: ClaimVerdict) -> Iterator[Any]:
-    """Yield a claim with its verdict; below, what the paper says, what was measured, and why not.
-
-    What there is not is left out.
-    """
+    """Yield a claim with its verdict, then the statement, measurements and reasons, if any."""
     from rich.padding import Padding
 
     from harness.report.claims import NONE, measures

@@ -1,9 +1,8 @@
-"""`run`: computing what is missing, and how it goes meanwhile.
+"""`run`: computes what is missing, with progress output.
 
-On a terminal a display is redrawn, elsewhere single lines are printed. Both feed a `Tally` with the
-engine's events and show what it says: stages done, what is running, the time left. The bar is that
-of the work, most of which is in few stages. Failures are printed when they happen and stay on the
-screen.
+On a terminal, a live display is redrawn; elsewhere, lines are printed. Both feed a `Tally` with the
+engine's events and show stages done, what is running, and time left. The bar measures work, most of
+which is in few stages. Failures are printed as they happen and stay on the screen.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     Observe = Callable[[Event], None]
 
 LINE_EVERY_S = 5.0
-"""Seconds between two lines where nothing can be redrawn."""
+"""Seconds between progress lines if not on a terminal."""
 
 REDRAWN_A_SECOND = 2
 
@@ -112,7 +111,7 @@ def _until_decided(
     max_seeds: int,
     once: Callable[[common.RunArguments, float], Reports],
 ) -> None:
-    """Run with more and more seeds until the primary claims are decided or there are enough."""
+    """Add seeds until the primary claims are decided or `max_seeds` is reached."""
     from harness.report.claims import looks_until, undecided
     from harness.report.scores import ALPHA
     from harness.statistics.sequential import levels_of_looks
@@ -170,7 +169,7 @@ def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Obser
 
 
 def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool) -> None:
-    """Print what was computed: a report, or of several tables a line for each."""
+    """Print a report, or a line per table if there are several."""
     if as_json:
         print_json(report.text(Format.json), report.answer)
         return
@@ -206,7 +205,7 @@ def progress(out: Console, tally: Tally) -> AbstractContextManager[Observe]:
 
 
 def headline(tally: Tally) -> str:
-    """Return where a run stands: `12 of 354 stages done, about 6 min left after 2 min`."""
+    """Return a run's progress: `12 of 354 stages done, about 6 min left after 2 min`."""
     words = [f"{tally.done} of {counted(tally.total, 'stage')} done"]
     words += [f"{tally.failed} failed"] if tally.failed else []
     words += [f"{tally.skipped} skipped"] if tally.skipped else []
@@ -227,7 +226,7 @@ def _awaited(event: Awaited) -> str:
 def lines(
     out: Console, tally: Tally, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Observe]:
-    """Show progress where nothing can be redrawn: a line every few seconds, and each failure."""
+    """Show progress off a terminal: a line every few seconds, and each failure."""
     from harness.runtime import StageElsewhere, StageFailed
 
     last, say = clock(), common.saying(out)
@@ -253,12 +252,12 @@ def lines(
 
 @contextmanager
 def redrawn(out: Console, tally: Tally) -> Iterator[Observe]:
-    """Show progress on a terminal: a bar, where the run stands, and what is running."""
+    """Show progress on a terminal: a bar, the counts, and what is running."""
     from rich.live import Live
 
     from harness.runtime import StageFailed
 
-    # The display is redrawn by a thread of its own while events arrive in this one.
+    # A separate thread redraws the display while events arrive in this one.
     lock = threading.Lock()
 
     def render() -> RenderableType:
@@ -269,7 +268,7 @@ def redrawn(out: Console, tally: Tally) -> Iterator[Observe]:
         with lock:
             tally.observe(event)
         if isinstance(event, StageFailed):
-            # Printed outside the lock: printing redraws the display, which takes it.
+            # Print outside the lock: printing redraws the display, which acquires it.
             out.print(f"failed: {event.stage.title}: {event.reason}", style="red")
 
     with Live(console=out, get_renderable=render, refresh_per_second=REDRAWN_A_SECOND):
@@ -282,7 +281,7 @@ def rendered(tally: Tally) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    bar = Table.grid(padding=(0, 1))  # a bar alone ends no line
+    bar = Table.grid(padding=(0, 1))  # a bare ProgressBar does not end its line
     bar.add_row(
         ProgressBar(total=1.0, completed=tally.share, width=40), f"{100 * tally.share:.0f}%"
     )

@@ -1,4 +1,4 @@
-"""`store`, `sync`, `ui` and `export`: what the store holds, and what leaves it."""
+"""`store`, `sync`, `ui` and `export`: inspecting the store, and what is written from it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ FolderOption = Annotated[Path, common.option("--output", "DIR", "A new or empty 
 
 
 class Synced(Strict):
-    """What was done to bring some runs to where they are looked at."""
+    """Result of writing some runs to MLflow."""
 
     what: str
     """The tables, the sweep, `published results`, or `evaluations`."""
     runs: int
-    """How many there are."""
+    """Number of MLflow runs."""
     changes: dict[str, int]
-    """How many were `created`, `updated`, `replaced`, and left `unchanged`."""
+    """Number of runs `created`, `updated`, `replaced`, and left `unchanged`."""
 
 
 Syncs = list[Synced]
@@ -57,9 +57,9 @@ class Exported(Output):
     profile: str
     seed: int
     output: str
-    """Its folder."""
+    """The output folder."""
     files: dict[str, dict[str, Any]]
-    """Digest and size of each file by its name."""
+    """Digest and size of each file, by name."""
 
 
 app = typer.Typer(rich_markup_mode=None)
@@ -152,7 +152,7 @@ def _published() -> Iterator[tuple[str, Mapping[str, int]]]:
 
 
 def _own() -> Iterator[tuple[str, Mapping[str, int]]]:
-    """Bring MLflow to the state of the store, of the sweeps, and of kept evaluations."""
+    """Sync MLflow with the store, the sweeps and the kept evaluations."""
     from harness.evaluation.scores import all_kept
     from harness.runtime import Store
     from harness.selection.stored import asked_states, tracker_of
@@ -177,7 +177,7 @@ def ui(port: common.PortOption = 5000) -> None:
     from harness.tracking import ui_command
 
     command, environment, views = ui_command(work_dir(), port)
-    # Without the query MLflow opens its pages on traces of language-model calls.
+    # Without the query, MLflow opens on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
     lines = [f"MLflow is in a few seconds at {page} (Ctrl-C stops it)."]
     if views:

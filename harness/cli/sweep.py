@@ -1,4 +1,4 @@
-"""`sweep`: search settings with Optuna, and look at what a search has found."""
+"""`sweep`: search over settings with Optuna, and show the results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NoFinalOption = Annotated[
 ]
 
 SHOWN_TRIALS = 10
-"""Trials that are printed; the JSON has all."""
+"""Number of trials printed; the JSON has all."""
 
 
 @group.command("list", epilog="Example: harness sweep list")
@@ -153,7 +153,7 @@ def ui(
 
 @contextmanager
 def _watching(out: Console) -> Iterator[Callable[[str], None]]:
-    """Show where the sweep stands while it runs: redrawn on a terminal, nothing elsewhere."""
+    """Show a running sweep's progress: redrawn on a terminal, nothing elsewhere."""
     if not out.is_terminal:
         yield lambda words: None
         return
@@ -163,7 +163,7 @@ def _watching(out: Console) -> Iterator[Callable[[str], None]]:
 
         def show(words: str) -> None:
             line = Text(words)
-            line.truncate(out.width - 2, overflow="ellipsis")  # it is beside a spinner
+            line.truncate(out.width - 2, overflow="ellipsis")  # leaves room for the spinner
             status.update(line)
 
         yield show

@@ -1,4 +1,4 @@
-"""`list`, `show`, `validate` and `why`: what is declared, and which setting makes a stage new."""
+"""`list`, `show`, `validate` and `why`: declarations, and which setting makes a stage new."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def why(
     """
     from harness.selection.selection import select
 
-    # Of a file's path, the last slash is the row's.
+    # In a file path, the last slash separates the row.
     table, slash, name = row.rpartition("/")
     if not slash or row.endswith((".yaml", ".yml")):
         raise UserError(f"`{row}` is no row of a table; write `table4/ROW` or `./mine.yaml/ROW`")
@@ -205,7 +205,7 @@ def _shared_or_new(stage: ExplainedStage) -> str:
 
 
 def _because(causes: Iterable[Cause]) -> str:
-    """Return causes in words: `select: metric a_min instead of uniform`."""
+    """Return causes as text: `select: metric a_min instead of uniform`."""
     from harness.registry.recipe import as_text
 
     words = []
