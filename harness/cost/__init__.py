@@ -1,7 +1,7 @@
-"""What a plan costs before anything is spent: GPU hours, dollars and disk, stage by stage.
+"""Estimates a plan's cost before anything is spent: GPU hours, dollars and disk, by stage.
 
-Requests times their price, and tokens over tokens a second: those of the plan's own stages once
-some are done, before that those of a short table (`speeds.yaml`). How many tokens there are is
-assumed (`assumptions.yaml`); each number has its source beside it. Equal stages cost once and done
-ones nothing; what is not known is said to be unknown.
+Dollars are requests times price; GPU time is tokens over throughput, measured on the plan's own
+finished stages or else from a short table (`speeds.yaml`). Token counts are assumed
+(`assumptions.yaml`); each number has its source. Shared stages count once, done ones are free, and
+unknown costs are reported as unknown.
 """

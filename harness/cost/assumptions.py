@@ -1,4 +1,4 @@
-"""What an estimate is made of, as data with sources: lengths, speeds of GPUs, sizes of models."""
+"""The inputs of an estimate, as data with sources: lengths, GPU speeds, model sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Assumed(Strict):
 
 @cache
 def assumptions() -> Mapping[str, Assumed]:
-    """Return all that is assumed of every plan, by dotted names: `tokens.prompt`."""
+    """Return all assumptions by dotted name, such as `tokens.prompt`."""
     found = sources(read_document(ASSUMPTIONS).data)
     return {name: Assumed(value=value, source=source) for name, value, source in found}
 
@@ -34,7 +34,7 @@ def assumed(name: str) -> float:
 
 
 class Gpu(Strict):
-    """A GPU: bytes of memory, and parameters times tokens a second; null is not known."""
+    """A GPU: memory in bytes, and speeds in parameters x tokens per second; null if unknown."""
 
     memory: float
     generating: float | None
@@ -50,18 +50,18 @@ class _Speeds(Strict):
 
 @cache
 def speeds() -> _Speeds:
-    """Return the GPUs whose speed is known, and the parameters of models, by name."""
+    """Return known GPUs and models' parameter counts, by name."""
     return read_declared(SPEEDS, _Speeds, "`gpus` and `models`")[0]
 
 
 def parameters_of(identity: str) -> int | None:
-    """Return the parameters of a model by its identity, `owner/name@revision`, where known."""
+    """Return the parameter count of a model (`owner/name@revision`), or None if unknown."""
     return speeds().models.get(identity.partition("@")[0])
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """So many GPUs of a kind: those a plan is priced for, or those a stage holds."""
+    """A number of GPUs of one type: those a plan is priced for, or those a stage holds."""
 
     name: str
     gpu: Gpu
@@ -69,7 +69,11 @@ class Gpus:
 
 
 def priced_gpus(profile: Profile) -> Gpus | None:
-    """Return the hardware that a profile is priced for; None where it names no GPU."""
+    """Return the GPUs a profile is priced for, or None if it names none.
+
+    Raises:
+        UserError: The GPU is not in the table of speeds.
+    """
     named = profile.priced_for
     if named is None:
         return None

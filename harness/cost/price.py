@@ -1,4 +1,4 @@
-"""What a plan costs, as data, and what it may cost."""
+"""A plan's price as data, and spending limits."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from harness.strict import Strict
 
 
 class PricedHardware(Gpu):
-    """The GPUs a plan is priced for, with what is known of one."""
+    """The GPUs a plan is priced for, with the specs of one."""
 
     gpu: str
     gpus: int
 
 
 class KindPrice(Strict):
-    """What the stages of one kind take together."""
+    """Total cost of the stages of one kind."""
 
     stages: int
-    """How many are left to compute."""
+    """Number left to compute."""
     gpu_hours: float
-    """Of those whose time is known."""
+    """Total over stages whose time is known."""
     unknown: int
-    """Stages whose time is not."""
+    """Number of stages whose time is unknown."""
     measured: bool
-    """Whether their speed is that of the plan's own stages."""
+    """Whether the speed was measured on the plan's own stages."""
     gb: float
-    """What they leave on disk."""
+    """Disk space they keep, in GB."""
 
 
 class GpuHours(Strict):
-    """The GPU hours of what is left."""
+    """GPU hours of what is left."""
 
     known: float
     complete: bool
     unknown: list[str]
-    """Why that of some is not, each reason once."""
+    """Distinct reasons why some are unknown."""
     wall_hours: float | None
-    """The least time on these GPUs: all of them always busy, or the longest chain of stages, each
-    on the GPUs it needs; null without GPUs."""
+    """Lower bound on wall time with these GPUs: the larger of all GPUs always busy and the longest
+    chain of stages, each on the GPUs it needs; null without GPUs."""
     by_kind: dict[str, KindPrice]
 
 
 class CallPrice(Strict):
-    """The requests to one model in one role."""
+    """Requests to one model in one role."""
 
     role: ServedRole
     model: str
@@ -56,12 +56,12 @@ class CallPrice(Strict):
     prompt_tokens: int
     completion_tokens: int
     usd_per_million: tuple[float, float] | None
-    """Of prompt and completion tokens; null where the model has no price."""
+    """Prices of prompt and completion tokens; null if the model has no price."""
     usd: float | None
 
 
 class Dollars(Strict):
-    """The dollars of what is left."""
+    """Dollar cost of what is left."""
 
     known: float
     complete: bool
@@ -72,22 +72,22 @@ class Dollars(Strict):
 
 
 class DiskGb(Strict):
-    """The disk that what is left needs, in GB of 10^9 bytes."""
+    """Disk space needed by what is left, in GB of 10^9 bytes."""
 
     total: float
     kept: float
-    """What stages leave."""
+    """What stages keep in the store."""
     spent: float
-    """Of it the weights and optimizer states of online segments that the run goes on from: the
-    command `harness store --prune` gives them back, while the run goes on, too."""
+    """The part of `kept` that is weights and optimizer states of online segments with a
+    continuation: `harness store --prune` frees it, even during the run."""
     in_passing: float
-    """The most that a stage needs besides while it runs."""
+    """Maximum temporary space of any one stage."""
     models: dict[str, float | None]
-    """Each model; null where its size is not known."""
+    """Size of each model; null if unknown."""
 
 
 class ServerStarts(Strict):
-    """How often the harness starts the server of a role, one after the other on a GPU."""
+    """How often the harness starts a role's server, one at a time on a GPU."""
 
     role: str
     starts: int
@@ -95,28 +95,28 @@ class ServerStarts(Strict):
 
 
 class Uncertainty(Strict):
-    """By which factor an estimate may be off, either way."""
+    """Factors by which an estimate may be off, in either direction."""
 
     gpu: float
     money: float
 
 
 class PlanPrice(Strict):
-    """What is left of a plan costs: totals, their parts, and what they assume."""
+    """The price of what is left of a plan: totals, their breakdown, and assumptions."""
 
     hardware: PricedHardware | None
     gpu_hours: GpuHours
     usd: Dollars
     disk_gb: DiskGb
     servers: list[ServerStarts]
-    """Servers of our own; their starts are among the GPU hours, what they answer costs nothing."""
+    """Servers the harness starts; startup is included in the GPU hours, and requests are free."""
     uncertainty: Uncertainty
     assumptions: dict[str, Assumed]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be spent, in GPU hours and in dollars to sellers of models; None for no limit."""
+    """Spending limits, in GPU hours and in dollars to model providers; None for no limit."""
 
     gpu_hours: float | None = None
     usd: float | None = None
@@ -128,9 +128,9 @@ class Limits:
 
 
 def over_limits(price: PlanPrice, limits: Limits) -> str | None:
-    """Return in a sentence which limits a price passes, or cannot be held against; None if none.
+    """Return which limits a price exceeds or cannot be checked against, as text; None if none.
 
-    The estimate itself is compared, not its upper end; a price that equals a limit keeps it.
+    The point estimate is compared, not its upper bound; a price equal to the limit is allowed.
     """
     return "; ".join(_passed(price.gpu_hours, price.usd, limits)) or None
 

@@ -1,4 +1,4 @@
-"""Pricing a plan: the sum over its distinct stages that are not done."""
+"""Prices a plan: the sum over its distinct unfinished stages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GB = 1e9
 
 
 class Speeds:
-    """Tells the GPU seconds of stages: by those that are done, or by the table of speeds."""
+    """Estimates stages' GPU seconds, from finished stages or from the table of speeds."""
 
     def __init__(self, profile: Profile, hardware: Gpus | None) -> None:
         self._profile = profile
@@ -40,11 +40,11 @@ class Speeds:
         self._took: dict[str, tuple[float, float]] = {}
 
     def gpus_of(self, kind: str) -> int:
-        """Return how many GPUs a stage of a kind holds: as many as it needs, of those there are."""
+        """Return how many GPUs a stage of a kind holds, limited by those available."""
         if self._hardware is None:
             return 0
         there, needed = self._hardware.count, self._needs.of(kind).gpus
-        # A profile that says nothing of its stages gives each the whole machine.
+        # Without a `hardware` section, each stage gets the whole machine.
         return min(there, max(1, needed)) if self._profile.hardware else there
 
     def learn(self, kind: str, cost: StageCost, wall_s: float) -> None:
@@ -56,14 +56,14 @@ class Speeds:
         return all(self._took.get(kind, (0.0,)))
 
     def gpu_s(self, stage: Stage, cost: StageCost) -> float | str:
-        """Return the GPU seconds of a stage, over all that it holds, or why they are not known."""
+        """Return a stage's GPU seconds, summed over the GPUs it holds, or why they are unknown."""
         if self._hardware is None or not cost.loads:
             return 0.0
         if self.measured(stage.kind):
             tokens, seconds = self._took[stage.kind]
             return seconds * sum(load.tokens for load in cost.loads) / tokens
         gpu, held = self._hardware.gpu, self.gpus_of(stage.kind)
-        # A server that several stages share is started for all of them.
+        # The startup of a server shared by stages is counted separately.
         total = 0.0 if self.turns.roles(stage) else assumed("start_s") * held
         for load in cost.loads:
             name, size = load.model.partition("@")[0], parameters_of(load.model)
@@ -84,14 +84,14 @@ def price(
     hardware: Gpus | None,
     done: Mapping[str, float | None] | None = None,
 ) -> PlanPrice:
-    """Price the distinct stages of a plan that are left.
+    """Price the distinct unfinished stages of a plan.
 
-    Those that are done are given by their fingerprints, with the seconds they took where these
-    tell how fast the hardware is. A stage comes after its inputs.
+    `stages` are in dependency order. `done` maps the fingerprints of finished stages to wall-clock
+    seconds, or None if those say nothing about the hardware.
 
     Raises:
-        KeyError: a stage is of a kind that only the embedded world has.
-        UserError: a price that the user gives cannot be read.
+        KeyError: A stage is of a kind that only the embedded world has.
+        UserError: A user-supplied price cannot be parsed.
     """
     finished, costing, speeds = done or {}, Costing(profile), Speeds(profile, hardware)
     distinct = {stage.fingerprint: stage for stage in stages}
@@ -127,7 +127,7 @@ def _gpu_hours(
     hardware: Gpus | None,
     starting: float,
 ) -> GpuHours:
-    """Return the GPU hours of stages, each after its inputs, and of the servers that start."""
+    """Return the GPU hours of stages (in dependency order) and of server startups."""
     by_kind: dict[str, KindPrice] = {}
     unknown = dict[str, None]()
     ends: dict[str, float] = {}
@@ -191,7 +191,7 @@ def _dollars(found: Iterable[Calls]) -> Dollars:
 
 
 def _disk(costs: Sequence[tuple[Stage, StageCost]], models: dict[str, float | None]) -> DiskGb:
-    """Return the disk of stages and of the models they load, whose sizes are in GB."""
+    """Return the disk space for stages and for the models they load (sizes in GB)."""
     online = [stage for stage, _ in costs if stage.kind == "online"]
     before = {needed.fingerprint for stage in online for needed in stage.inputs.values()}
     spent = sum(parameters(stage) for stage in online if stage.fingerprint in before)
@@ -207,7 +207,7 @@ def _disk(costs: Sequence[tuple[Stage, StageCost]], models: dict[str, float | No
 
 
 def _models(stages: Iterable[Stage], profile: Profile) -> dict[str, float | None]:
-    """Return the GB of each model that the stages load from outside the store, or have served."""
+    """Return the size in GB of each external model that the stages load or have served."""
     found: dict[str, float | None] = {}
     for stage in stages:
         named = [stage.settings.get(setting) for setting in MODELS]

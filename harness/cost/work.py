@@ -1,13 +1,13 @@
-"""What one stage takes, by its kind: tokens of models, requests, and bytes.
+"""What a stage of each kind takes: model tokens, requests, and bytes.
 
-Requests are counted as they are when nothing fails; of rewrites a share is asked for again. Prices
-are those that a user gives for a role (`HARNESS_CREATOR_PRICE`), else the list's
-(`harness.endpoint.prices`). A model without a price has none, which is not zero.
+Request counts assume no failures, except that a fraction of rewrites is retried. Prices are the
+user's for a role (`HARNESS_CREATOR_PRICE`), else the price list's (`harness.endpoint.prices`). A
+model without a price has an unknown price, not zero.
 
-How many prompts a stage works on is read off the graph; of an online run, step by step. Numbers are
-what a run makes when nothing is dropped: every rewrite usable, no tie left out. What is drawn from
-a mixture of human and evolved prompts has the mixture's shares. The phases of an online run are
-those of `harness.selectors.eva`. Table 9's tasks run in lm-evaluation-harness: no endpoint judges.
+Prompt counts come from the stage graph, or for online runs from counting steps. They assume that
+nothing is dropped: every rewrite usable, no ties. Draws from a mixture of human and evolved prompts
+keep its proportions. Online phases are those of `harness.selectors.eva`. Table 9's tasks run in
+lm-evaluation-harness, without an endpoint as judge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 
 @dataclass(frozen=True)
 class PromptCount:
-    """So many prompts of people, and so many that a creator wrote."""
+    """A number of human prompts, and of prompts that a creator evolved."""
 
     human: int
     evolved: int = 0
@@ -42,34 +42,34 @@ class PromptCount:
         return self.human + self.evolved
 
     def drawn(self, count: int) -> PromptCount:
-        """Return so many of them, in the same shares."""
+        """Return a draw of `count` in the same proportions."""
         evolved = round(count * self.evolved / self.total) if self.total else 0
         return PromptCount(count - evolved, evolved)
 
     def mean(self, human: str, evolved: str) -> float:
-        """Return the mean of a length that is assumed of human and of evolved prompts."""
+        """Average two assumed lengths, given by name, over human and evolved prompts."""
         if not self.total:
             return assumed(human)
         return (self.human * assumed(human) + self.evolved * assumed(evolved)) / self.total
 
     @property
     def length(self) -> float:
-        """Their mean tokens, the chat template's included."""
+        """Mean prompt length in tokens, including the chat template."""
         return self.mean("tokens.prompt", "tokens.evolved_prompt") + assumed("tokens.overhead")
 
     def answer(self, limit: float = math.inf) -> float:
-        """Return the mean tokens of answers to them, at most a limit."""
+        """Return the mean answer length in tokens, capped at `limit`."""
         return min(self.mean("tokens.answer", "tokens.evolved_answer"), limit)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """What some steps of an online run do, counted in prompts.
+    """The work of some online steps, in prompts.
 
     Attributes:
-        children: rewrites that are asked for.
-        scored: rolled out only to be scored: rewrites on entering, the buffer anew.
-        judged: candidates of best-of-n trees that a scorer reads.
+        children: Rewrites requested.
+        scored: Rolled out only for scoring: rewrites entering the buffer, and rescorings of it.
+        judged: Candidates of best-of-n trees that a scorer reads.
     """
 
     trained: int
@@ -79,10 +79,10 @@ class Stretch:
 
 
 def count_steps(s: StreamSettings, first: int, last: int, *, evolves: bool) -> Stretch:
-    """Return what the steps `first` to `last` of a run do, counted from 1.
+    """Return the work of steps `first` to `last` of a run, counted from 1.
 
-    The buffer is filled, mixed with human prompts until these are used up, and then lives of its
-    own rewrites. It is taken to be full where it is scored anew.
+    The phases are warm-up (filling the buffer), mix-up with human prompts until they run out, and
+    then bootstrapping from the buffer's own rewrites. Rescoring assumes a full buffer.
     """
     steps = last - first + 1
     trained = steps * s.minibatch
@@ -103,7 +103,7 @@ def count_steps(s: StreamSettings, first: int, last: int, *, evolves: bool) -> S
 
 @dataclass(frozen=True)
 class Calls:
-    """Requests of one kind to one model in a role, with the tokens of all of them together."""
+    """Requests of one kind to one model in a role, with their total tokens."""
 
     role: ServedRole
     model: str
@@ -115,12 +115,12 @@ class Calls:
     def of(
         cls, role: ServedRole, model: str, requests: float, prompt: float, reply: float
     ) -> Calls:
-        """Return requests with a mean length of prompt and reply, in tokens."""
+        """Build from the mean prompt and reply lengths, in tokens."""
         return cls(role, model, requests, requests * prompt, requests * reply)
 
     @property
     def usd(self) -> float | None:
-        """Their price in dollars; None where the model's price is not known."""
+        """Cost in dollars, or None if the model's price is unknown."""
         price = price_of(self.role, self.model)
         if price is None:
             return None
@@ -137,7 +137,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Load:
-    """Tokens that a model works through; it is named by its identity."""
+    """Tokens processed by a model, which is named by its identity."""
 
     verb: Literal["generating", "reading", "training"]
     model: str
@@ -146,10 +146,10 @@ class Load:
 
 @dataclass(frozen=True)
 class StageCost:
-    """What a stage takes.
+    """A stage's cost.
 
-    `kept` is what it leaves in the store, `passing` what it needs besides while it runs, in bytes
-    of weights: texts are nothing beside them.
+    `kept` is what it leaves in the store and `passing` its temporary space, in bytes of weights;
+    texts are negligible.
     """
 
     loads: tuple[Load, ...] = ()
@@ -159,10 +159,10 @@ class StageCost:
 
 
 QUESTIONS = 2
-"""What is asked about a rated prompt: complexity and quality."""
+"""Questions about each rated prompt: complexity and quality."""
 
 WITH_REFERENCE = ("dpo", "sppo")
-"""Algorithms that evaluate a reference, once before training."""
+"""Algorithms that evaluate a reference model, once before training."""
 
 FIRST_INPUT = {
     "generate": "prompts",
@@ -173,7 +173,7 @@ FIRST_INPUT = {
     "rate": "prompts",
     "topics": "prompts",
 }
-"""The input whose prompts a kind of stage works on, one by one."""
+"""The input whose prompts a kind of stage processes."""
 
 
 def base_policy(stage: Stage) -> str:
@@ -183,22 +183,22 @@ def base_policy(stage: Stage) -> str:
 
 
 def parameters(stage: Stage) -> float:
-    """Return the parameters of a stage's policy; 0 where they are not known."""
+    """Return the parameter count of a stage's policy; 0 if unknown."""
     return float(parameters_of(base_policy(stage)) or 0)
 
 
 class Costing:
-    """Estimates what the stages of one profile take, at the lengths that are assumed."""
+    """Estimates the cost of a profile's stages, at the assumed lengths."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self._known: dict[str, PromptCount] = {}
 
     def cost(self, stage: Stage) -> StageCost:
-        """Return what a stage takes; requests to servers of our own are work of their GPU.
+        """Return a stage's cost; requests to servers the harness starts count as GPU work.
 
         Raises:
-            KeyError: it is of a kind that has no cost here.
+            KeyError: The stage's kind has no cost here.
         """
         found = BY_KIND[stage.kind](self, stage, cast(Mapping[str, Any], stage.settings))
         loads, asked = list(found.loads), []
@@ -212,10 +212,10 @@ class Costing:
         return replace(found, loads=tuple(loads), calls=tuple(asked))
 
     def prompts(self, stage: Stage) -> PromptCount:
-        """Return the prompts that a stage yields, or works on where it yields none.
+        """Return the prompts a stage yields, or processes if it yields none.
 
         Raises:
-            KeyError: it is of a kind that has no prompts.
+            KeyError: The stage's kind has no prompts.
         """
         found = self._known.get(stage.fingerprint)
         if found is None:
@@ -247,14 +247,14 @@ class Costing:
 
 
 def _generating(stage: Stage, answers: float, prompt: float, answer: float) -> Iterator[Load]:
-    """Yield the tokens of a policy's answers, and of the prompts that it reads first."""
+    """Yield the loads of a policy's answers: prompts read, then tokens generated."""
     policy = base_policy(stage)
     yield Load("reading", policy, answers * prompt)
     yield Load("generating", policy, answers * answer)
 
 
 def _rewrites(model: str, children: float) -> Calls:
-    """Return the requests for so many rewrites, those asked for again included."""
+    """Return the requests for a number of rewrites, including retries."""
     length = assumed("tokens.evolved_prompt")
     requests = children * (1 + assumed("creator.retried"))
     return Calls.of("creator", model, requests, assumed("creator.instructions") + length, length)
@@ -271,7 +271,7 @@ def _generate(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
 
 
 def _annotate(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
-    """Each answer is scored alone, or all to a prompt two by two, in both orders."""
+    """Answers are scored individually, or in pairs per prompt, in both orders."""
     p = c.prompts(stage)
     rollouts = cast(Mapping[str, Any], stage.inputs["completions"].settings)
     answer, n = p.answer(rollouts["max_new_tokens"]), rollouts["n"]
@@ -288,7 +288,7 @@ def _evolve(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
 
 
 def _rewrite(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
-    """The policy's revision of each chosen answer, and its reward."""
+    """The policy revises each chosen answer, and the revision is scored."""
     p = c.prompts(stage)
     answer = p.answer(s["max_new_tokens"])
     asked = p.length + answer + assumed("tokens.rewrite_instruction")
@@ -332,7 +332,7 @@ def _tasks(c: Costing, stage: Stage) -> StageCost:
 def _judge(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
     benchmark, judge = s["benchmark"], s["judge"]
     if are_tasks(benchmark):
-        return StageCost()  # the answers were scored by the package that asked for them
+        return StageCost()  # the answers were scored by lm-evaluation-harness
     kind, items = class_of(benchmark), _items(c, benchmark)
     parts = ("question", "answer", "reference", "instructions")
     question, answer, reference, instructions = (_length(benchmark, part) for part in parts)
@@ -350,10 +350,10 @@ def _items(c: Costing, identity: str) -> int:
 
 
 def _length(identity: str, part: str) -> float:
-    """Return a mean length of a benchmark's requests.
+    """Return the mean length of a part of a benchmark's requests, in tokens.
 
-    Those of a plug-in's benchmark are not known: it is taken to ask what is asked in training, and
-    to be rated as prompts are.
+    Lengths for a plug-in's benchmark are unknown: its questions and answers are assumed to be like
+    training's, and its instructions like those for rating prompts.
     """
     kind = class_of(identity)
     if f"benchmarks.{kind.name}.{part}" in assumptions():
@@ -383,9 +383,9 @@ def _about_prompts(p: PromptCount, judge: str, asked: str, questions: int) -> St
 
 
 def _online(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
-    """A segment of an online run; its policy and its optimiser's moments are kept.
+    """A segment of an online run; its policy and optimizer moments are kept.
 
-    A step lasts as long as its longest rollout, which is taken to reach the limit.
+    A step takes as long as its longest rollout, which is assumed to reach the limit.
     """
     policy, hyper, did = base_policy(stage), s["training"], _did(stage, s)
     p = PromptCount(did.trained + did.scored)
@@ -413,7 +413,7 @@ def _online(c: Costing, stage: Stage, s: Mapping[str, Any]) -> StageCost:
 
 
 def _did(stage: Stage, s: Mapping[str, Any]) -> Stretch:
-    """Return what a segment does; in a league, what its budget pays for if all goes on training."""
+    """Return a segment's work; in a league, what its budget buys if all is spent on training."""
     if "budget" not in s:
         settings = StreamSettings(**s["online"], x=s["x"], retries=s["retries"])
         evolves = s["creator"] is not None
@@ -441,4 +441,4 @@ BY_KIND: Mapping[str, Callable[[Costing, Stage, Mapping[str, Any]], StageCost]] 
     "rate": _rate,
     "topics": _topics,
 }
-"""The cost of each kind of stage that a profile from outside the embedded world can have."""
+"""The cost of each kind of stage that a profile outside the embedded world can have."""
