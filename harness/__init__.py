@@ -7,7 +7,7 @@
     report = table.run(seeds=[0, 1, 2])       # compute what is missing, track it, report it
     report.to_frame()                         # the cells as a pandas data frame
 
-Everything below is imported when it is first used, so that importing the package costs nothing.
+Everything below is imported on first use, so importing the package is cheap.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _HOMES = {
     "reward": "harness.extensions",
     "selector": "harness.extensions",
 }
-"""Where the public names stand that are not in `harness.api`."""
+"""Modules of the public names that are not in `harness.api`."""
 
 if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
+    """Import a public name on first use."""
     if name not in __all__:
         raise AttributeError(f"module `harness` has no attribute `{name}`")
     return getattr(importlib.import_module(_HOMES.get(name, "harness.api")), name)

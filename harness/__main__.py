@@ -1,4 +1,4 @@
-"""`python -m harness` is `harness`."""
+"""Makes `python -m harness` the same as `harness`."""
 
 from harness.cli.main import main
 

@@ -1,7 +1,7 @@
-"""What Python offers: the same as the command line, which is built on it.
+"""The Python API: the same functionality as the command line.
 
-Mistakes are `harness.UserError` and other foreseen failures `harness.HarnessError`, each one
-sentence that says what, where and what to do.
+User errors raise `harness.UserError` and other expected failures `harness.HarnessError`, each with
+a one-sentence message: what went wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def load(
     seeds: Seeds = None,
     plugins: Sequence[str] = (),
 ) -> Selection:
-    """Return a table, a figure, or several tables, to plan, run and report.
+    """Load a table, a figure, or several tables, to plan, run and report.
 
     Args:
         name: A table (`table4`), a figure (`fig2`), a group (`all-offline`, `all`), or the path of
-            a YAML file of one's own that declares a table.
+            your own YAML file that declares a table.
         profile: The scale: a profile's name, or the path of a YAML file that declares one.
         rows: Only these rows of a table and their baselines.
-        seeds: Root seeds, as numbers or a text such as `0-4`.
-        plugins: Python files or modules of one's own that add metrics or losses.
+        seeds: Root seeds, as numbers or a string such as `0-4`.
+        plugins: Your own Python files or modules that add metrics, losses and so on.
 
     Raises:
         UserError: There is no such table, figure, profile, row or file.
@@ -52,7 +52,7 @@ def load(
 
 
 def list_tables() -> list[str]:
-    """Return what `load` takes by name: tables, figures, and groups of tables."""
+    """Return the names that `load` accepts: tables, figures, and groups of tables."""
     return [*declared.all_tables(), *declared.all_figures(), *GROUPS]
 
 
@@ -69,21 +69,22 @@ def evaluate(
 ) -> list[Evaluation]:
     """Judge a model's answers to a benchmark, or score published judgments.
 
-    What is asked is paid for: a price limit is `budget_usd`. Replies are kept, so that the same
-    call asks nobody twice.
+    Requests cost money; limit it with `budget_usd`. Replies are cached, so that repeating a call
+    sends no requests.
 
     Args:
-        benchmark: `mt_bench`, `arena_hard`, `alpaca_eval`, or that of a plug-in.
-        judgments: A file of published judgments to score; nothing is sent.
+        benchmark: `mt_bench`, `arena_hard`, `alpaca_eval`, or a plug-in's benchmark.
+        judgments: A file of published judgments to score; no requests are sent.
         options: Fields of `harness.evaluation.options.EvaluateOptions`: `answers`, `model`,
-            `judge`, `data`, `budget_usd`, ... Where models are served the environment says.
+            `judge`, `data`, `budget_usd`, ... Environment variables say where models are served.
 
     Returns:
-        The evaluations; one, except of a file with the judgments of several models.
+        The evaluations: one, or several for a file with judgments of several models; empty for
+        `dry_run`.
 
     Raises:
-        UserError: There is no such benchmark, or an option is wrong or missing.
-        HarnessError: An endpoint failed, or the budget is used up.
+        UserError: There is no such benchmark, or an option is invalid or missing.
+        HarnessError: An endpoint failed, or the budget ran out.
     """
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import EvaluateOptions
@@ -102,7 +103,7 @@ def evaluate(
 
 
 def verify(*, store: bool = False) -> Verified:
-    """Check that all that was published is there, and compute its numbers again.
+    """Check that all published files are present, and recompute the published numbers.
 
     Args:
         store: Also check the digest of every file in the store.

@@ -1,14 +1,14 @@
 """The two kinds of failure a user sees.
 
-Everything the harness foresees is raised as one of these and shown as one sentence without a
-traceback. Whatever is not foreseen keeps its traceback, because then the fault is ours.
+Expected failures are raised as one of these and shown as one sentence without a traceback. Anything
+else keeps its traceback, because it is a bug.
 """
 
 from __future__ import annotations
 
 
 class HarnessError(Exception):
-    """A foreseen failure that is not the user's mistake (exit code 1).
+    """An expected failure that is not the user's mistake (exit code 1).
 
     The message is one sentence: what went wrong, where, and what to do about it.
     """

@@ -1,16 +1,16 @@
-"""What a user can add in a file of their own, and how such files (plug-ins) are found.
+"""What users can add in their own files (plug-ins), and how these are found.
 
-A plug-in is a Python module, named by `--plugin PATH_OR_MODULE` or in `HARNESS_PLUGINS` (several
-separated by commas), or lying as `plugins/NAME.py` in the checkout that this code runs from. It
+A plug-in is a Python module, named by `--plugin PATH_OR_MODULE` or in `HARNESS_PLUGINS`
+(comma-separated), or located at `plugins/NAME.py` in the checkout that this code runs from. It
 registers what it adds:
 
     @harness.metric("top_two", version="1")
-    def top_two(rewards):  # prompts x completions -> one number for each prompt
+    def top_two(rewards):  # prompts x completions -> one number per prompt
         return rewards.max(axis=1) - rewards.mean(axis=1)
 
-A process loads them when it first looks a name up; workers inherit the environment. Plug-in and
-version, which a person changes with the meaning, are part of the identity of stages that use it.
-A name that is taken or no identifier, and a missing version, are a `UserError`.
+A process loads plug-ins when it first looks up a name; workers inherit the environment. The plug-in
+and its version, which authors bump when the meaning changes, are part of the identity of stages
+that use it. A name that is taken or not an identifier, or a missing version, is a `UserError`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True)
 class Extension:
-    """Something that a plug-in adds: the thing, its plug-in and version, and what else was said."""
+    """Something a plug-in adds: the object, its plug-in and version, and further options."""
 
     thing: Any
     plugin: str
@@ -48,10 +48,9 @@ class Extension:
 
 
 class Extensible:
-    """One kind of thing that is known by name: the shipped ones, and those of plug-ins.
+    """A registry of one kind of thing by name: shipped ones and plug-ins'.
 
-    `what` is what one is called in messages; `shipped` says where each shipped one stands, as
-    `module:attribute`, by name.
+    `what` is its name in messages; `shipped` maps the names of shipped ones to `module:attribute`.
     """
 
     def __init__(self, what: str, shipped: Mapping[str, str]) -> None:
@@ -69,16 +68,16 @@ class Extensible:
         return name in self.shipped or self.added(str(name)) is not None
 
     def added(self, name: str) -> Extension | None:
-        """Return what a plug-in registered under a name; None for a shipped or unknown one."""
+        """Return what a plug-in registered under a name, or None if shipped or unknown."""
         if not _PLUGINS.whole:
             load_plugins()
         return self._added.get(name)
 
     def get(self, name: str) -> Any:
-        """Return the thing of a name, importing it where it is a shipped one.
+        """Return the object registered under a name, importing shipped ones.
 
         Raises:
-            UserError: There is none.
+            UserError: The name is unknown.
         """
         found = self.added(name)
         if found is not None:
@@ -89,17 +88,17 @@ class Extensible:
         return getattr(importlib.import_module(module), attribute)
 
     def identity(self, name: str) -> dict[str, Any]:
-        """Return what a stage's settings hold besides the name; nothing of a shipped one."""
+        """Return what stage settings include besides the name; empty for a shipped one."""
         found = self.added(name)
         if found is None:
             return {}
         return {"plugin": {"name": found.plugin, "version": found.version}}
 
     def check(self, name: str, planned: Any) -> None:
-        """Check that what is here under a name is what a stage was planned with.
+        """Check that what is loaded under a name is what a stage was planned with.
 
         Raises:
-            HarnessError: It is of another plug-in or version, or of none.
+            HarnessError: The plug-in or its version differs.
         """
         if self.identity(name).get("plugin") != planned:
             raise HarnessError(
@@ -108,7 +107,7 @@ class Extensible:
             )
 
     def register(self, name: str, version: str, **options: Any) -> Callable[[Thing], Thing]:
-        """Return a decorator that adds something under a name, with what else is said about it."""
+        """Return a decorator that registers something under a name, with options."""
 
         def add(thing: Thing) -> Thing:
             plugin = _plugin_of(thing)
@@ -129,7 +128,7 @@ class Extensible:
         return add
 
     def watch(self, watcher: Callable[[str, Extension], None]) -> None:
-        """Have a function called with everything that is added, now and later."""
+        """Call a function with everything registered so far and later."""
         self._watchers.append(watcher)
         for name, extension in self._added.items():
             watcher(name, extension)
@@ -142,7 +141,7 @@ METRICS = Extensible(
         for name in ("a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform")
     },
 )
-"""How much a prompt can still teach; see `metric`."""
+"""Informativeness metrics of prompts; see `metric`."""
 
 LOSSES = Extensible(
     "preference loss",
@@ -153,7 +152,7 @@ LOSSES = Extensible(
         "orpo": "harness.training.offline_losses:ORPO",
     },
 )
-"""The algorithms that train on pairs; see `loss`."""
+"""Algorithms that train on preference pairs; see `loss`."""
 
 
 BENCHMARKS = Extensible(
@@ -164,32 +163,32 @@ BENCHMARKS = Extensible(
         "alpaca_eval": "harness.evaluation.benchmarks.alpaca_eval:AlpacaEval",
     },
 )
-"""The benchmarks whose answers a judge rates; see `benchmark`."""
+"""Benchmarks whose answers a judge rates; see `benchmark`."""
 
 
 def benchmark_name(written: str) -> str:
-    """Return a benchmark's one name; a shipped one may be written with hyphens, as it once was."""
+    """Return a benchmark's canonical name; shipped ones may be written with hyphens."""
     name = written.replace("-", "_")
     return name if name in BENCHMARKS.shipped else written
 
 
 def benchmark_place(name: str) -> str:
-    """Return the folder of a benchmark's files below that of all benchmarks.
+    """Return the name of a benchmark's folder in the benchmarks folder.
 
-    That of a shipped one has hyphens: it is part of what identifies a stored stage.
+    Shipped ones keep hyphens, because the name is part of stored stages' identities.
     """
     return name.replace("_", "-") if name in BENCHMARKS.shipped else name
 
 
 JUDGES = Extensible("judge", {})
-"""Judges that are functions; all others are models behind an endpoint. See `judge`."""
+"""Judges that are functions; all others are models at an endpoint. See `judge`."""
 
 REWARDS = Extensible("reward", {"math": "harness.models.checkable:MATH"})
-"""Rewards that are functions of prompt and answers; all others are models. See `reward`."""
+"""Rewards that are functions of a prompt and its answers; others are models. See `reward`."""
 
 CREATORS = Extensible(
     "evolving method",
-    # Each world has its own way of rewriting by these; what each does to a prompt stands here.
+    # Each world implements these in its own way; this is where each one's effect is described.
     dict.fromkeys(
         ("evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"),
         "harness.worlds.real.creator:METHODS",
@@ -208,15 +207,15 @@ _SELECTORS = {
 SELECTORS = Extensible(
     "selector", {name: f"harness.selectors.{place}" for name, place in _SELECTORS.items()}
 )
-"""What chooses the prompts of an online training in a league; see `selector`."""
+"""Selectors of prompts for online training in a league; see `selector`."""
 
 
 def selector(name: str, *, version: str) -> Callable[[Thing], Thing]:
-    """Return a decorator that adds a selector: what chooses the prompts of an online training.
+    """Return a decorator that adds a selector, which chooses prompts in online training.
 
     It decorates a subclass of `harness.selectors.selector.Selector`, whose constructor takes the
-    options of a recipe's `online.league`. It is used as `selector` there. Change the version when
-    what it chooses changes.
+    `options` of a recipe's `online.league`; its name goes in `selector` there. Change the version
+    when its choices change.
     """
     return SELECTORS.register(name, version)
 
@@ -224,10 +223,10 @@ def selector(name: str, *, version: str) -> Callable[[Thing], Thing]:
 def metric(name: str, *, version: str, inverse: bool = False) -> Callable[[Thing], Thing]:
     """Return a decorator that adds an informativeness metric.
 
-    The function takes finite rewards, prompts x completions with at least two completions, and
-    returns one number for each prompt. It is used as `creator.metric` or `online.metric`. With
-    `inverse`, prompts with small numbers are the informative ones. Change the version when the
-    meaning changes.
+    The function takes finite rewards of shape (prompts, completions), with at least two
+    completions, and returns one number per prompt. It is used as `creator.metric` or
+    `online.metric`. With `inverse`, lower is more informative. Change the version when the meaning
+    changes.
     """
     return METRICS.register(name, version, inverse=inverse)
 
@@ -235,11 +234,11 @@ def metric(name: str, *, version: str, inverse: bool = False) -> Callable[[Thing
 def loss(name: str, *, version: str, like: str = "dpo") -> Callable[[Thing], Thing]:
     """Return a decorator that adds a preference loss.
 
-    The function takes nothing and returns a subclass of
-    `harness.training.offline.OfflineAlgorithm`; it is called where a policy is trained, so that
-    only there the heavy libraries are imported. The loss is used as `algorithm` in recipes; a
-    profile offers it in `algorithms` and has its hyperparameters in `training`: those of the
-    shipped loss that it is `like`.
+    The function takes no arguments and returns a subclass of
+    `harness.training.offline.OfflineAlgorithm`; it is called only to train a policy, so that heavy
+    libraries are imported only there. The loss is used as `algorithm` in recipes; a profile offers
+    it in `algorithms` and gives its hyperparameters in `training`, with the fields of the shipped
+    loss it is `like`.
     """
     if like not in LOSSES.shipped:
         raise UserError(
@@ -254,13 +253,13 @@ def creator(
 ) -> Callable[[Thing], Thing]:
     """Return a decorator that adds an evolving method: how a prompt is rewritten.
 
-    The function takes a prompt and a `numpy.random.Generator`, from which all its randomness comes,
-    and returns the new prompt, or None where it has none. One that asks a model takes a third
-    argument, `write`: it gives a message to the profile's creator model and returns the reply. What
-    it returns is looked at by the world's rules for unusable rewrites, and an unusable one is tried
-    again. It may be called from several threads. It is used as `creator.method` in recipes, at
-    every profile that has what it needs. `asks` says that it asks a model; `chained` that each
-    rewrite of a prompt starts from the one before, not from the prompt itself.
+    The function takes a prompt and a `numpy.random.Generator`, its only source of randomness, and
+    returns the new prompt, or None if it has none. If it queries a model (`asks`), it takes a third
+    argument, `write`, which sends a message to the profile's creator model and returns the reply.
+    Results are checked by the world's rules for unusable rewrites, and unusable ones are retried.
+    The function may be called from several threads. It is used as `creator.method` in recipes, at
+    every profile that has what it needs. With `chained`, each rewrite of a prompt starts from the
+    previous rewrite rather than from the prompt itself.
     """
     return CREATORS.register(name, version, asks=asks, chained=chained)
 
@@ -268,9 +267,9 @@ def creator(
 def benchmark(name: str, *, version: str) -> Callable[[Thing], Thing]:
     """Return a decorator that adds a benchmark.
 
-    It decorates a subclass of `harness.evaluation.benchmark.Benchmark`, most simply of
-    `RatedBenchmark` beside it, and is used as `harness evaluate NAME`. Change the version when what
-    is asked or how it is scored changes.
+    It decorates a subclass of `harness.evaluation.benchmark.Benchmark`, most simply of its
+    `RatedBenchmark`, and is used as `harness evaluate NAME`. Change the version when the questions
+    or the scoring change.
     """
     add = BENCHMARKS.register(name, version)
 
@@ -282,11 +281,10 @@ def benchmark(name: str, *, version: str) -> Callable[[Thing], Thing]:
 
 
 def judge(name: str, *, version: str) -> Callable[[Thing], Thing]:
-    """Return a decorator that adds a judge: a function in the place of a model at an endpoint.
+    """Return a decorator that adds a judge: a function in place of a model at an endpoint.
 
-    The function takes the messages of a request, each with `role` and `content`, and returns the
-    reply's text. It is used as `--judge NAME`; its replies are kept and addressed with its version,
-    and cost nothing.
+    The function takes a request's messages, each with `role` and `content`, and returns the reply
+    text. It is used as `--judge NAME`; its replies are cached by version and cost nothing.
     """
     return JUDGES.register(name, version)
 
@@ -294,25 +292,22 @@ def judge(name: str, *, version: str) -> Callable[[Thing], Thing]:
 def reward(
     name: str, *, version: str, model: str | None = None, asks: bool = False
 ) -> Callable[[Thing], Thing]:
-    """Return a decorator that adds a reward: a function in the place of a reward model.
+    """Return a decorator that adds a reward: a function in place of a reward model.
 
     The function takes a prompt and the list of its answers, and returns a finite number for each,
-    or None where it cannot say: that prompt is left out and counted. It is used by its name in the
-    `reward_models` of a profile, or as a judge, `reward:NAME`. With a `model` of the hub
-    (`owner/name`, at a commit or not), for a head of one's own, it decorates a class or function
-    that takes the model's folder and a device, and returns that function. A function that `asks`
-    takes a third argument, `post`, which sends a path and a JSON body to the server at
-    `HARNESS_REWARD_URL` and returns its JSON.
+    or None if it cannot score: that prompt is skipped and counted. It is used by name in a
+    profile's `reward_models`, or as a judge, `reward:NAME`. With a Hub `model` (`owner/name`,
+    optionally at a commit), for custom heads, it decorates a class or function that takes the
+    model's folder and a device, and returns that function. A function that `asks` takes a third
+    argument, `post`, which sends a path and a JSON body to the server at `HARNESS_REWARD_URL` and
+    returns its JSON.
     """
     return REWARDS.register(name, version, model=model, asks=asks)
 
 
 @dataclass
 class _Plugins:
-    """The plug-ins of this process: as the command named them, and those that are loaded.
-
-    `whole` where all are loaded that there are.
-    """
+    """This process's plug-ins: named by the command, and loaded; `whole` once all are loaded."""
 
     named: list[str] = field(default_factory=list)
     loaded: set[str] = field(default_factory=set)
@@ -323,18 +318,18 @@ _PLUGINS = _Plugins()
 
 
 def named_plugins() -> tuple[str, ...]:
-    """Return the plug-ins that this command named, which its next one has to name as well."""
+    """Return the plug-ins named by this command, which follow-up commands must name as well."""
     return tuple(_PLUGINS.named)
 
 
 def name_plugins(names: list[str]) -> None:
-    """Name plug-ins, as files or modules, for this process and all that it starts; load them.
+    """Name and load plug-ins, as files or modules, for this process and its children.
 
     Raises:
         UserError: There is no such file or module, or it cannot be loaded.
     """
     known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
-    # Unlike those of `pathlib`, these take an unknown user behind `~` and links in a circle.
+    # Unlike `pathlib`, `os.path` accepts an unknown user after `~` and symlink loops.
     places = [os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names]
     if places:
         os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *places]))
@@ -343,7 +338,7 @@ def name_plugins(names: list[str]) -> None:
 
 
 def load_plugins() -> None:
-    """Load the plug-ins that are named or lie in the checkout, each once.
+    """Load the plug-ins that are named or in the checkout, each once.
 
     Raises:
         UserError: There is no such file or module, or it cannot be loaded.
@@ -351,7 +346,7 @@ def load_plugins() -> None:
     root = own_checkout()
     lying = [] if root is None else sorted(map(str, (root / "plugins").glob("*.py")))
     named = filter(None, os.environ.get(VARIABLE, "").split(","))
-    _PLUGINS.whole = True  # what they import may look names up
+    _PLUGINS.whole = True  # set first, since plug-ins may look up names while they are imported
     try:
         for name in dict.fromkeys([*lying, *named]):
             if name not in _PLUGINS.loaded:
@@ -363,7 +358,7 @@ def load_plugins() -> None:
 
 
 def _load(name: str) -> None:
-    """Import a plug-in; whatever it raises is a mistake of the user's, in a sentence."""
+    """Import a plug-in; anything it raises becomes a one-line UserError."""
     try:
         if name.endswith(".py"):
             _import_file(Path(name))
@@ -380,16 +375,16 @@ def _load(name: str) -> None:
 def _import_file(path: Path) -> None:
     if not path.is_file():
         raise UserError(f"there is no plug-in `{path}`; correct `--plugin` or {VARIABLE}")
-    # A module's name that no other file has, ending in the file's own.
+    # A module name unique to the file, ending in the file's name.
     name = f"{_OF_A_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module
-    # Kept bytecode may be that of another text of the same size and second.
+    # Cached bytecode could be stale: from another version of the same size and second.
     exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
 
 
 def _plugin_of(thing: object) -> str:
-    """Return the name of the plug-in that a thing is defined in."""
+    """Return the name of the plug-in that defines an object."""
     module = str(getattr(thing, "__module__", "") or "unknown")
     return re.sub(f"^{_OF_A_FILE}[0-9a-f]{{8}}_", "", module)

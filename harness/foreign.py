@@ -1,8 +1,8 @@
-"""What comes from outside: what a model, an endpoint or somebody's file says, read without trust.
+"""Safe parsing of untrusted input from models, endpoints and users' files.
 
-Python's own reader of JSON returns what can then not be written, sent or counted: a text with half
-a surrogate pair, nesting too deep to be written, an integer of thousands of digits. Whoever reads
-text that this project did not write reads it here, and gets values that can be kept, or one error.
+Python's JSON parser accepts values that later cannot be written, sent or counted: lone surrogates,
+nesting too deep to serialize, integers of thousands of digits. All text that this project did not
+write is read here, which yields storable values or a single kind of error.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from pathlib import Path
 from typing import Any
 
 MOST_DEPTH = 100
-"""Lists and objects within each other, at most; no format that is read here has ten."""
+"""Maximum nesting depth; no format read here has ten levels."""
 
 MOST_DIGITS = 300
-"""Digits of an integer, at most: a float holds it then."""
+"""Maximum digits of an integer, so that it fits in a float."""
 
 READ_BY_LOADERS = (".json", ".safetensors", ".model", ".txt", ".jinja")
-"""Endings of the files that decide what a model computes: configuration, weights, tokenizer. None
-could run code when it is read."""
+"""Suffixes of the files that determine a model: configuration, weights, tokenizer. None can run
+code when loaded."""
 
 _LONG_INTEGER = re.compile(rf"[0-9]{{{MOST_DIGITS + 1}}}")
 _HALVES = range(0xD800, 0xE000)
 
 
 class ForeignTextError(ValueError):
-    """A text that is no JSON, or none that can be taken up; the message is a few words."""
+    """Text that is not JSON, or JSON that cannot be accepted; with a short message."""
 
 
 def read_json(text: str | bytes) -> Any:
-    """Read JSON into values that can be written again as UTF-8.
+    """Parse JSON into values that can be written again as UTF-8.
 
-    Halves of surrogate pairs become U+FFFD, the sign for a character that cannot be shown. A number
-    that no float holds (`1e999`, `NaN`, integers of hundreds of digits) is null: it counts nothing.
+    Lone surrogates become U+FFFD, the replacement character. Numbers that do not fit a finite float
+    (`1e999`, `NaN`, integers of hundreds of digits) become None.
 
     Raises:
-        ForeignTextError: It is no JSON, or nested too deeply.
+        ForeignTextError: The text is not JSON, or is nested too deeply.
     """
     try:
         if isinstance(text, bytes):
@@ -56,14 +56,14 @@ def read_json(text: str | bytes) -> Any:
 
 
 def read_plain(path: Path, most: int = -1) -> bytes:
-    """Return what a plain file holds; a pipe may never end and a device never does.
+    """Read a regular file, refusing pipes and devices, which might never end.
 
     Args:
         path: The file, or a link to it.
-        most: Bytes that are read at most; -1 for all.
+        most: Maximum bytes to read; -1 for all.
 
     Raises:
-        OSError: It cannot be read, or is no plain file.
+        OSError: It cannot be read, or is not a regular file.
     """
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -73,7 +73,7 @@ def read_plain(path: Path, most: int = -1) -> bytes:
 
 
 def in_a_line(text: str, longest: int = 500) -> str:
-    """Return a text as one line of a message, cut where it is longer than so many characters."""
+    """Return text as one printable line, truncated to `longest` characters."""
     shown = text
     if not text.isprintable():
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -81,17 +81,17 @@ def in_a_line(text: str, longest: int = 500) -> str:
 
 
 def error_in_a_line(error: BaseException) -> str:
-    """Return an exception's class and text as one line; code of others may raise anything."""
+    """Return an exception's class and text as one line; third-party code may raise anything."""
     try:
         text = str(error)
-    except BaseException:  # noqa: BLE001 (its text is code of others too)
+    except BaseException:  # noqa: BLE001 (its `__str__` is third-party code too)
         text = ""
     said = f"{type(error).__name__}: {text}".strip().removesuffix(":")
     return in_a_line(said.replace("\n", " "))
 
 
 def readable(text: str) -> str:
-    """Return a text with U+FFFD for every half of a surrogate pair that lacks the other."""
+    """Return text with lone surrogates replaced by U+FFFD."""
     if text.isascii() or not any(ord(character) in _HALVES for character in text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -102,9 +102,9 @@ def _integer(digits: str) -> int | None:
 
 
 def _taken_up(value: Any) -> Any:
-    """Return a value in which every text can be encoded and every number is one.
+    """Return a value with only encodable strings and finite numbers.
 
-    It is changed in place, level by level: a store's manifests have ten thousand values.
+    It is modified in place, level by level, for speed: a store's manifests have 10,000 values.
     """
     whole = [value]
     level: list[Any] = [whole]

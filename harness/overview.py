@@ -1,4 +1,4 @@
-"""What is declared: listed, shown, and checked as a whole; nothing here touches the store."""
+"""Lists, shows and validates the declarations; nothing here touches the store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ListedTable(Strict):
     rows: int
     columns: int
     paper_values: int
-    """How many numbers the paper prints."""
+    """Number of values the paper prints."""
     runnable: list[str]
     """Profiles that can run every row now."""
 
@@ -43,11 +43,11 @@ class ListedFigure(Strict):
     title: str
     kind: Literal["figure"] = "figure"
     drawn: str
-    """What is drawn."""
+    """Kind of plot."""
     rows: int
     """Number of rows it is drawn from."""
     runnable: list[str]
-    """Profiles that can run every one of them now."""
+    """Profiles that can run all of these rows now."""
 
 
 def list_declared() -> Listed:
@@ -82,13 +82,13 @@ def list_declared() -> Listed:
 
 
 class ShownTable(Output):
-    """One table as it is declared: what it asks, and what the paper prints."""
+    """A table as declared: what it asks, and what the paper prints."""
 
     table: Table
     recipes: dict[str, dict[str, dict[str, Any]]]
     """The canonical recipe of each run behind each row."""
     gains: dict[str, dict[str, float]]
-    """Of each row, the paper's values less the baseline row's, by column."""
+    """The paper's values minus the baseline row's, by row and column."""
 
 
 class ShownFigure(Output):
@@ -108,35 +108,35 @@ def show_table(table: Table) -> ShownTable:
 class Ours(Strict):
     tables: int
     runs: int
-    """Runs that no table of the paper has."""
+    """Runs in no table of the paper."""
 
 
 class Validation(Output):
-    """How much is declared, and everything that is wrong with it."""
+    """How much is declared, and every problem with it."""
 
     ok: bool
     tables: int
     """Tables of the paper."""
     figures: int
     figure_claims: int
-    """Claims of the paper that belong to no table."""
+    """Claims of the paper outside tables."""
     profiles: int
     sweeps: int
     deviations: int
-    """Places where the paper and its code part, or where the paper can be read in several ways."""
+    """Places where the paper and its code disagree, or where the paper is ambiguous."""
     runs: int
-    """Distinct runs over the tables of the paper."""
+    """Distinct runs in the paper's tables."""
     paper_values: int
     ours: Ours
     files: list[str]
-    """Files of the user's own that were checked with them: tables and profiles."""
+    """The user's own files checked with them: tables and profiles."""
     problems: list[Problem]
 
 
 def validate(files: Sequence[str] = ()) -> Validation:
-    """Read everything that is declared or ships as YAML, and name everything that is wrong.
+    """Read every declaration and shipped YAML file, and collect all problems.
 
-    Further files may declare a table or a profile each; they are checked against what is declared.
+    `files` may each declare a further table or profile, checked against the declarations.
     """
     from harness.sweep.declaration import load_sweeps
 
@@ -152,7 +152,7 @@ def validate(files: Sequence[str] = ()) -> Validation:
         return None
 
     tables = read(declared.load_tables) or {}
-    # Where tables are broken, what figures refer to cannot be told from what is not declared.
+    # With broken tables, figures' references cannot be checked.
     figures = read(lambda: load_figures(tables or None)) or {}
     claims, parted, _ = read(figure_claims), read(deviations), read(the_paper)
     profiles, sweeps = read(load_profiles) or {}, read(load_sweeps) or {}
@@ -189,7 +189,7 @@ def _own(file: str) -> Table | Profile:
 
 
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
-    """Yield each further file of YAML that ships with the package, and what reads it."""
+    """Yield each further YAML file shipped with the package, and its reader."""
     from harness.cost import assumptions as cost
     from harness.endpoint.prices import SHIPPED, read_prices
     from harness.registry.documents import read_yaml

@@ -1,6 +1,6 @@
-"""What this machine has, what a profile needs of it, and what to type where it lacks something.
+"""What this machine has, what a profile needs, and what to type if something is missing.
 
-What runs models, GPUs and disk are looked for here; the profile's world looks for its own parts.
+Packages and engines, GPUs and disk are checked here; the profile's world checks its own parts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class VisibleGpu(Strict):
 class WorldFiles(Strict):
     version: str
     problem: str | None
-    """What is wrong with them, if anything is."""
+    """What is wrong with the files, if anything."""
 
 
 class Machine(Strict):
@@ -60,7 +60,7 @@ class Machine(Strict):
     hub_offline: bool
     world: WorldFiles
     mlflow_uri: str
-    """The tracking address, without its credentials."""
+    """Tracking URI, without credentials."""
 
 
 def inspect_machine() -> Machine:
@@ -92,7 +92,7 @@ def inspect_machine() -> Machine:
 
 
 def _free_gb() -> float:
-    """Return the GB that are free where stages are kept."""
+    """Return the free disk space of the store, in GB."""
     store = store_dir()
     there = next(folder for folder in (store, *store.parents) if folder.exists())
     return round(shutil.disk_usage(there).free / GB, 1)
@@ -113,21 +113,21 @@ def _gpus() -> list[VisibleGpu]:
 
 
 SMALL_RUN_GB, SMALL_STAGE_GB = 1.0, 0.003
-"""Free disk, in GB, below which a full run in the embedded world may not fit, or a stage of it."""
+"""Free disk, in GB, required for a full run in the embedded world, and per stage."""
 
 SHARE_OF_NOMINAL = 0.95
-"""A GPU's tool reports a little less or more than the memory that its name says."""
+"""Required fraction of nominal GPU memory; nvidia-smi reports slightly less or more."""
 
 
 class Readiness(Output):
-    """Everything that a profile needs, or what is left of a table at it; met or not."""
+    """Everything a profile, or what is left of a table at it, needs; met or not."""
 
     profile: str
     asked_as: str
-    """What `--profile` takes for it."""
+    """The profile's `--profile` argument."""
     scale: str
     table: str | None = None
-    """What is to be run; null for all that the profile could need."""
+    """What is to be run; null for everything the profile could need."""
     ready: bool
     """Whether nothing is missing."""
     needs: list[Requirement]
@@ -139,7 +139,7 @@ class ProfileState(Strict):
     threads: int
     ready: bool
     missing: list[str]
-    """What it needs and this machine lacks."""
+    """Needs that this machine does not meet."""
     tables: list[str]
     """Tables it can run here now."""
 
@@ -154,7 +154,7 @@ class Doctor(Output):
 
 
 def doctor() -> Doctor:
-    """Return what this machine has, and whether each profile can run; nobody is asked."""
+    """Return what this machine has, and whether each profile can run; sends no requests."""
     machine, profiles = inspect_machine(), []
     for profile in all_profiles().values():
         needs = requirements(Demand.of(profile))
@@ -176,7 +176,7 @@ def doctor() -> Doctor:
 def readiness(
     profile: Profile, stages: Sequence[Stage] | None = None, table: str | None = None
 ) -> Readiness:
-    """Return everything that stages need, or else their profile."""
+    """Return everything that stages need, or without stages their profile."""
     demand = Demand.of(profile, stages)
     needs = [*requirements(demand), *demand.calibrations()]
     return Readiness(
@@ -197,12 +197,12 @@ def refuse_to_start(
     here: bool,
     serves: bool = True,
 ) -> list[str]:
-    """Look for all that stages need, before any is computed; return what else should be known.
+    """Check everything that stages need before any is computed; return advice.
 
-    Stages that other machines compute are not held against this one's packages, GPUs and disk.
+    If other machines compute them, this one's packages, GPUs and disk are not checked.
 
     Raises:
-        UserError: Something is missing; the message names everything that is, with what to type.
+        UserError: Something is missing; the message lists everything, with what to type.
     """
     needs = requirements(Demand.of(profile, stages, serves=here and serves), here=here)
     missing = [f"\n  {need.line}" for need in needs if need.state == "missing"]
@@ -216,7 +216,7 @@ def refuse_to_start(
 
 
 def to_download(needs: Iterable[Requirement], profile: str, name: str | None) -> str:
-    """Return a line with the command that fetches what is missing; empty where nothing can be."""
+    """Return a line with the command that downloads what is missing; empty if nothing can be."""
     lacking = (need.what.partition(" ")[0] for need in needs if need.state == "missing")
     if not {"model", "prompts", "benchmark"} & set(lacking):
         return ""
@@ -225,9 +225,9 @@ def to_download(needs: Iterable[Requirement], profile: str, name: str | None) ->
 
 
 def requirements(demand: Demand, *, here: bool = True) -> list[Requirement]:
-    """Return everything that is needed, and of what computes it only if that happens here.
+    """Return everything that is needed; packages, GPUs and disk only if computed here.
 
-    Nobody is asked.
+    Sends no requests.
     """
     outside = list(demand.requirements())
     if not here or demand.stages == {}:
@@ -236,7 +236,7 @@ def requirements(demand: Demand, *, here: bool = True) -> list[Requirement]:
 
 
 def _loading(demand: Demand) -> list[str]:
-    """Return the kinds of stages, of those demanded or of all, that load models."""
+    """Return the kinds of stages (demanded, or all) that load models."""
     kinds = factory.KINDS if demand.stages is None else demand.stages
     return [kind for kind in kinds if factory.KINDS[kind].imports is not None]
 
@@ -276,14 +276,14 @@ def _engine(engine: str) -> Requirement:
 
 
 def _gpus_for(demand: Demand, there: Sequence[VisibleGpu]) -> Iterator[Requirement]:
-    """Yield the GPUs that a profile is meant for, as many as its stages hold."""
+    """Yield the requirement for the profile's GPUs, as many as its stages hold."""
     profile = demand.profile
     wanted = priced_gpus(profile)
     if wanted is None:
         return
     count = wanted.count
     if demand.stages is not None:
-        # A profile that says nothing of its stages gives each the whole machine.
+        # Without a `hardware` section, each stage gets the whole machine.
         held = factory.needs_of(profile)
         each = (held.of(k).gpus if profile.hardware else count for k in _loading(demand))
         count = max(each, default=0)
@@ -299,7 +299,7 @@ def _gpus_for(demand: Demand, there: Sequence[VisibleGpu]) -> Iterator[Requireme
 
 
 def _disk(demand: Demand) -> Requirement:
-    """Return the disk for what is to be downloaded, and for what trainings leave."""
+    """Return the disk requirement for downloads and for what trainings keep."""
     kinds, profile, more = demand.stages, demand.profile, ""
     kept, policy = assumed("disk.parameter"), parameters_of(profile.policy)
     gb = sum((parameters_of(model) or 0) * kept for model in demand.lacking_models) / GB

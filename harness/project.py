@@ -1,9 +1,9 @@
-"""Where things are on disk: declarations, published results, and the folder that runs write to.
+"""Paths of declarations, published results, and the folder that runs write to.
 
-In a checkout and the folders below it, the checkout has all three: `experiments/` and `ablations/`,
-`results/`, `.harness/`. Elsewhere declarations and results are those of the checkout that the code
-runs from, or came with the wheel, read only; and runs write to `.harness/` in the current folder.
-`HARNESS_WORK` names another folder to write to, `HARNESS_STORE` another place of the store alone.
+Inside a checkout, it has all three: `experiments/` and `ablations/`, `results/`, `.harness/`.
+Elsewhere, declarations and results are those of the checkout that the code runs from, or read-only
+ones from the wheel, and runs write to `.harness/` in the current folder. `HARNESS_WORK` overrides
+the folder to write to, and `HARNESS_STORE` the store's location only.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from harness.errors import UserError
 PACKAGE = Path(__file__).resolve().parent
 
 SHIPPED = PACKAGE / "shipped"
-"""Where a wheel has the declarations and the published results (see pyproject.toml)."""
+"""Where a wheel has declarations and published results (see pyproject.toml)."""
 
 _MARK = "experiments/paper.yaml"
-"""What makes a folder a checkout: the declaration of the paper that it reproduces."""
+"""The file that marks a checkout: the declaration of the paper."""
 
 
 def checkout() -> Path | None:
-    """Return the checkout that is worked in, None for an installed package outside of any.
-
-    It is the one that the current folder is in, else the one that this code runs from.
-    """
+    """Return the current folder's checkout, else the one this code runs from, or None."""
     return _entered(_current()) or own_checkout()
 
 
@@ -36,7 +33,7 @@ def own_checkout() -> Path | None:
 
 
 def project_root() -> Path:
-    """Return the folder that holds `experiments/`, `ablations/` and `results/`."""
+    """Return the folder that contains `experiments/`, `ablations/` and `results/`."""
     return checkout() or SHIPPED
 
 
@@ -56,12 +53,16 @@ def profiles_dir() -> Path:
 
 
 def results_dir() -> Path:
-    """Return the folder of published results, to read them."""
+    """Return the folder of published results, for reading."""
     return project_root() / "results"
 
 
 def publishing_dir() -> Path:
-    """Return the folder of published results, to write there."""
+    """Return the folder of published results, for writing.
+
+    Raises:
+        UserError: There is no checkout.
+    """
     if checkout() is None:
         raise UserError(
             "results are published in a clone of the project: "
@@ -73,24 +74,21 @@ def publishing_dir() -> Path:
 def work_dir() -> Path:
     """Return the folder that runs write to.
 
-    `HARNESS_WORK` names it; else it is `.harness/` in the checkout that the current folder is in
-    or, outside of any, in the current folder.
+    This is `HARNESS_WORK`, else `.harness/` in the current folder's checkout or, outside of any, in
+    the current folder.
     """
     return _named("HARNESS_WORK") or (_entered(_current()) or _current()) / ".harness"
 
 
 def store_dir() -> Path:
-    """Return the root of the stage store.
-
-    `HARNESS_STORE` names another folder than `store/` in the folder that runs write to.
-    """
+    """Return the root of the stage store: `HARNESS_STORE`, else `store/` in the work folder."""
     if "://" in os.environ.get("HARNESS_STORE", ""):
         raise UserError("HARNESS_STORE names no folder: a bucket can be mounted as one")
     return _named("HARNESS_STORE") or work_dir() / "store"
 
 
 def spending_dir() -> Path:
-    """Return the folder of the ledgers, one for each run."""
+    """Return the folder of spending ledgers, one per run."""
     return work_dir() / "spending"
 
 
@@ -99,14 +97,14 @@ def calibrations_dir() -> Path:
 
 
 def evaluations_dir() -> Path:
-    """Return the folder of the evaluations of real models."""
+    """Return the folder of evaluations of real models."""
     return work_dir() / "evaluations"
 
 
 def benchmarks_dir() -> Path:
-    """Return the folder of the benchmarks' own files, each benchmark in a folder of its own.
+    """Return the folder of benchmark files, with a subfolder per benchmark.
 
-    `HARNESS_BENCHMARKS` names it, else it is where they are fetched into.
+    This is `HARNESS_BENCHMARKS`, else `benchmarks/` in the work folder.
     """
     return _named("HARNESS_BENCHMARKS") or work_dir() / "benchmarks"
 
@@ -122,7 +120,7 @@ def _is_checkout(folder: Path) -> bool:
 
 @functools.cache
 def _entered(here: Path) -> Path | None:
-    """Return the checkout that a folder is in, the nearest where one lies in another."""
+    """Return the nearest checkout that contains a folder, or None."""
     return next(filter(_is_checkout, (here, *here.parents)), None)
 
 
@@ -134,12 +132,12 @@ def _current() -> Path:
 
 
 def _named(variable: str) -> Path | None:
-    """Return the folder that an environment variable names, None where it names none."""
+    """Return the folder named by an environment variable, or None if it is unset."""
     value = os.environ.get(variable)
     try:
         return Path(value).expanduser().resolve() if value else None
     except (RuntimeError, OSError, ValueError) as error:
-        # An unknown user behind `~`, links in a circle, a name that is too long.
+        # An unknown user after `~`, a symlink loop, or a name that is too long.
         raise UserError(
             f"{variable} names no folder ({str(value)[:80]}: {error}); name another"
         ) from error

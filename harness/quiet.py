@@ -1,9 +1,8 @@
 """The environment of our processes: no telemetry, no network, no noise, pinned threads.
 
-Libraries read these variables while they are imported, so `silence` is called before the first
-heavy import, and workers get the environment when they are started. `QUIET` is the one place that
-switches off what libraries collect about their use. A value the user has set wins, except for
-threads: two workers that each take all cores only fight.
+Libraries read these variables on import, so `silence` is called before the first heavy import, and
+workers get the environment at startup. `QUIET` is the only place that disables library telemetry. A
+value set by the user wins, except for threads: workers that each use all cores would contend.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ _THREADS = (
 
 
 def silence() -> None:
-    """Set the quiet environment in this process, keeping what the user has set."""
+    """Set the quiet environment in this process, keeping values the user has set."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
 
 
 def worker_environment(threads: int = 1) -> dict[str, str]:
-    """Return the environment a worker process is started with.
+    """Return the environment for a worker process.
 
     Args:
         threads: Compute threads of the worker.
     """
     environment = {**QUIET, **os.environ}
     environment.update(dict.fromkeys(_THREADS, str(threads)))
-    # The order of a set of strings depends on the hash seed, and with it could a stage's numbers.
+    # Iteration order of string sets, and so possibly results, depends on the hash seed.
     environment["PYTHONHASHSEED"] = "0"
     environment["PYTHONUNBUFFERED"] = "1"
     return environment

@@ -1,6 +1,6 @@
-"""The models of declarations and of what commands print as JSON: what they do not name is an error.
+"""Strict base models for declarations and JSON output: unknown keys are errors.
 
-One model is memory, file and schema at once. What a command prints with `--json` is an `Output`.
+Each model is the in-memory type, the file format and the schema. `Output` is for `--json`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Strict(BaseModel):
-    """A declaration: immutable; an unknown key or a number without end is an error."""
+    """An immutable declaration; unknown keys and non-finite numbers are errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -22,18 +22,18 @@ class Output(Strict):
     """What a command prints with `--json`."""
 
     schema_version: Literal[1] = 1
-    """Changes when a field is taken away or means something else."""
+    """Incremented when a field is removed or changes meaning."""
 
 
 def refuse(*rules: tuple[object, str]) -> None:
-    """Raise ValueError with the message of the first rule that holds."""
+    """Raise ValueError with the message of the first rule whose condition is true."""
     for wrong, message in rules:
         if wrong:
             raise ValueError(message)
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models that an annotation speaks of: itself, or those of a union or container."""
+    """Return the models in an annotation: itself, or those in a union or container."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in models_in(part)]

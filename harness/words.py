@@ -1,4 +1,4 @@
-"""Numbers and times in words, and the colours of words on a terminal."""
+"""Numbers and times as text, and terminal colors for words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def duration(seconds: float) -> str:
-    """Return a time a person can plan with: `20 s`, `6 min`, `3.5 h`."""
+    """Format a duration for people: `20 s`, `6 min`, `3.5 h`."""
     if seconds < 90:
         return f"{round(seconds)} s"
     if seconds < 90 * 60:
@@ -19,12 +19,12 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 stage`, `2 stages`."""
+    """Format a count: `1 stage`, `2 stages`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Return distinct ascending seeds as they are typed: `0-2` for a range, `0,2` otherwise."""
+    """Format distinct ascending seeds as typed: `0-2` for a range, `0,2` otherwise."""
     if len(seeds) > 1 and seeds[-1] - seeds[0] + 1 == len(seeds):
         return f"{seeds[0]}-{seeds[-1]}"
     return ",".join(str(seed) for seed in seeds)
@@ -37,11 +37,11 @@ VERDICT_STYLES = {
     "underpowered": "yellow",
     "inadmissible": "magenta",
 }
-"""The colour of a verdict where there is a terminal with colours."""
+"""Colors of verdicts on a color terminal."""
 
 
 def coloured(text: str, style: str = "") -> Text:
-    """Return a text whose verdicts have their colours."""
+    """Return text with its verdicts colored."""
     from rich.text import Text
 
     shown = Text(text, style=style)
