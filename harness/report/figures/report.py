@@ -282,7 +282,8 @@ class FigureReport(Strict):
             rows.append((plain(name), *ours))
             if any(point is not None and point.paper is not None for point in cells):
                 rows.append(("  the paper's", *(p.papers if p else APPLIES_NOT for p in cells)))
-        head = ("\n".join(textwrap.wrap(plain(c), _HEAD_WIDTH)) or " " for c in columns)
+        whole = textwrap.TextWrapper(_HEAD_WIDTH, break_on_hyphens=False, break_long_words=False)
+        head = ("\n".join(whole.wrap(plain(column))) or " " for column in columns)
         return Block(plain(title), (), ("", *head), tuple(rows))
 
     def _intervals(self) -> str:
