@@ -1,1 +1,1 @@
-"""The embedded world: everything a run needs on a machine without network, key or GPU."""
+"""The embedded world: everything a run needs without a network, an API key or a GPU."""

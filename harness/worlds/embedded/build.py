@@ -1,8 +1,8 @@
-"""Building the embedded world from a seed: texts, θ0, the reward models and their cards.
+"""Builds the embedded world from a seed: texts, θ0, the reward models and their cards.
 
-The same seed on the same processor, thread count and library versions gives the same bytes;
-elsewhere rounding differs, and the models' scores agree within `TOLERANCE`. What the models can do
-is measured when they are built, and stands in their cards.
+The same seed, processor, thread count and library versions give the same bytes. Elsewhere rounding
+differs, and the models' scores agree within `TOLERANCE`. The models are evaluated when they are
+built; the results are in the world's card.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
 from harness.worlds.embedded.reward import RewardConfig
 
 PROMPTS, ANSWERS = 100, 6
-"""Prompts of each group that is measured, and answers sampled to each, at temperature 1."""
+"""Prompts per measured group, and answers sampled per prompt, at temperature 1."""
 
-EIGHTHS = 8  # groups of names by rank
+EIGHTHS = 8  # number of groups of names by rank
 
 Competence = dict[str, dict[str, dict[str, float]]]
 
 
 def measure(policy: Path, seed: int) -> Competence:
-    """Measure a policy.
+    """Evaluate a policy.
 
     Returns:
         `ranks` (single operations, by the rank of their names) and `depth` (1 to 4, names drawn
-        evenly), each with `exact` (share of answers that are wholly right), `score` (mean oracle
+        uniformly), each with `exact` (share of exactly correct answers), `score` (mean oracle
         score) and `best_of_6` (mean over prompts of the best score).
     """
     rng = random.Random(f"{seed}/competence")
@@ -87,7 +87,7 @@ def _answers(policy: Path, prompts: Sequence[str], seed: int) -> list[list[str]]
 
 
 def accuracy(folder: Path, config: RewardConfig) -> dict[str, float]:
-    """Measure how often a reward model orders held-out pairs as the oracle does."""
+    """Measure how often a reward model agrees with the oracle on held-out pairs."""
     right = reward.in_order(folder, config, reward.held_out_pairs(config))
     mean = fmean(right)
     error = math.sqrt(mean * (1 - mean) / len(right))
@@ -115,7 +115,7 @@ STANDS_FOR = {
     "pairwise": "PairRM-0.4B",
     "pairwise_large": "PairRM-8B",
 }
-"""The published reward model that each stands for."""
+"""The published reward model that each role stands in for."""
 
 
 def write_model_card(folder: Path, title: str, text: str) -> None:
@@ -132,7 +132,7 @@ def write_model_card(folder: Path, title: str, text: str) -> None:
 
 SEED = 0  # seed of the shipped world
 POOL = 2400
-"""Human prompts, matched and off-target ones: six iterations of the profile's x."""
+"""Size of each of the human, matched and off-target pools: six iterations of the profile's x."""
 
 PAIRWISE = {
     "arena_hard": (texts.HARD, 2000),
@@ -142,8 +142,8 @@ PAIRWISE = {
 
 PER_CATEGORY = 40  # two-turn items in each of the eight categories
 TOLERANCE = 0.03
-"""Largest difference to expect, on another processor, in the mean oracle score of θ0's answers to
-the validation prompts."""
+"""Largest expected difference between processors in θ0's mean oracle score on the validation
+prompts."""
 
 OnEvent = Callable[[str], None]
 
@@ -151,14 +151,14 @@ OnEvent = Callable[[str], None]
 def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     """Build the world into a folder and write its card.
 
-    `on_event` is told in a line what is being done, every few seconds.
+    `on_event` receives a one-line progress message every few seconds.
     """
     output.mkdir(parents=True, exist_ok=True)
     import torch
 
     on_event("prompts and benchmarks")
     write_texts(output, seed)
-    machine = {  # what the bytes of a trained model depend on besides its settings
+    machine = {  # what a trained model's bytes depend on besides its settings
         "processor": cpu_model(),
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "compiled": shutil.which("g++") is not None,
@@ -173,7 +173,7 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
 
 
 def write_texts(output: Path, seed: int) -> None:
-    """Write the pools of prompts and the benchmarks; no text is in two of them."""
+    """Write the prompt pools and the benchmarks; no text is in two of them."""
     human = texts.draw_prompts("human", texts.HUMAN, seed, POOL)
     matched = texts.draw_prompts("matched", texts.MATCHED, seed, POOL, human)
     off_target = texts.draw_prompts("off_target", texts.OFF_TARGET, seed, POOL, [*human, *matched])
@@ -188,7 +188,7 @@ def write_texts(output: Path, seed: int) -> None:
 
 
 def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
-    """Train θ0 into `theta0/`; return what the world's card says of it."""
+    """Train θ0 into `theta0/`; return its notes for the world's card."""
     config, folder = PretrainConfig(seed=seed), output / "theta0"
     losses, on_step = _curve("θ0", config.steps, on_event)
     pretrain(config, folder, lambda step, loss, model: on_step(step, loss))
@@ -199,7 +199,7 @@ def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
 
 
 def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
-    """Train the reward model of a role into `rm_<role>/`; return what the world's card says."""
+    """Train a role's reward model into `rm_<role>/`; return its notes for the world's card."""
     config, folder = replace(reward.REWARD_MODELS[role], seed=seed), output / f"rm_{role}"
     _, on_step = _curve(f"reward model {role}", config.steps, on_event)
     reward.fit_reward_model(config, output / "theta0", folder, on_step)
@@ -215,16 +215,16 @@ def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) ->
 
 
 def measure_creator(output: Path, seed: int) -> dict[str, float]:
-    """Measure how much of a rewrite is its parent's, and what a parent says of its rewrites.
+    """Measure how much rewrites keep of their parents, and how well a parent predicts them.
 
-    Every human prompt is evolved once, as an iteration of eva does it.
+    Every human prompt is evolved once, as in an iteration of eva.
 
     Returns:
-        `kept`: the share of a rewrite's names that stand in the text it rewrote; `kept_or_topic`:
-        those or names of its topic; `kept_of_first`, `topic_of_first`: the same of the human prompt
-        that the chain began with. `names`: the mean number of names of a rewrite.
-        `teaches_alike`: Spearman's correlation of a human prompt's teachability (names, by what θ0
-        can do) with the mean of its rewrites'; `right_alike`: of the share of right answers.
+        `kept`: share of a rewrite's names that occur in the text it rewrote; `kept_or_topic`:
+        those plus names from that text's topic; `kept_of_first`, `topic_of_first`: the same for
+        the human prompt at the start of the chain. `names`: mean number of names per rewrite.
+        `teaches_alike`: Spearman correlation between a human prompt's teachability (of its names,
+        for θ0) and its rewrites' mean; `right_alike`: the same for the share of correct answers.
     """
     from scipy.stats import spearmanr
 
@@ -263,7 +263,7 @@ def measure_creator(output: Path, seed: int) -> dict[str, float]:
 def _curve(
     what: str, steps: int, on_event: OnEvent
 ) -> tuple[list[float], Callable[[int, float], None]]:
-    """Return a list of losses, and the function that fills it and reports every fiftieth step."""
+    """Return a list of losses, and a callback that fills it and reports every 50 steps."""
     losses: list[float] = []
 
     def on_step(step: int, loss: float) -> None:

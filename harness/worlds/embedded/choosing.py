@@ -1,17 +1,17 @@
-"""The oracle's choice of prompts: a control of the instrument, no method.
+"""Oracle prompt selection: a control for the test bed, not a method.
 
-It asks how much a world lets anybody gain by choosing. What a policy can do is measured first, name
-by name: x is the share of its answers to single operations under a name that are wholly right. A
-prompt whose answers are right with probability x gives a pair of a right and a wrong answer out of
-n unless all n are alike, and there is 1 - x left to learn. So the teachability of a name is
+It bounds how much anyone can gain in a world by choosing prompts. First the policy is measured name
+by name: x is the share of exactly correct answers to single operations under that name. A prompt
+answered correctly with probability x yields a pair of one correct and one wrong answer out of n
+unless all n agree, and 1 - x is left to learn. So the teachability of a name is
 
     t = (1 - x) (1 - x^n - (1 - x)^n)
 
-*Best* covers names greedily: each prompt in turn is the one whose names not yet covered add most
-teachability, divided by the root of how many names it has (a deep prompt covers more, and is
-answered rightly less often); when nothing is left to add, covering begins anew. *Worst* takes the
-prompts of the topics that can teach least: what the policy can do already. *Shuffled*, the oracle
-looks at the prompts in one order and chooses in another.
+*Best* covers names greedily: it takes the prompt whose uncovered names add the most teachability,
+divided by the square root of its number of names (a deep prompt covers more, but is answered
+correctly less often); when nothing is left to add, it starts over. *Worst* takes prompts from the
+least teachable topics: what the policy can already do. *Shuffled* ranks the prompts in one order
+and picks from another.
 
 Source: ours; eva's own signal is in `harness.eva.informativeness`.
 """
@@ -42,18 +42,18 @@ from harness.worlds.stage_io import (
 )
 
 PROBE_SCHEMA = schema_of("name", ("right", REAL))
-"""Columns of `names.parquet`: the share of wholly right answers, from 0 to 1."""
+"""Columns of `names.parquet`: the share of exactly correct answers, from 0 to 1."""
 
 PER_NAME = 4
-"""Prompts asked about each name. The answers cost what 2.4 x of rollouts cost at the profile
+"""Probe prompts per name. The answers cost as much as rollouts on 2.4x prompts in the profile
 `micro`; no row of eva pays for them."""
 
 Right = Mapping[str, float]
-"""The share of a policy's answers that are wholly right, by name."""
+"""The share of a policy's answers that are exactly correct, by name."""
 
 
 def probe_prompts() -> list[str]:
-    """Return single operations as people put them, `PER_NAME` for each name in order of rank."""
+    """Return single operations in people's frames, `PER_NAME` for each name in order of rank."""
     rng = random.Random("0/probe")
     return [
         lang.render(Task(lang.draw_items(rng, 4, 5), (name,)), rng.randrange(lang.BENCHMARK_FRAME))
@@ -75,7 +75,7 @@ def probe_stage(ctx: StageContext) -> Result:
 
 
 def right_by_name(prompts: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return the share of wholly right answers to the prompts of `probe_prompts`, by name."""
+    """Return the share of exactly correct answers to the `probe_prompts`, by name."""
     right = [
         [lang.score(prompt, text) == 1.0 for text in own]
         for prompt, own in zip(prompts, answers, strict=True)
@@ -89,22 +89,19 @@ def read_right(folder: Path) -> Right:
 
 
 def teachability(right: float, n: int = 6) -> float:
-    """Return what n answers to a name can teach, from its share of right ones; see the module."""
+    """Return a name's teachability with n answers (see the module docstring)."""
     return (1.0 - right) * (1.0 - right**n - (1.0 - right) ** n)
 
 
 @writes("selected", SELECTED_SCHEMA)
 def choose_stage(ctx: StageContext) -> Result:
-    """Choose prompts as the oracle does, in the order chosen.
-
-    A prompt's `informativeness` is the mean teachability of its names.
-    """
+    """Select prompts by the oracle; `informativeness` is the mean teachability of the names."""
     prompts = read_prompts(ctx.inputs["prompts"])
     taught = taught_by_name(read_right(ctx.inputs["probe"]))
     names = [names_of(row["prompt"]) for row in prompts]
     count = selected_count(len(prompts), cast(float, ctx.settings["fraction"]))
     rng = np.random.default_rng(ctx.seed)
-    # Prompts come in no order that means anything; equal ones are not to be taken as they come.
+    # Break ties at random rather than by the order of the prompts.
     seen = rng.permutation(len(prompts))
     shown = [names[i] for i in seen]
     chosen = [int(seen[i]) for i in choose(shown, taught, count, ctx.settings["oracle"])]
@@ -133,7 +130,7 @@ def taught_by_name(right: Right) -> dict[str, float]:
 
 
 def names_of(prompt: str) -> tuple[str, ...]:
-    """Return the names in a prompt of the embedded language; none where it cannot be read."""
+    """Return the names in a prompt of the embedded language, or none if it cannot be parsed."""
     task = lang.parse(prompt)
     return () if task is None else task.names
 
@@ -145,7 +142,7 @@ def mean_taught(names: Sequence[str], taught: Mapping[str, float]) -> float:
 def choose(
     prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count: int, choice: object
 ) -> list[int]:
-    """Choose prompts by their names; return their positions in the order chosen."""
+    """Return the positions of the selected prompts, given their names, in the order chosen."""
     return _cover(prompts, taught, count) if choice == "best" else _known(prompts, taught, count)
 
 
@@ -181,10 +178,10 @@ def _known(prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count:
 
 
 class OracleValue:
-    """What the oracle thinks of prompts in an online run, by what the policy could do at first.
+    """The oracle's value of prompts in an online run, from what the initial policy could do.
 
-    A name that was trained on since is worth less: its teachability is divided by one more than how
-    often that was. `shuffled`, the values of prompts that are valued together are permuted.
+    A name's teachability is divided by 1 + the number of times it has been trained on. With
+    `shuffled`, values are permuted among the prompts of each call.
     """
 
     def __init__(self, right: Right, choice: Choice, *, shuffled: bool, seed: int) -> None:

@@ -1,20 +1,20 @@
-"""The embedded creator: rewrites prompt text by the methods of an evolving scheme.
+"""The embedded creator: rewrites prompts by the methods of an evolving scheme.
 
-It reads a prompt, changes the task, and writes it anew. An in-depth rewrite keeps every name that
-the prompt has and stays in its topic; a breadth rewrite goes to a topic next to it in popularity.
-So does the creator of the paper's table 17: rewrites 1 to 3 keep every concept of their parent and
-add one or two, the fourth moves to a neighbouring subject. A rewrite adds a name only while the
-prompt has fewer than two, and an item otherwise: the policy can hardly answer deeper ones, and a
-prompt that is never answered rightly teaches nothing, whoever chose it.
+It parses a prompt, changes the task, and renders it again. An in-depth rewrite keeps every name in
+the prompt and stays in its topic; a breadth rewrite moves to an adjacent topic in popularity. The
+creator in the paper's table 17 does the same: rewrites 1 to 3 keep every concept of their parent
+and add one or two, the fourth moves to a neighboring subject. A rewrite adds a name only while the
+prompt has fewer than two, and an item otherwise: the policy can hardly answer deeper prompts, and
+a prompt that is never answered correctly teaches nothing, however it was chosen.
 
-The names that it adds are of its own vocabulary, which has 15 of each operation's 20. How far it
-reaches for them is a factor (`Reach`): only its parent's own names, the topic (the default), as
-people ask, or evenly over everything it knows. It never uses the benchmarks' frame and hardly
-lengthens lists. And it fails now and then, as creators do; such a rewrite is unusable. All this was
-fixed before any metric of eva was run.
+Added names come from the creator's own vocabulary of 15 of each operation's 20 names. How far it
+reaches for them is a factor (`Reach`): its parent's own names, the topic (default), by popularity
+among people, or uniformly over its vocabulary. It never uses the benchmarks' frame, hardly
+lengthens lists, and occasionally fails, as real creators do; such a rewrite is unusable. All this
+was fixed before any metric of eva was computed.
 
 Source: paper section 3.3, appendix H.1, tables 12 and 17; distilabel's `EvolInstruct`,
-`EvolComplexity`, `EvolQuality` (made for better *answers*, here taken for better questions) and
+`EvolComplexity`, `EvolQuality` (designed for better *answers*, applied here to questions) and
 `SelfInstruct`, which draw a method at random for each rewrite.
 """
 
@@ -38,17 +38,17 @@ KNOWN_EACH = 15  # names of each operation in the creator's vocabulary
 
 _known = random.Random("micro-3/creator")
 VOCABULARY = frozenset(name for o in lang.OPERATIONS for name in _known.sample(o.names, KNOWN_EACH))
-"""Names that the creator adds."""
+"""Names the creator can add."""
 
-GROWN = 2  # names from which on a prompt gets an item instead of another name
-LONGEST_LIST = 6  # a rewrite may add an item up to this length
+GROWN = 2  # with this many names, a prompt gets an item instead of another name
+LONGEST_LIST = 6  # items are added only up to this length
 CONSTRAINTS = ("first_three", "keep_letters", "keep_digits", "drop_first")
 """Operations that restrict the answer."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names that the creator may add to a prompt, each with how often it takes it."""
+    """The names the creator may add to a prompt, with their sampling weights."""
 
     names: Sequence[str]
     weights: Sequence[float]
@@ -80,7 +80,7 @@ def _one_more(
     among: Callable[[Operation], bool] = lambda _: True,
     place: int | None = None,
 ) -> Task:
-    """Add a name to a task, at the end or at a place, or an item if it has names enough."""
+    """Add a name to a task, at `place` or the end, or an item if it already has `GROWN` names."""
     if len(task.names) >= GROWN:
         return Task(_with_an_item_more(task, rng), task.names)
     at = len(task.names) if place is None else place
@@ -165,11 +165,11 @@ METHODS: Mapping[str, Mapping[str, Method]] = {
     },
     "self_instruct": {"new": _new},
 }
-"""The methods of each scheme by name; one is drawn at random for each rewrite."""
+"""Methods of each scheme, by name; one is drawn at random for each rewrite."""
 
 
-UNCHANGED = 0.04  # chance that a rewrite is the prompt itself
-LEFTOVER = 0.03  # chance that a piece of the template stays in the text
+UNCHANGED = 0.04  # probability that a rewrite is the prompt itself
+LEFTOVER = 0.03  # probability that a piece of the template stays in the text
 TEMPLATE_MARK = "#rewritten prompt# :"
 
 
@@ -195,7 +195,7 @@ class EmbeddedCreator:
 
 
 def embedded_creator(identity: str, reach: Reach) -> EmbeddedCreator:
-    """Return the creator of an identity, `<world>/<evolving scheme>`, with a reach."""
+    """Return the creator for an identity (`<world>/<evolving scheme>`) and a reach."""
     scheme = identity.partition("/")[2]
     if scheme not in METHODS:
         raise HarnessError(
@@ -205,7 +205,7 @@ def embedded_creator(identity: str, reach: Reach) -> EmbeddedCreator:
 
 
 def why_unusable(text: str, parent: str) -> str | None:
-    """Return why a rewrite cannot be used (`unchanged`, `leftover`, `too long`, `unreadable`)."""
+    """Return `unchanged`, `leftover`, `too long`, `unreadable`, or None for a usable rewrite."""
     if text == parent:
         return "unchanged"
     if "#" in text:

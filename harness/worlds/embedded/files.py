@@ -1,7 +1,7 @@
-"""The files of the embedded world that ship with the package, and their digests.
+"""The embedded world's files that ship with the package, and their digests.
 
-`card.json` names every asset (a file, or a folder for a model) with its digest. An identity is
-`<version>/<asset>@<digest>`; resolving one checks that the bytes on disk are the bytes it means.
+`card.json` lists every asset (a file, or a folder for a model) with its digest. An identity is
+`<version>/<asset>@<digest>`; resolving one verifies the bytes on disk.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from harness.project import PACKAGE
 from harness.runtime.files import sha256_of
 
 VERSION = "micro-4"
-"""Version of the world; a change of any file or of the language is a new one (an added file is
-not: no stage that ran before can have read it)."""
+"""Version of the world. Changing any file or the language requires a new one (adding a file does
+not: no earlier stage can have read it)."""
 
 SHIPPED = PACKAGE / "worlds" / "embedded" / "world"
 
@@ -31,12 +31,12 @@ _TEXTS = "prompts matched off_target arena_hard alpaca_eval mt_bench validation"
 ASSETS = {name: name for name in _MODELS} | {name: f"{name}.parquet" for name in _TEXTS}
 """Path of each asset in the world's folder."""
 
-DIGITS = 16  # hexadecimal digits of a digest that an identity carries
+DIGITS = 16  # hex digits of the digest in an identity
 
 
 @dataclass(frozen=True)
 class Card:
-    """What the world consists of: version, and for each asset its path and digest."""
+    """The world's version, the path and digest of each asset, and measurements (`notes`)."""
 
     version: str
     assets: dict[str, dict[str, str]]
@@ -49,7 +49,7 @@ class Card:
 
 
 def folder() -> Path:
-    """Return the world's folder: the shipped one, or a rebuilt one named by `HARNESS_WORLD`."""
+    """Return the world's folder: `HARNESS_WORLD` if set, else the shipped one."""
     override = os.environ.get("HARNESS_WORLD")
     return Path(override).expanduser().resolve() if override else SHIPPED
 
@@ -70,12 +70,12 @@ def card() -> Card:
 
 
 def has(identity: str) -> bool:
-    """Return whether an identity is of the embedded world, in whatever version."""
+    """Return whether an identity belongs to any version of the embedded world."""
     return re.match(r"micro-\d+/", identity) is not None
 
 
 def name_of(identity: str) -> str:
-    """Return the asset's name in an identity, `<version>/<name>@<digest>`."""
+    """Return the asset name from an identity (`<version>/<name>@<digest>`)."""
     return identity.partition("/")[2].partition("@")[0]
 
 
@@ -83,7 +83,7 @@ def resolve(identity: str) -> Path:
     """Return the path of an asset by its identity, after checking its digest.
 
     Raises:
-        HarnessError: the asset is missing or its bytes are not those the identity means.
+        HarnessError: The asset is missing or its digest does not match.
     """
     return _resolve(identity, folder())
 
@@ -95,7 +95,7 @@ def check() -> None:
 
 
 def write_card(target: Path, notes: dict[str, Any]) -> Card:
-    """Write the card of the world in a folder: its assets' digests, and what was measured."""
+    """Write the card of the world in a folder: its assets' digests and the measurements."""
     assets = {
         name: {"path": path, "sha256": digest(target / path)} for name, path in ASSETS.items()
     }

@@ -1,11 +1,11 @@
-"""The freeze: what decides the numbers of eva was fixed before the first of them was computed.
+"""The freeze: everything that determines eva's numbers was fixed before any were computed.
 
-`frozen.json` lies beside the world's card. It has the time of the freeze and a digest of each part
-that decides a number: the world's files; what its creator makes of the human prompts, at each of
-its reaches; which of them the oracle would choose; what its judges say of answers; and the
-hyperparameters of the profile. Whoever publishes a table writes when its rows of eva were trained;
-`harness verify` compares. A part that changed since, or a row of eva that is older than the freeze,
-is a failure, and the mend is to freeze again and to compute every row of eva anew.
+`frozen.json`, next to the world's card, has the time of the freeze and a digest of each part that
+determines a number: the world's files, the creator's rewrites of human prompts by scheme and reach,
+the oracle's choices among them, the judges' verdicts, and the profile's hyperparameters. Published
+tables record when their eva rows were trained, and `harness verify` compares. If a part has changed
+or an eva row predates the freeze, verification fails; the fix is to freeze again and recompute
+every eva row.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from harness.worlds.embedded.judge import JUDGES, GivenAnswer
 FROZEN = "frozen.json"
 
 SAMPLED = 200
-"""Human prompts that the creator rewrites and the oracle chooses from, and questions judged."""
+"""Number of human prompts rewritten and chosen from, and of benchmark items judged."""
 
 SIZES = ("x", "generation", "pairs", "selection", "training")
-"""The parts of a profile that decide numbers, beside the world's files."""
+"""The parts of a profile that determine numbers, besides the world's files."""
 
 
 @dataclass(frozen=True)
 class Freeze:
-    """When the world was frozen (ISO 8601, UTC), and the digest of each part then."""
+    """When the world was frozen (ISO 8601, UTC), and each part's digest at that time."""
 
     at: str
     parts: Mapping[str, str]
@@ -51,7 +51,7 @@ class Freeze:
 def parts(profile: Profile) -> dict[str, str]:
     card, folder = files.card(), files.folder()
     human = texts.read_prompts(folder / card.assets["prompts"]["path"])[:SAMPLED]
-    # Every tenth of the names, by rank, is known as well as the next tenth is not.
+    # Synthetic accuracies: 0.0 to 0.9 in steps of 0.1, cycling over the names by rank.
     taught = choosing.taught_by_name({name: at % 10 / 10 for at, name in enumerate(texts.RANKED)})
     names = [choosing.names_of(text) for text in human]
     rewritten = {
@@ -81,7 +81,10 @@ def _rewrites(human: list[str], scheme: str, reach: Reach) -> list[str]:
 
 
 def _judged(name: str, path: Path) -> list[str]:
-    """Return what a judge says where a question in three has its right answer, others another's."""
+    """Return a judge's replies when every third item gets its own correct answer.
+
+    The two items after it get that same answer.
+    """
     items = texts.read_items(path)[:SAMPLED]
     tasks = [lang.parse(item.turn_1) for item in items]
     right = [lang.write_list(task.answer()) for task in tasks if task is not None]
@@ -91,7 +94,7 @@ def _judged(name: str, path: Path) -> list[str]:
         for turn in (1, 2)
     }
     judgments, _ = JUDGES[name](items, answers)
-    # Six decimals of a preference: processors differ in the last ones.
+    # Keep six decimals of a preference: the last digits differ between processors.
     return [re.sub(r"(\.\d{6})\d+", r"\1", judgment["reply"]) for judgment in judgments]
 
 

@@ -1,15 +1,14 @@
-"""The judges of the embedded world: the oracle's of answers, exact match, and rules for prompts.
+"""The embedded world's judges: oracle and exact match for answers, rules for prompts.
 
-*The oracle's judge* marks answers with the oracle and speaks as a real judge does; the scorers that
-read it know nothing of where it came from. Like real judges it likes longer answers a little, on
-the general benchmark; that is what length control is there to remove.
+*The oracle judge* scores answers with the oracle and replies in a real judge's format, so the
+scorers that parse it cannot tell the difference. Like real judges it slightly favors longer answers
+on the general benchmark, which is what length control is meant to remove.
 
-*Exact match*: the score of a downstream task is its accuracy, so a right answer is worth 100.
+*Exact match*: a downstream task's score is its accuracy in %, so a correct answer scores 100.
 
-*Rules* read complexity and quality of a prompt from its text alone. They stand for the two
-questions that the paper puts to a language model about each prompt (table 7), on the same scale of
-1 to 5. Since most of the creator's methods add operations, that evolved prompts are more complex is
-true here by construction.
+*Rules* compute a prompt's complexity and quality from its text alone. They stand in for the two
+questions the paper asks a language model about each prompt (table 7), on the same scale of 1 to 5.
+Most of the creator's methods add operations, so evolved prompts are more complex by construction.
 
 Source: paper section 4.2.5, table 7 and appendix E.
 """
@@ -33,11 +32,11 @@ JUDGE = "oracle"  # the judge's name in profiles
 
 MODEL = "model"
 
-TIE_WITHIN = 0.1  # largest difference of two oracle scores that the judge calls a tie
-STRONG_BEYOND = 0.5  # difference of two oracle scores beyond which the verdict is strong
-STEEPNESS = 6.0  # log-odds of the preference for each unit of oracle score
+TIE_WITHIN = 0.1  # largest difference in oracle score that counts as a tie
+STRONG_BEYOND = 0.5  # difference in oracle score beyond which the verdict is strong
+STEEPNESS = 6.0  # preference log-odds per unit of oracle score
 LENGTH_TASTE = 0.4  # log-odds added for a much longer answer
-LENGTH_SCALE = 2.0  # items by which an answer counts as much longer
+LENGTH_SCALE = 2.0  # scale of the length bonus, in items
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ Answers = Mapping[tuple[str, int], GivenAnswer]
 
 
 def verdict(first: float, second: float) -> str:
-    """Return the verdict on two oracle scores, answer A first."""
+    """Return the verdict on the oracle scores of answers A and B."""
     difference = first - second
     if abs(difference) <= TIE_WITHIN:
         label = "A=B"
@@ -71,7 +70,7 @@ def preference(model: float, reference: float, length_difference: int) -> float:
 
 
 def rating(value: float) -> str:
-    """Return the rating of an oracle score: whole numbers from 1 to 10."""
+    """Return the rating for an oracle score, an integer from 1 to 10."""
     return f"Rating: [[{1 + round(9 * value)}]]"
 
 
@@ -109,7 +108,7 @@ def judge_alpaca_eval(items: Sequence[Item], answers: Answers) -> Judged:
 
 
 def judge_mt_bench(items: Sequence[Item], answers: Answers) -> Judged:
-    """Judge a two-turn benchmark; a second turn is marked against the first answer given."""
+    """Judge a two-turn benchmark; the second turn is scored given the model's first answer."""
     judgments, ratings = [], []
     for item in items:
         first, second = answers[item.item_id, 1].text, answers[item.item_id, 2].text
@@ -145,25 +144,25 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "mt_bench": mt_bench.MtBench.columns,
     "validation": {"win_rate": "val_wr", "answer_tokens": "val_len"},
 }
-"""Which column of the registry each score of a benchmark is."""
+"""The registry column for each benchmark's scores."""
 
 
 ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
     "arena_hard": {"ah_exact": lambda mark: 100.0 * (mark == 1.0)},
     "validation": {"val_score": float, "val_exact": lambda mark: float(mark == 1.0)},
 }
-"""What is told of the oracle's own marks, by benchmark and column: whether an answer is wholly
-right, and for the questions that settings are chosen on the marks themselves."""
+"""Columns computed from the oracle's scores, by benchmark: whether an answer is exactly correct,
+and on the validation set, used for tuning, the score itself."""
 
 
 EXACT_MATCH = "exact_match"  # the judge's name in profiles
 
 
 def score_downstream(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:
-    """Compare each answer with the right one, word for word.
+    """Score each answer by exact match with the reference.
 
     Returns:
-        The judgments, the values (100 or 0) in the column of each task, and the summary.
+        The judgments, the values (100 or 0) in each task's column, and the summary.
     """
     judgments: Rows = [
         {
@@ -186,7 +185,7 @@ def score_downstream(items: Sequence[Item], answers: Answers) -> tuple[Rows, Row
 def score_by_oracle(
     name: str, items: Sequence[Item], answers: Answers
 ) -> tuple[Rows, Rows, dict[str, Any]]:
-    """Return the judgments on a benchmark by name, the values by column, and the summary."""
+    """Judge a benchmark by name; return the judgments, the values by column, and the summary."""
     judgments, found = JUDGES[name](items, answers)
     columns = COLUMNS[name]
     scores = [
@@ -202,11 +201,11 @@ def score_by_oracle(
 
 
 RULES = "rules"  # the judge's name in profiles
-LONG_LIST = 6  # items from which on a list makes a task more complex
+LONG_LIST = 6  # list length from which a task counts as more complex
 
 
 def complexity(prompt: str) -> float:
-    """Return how much a prompt asks for, from 1 to 5; 1 where it cannot be read."""
+    """Return a prompt's complexity, from 1 to 5; 1 if it cannot be parsed."""
     task = parse(prompt)
     if task is None:
         return 1.0
@@ -214,7 +213,7 @@ def complexity(prompt: str) -> float:
 
 
 def quality(prompt: str) -> float:
-    """Return how good a question a prompt is, from 1 to 5; 1 where it cannot be read."""
+    """Return a prompt's quality as a question, from 1 to 5; 1 if it cannot be parsed."""
     task = parse(prompt)
     if task is None or task.items is None:
         return 1.0
@@ -231,4 +230,4 @@ def quality(prompt: str) -> float:
 
 
 SCORERS: Mapping[str, Callable[[str], float]] = {"complexity": complexity, "quality": quality}
-"""Each score by the column of the catalogue that reads it."""
+"""The scorer for each column of the catalog."""

@@ -1,13 +1,13 @@
-"""The language of the embedded world: its skills, how they are put into words, and what is right.
+"""The language of the embedded world: its skills, its sentences, and the oracle.
 
-Twelve operations on a list of letters and digits, each a total function that belongs to one of
-MT-Bench's eight categories, have twenty names each (`reverse-1` to `reverse-20`), one token a name,
-so that a model sees in a name nothing of what it means: there are 240 skills.
+There are twelve operations on a list of letters and digits, each a total function in one of
+MT-Bench's eight categories. Each has twenty names (`reverse-1` to `reverse-20`), one token per
+name, so a name reveals nothing of its meaning to a model: there are 240 skills.
 
 A task is a list of items and one to four operations on it. `render` writes it as a sentence in one
-of five frames, `parse` reads any such sentence: that lets the creator rewrite *text* and lets the
-oracle (`score`) mark answers to prompts that nobody stored a solution for. In a run only the judge
-consults the oracle; it also labelled the pairs that the reward models were trained on.
+of five frames and `parse` reads any such sentence, so the creator can rewrite *text*, and the
+oracle (`score`) can score answers to prompts without a stored solution. In a run, only the judge
+and the controls use the oracle; it also labeled the pairs the reward models were trained on.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 LETTERS = tuple("abcdefghij")
 DIGITS = tuple("0123456789")
 ITEMS = DIGITS + LETTERS
-"""All items, in the order that sorting uses: digits before letters."""
+"""All items, in sort order: digits before letters."""
 
 CATEGORIES = tuple("writing roleplay extraction reasoning math coding stem humanities".split())
 """The eight categories of MT-Bench, in its order."""
 
-NAMES_EACH = 20  # names of each operation
+NAMES_EACH = 20  # names per operation
 _RANK = {item: rank for rank, item in enumerate(ITEMS)}
 _NEXT = {
     **dict(zip(DIGITS, DIGITS[1:] + DIGITS[:1], strict=True)),
@@ -43,7 +43,7 @@ Items = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Operation:
-    """What can be done to a list, and the category it belongs to."""
+    """An operation on lists, and its category."""
 
     id: str
     category: str
@@ -87,12 +87,12 @@ FRAMES: tuple[tuple[str, str], ...] = (
     ("here is {items} ; {ops} , thanks", " , next "),
     ("given {items} we want you to {ops}", " ; "),
 )
-"""Sentence patterns: the template and what joins its operations."""
+"""Sentence patterns: the template, and the separator between operations."""
 
-BENCHMARK_FRAME = 4  # index of the frame that only benchmarks (and demonstrations) use: the last
-FOLLOW_UPS = ("now {ops}", "next {ops} please")  # patterns of a second turn
+BENCHMARK_FRAME = 4  # index of the last frame, used only by benchmarks and demonstrations
+FOLLOW_UPS = ("now {ops}", "next {ops} please")  # patterns for a second turn
 REVISE = "improve your answer"
-"""What a second turn says to ask for a revision of the first answer (paper, App. H.2.1)."""
+"""Second turn that asks for a revision of the first answer (paper, App. H.2.1)."""
 
 _FILLERS = frozenset(
     "take and then please for here is thanks next given we want you to now , ; :".split()
@@ -101,7 +101,7 @@ _FILLERS = frozenset(
 
 @dataclass(frozen=True)
 class Task:
-    """What a prompt asks for: operations, by `names` in order, on `items` (None in a follow-up)."""
+    """Operations, by `names` in order, to apply to `items` (None in a follow-up)."""
 
     items: Items | None
     names: tuple[str, ...]
@@ -111,7 +111,7 @@ class Task:
         return tuple(MEANING[name] for name in self.names)
 
     def answer(self, previous: Items = ()) -> Items:
-        """Return the correct list; a follow-up works on `previous`, the answer before it."""
+        """Return the correct list; a follow-up applies to `previous`, the preceding answer."""
         items = self.items if self.items is not None else previous
         for operation in self.operations:
             items = operation.apply(items)
@@ -127,7 +127,7 @@ def write_list(items: Items) -> str:
 
 
 def read_list(text: str) -> Items | None:
-    """Read a list of items, or None when the text is anything else."""
+    """Parse a list of items; None for any other text."""
     words = tuple(text.split())
     if words == (EMPTY,):
         return ()
@@ -146,7 +146,7 @@ def render(task: Task, frame: int) -> str:
 
 
 def parse(prompt: str, max_depth: int = MAX_DEPTH) -> Task | None:
-    """Read a prompt back into a task, or None when it is not a sentence of the language."""
+    """Parse a prompt into a task; None if it is not a sentence of the language."""
     items: list[str] = []
     names: list[str] = []
     closed = False
@@ -187,7 +187,7 @@ def edit_distance(a: Items, b: Items) -> int:
 def partial_credit(answer: str, correct: Items) -> float:
     """Return the score of an answer against the correct list, in [0, 1].
 
-    It is 1 minus their edit distance, divided by the longer of the two; 0 for what is no list.
+    It is 1 minus edit distance / length of the longer list, or 0 if the answer is not a list.
     """
     given = read_list(answer)
     if given is None:
@@ -197,10 +197,10 @@ def partial_credit(answer: str, correct: Items) -> float:
 
 
 def score(prompt: str, answer: str, previous: str = "") -> float:
-    """Return how right `answer` is for `prompt`.
+    """Score `answer` to `prompt`, in [0, 1].
 
-    A follow-up refers to `previous`, the model's turn before it. If that was no list, its items
-    are taken in order.
+    A follow-up refers to `previous`, the model's preceding turn. If that is not a list, the items
+    in it are used, in order.
     """
     task = parse(prompt)
     if task is None:
@@ -221,14 +221,14 @@ CHAT_TEMPLATE = (
     " + ' ' + message['content'] + ' <end_of_turn>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model' }}{% endif %}"
 )
-"""Gemma's template without newlines, so that a completion is its words and `<end_of_turn>`."""
+"""Gemma's template without newlines, so a completion is its words and `<end_of_turn>`."""
 
 
 QUESTION_WORDS = frozenset(
     "does contain this : yes no how many items has which item is third in larger or make plus "
     "comes earlier".split()
 )
-"""Words of the downstream questions, which the language itself may not have."""
+"""Words of the downstream questions; the language itself may lack them."""
 
 
 def words() -> list[str]:

@@ -1,15 +1,15 @@
-"""Training the base policy θ0 on demonstrations.
+"""Trains the base policy θ0 on demonstrations.
 
-θ0 is a Gemma-2 of about 0.9 million parameters. It sees each demonstration once, with the loss on
-the model's turns only, in two courses: first what the operations do, each under one name and
-without mistakes, from single ones to their compositions; then what all the names mean, as far as
-the demonstrator knows.
+θ0 is a Gemma-2 with about 0.9 million parameters. It sees each demonstration once, with the loss on
+the model's turns only, in two stages: first what the operations do, each under one name and
+without mistakes, from single ones to compositions; then what all the names mean, as far as the
+demonstrator knows.
 
-How fast the meaning of a word can be relearnt is a property of the world. The output layer is not
-tied to the embeddings: tied, each name's row gets a tiny gradient from every softmax, which Adam
-makes a full step, so that names drift that no prompt mentions. And at the end the embeddings of
-names are shortened (`resize_names`). So training on a prompt teaches the names in it, and leaves
-the others as they were.
+How fast a word's meaning can be relearned is a property of the world. The output layer is not tied
+to the embeddings: if tied, every softmax would give each name's row a tiny gradient, which Adam
+turns into a full step, so names that no prompt mentions would drift. At the end the name embeddings
+are scaled down (`resize_names`), so that training on a prompt teaches the names in it and leaves
+the others unchanged.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     import torch
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
-IGNORED = -100  # label of tokens that carry no loss
+IGNORED = -100  # label of tokens without loss
 
 Progress = Callable[[int, float, "Gemma2ForCausalLM"], None]
 
 
 @dataclass(frozen=True)
 class Course:
-    """A part of the training: its steps, and the highest learning rate."""
+    """A training stage: its steps, peak learning rate and warmup."""
 
     steps: int
     learning_rate: float
@@ -47,17 +47,17 @@ class Course:
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Settings of the base policy's training; all are ours, sized for two processor cores."""
+    """Hyperparameters of the base policy; all are ours, sized for two CPU cores."""
 
     seed: int = 0
     operations: Course = Course(6000, 3e-3, 200)
     names: Course = Course(3000, 1.5e-3, 100)
     batch_size: int = 128
-    threads: int = 2  # compute threads; another number rounds differently
+    threads: int = 2  # compute threads; a different number rounds differently
     compiled: bool = True
-    """Compile the graph where there is a C++ compiler; without one the bytes differ."""
+    """Compile the graph if there is a C++ compiler; without one the bytes differ."""
     pool_batches: int = 16
-    """Demonstrations are drawn in pools and batched by length, to waste little on padding."""
+    """Batches per pool; a pool of demonstrations is batched by length to reduce padding."""
 
     @property
     def steps(self) -> int:
@@ -89,7 +89,7 @@ def model_config(vocabulary_size: int) -> Gemma2Config:
 def encode(turns: list[Turn], ids: dict[str, int]) -> tuple[list[int], list[int]]:
     """Return token ids and labels of a conversation; labels ignore all but the model's turns.
 
-    The ids are those that the chat template and the tokenizer give for the same conversation.
+    The ids match what the chat template and tokenizer give for the same conversation.
     """
     tokens, labels = [ids[lang.BOS]], [IGNORED]
     for prompt, answer in turns:
@@ -101,14 +101,14 @@ def encode(turns: list[Turn], ids: dict[str, int]) -> tuple[list[int], list[int]
 
 
 FIRST_NAMES = tuple(operation.names[0] for operation in lang.OPERATIONS)
-"""The names that the first course uses."""
+"""The names used in the first stage."""
 
 
 def curriculum(progress: float) -> Mix:
-    """Return what the first course demonstrates after a share of it, in [0, 1].
+    """Return the mix of the first stage at a progress in [0, 1].
 
-    The deepest tasks have one operation in the first fifth, two in the second, three in the
-    third; from then on the mix is the full one.
+    Tasks have at most one operation in the first fifth, two in the second, three in the third;
+    after that the mix is complete.
     """
     full = Mix(names=FIRST_NAMES, lift=1.0)
     return dataclasses.replace(full, depths=full.depths[: 1 + int(5 * progress)])
@@ -117,10 +117,9 @@ def curriculum(progress: float) -> Mix:
 def batches(
     config: PretrainConfig, steps: int, stream: str, mix_at: Callable[[float], Mix]
 ) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield batches of (token ids, attention mask, labels), shape (batch, length) each.
+    """Yield at least `steps` batches of (token ids, attention mask, labels), each (batch, length).
 
-    At least `steps` of them, in the stream of random numbers of a name; `mix_at` says what to
-    demonstrate after a share of the steps.
+    `stream` names the random stream; `mix_at` maps progress in [0, 1] to the mix.
     """
     ids = lang.token_ids()
     pad, size = ids[lang.PAD], config.batch_size * config.pool_batches
@@ -138,7 +137,7 @@ def batches(
 
 
 def padded(rows: list[list[int]], fill: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return rows filled up on the right, and a mask of what was there, both (rows, longest)."""
+    """Return the right-padded rows and their attention mask, both (rows, longest)."""
     import torch
 
     lengths = torch.tensor([[len(row)] for row in rows])
@@ -150,7 +149,7 @@ def padded(rows: list[list[int]], fill: int) -> tuple[torch.Tensor, torch.Tensor
 def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = None) -> None:
     """Train θ0 and save it with its tokenizer.
 
-    `on_step` is called with the step, the loss and the model after every step.
+    `on_step` is called after every step with the step, the loss and the model.
     """
     import torch
     from transformers import Gemma2ForCausalLM
@@ -190,7 +189,7 @@ def _loss(forward: Any, batch: tuple[torch.Tensor, ...], device: str) -> torch.T
 
 
 def compiled(model: Any) -> Any:
-    """Return a model with its graph compiled, where there is a C++ compiler."""
+    """Return the compiled model, or the model itself without a C++ compiler."""
     import torch
 
     return torch.compile(model, dynamic=True) if shutil.which("g++") else model
@@ -198,10 +197,10 @@ def compiled(model: Any) -> Any:
 
 @contextmanager
 def reproducible(seed: int, threads: int) -> Iterator[str]:
-    """Make what torch does inside repeat to the last bit; yields the device to use.
+    """Make torch bitwise reproducible within the context; yields the device to use.
 
-    Without deterministic kernels the gradient of the embedding is summed in whatever order the
-    threads arrive, and two trainings part after some fifty steps.
+    Without deterministic kernels the embedding gradient is summed in whatever order the threads
+    arrive, and two training runs diverge after about fifty steps.
     """
     import torch
 
@@ -209,7 +208,7 @@ def reproducible(seed: int, threads: int) -> Iterator[str]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
-    # Some operations have no deterministic form on a GPU; there a warning is all there can be.
+    # Some operations have no deterministic GPU kernel, so only warn there.
     torch.use_deterministic_algorithms(True, warn_only=device == "cuda")
     try:
         yield device
@@ -219,14 +218,14 @@ def reproducible(seed: int, threads: int) -> Iterator[str]:
 
 
 SHORT, LONG = 0.0042, 0.14
-"""Root mean square of a name's embedding: in the base policy, and about what training gives it."""
+"""RMS of a name's embedding: in the base policy, and roughly what training produces."""
 
 
 def resize_names(model: Any, size: float) -> None:
-    """Scale the embedding of every name to a root mean square; what the model says stays alike.
+    """Scale the embedding of every name to an RMS of `size`; the model's outputs barely change.
 
-    Gemma-2 normalises what enters a layer, so a short embedding means what the long one meant, but
-    a step of a given size turns it further. The head must not be tied to the embeddings.
+    Gemma-2 normalizes each layer's input, so a short embedding means the same as a long one, but a
+    step of a given size rotates it further. The head must not be tied to the embeddings.
     """
     import torch
 
@@ -240,10 +239,9 @@ def resize_names(model: Any, size: float) -> None:
 def descent(
     model: torch.nn.Module, learning_rate: float, warmup_steps: int, steps: int
 ) -> Callable[[torch.Tensor], None]:
-    """Put a model in training mode and return the function that takes one step down a loss.
+    """Put a model in training mode and return a function that takes one optimizer step on a loss.
 
-    AdamW with the gradient clipped at norm 1; the learning rate rises linearly over the warm-up
-    and falls linearly to zero at the last step.
+    AdamW with gradients clipped at norm 1; linear warmup, then linear decay to zero.
     """
     import torch
     from transformers import get_linear_schedule_with_warmup

@@ -1,20 +1,20 @@
-"""The world's reward models: training them on noisy preferences, and measuring how good they are.
+"""The world's reward models: training on noisy preferences, and measuring their accuracy.
 
 A reward model is θ0's body, cut or grown to a number of layers, with a scalar head. It learns from
-pairs of attempts by the fallible demonstrator at one task, ordered by the oracle with a tenth of
-the labels flipped. It is therefore neither the oracle nor blind: how good it is, is measured on
-held-out pairs and written in its card.
+pairs of attempts by the fallible demonstrator at one task, ranked by the oracle with a tenth of the
+labels flipped, so it is better than chance but not the oracle. Its accuracy on held-out pairs is
+measured and recorded in the world's card.
 
-A pointwise model gives each answer a reward; a pairwise model reads both answers at once, as two
-model turns in a row, and from the last token, which has seen everything, its head says how much
-better the first is. Both minimise -log sigmoid(margin). In training the better answer is put first
-or second by a fair coin.
+A pointwise model gives each answer a reward. A pairwise model reads both answers as consecutive
+model turns, and its head reads from the last token how much better the first is. Both minimize
+-log sigmoid(margin). In pairwise training, a fair coin decides whether the better answer comes
+first.
 
-θ0's embeddings of names are short (`pretrain.resize_names`), so that what it knows of them is quick
-to relearn. A reward model is to be steady instead: it starts with long ones.
+θ0's name embeddings are short (`pretrain.resize_names`), so what it knows of names is quick to
+relearn. A reward model should be stable instead, so it starts with long ones.
 
-Source: the Bradley-Terry loss of the paper's reward models (ArmoRM's and Skywork's reports), and
-its pairwise form (PairRM's); block expansion of LLaMA Pro (Wu et al., 2024).
+Source: the Bradley-Terry loss of the paper's reward models (ArmoRM and Skywork reports) and its
+pairwise form (PairRM); block expansion from LLaMA Pro (Wu et al., 2024).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class NoisyPair(NamedTuple):
-    """A prompt with a better and a worse answer (by the label, which may be wrong)."""
+    """A prompt with a better and a worse answer, according to a label that may be wrong."""
 
     prompt: str
     chosen: str
@@ -50,10 +50,7 @@ class NoisyPair(NamedTuple):
 
 
 def draw_preference(rng: random.Random, flipped: float) -> NoisyPair:
-    """Draw a pair of unequally good attempts at one task.
-
-    `flipped` is the probability that the label is wrong.
-    """
+    """Draw two attempts at one task with unequal scores; `flipped`: chance of a wrong label."""
     while True:
         task = draw_task(rng, Mix())
         assert task.items is not None
@@ -67,7 +64,7 @@ def draw_preference(rng: random.Random, flipped: float) -> NoisyPair:
 
 
 def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> list[int]:
-    """Return the token ids of a prompt with two answers to it."""
+    """Return the token ids of a prompt followed by two answers."""
     tokens, _ = pretrain.encode([(prompt, first)], ids)
     words = (lang.START, lang.MODEL, *second.split(), lang.END)
     return [*tokens, *(ids[word] for word in words)]
@@ -76,7 +73,7 @@ def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> li
 def pair_margins(
     model: torch.nn.Module, pairs: list[NoisyPair], device: str, rng: random.Random
 ) -> torch.Tensor:
-    """Return by how much a pairwise model puts each chosen answer first, in logits, (pairs,).
+    """Return a pairwise model's logits for the chosen over the rejected answers, shape (pairs,).
 
     `rng` draws the order in which each pair's answers are shown.
     """
@@ -112,7 +109,7 @@ SILENCED = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weigh
 
 
 def layer_sources(have: int, want: int) -> list[tuple[int, bool]]:
-    """Return, for each layer of the model wanted, the layer it comes from and if it is an extra."""
+    """Return, for each layer of the resized model, its source layer and whether it is a copy."""
     extra = max(0, want - have)
     copied = [math.ceil(k * have / extra) - 1 for k in range(1, extra + 1)]
     both = [(layer, False) for layer in range(min(have, want))] + [(at, True) for at in copied]
@@ -122,11 +119,11 @@ def layer_sources(have: int, want: int) -> list[tuple[int, bool]]:
 def with_layers(model: Any, layers: int) -> Any:
     """Return a Gemma-2 with a given number of layers; the model itself if it has that many.
 
-    A shallower model keeps the first layers. A deeper one gets copies of layers, evenly spread,
-    each right behind the layer it copies, whose two branches add nothing at first: Gemma-2
-    normalises a branch before adding it to the residual stream, with scale 1 + weight, so a weight
-    of -1 silences it. (LLaMA Pro zeroes output projections; behind Gemma-2's normalisation that
-    would give those projections gradients a thousand times the others'.)
+    A shallower model keeps the first layers. A deeper one gets evenly spaced copies, each right
+    after its source layer, whose two branches add nothing at first: Gemma-2 normalizes a branch
+    with scale 1 + weight before adding it to the residual stream, so a weight of -1 silences it.
+    (LLaMA Pro zeroes output projections; with Gemma-2's post-norm, that would give those
+    projections gradients a thousand times larger than the others'.)
     """
     import torch
 
@@ -150,26 +147,26 @@ def with_layers(model: Any, layers: int) -> Any:
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """Settings of a reward model's training (ours)."""
+    """Hyperparameters of a reward model (ours)."""
 
     seed: int = 0
     steps: int = 1500
     batch_size: int = 64
     learning_rate: float = 5e-4
     warmup_steps: int = 50
-    threads: int = 2  # compute threads; another number rounds differently
+    threads: int = 2  # compute threads; a different number rounds differently
     flipped: float = 0.1  # share of training labels that are wrong
-    held_out: int = 2000  # pairs that accuracy is measured on, with true labels
+    held_out: int = 2000  # pairs with true labels on which accuracy is measured
     reads: Literal["one answer", "two answers"] = "one answer"
-    """Two answers: a pairwise reward model."""
+    """`two answers` is a pairwise reward model."""
     layers: int = 4  # layers of the body; θ0 has four
     pairs: str = "preferences"
-    """Name of the stream of random numbers that draws the training pairs."""
+    """Name of the random stream that draws the training pairs."""
     pool_batches: int = 1
-    """Pairs are drawn in pools of so many batches and batched by length, to waste little on
-    padding; a pool of one batch keeps its order."""
+    """Batches per pool; a pool of pairs is batched by length to reduce padding. A pool of one
+    batch keeps its order."""
     compiled: bool = False
-    """Compile the graph where there is a C++ compiler; without one the bytes differ."""
+    """Compile the graph if there is a C++ compiler; without one the bytes differ."""
 
 
 _BASE = RewardConfig(pool_batches=16, compiled=True)
@@ -184,9 +181,8 @@ REWARD_MODELS: dict[str, RewardConfig] = {
         _BASE, steps=9000, reads="two answers", pairs="preferences/pairwise_large"
     ),
 }
-"""The reward model of each role. Sizes and steps are set by a budget of ten minutes each on two
-cores; the accuracy and time that came of them are in the cards. No policy trained on them had a
-say."""
+"""The reward model of each role. Sizes and steps follow from a budget of ten minutes each on two
+cores, not from any policy trained on them; the resulting accuracies are in the world's card."""
 
 
 def fit_reward_model(
@@ -195,7 +191,7 @@ def fit_reward_model(
     output: Path,
     on_step: Callable[[int, float], None] | None = None,
 ) -> None:
-    """Train a reward model from θ0's body, in the folder `policy`; save it in bfloat16."""
+    """Train a reward model from the body of θ0 in the folder `policy`; save it in bfloat16."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -240,16 +236,16 @@ def training_batches(config: RewardConfig) -> Iterator[list[NoisyPair]]:
 
 
 def held_out_pairs(config: RewardConfig) -> list[NoisyPair]:
-    """Return pairs with true labels that no model saw.
+    """Return unseen pairs with true labels.
 
-    They depend on the seed and on how many they are, so that models of one seed have the same.
+    They depend only on the seed and the count, so all models of one seed share them.
     """
     rng = random.Random(f"{config.seed}/held-out preferences")
     return [draw_preference(rng, flipped=0.0) for _ in range(config.held_out)]
 
 
 def in_order(folder: Path, config: RewardConfig, pairs: list[NoisyPair]) -> list[bool]:
-    """Return whether a reward model likes the chosen answer of each pair better."""
+    """Return, for each pair, whether a reward model prefers the chosen answer."""
     from harness.models.reward_model import CheckpointRewards, load_reward_model
 
     model = CheckpointRewards(load_reward_model(folder, config.reads))
@@ -261,7 +257,7 @@ def in_order(folder: Path, config: RewardConfig, pairs: list[NoisyPair]) -> list
 def reward_model_stage(ctx: StageContext) -> None:
     """Train a reward model on noisy preferences; writes `model/` and `log.json`."""
     fields: dict[str, Any] = {k: v for k, v in ctx.settings.items() if k != "policy"}
-    # As everywhere in a worker: one thread, and nothing that depends on a compiler being there.
+    # As in every worker: one thread, and nothing that depends on a compiler.
     config = RewardConfig(**fields, threads=1, compiled=False)
     history: list[dict[str, float]] = []
 
@@ -278,7 +274,7 @@ def reward_model_stage(ctx: StageContext) -> None:
 
 @writes("scores")
 def held_out_stage(ctx: StageContext) -> Result:
-    """Let a reward model order held-out pairs: 1 where it is right."""
+    """Evaluate a reward model on held-out pairs: 1 for each pair ranked correctly."""
     s = ctx.settings
     config = RewardConfig(
         seed=cast(int, s["seed"]), held_out=cast(int, s["held_out"]), reads=cast(Any, s["reads"])
@@ -297,10 +293,10 @@ def held_out_stage(ctx: StageContext) -> Result:
 
 @writes("scores")
 def best_of_n_stage(ctx: StageContext) -> Result:
-    """Score each prompt's best answer by the rewards.
+    """Score each prompt's highest-reward answer with the judge; ties go to the first.
 
-    The judge scores it, and of equal rewards the first counts. The summary also has the mean score
-    of all answers and of the judge's own best ones, between which the choice lies.
+    The summary also has the mean score of all answers and of the judge's best ones, as the
+    reference points for the selection.
     """
     answers = read_rows(ctx.inputs["completions"] / "completions.parquet")
     ids, rewards = read_rewards(ctx.inputs["rewards"])

@@ -1,29 +1,29 @@
-"""What is said in the embedded world: demonstrations, human prompts and benchmarks.
+"""The texts of the embedded world: demonstrations, human prompts and benchmarks.
 
 *Demonstrations* are conversations by a fallible demonstrator, from which the base policy learns.
-Names of operations have a rank, from the best known to the least. The demonstrator understands a
-name with a probability that falls with its rank, and otherwise takes it for one other operation,
-always the same for a name. What is learnt of one name says nothing of another.
+Operation names are ranked from best to least known. The demonstrator understands a name with a
+probability that falls with its rank, and otherwise takes it for one other operation, always the
+same for that name. Learning one name says nothing about another.
 
 *Topics* are 24 groups of ten names that people use together. Names are grouped by rank, with noise,
-so that topics differ in how well the demonstrator knows them; how often people ask about a topic
-falls by Zipf's law in an order that follows the same ranks, with noise of its own. So what people
-ask for and what is known of it go together, but not closely.
+so topics differ in how well the demonstrator knows them. Topic popularity follows Zipf's law in an
+order given by the same ranks, with independent noise. So what people ask about and what is known
+are correlated, but not closely.
 
-*Human prompts* are narrower and easier than the benchmarks, as UltraFeedback is against Arena-Hard:
-mostly single operations on short lists, each prompt within one topic. *Benchmarks* are written
-without reference to topics or to the creator: they use all names alike (the general one: halfway
-between people and that) and a sentence pattern that people do not.
+*Human prompts* are narrower and easier than the benchmarks, as UltraFeedback is compared with
+Arena-Hard: mostly single operations on short lists, each prompt within one topic. *Benchmarks* are
+independent of topics and the creator: they use all names equally (the general one is halfway
+between people and uniform) and a sentence pattern that people do not.
 
-*Off-target prompts* have the form of human ones but ask only about the three topics that are known
-best: a control, prompts that can hardly help on a benchmark that asks about all 24.
+*Off-target prompts* look like human ones but cover only the three best-known topics: a control with
+prompts that can hardly help on a benchmark about all 24.
 
-*Downstream questions*, the stand-ins for the paper's table 9, are of six small types that share the
-language's items but none of its operations. The policy has met them in its demonstrations and no
-prompt source ever asks them, so they show what training elsewhere does to other abilities. Three
-ask about lists, longer ones than any that was demonstrated. The other three are facts (sums, and
-which of two comes first), all demonstrated, by a demonstrator that believes each with a probability
-of its own, evenly from 0.2 to 0.95, and has one wrong answer for it otherwise.
+*Downstream questions* stand in for the paper's table 9. Their six small types share the language's
+items but none of its operations. They occur in the policy's demonstrations but in no prompt source,
+so they show what training elsewhere does to other abilities. Three ask about lists, mostly longer
+than the demonstrated ones. The other three are facts (sums, the larger digit, the earlier item),
+all demonstrated, by a demonstrator that gets each right with its own probability, uniform from 0.2
+to 0.95, and otherwise gives one fixed wrong answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.language import Items, Operation, Task
 
 RANKED = tuple(random.Random("micro-3/ranks").sample(sorted(lang.MEANING), k=len(lang.MEANING)))
-"""All names, from the best known and most used to the least."""
+"""All names, from best to least known."""
 
 BEST_KNOWN, LEAST_KNOWN = 0.95, 0.25
 
@@ -51,7 +51,7 @@ RELIABILITY: dict[str, float] = {
     name: BEST_KNOWN + (LEAST_KNOWN - BEST_KNOWN) * place / (len(RANKED) - 1)
     for place, name in enumerate(RANKED)
 }
-"""Probability that the demonstrator takes a name for what it means."""
+"""Probability that the demonstrator understands a name correctly."""
 
 
 _misread = random.Random("micro-3/misread")
@@ -59,14 +59,14 @@ MISTAKEN_FOR: dict[str, Operation] = {
     name: _misread.choice([o for o in lang.OPERATIONS if o is not lang.MEANING[name]])
     for name in sorted(lang.MEANING)
 }
-"""The operation that a name is taken for otherwise."""
+"""The operation that a misunderstood name is taken for."""
 
-TOPIC_SIZE = 10  # names of a topic
+TOPIC_SIZE = 10  # names per topic
 RANK_NOISE = 30.0
-"""Standard deviation, in ranks, of the noise in the order by which names are cut into topics."""
+"""Standard deviation, in ranks, of the noise when names are grouped into topics."""
 
 POPULARITY_NOISE = 3.0
-"""Standard deviation, in places, of the noise in the order of topics by popularity."""
+"""Standard deviation, in places, of the noise in the popularity order of topics."""
 
 
 def _topics() -> tuple[tuple[str, ...], ...]:
@@ -79,52 +79,49 @@ def _topics() -> tuple[tuple[str, ...], ...]:
 
 
 TOPICS = _topics()
-"""The names of each topic, from the topic that people ask about most to the least."""
+"""The names of each topic, from the most to the least popular topic."""
 
 TOPIC_OF: dict[str, int] = {name: at for at, topic in enumerate(TOPICS) for name in topic}
-"""The place in `TOPICS` of each name's topic."""
+"""Index in `TOPICS` of each name's topic."""
 
 POPULARITY = tuple(1 / place for place in range(1, len(TOPICS) + 1))
-"""How often people ask about each topic (Zipf's law)."""
+"""Unnormalized frequency with which people ask about each topic (Zipf's law)."""
 
 
 def topic_of(task: Task) -> int:
-    """Return the place in `TOPICS` of the topic most names of a task have; of equals the first."""
+    """Return the index of the topic of most of a task's names; ties go to the first name's."""
     own = [TOPIC_OF[name] for name in task.names]
     return max(own, key=own.count)
 
 
 def best_known_topics(count: int) -> tuple[int, ...]:
-    """Return the topics that the demonstrator knows best, by their places in `TOPICS`."""
+    """Return the indices in `TOPICS` of the topics the demonstrator knows best."""
     known = [sum(RELIABILITY[name] for name in topic) for topic in TOPICS]
     return tuple(sorted(range(len(TOPICS)), key=lambda at: -known[at])[:count])
 
 
 Turn = tuple[str, str]
-"""One exchange: what the user says and what the model answers."""
+"""One exchange: the user's prompt and the model's answer."""
 
 
 @dataclass(frozen=True)
 class Mix:
     follow_up: float = 0.10  # share of conversations with a second task on the first answer
     revision: float = 0.05  # share with a request to improve the first answer
-    downstream: float = 0.08  # share of questions of other kinds; what is left over is single tasks
+    downstream: float = 0.08  # share of downstream questions; the rest are single tasks
     depths: tuple[float, ...] = (0.40, 0.32, 0.18, 0.10)
-    """Shares of tasks of one operation, of two, and so on."""
-    names: tuple[str, ...] = RANKED  # names that tasks use, all alike
+    """Shares of tasks with one operation, two, and so on."""
+    names: tuple[str, ...] = RANKED  # names used in tasks, drawn uniformly
     lift: float = 0.0
-    """Share of the demonstrator's failures that is removed (0 as is, 1 infallible)."""
+    """Share of the demonstrator's failures removed (0: none, 1: infallible)."""
 
 
 REVISION_LIFT = 0.5
-"""Share of the demonstrator's failures that is gone when it is asked to improve its answer."""
+"""Share of the demonstrator's failures removed when it is asked to improve its answer."""
 
 
 def attempt(names: tuple[str, ...], items: Items, rng: random.Random, lift: float = 0.0) -> Items:
-    """Do what names ask for as the demonstrator does.
-
-    `lift` is the share of the failure probability that is removed.
-    """
+    """Apply names to items as the demonstrator would; `lift`: share of failures removed."""
     for name in names:
         failed = rng.random() < (1.0 - RELIABILITY[name]) * (1.0 - lift)
         items = (MISTAKEN_FOR[name] if failed else lang.MEANING[name]).apply(items)
@@ -132,13 +129,13 @@ def attempt(names: tuple[str, ...], items: Items, rng: random.Random, lift: floa
 
 
 def draw_task(rng: random.Random, mix: Mix) -> Task:
-    """Draw a task evenly over names and lengths: what a broad corpus would hold."""
+    """Draw a task uniformly over names and lengths, as in a broad corpus."""
     depth = rng.choices(range(1, len(mix.depths) + 1), weights=mix.depths)[0]
     return Task(lang.draw_items(rng, 3, 6), tuple(rng.choices(mix.names, k=depth)))
 
 
 def word(task: Task, rng: random.Random) -> str:
-    """Put a task into words, evenly over frames."""
+    """Render a task in a uniformly drawn frame."""
     return lang.render(
         task, rng.randrange(len(lang.FRAMES if task.items is not None else lang.FOLLOW_UPS))
     )
@@ -164,21 +161,21 @@ def demonstrate(rng: random.Random, mix: Mix) -> list[Turn]:
 
 
 BASELINE_LIFT = {"arena_hard": 0.4, "alpaca_eval": 0.7, "validation": 0.4}
-"""How much better than the demonstrator the fixed reference answers are (share of failures gone);
-fixed when the world was written, as the references of the real benchmarks are."""
+"""Share of the demonstrator's failures removed in the reference answers, which are fixed when the
+world is built, as the real benchmarks' references are."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a set of prompts looks like."""
+    """A distribution over prompts."""
 
-    depths: tuple[float, ...]  # shares of tasks of one operation, of two, and so on
+    depths: tuple[float, ...]  # shares of tasks with one operation, two, and so on
     lengths: tuple[int, int]  # shortest and longest list
-    frames: int  # the first so many sentence patterns are used
+    frames: int  # number of sentence patterns used, from the first
     weights: tuple[float, ...]
-    """How often each name is used, in the order of `RANKED`; or where prompts have a topic, each
-    topic, in the order of `TOPICS`."""
-    topical: bool = False  # whether all names of a prompt are of one topic, each once and all alike
+    """Weight of each name, in the order of `RANKED`, or of each topic, in the order of `TOPICS`, if
+    `topical`."""
+    topical: bool = False  # whether a prompt's names are distinct and uniform within one topic
 
     def draw(self, rng: random.Random, first: tuple[str, ...] | None = None) -> Task:
         """Draw a task; `first` restricts the name of its first operation."""
@@ -201,23 +198,23 @@ _PEOPLE = tuple(POPULARITY[TOPIC_OF[name]] / sum(POPULARITY) / TOPIC_SIZE for na
 _HALFWAY = tuple(w + 1 / len(RANKED) for w in _PEOPLE)
 
 HUMAN = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, POPULARITY, topical=True)
-"""The prompt source (UltraFeedback's place)."""
+"""The prompt source (stands in for UltraFeedback)."""
 
 _BEST_KNOWN = best_known_topics(3)
 OFF_TARGET = replace(HUMAN, weights=tuple(float(at in _BEST_KNOWN) for at in range(len(TOPICS))))
-"""Prompts of the form of human ones on the three topics that are known best: a control."""
+"""Prompts like human ones, on the three best-known topics: a control."""
 
 MATCHED = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, _EVEN)
-"""Prompts of the form of human ones with the hard benchmark's names: the positive control."""
+"""Prompts like human ones, with the hard benchmark's names: the positive control."""
 
 HARD = Distribution((0.4, 0.4, 0.2), (4, 6), len(lang.FRAMES), _EVEN)
-"""The hard benchmark (Arena-Hard's place): every name alike, and deeper."""
+"""The hard benchmark (stands in for Arena-Hard): uniform over names, and deeper."""
 
 GENERAL = Distribution((0.5, 0.35, 0.15), (4, 6), len(lang.FRAMES), _HALFWAY)
-"""The general benchmark (AlpacaEval's place): between the source and the hard one."""
+"""The general benchmark (stands in for AlpacaEval): between the source and the hard one."""
 
 TWO_TURN = Distribution((0.6, 0.4), (4, 6), len(lang.FRAMES), _EVEN)
-"""First turns of the two-turn benchmark (MT-Bench's place)."""
+"""First turns of the two-turn benchmark (stands in for MT-Bench)."""
 
 
 def draw_prompts(
@@ -269,7 +266,7 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
 
 
 def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Turn:
-    """Ask whether an item is in a list, which it is about half the time."""
+    """Ask whether an item is in a list; with probability 0.5 it is drawn from the list."""
     items, probe = lang.draw_items(rng, shortest, longest), rng.choice(lang.ITEMS)
     if rng.random() < 0.5:
         probe = rng.choice(items)
@@ -278,7 +275,7 @@ def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Turn:
 
 
 def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Turn:
-    """Ask how many items a list has; nine at most, because a number is one digit."""
+    """Ask how many items a list has (at most nine, because a number is one digit)."""
     items = lang.draw_items(rng, shortest, longest)
     return f"how many items has {lang.write_list(items)}", str(len(items))
 
@@ -294,7 +291,7 @@ def larger(rng: random.Random) -> Turn:
 
 
 def sum_of(rng: random.Random) -> Turn:
-    """Ask for a sum of two digits that is one itself."""
+    """Ask for a sum of two digits that is itself one digit."""
     a = rng.randrange(10)
     b = rng.randrange(10 - a)
     return f"how many make {a} plus {b}", str(a + b)
@@ -306,7 +303,7 @@ def before(rng: random.Random) -> Turn:
 
 
 def told(question: Turn, rng: random.Random) -> Turn:
-    """Return a fact as the demonstrator tells it: with one wrong answer of its own now and then."""
+    """Return a fact as the demonstrator tells it: sometimes with its one fixed wrong answer."""
     prompt, answer = question
     belief = random.Random(f"micro-3/belief/{prompt}")
     right = belief.uniform(0.2, 0.95)
@@ -324,9 +321,9 @@ TASKS: dict[str, Callable[[random.Random], Turn]] = {
     "gsm_plus": larger,
     "mmlu_pro": before,
 }
-"""One generator for each column of table 9 that it stands for."""
+"""A question generator for each column of table 9."""
 
-FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")  # those that are facts
+FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")  # tasks whose questions are facts
 
 
 def demonstrated_question(rng: random.Random) -> Turn:
@@ -344,10 +341,10 @@ ITEMS_OF_TASKS = {
     "gsm_plus": 90,
     "mmlu_pro": 200,
 }
-"""Items of each task; there are 55 sums of two digits up to 9 and 90 ordered pairs of digits."""
+"""Items per task; there are only 55 sums of two digits up to 9 and 90 ordered pairs of digits."""
 
-# Demonstrations have lists of at most six items. Longer ones are asked about; of counted ones there
-# are nine at most, and five and six were demonstrated on other lists.
+# Demonstrated lists have at most six items, and the questions use longer ones. Counting is limited
+# to nine, so it starts at five; lengths five and six were demonstrated on other lists.
 DRAWS = TASKS | {
     "musr_ta": functools.partial(contains, shortest=7, longest=12),
     "wmdp": functools.partial(third, shortest=7, longest=12),
@@ -358,7 +355,7 @@ DRAWS = TASKS | {
 
 @functools.cache
 def downstream_items() -> tuple[Item, ...]:
-    """Return the items, task by task; the category is the task, the reference the answer."""
+    """Return the items task by task; the category is the task, the reference is the answer."""
     items: list[Item] = []
     for task, wanted in ITEMS_OF_TASKS.items():
         rng = random.Random(f"0/{DOWNSTREAM}/{task}")
@@ -374,7 +371,7 @@ def downstream_items() -> tuple[Item, ...]:
 
 @functools.cache
 def downstream_identity() -> str:
-    """Return the identity of the items, by their digest: code that makes others has another."""
+    """Return the items' identity, by digest: code that generates other items has another one."""
     lines = (json.dumps([i.item_id, i.turn_1, i.reference]) for i in downstream_items())
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return f"{files.VERSION}/{DOWNSTREAM}@{digest[: files.DIGITS]}"

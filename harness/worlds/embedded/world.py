@@ -1,4 +1,4 @@
-"""What the embedded world answers: by its card while runs are planned, then by its files."""
+"""The embedded world: planning from its card, running from its files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EmbeddedPrompts(PromptSource):
         return texts.read_prompts(files.resolve(source)), source
 
     def shown_word(self, word: str) -> str:
-        """Mask single characters, which are items of lists here and ordinary words elsewhere."""
+        """Mask single characters, which are list items here but ordinary words elsewhere."""
         from harness.statistics.distance import mask_items
 
         return mask_items(word)
@@ -60,13 +60,13 @@ class EmbeddedCreation(CreatorSource):
         return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
 
     def tree_scorer(self, online: Online) -> dict[str, Json]:
-        return {}  # a prompt's text says how good it is
+        return {}  # a prompt is scored from its text alone
 
 
 class EmbeddedWorld(World):
-    """The embedded world's parts, each by version, name and digest.
+    """The embedded world's parts, each identified by version, name and digest.
 
-    A profile may have it with human prompts, a creator or both from outside.
+    A profile may combine it with external human prompts, an external creator, or both.
     """
 
     self_contained = True
@@ -86,13 +86,13 @@ class EmbeddedWorld(World):
         return files.card().identity(f"rm_{role}")
 
     def engine(self) -> dict[str, Json]:
-        # Policies that answer in the stage's own process are told by nothing.
+        # Policies that generate in the stage's own process need no engine settings.
         if self.profile.engine == "transformers":
             return {}
         return {"engine": identity(self.profile.engine), "dtype": self.profile.dtype}
 
     def rewriter(self) -> dict[str, Json]:
-        return {}  # the embedded policy knows one sentence (`language.REVISE`)
+        return {}  # the embedded policy knows one revision request (`language.REVISE`)
 
     def benchmark(self, name: str) -> str:
         if name == texts.DOWNSTREAM:
@@ -126,7 +126,7 @@ def category_of_first_operation(prompt: str) -> str:
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
-    """Return each prompt's id and topic, the category of its first operation."""
+    """Return each prompt's id and its topic (the category of its first operation)."""
     written = (folder / name for name in ("completions.parquet", "trained.parquet"))
     file = next((path for path in written if path.exists()), None)
     rows = stage_io.read_prompts(folder) if file is None else stage_io.read_rows(file)
@@ -138,13 +138,13 @@ class EmbeddedRuntime(Runtime):
         return files.resolve(identity)
 
     def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
-        """Return the model on the processor wherever it is, so that a GPU changes no number."""
+        """Return the model on the CPU, even with a GPU, so that the numbers do not change."""
         from harness.models.reward_model import CheckpointRewards, load_reward_model
 
         return CheckpointRewards(load_reward_model(files.resolve(identity), reads, dtype=dtype))
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
-        """Return prompts of the shipped pool; it is as large as a profile says."""
+        """Return prompts of the shipped pool by position; off-target ones are numbered after it."""
         seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
         pool = texts.read_prompts(files.resolve(str(settings["source"])))
         order = np.random.default_rng(seed).permutation(len(pool))
@@ -162,7 +162,7 @@ class EmbeddedRuntime(Runtime):
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
-        """Return the embedded creator; it rewrites at once, so nobody is told how far it is."""
+        """Return the embedded creator; it is instant, so `done` is never called."""
         own = own_method(settings)
         if own is not None:
             return Evolver(OwnCreator(own, lambda text, parent, _told: why_unusable(text, parent)))
@@ -181,7 +181,7 @@ class EmbeddedRuntime(Runtime):
         return texts.read_items(files.resolve(identity))
 
     def judge(self, ctx: StageContext) -> None:
-        """Judge answers by the oracle, those to downstream questions by exact match."""
+        """Judge answers with the oracle, or by exact match for downstream questions."""
         identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
         name = files.name_of(identity)
         by_match = name == texts.DOWNSTREAM
