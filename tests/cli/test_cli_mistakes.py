@@ -69,7 +69,6 @@ MISTAKES = {
     "sweep show nothing": "there is no sweep `nothing`",
     "sweep run offline-evolve --profile mirco": "did you mean `micro`?",
     "sweep run offline-evolve --jobs 0": "jobs is 0",
-    "sweep run offline-evolve --set recipe.sise=2": "did you mean `recipe.size`",
     "sweep run ./nothing.yaml": "there is no file `./nothing.yaml`",
     "export table4/dpo-1 --output out": "is not finished",
     "export table4/base --output out": "has no row",
