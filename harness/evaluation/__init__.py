@@ -1,4 +1,4 @@
-"""Benchmarks and judges: from verdicts, ratings and preferences to scores.
+"""Benchmarks and judges: turn verdicts, ratings and preferences into scores.
 
-Scorers are functions on plain records, the same for the embedded world's judge and for real ones.
+Scorers work on plain records, the same for the embedded world's judge and for real ones.
 """

@@ -1,9 +1,8 @@
 """What a benchmark is: its questions, its requests to a judge, and its reading of the replies.
 
-Each benchmark is one class in a file of its own (`harness.evaluation.benchmarks`), and one of the
-user's own is another, registered by `@harness.benchmark`. Judgments are written in the benchmark's
-own form and scored by the same code as published ones, so that a run and its file always say the
-same.
+Each benchmark is one class in its own file (`harness.evaluation.benchmarks`); users register their
+own with `@harness.benchmark`. Judgments are written in the benchmark's own format and scored by the
+same code as published ones, so a run and its file always agree.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ NOT_INSTALLED = "not-installed"
 
 
 def version_of(package: str) -> str:
-    """Return the version of a package, `NOT_INSTALLED` where it is absent."""
+    """Return a package's version, or `NOT_INSTALLED`."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -51,19 +50,18 @@ class RewardJudge:
 
     @property
     def clients(self) -> list[Client]:
-        """None: it runs on this machine."""
+        """Empty: a reward model runs locally."""
         return []
 
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """One thing to judge, and the request that asks for it.
+    """One item to judge and its request.
 
     Attributes:
-        prompt_id: The question.
-        number: Which turn or game of the question.
-        request: The request.
-        shown: What the benchmark has to remember of it to read the reply.
+        prompt_id: The question's id.
+        number: Turn or game within the question.
+        shown: What the benchmark needs to keep in order to read the reply.
     """
 
     prompt_id: str
@@ -73,40 +71,40 @@ class JudgeRequest:
 
 
 Better = Mapping[tuple[str, int], float | None]
-"""By question and turn, from 1: 1 where an answer is better than what it is compared with, 0 where
-it is worse, 1/2 where neither; None where one of them could not be read."""
+"""Result by (question id, turn from 1): 1 if the answer beats the one it is compared with, 0 if it
+loses, 1/2 for a tie; None if either could not be scored."""
 
 Replied = Sequence[tuple[JudgeRequest, "Outcome[list[Reply]]"]]
-"""What was to be judged, each with the judge's replies or why there are none."""
+"""Judge requests, each with the judge's replies or the reason there are none."""
 
 
 Records = Sequence[files.Record]
-"""Judgments in a benchmark's own form."""
+"""Judgments in a benchmark's own format."""
 
 Questions = Sequence[files.Question] | None
 
 
 Judged = tuple[Evaluation, list[dict[str, Any]]]
-"""The outcome of a run: the evaluation, and the judgments it was read from."""
+"""The evaluation and the judgments behind it."""
 
 
 class Benchmark(ABC):
     """One benchmark with its files.
 
     Attributes:
-        name: As in profiles, reports and the command line.
-        own_judge: The model that judges it by default.
-        against: Whose answers it compares with; None where answers are rated alone.
-        columns: The registry's column of each of its scores.
-        judge_field: The field of a judgment that says who judged.
-        model_field: The field of a judgment that says whose answer it is.
-        package: A package that some of its scores need, beside the project's own.
-        anchor: The answers that it compares with; None where there are none.
-        turns: The turns of a conversation.
-        verdicts: How often a judge is asked about a conversation, for the estimate.
-        reply_tokens: Tokens of a judge's reply on average, likewise.
-        homes: Its files at their public homes.
-        inputs: Its files as they were read: a dataclass, whose digest is the benchmark's.
+        name: Name in profiles, reports and on the command line.
+        own_judge: The default judge model.
+        against: The model whose answers are the baseline; None if answers are rated individually.
+        columns: Score to registry column.
+        judge_field: The judgment field that names the judge.
+        model_field: The judgment field that names the judged model.
+        package: An optional dependency that some scores need.
+        anchor: The answers compared against; None if there are none.
+        turns: Turns per conversation.
+        verdicts: Judge requests per conversation, for cost estimates.
+        reply_tokens: Mean tokens per judge reply, for cost estimates.
+        homes: The benchmark's files at their public URLs.
+        inputs: The parsed files: a dataclass, whose digest is the benchmark's.
         data: The folder they were read from.
     """
 
@@ -127,10 +125,10 @@ class Benchmark(ABC):
 
     @classmethod
     def load(cls, data: Path) -> Self:
-        """Return the benchmark with the files in a folder.
+        """Load the benchmark from a folder.
 
         Raises:
-            UserError: A file is absent or has another form.
+            UserError: A file is missing or malformed.
         """
         found = cls()
         found.inputs, found.data = cls.read_files(data), data
@@ -140,37 +138,37 @@ class Benchmark(ABC):
     @classmethod
     @abstractmethod
     def read_files(cls, data: Path) -> Any:
-        """Return the `inputs` in a folder; raises as `load`."""
+        """Read `inputs` from a folder; raises like `load`."""
 
     @classmethod
     def read_questions(cls, data: Path) -> tuple[files.Question, ...]:
-        """Return the questions in a folder; raises as `load`."""
+        """Read the questions from a folder; raises like `load`."""
         path = files.locate(data, "question.jsonl", f"the questions of {cls.name}")
         return files.read_questions(path, cls.turns)
 
     @classmethod
     def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
-        """Return what decides, besides the answers, which of its scores there are.
+        """Return what, besides the answers, determines which scores are available.
 
-        Once that is there, answers are judged anew; what the judge replied before is kept.
+        When it changes, answers are judged again; earlier judge replies are reused.
         """
         return {} if cls.package is None else {"package": version_of(cls.package)}
 
     @classmethod
     def missing(cls, scored_with: Mapping[str, Json]) -> dict[str, str]:
-        """Return why scores cannot be had with that; where none can, no judge is asked."""
+        """Map each unavailable score to the reason; if all are unavailable, no judge is asked."""
         return {}
 
     @classmethod
     def filed_judge(cls, judge: str) -> str:
-        """Return the name under which a judge's scores are filed."""
+        """Return the name a judge's scores are filed under."""
         return judge
 
     @property
     def digest(self) -> str:
-        """The sha256 of the benchmark's own inputs: questions, references, judge prompts.
+        """SHA-256 of the benchmark's own inputs: questions, references, judge prompts.
 
-        That of a plug-in's benchmark has its version in it.
+        For a plug-in's benchmark it covers the plug-in's version too.
         """
         inputs = {**asdict(self.inputs), **BENCHMARKS.identity(self.name)}
         text = json.dumps(inputs, sort_keys=True)
@@ -184,18 +182,18 @@ class Benchmark(ABC):
 
     @property
     def references(self) -> dict[str, str]:
-        """The answers that a model's are compared with, by question; none where none are."""
+        """First-turn anchor answers by question id; empty without an anchor."""
         anchor = {} if self.anchor is None else self.anchor.by_prompt
         return {prompt_id: answer.turns[0] for prompt_id, answer in anchor.items()}
 
     def own_anchor(self) -> files.Answers | None:
-        """Return the answers among its files that it compares with; None where there are none."""
+        """Return the anchor answers that ship with the benchmark, or None."""
         return None
 
     def compared_with(self, anchor: files.Answers) -> Self:
-        """Return the benchmark with these answers in the place of those it compares with.
+        """Return a copy of the benchmark that compares with these answers instead.
 
-        One whose answers are rated alone has something that a reward model can compare with then.
+        This lets a reward model judge a benchmark whose answers are otherwise rated individually.
         """
         found = copy.copy(self)
         found.anchor = anchor
@@ -203,14 +201,14 @@ class Benchmark(ABC):
 
     @abstractmethod
     def sampling(self, question: files.Question) -> dict[str, Json]:
-        """Return the settings at which a model answers a question."""
+        """Return the sampling settings for a model's answer to a question."""
 
     def read_answers(self, path: Path, model: str | None) -> files.Answers:
         """Read a model's answers."""
         return files.read_answers(path, model)
 
     def answer_records(self, answers: files.Answers) -> list[dict[str, Any]]:
-        """Return answers in the benchmark's form; here that of MT-Bench."""
+        """Return answers in the benchmark's format, by default MT-Bench's."""
         return [
             {
                 "question_id": prompt_id,
@@ -222,37 +220,36 @@ class Benchmark(ABC):
 
     @abstractmethod
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
-        """Return what is asked of a judge, follow-ups not counted.
+        """Return the judge requests, excluding follow-ups.
 
         Raises:
             UserError: A question has no answer.
         """
 
     def ask(self, client: Client, item: JudgeRequest) -> list[Reply]:
-        """Return the judge's replies to one item; several where it is asked to go on."""
+        """Return the judge's replies to one item; more than one if there are follow-ups."""
         return [client.ask(item.request)]
 
     @abstractmethod
     def records(
         self, answers: files.Answers, judge: ServedModel, replied: Replied
     ) -> list[dict[str, Any]]:
-        """Return judgments in the benchmark's own form, unread ones among them."""
+        """Return judgments in the benchmark's own format, including unreadable ones."""
 
     def comparison_records(
         self, answers: files.Answers, judge: str, better: Better
     ) -> list[dict[str, Any]]:
-        """Return judgments in the benchmark's own form from comparisons of each turn's answers.
+        """Return per-turn comparisons as judgments in the benchmark's own format.
 
         Raises:
-            UserError: It has no such form.
+            UserError: The benchmark's format cannot express comparisons.
         """
         raise UserError(f"{self.name} has a judge read answers, which no reward model can")
 
     def compared(self, answers: files.Answers, judge: RewardJudge) -> Judged:
-        """Have a reward model compare answers with the anchor's, turn by turn, and score that.
+        """Score a turn-by-turn comparison with the anchor's answers by a reward model.
 
-        A reward is worth nothing beside that of another answer, so that only which is higher
-        counts: no scale of rewards has to be known.
+        Only which reward is higher counts, so the scale of the rewards does not matter.
         """
         if self.anchor is None:
             raise UserError(
@@ -276,7 +273,7 @@ class Benchmark(ABC):
         return self.score(records, answers), records
 
     def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
-        """Return question, turn or game, the judge's reply and what it says, of each judgment."""
+        """Return (question id, turn or game, judge's reply, verdict) for each judgment."""
         return [(str(r["question_id"]), r["turn"], r["judgment"], r["score"]) for r in records]
 
     @classmethod
@@ -286,15 +283,15 @@ class Benchmark(ABC):
     ) -> Evaluation:
         """Score one judge's judgments of one model's answers.
 
-        Questions and the folder of the benchmark's files are None where a published file is scored
-        without them; then those that were judged are taken.
+        `questions` and `data`, the folder of the benchmark's files, are None when a published file
+        is scored without them; the judged questions are then used.
         """
 
     @classmethod
     def evaluations(
         cls, records: Records, questions: Questions = None, data: Path | None = None
     ) -> list[Evaluation]:
-        """Score judgments in the benchmark's form, one evaluation for each judge and model."""
+        """Score judgments in the benchmark's format: one evaluation per judge and model."""
         own = cls.filed_judge(cls.own_judge)
         return [
             replace(cls.scored(rows, str(model), questions, data), judge=judge, own_judge=own)
@@ -309,10 +306,10 @@ class Benchmark(ABC):
 
     @classmethod
     def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
-        """Score a file of judgments in the benchmark's form, sending nothing.
+        """Score a file of judgments in the benchmark's format without sending any request.
 
         Raises:
-            UserError: A file cannot be read or has another form.
+            UserError: A file cannot be read or is malformed.
         """
         questions = None if data is None else cls.read_questions(data)
         return cls.evaluations(files.read_records(file), questions, data)
@@ -327,7 +324,7 @@ class Benchmark(ABC):
 
         Raises:
             UserError: A question has no answer, or there is nothing to compare with.
-            HarnessError: The judge does not answer, or the budget is used up.
+            HarnessError: The judge does not answer, or the budget is exhausted.
         """
         from harness.endpoint.client import work_through
 
@@ -345,7 +342,7 @@ class Benchmark(ABC):
 
 
 def benchmark_class(name: str) -> type[Benchmark]:
-    """Return a benchmark's class: a shipped one, or that of a plug-in.
+    """Return the class of a shipped or plug-in benchmark.
 
     Raises:
         UserError: There is no such benchmark.
@@ -358,7 +355,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
 
 @dataclass(frozen=True)
 class RatedInputs:
-    """The questions of a benchmark whose answers are rated alone."""
+    """The questions of a benchmark that rates answers individually."""
 
     questions: tuple[files.Question, ...]
 
@@ -369,11 +366,11 @@ class _Rated(files.Published):
 
 
 class RatedBenchmark(Benchmark):
-    """A benchmark whose answers are rated one by one, in the simplest form there is.
+    """Base class for a simple benchmark that rates answers one at a time.
 
-    A subclass says what the judge is asked (`prompt`) and how its reply is read (`read`); the score
-    `rating` is the mean over questions. The questions are in `question.jsonl`, in MT-Bench's form.
-    A reply without a rating on the `scale` (lowest and highest) is counted and left out.
+    A subclass defines the judge prompt (`prompt`) and how a reply is parsed (`read`). The score
+    `rating` is the mean over questions, which are in `question.jsonl`, in MT-Bench's format.
+    A reply without a rating on the `scale` (min, max) is counted as missing and excluded.
     """
 
     scale: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
@@ -387,18 +384,18 @@ class RatedBenchmark(Benchmark):
 
     @abstractmethod
     def prompt(self, question: files.Question, answer: Sequence[str]) -> str:
-        """Return what the judge is asked about the answer to a question, turn by turn."""
+        """Return the judge prompt for a question and its answer, a list of turns."""
 
     @abstractmethod
     def read(self, reply: str) -> float | None:
-        """Return the rating in a judge's reply, None where there is none."""
+        """Return the rating in a judge's reply, or None if there is none."""
 
     def sampling(self, question: files.Question) -> dict[str, Json]:
-        """Return greedy decoding."""
+        """Use greedy decoding."""
         return {"temperature": 0.0, "max_tokens": self.answer_tokens}
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
-        """Return one request for each question."""
+        """Return one request per question."""
         found = []
         for question, answer in zip(self.questions, answers.to(self.questions), strict=True):
             asked = (Message("user", self.prompt(question, answer.turns)),)
@@ -410,7 +407,7 @@ class RatedBenchmark(Benchmark):
     def records(
         self, answers: files.Answers, judge: ServedModel, replied: Replied
     ) -> list[dict[str, Any]]:
-        """Return a record for each question, with a score of null where there is no rating."""
+        """Return one record per question; the score is null if the reply has no rating."""
         records = []
         for item, outcome in replied:
             reply = "" if outcome.result is None else outcome.result[-1].text
@@ -429,7 +426,7 @@ class RatedBenchmark(Benchmark):
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
-        """Return the mean rating of the questions that were judged."""
+        """Return the mean rating over the judged questions."""
         low, high = cls.scale
         read = [(it.question_id, it.score) for it in files.read_as(_Rated, records)]
         found = tally(

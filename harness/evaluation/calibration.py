@@ -1,10 +1,10 @@
-"""Calibration: how far a judge agrees with published judgments, and where it leans.
+"""Judge calibration: agreement with published judgments, and position and length bias.
 
-A judge is shown pairs of answers that others judged, each pair in both orders. What is kept is its
-agreement with them, beside what always naming one side would have; how often it says the same in
-both orders and prefers the answer shown first; and how often it prefers the longer answer, beside
-how often they do. The last calibration of a judge counts, and reports print it with its scores. No
-threshold is drawn: what agreement is enough depends on the difference that a table wants to see.
+The judge sees pairs of answers that others have judged, each pair in both orders. Recorded are its
+agreement, next to that of always naming one side; its consistency across the two orders and how
+often it prefers the answer shown first; and how often it prefers the longer answer, next to the
+published rate. Only a judge's latest calibration counts; reports print it with its scores. There is
+no pass threshold: how much agreement is enough depends on the effect a table should detect.
 """
 
 from __future__ import annotations
@@ -30,53 +30,53 @@ PUBLISHED = files.HomeFile(
     "weighted_alpaca_eval_gpt4_turbo/annotations.json",
     "72945b6a549eadcd18940fee835343d62985fced144e5b7a2b69c79e120d3cab",
 )
-"""805 comparisons by AlpacaEval's judge, which its owners license for non-commercial use (CC BY-NC
-4.0): so they are fetched, and not shipped. The digest is that of the published copy."""
+"""805 comparisons by AlpacaEval's judge. Licensed for non-commercial use only (CC BY-NC 4.0), so
+they are fetched, not shipped. The digest is that of the published copy."""
 
 
 class Annotation(files.Published):
-    """A comparison of two outputs in AlpacaEval's form, and who made it."""
+    """A comparison of two outputs in AlpacaEval's format."""
 
     instruction: str
     output_1: str
     output_2: str
     preference: files.Number | None
-    """1 for the first output, 2 for the second, 0 or 1.5 for a draw."""
+    """1 for the first output, 2 for the second, 0 or 1.5 for a tie."""
     annotator: str | None = None
 
 
 class Calibration(Strict):
-    """One judge held against published judgments of the same answers; shares are in percent."""
+    """One judge compared with published judgments of the same answers; shares are in percent."""
 
     judge: str
-    """The judge, as profiles name it."""
+    """The judge's name in profiles."""
     identity: str
-    """What judged: the model's revision, or the plug-in and its version, where it is here."""
+    """The model's revision, or the plug-in and its version, if available locally."""
     published_judge: str
-    """Who gave the published judgments."""
+    """Source of the published judgments."""
     comparisons: int
-    """Pairs that both judged, published ties left out."""
+    """Pairs judged by both, excluding published ties."""
     missing: int
-    """Pairs that the judge gave no verdict on."""
+    """Pairs without a verdict from the judge."""
     agreement: float
-    """Verdicts that are the published ones; a tie is half of one."""
+    """Verdicts that match the published ones; a tie counts half."""
     low: float
     high: float
-    """Ends of its 95% interval over pairs."""
+    """Bounds of the 95% interval of `agreement` over pairs."""
     one_side: float
-    """What always naming the side that is preferred more often would agree in."""
+    """Agreement of always naming the side that is preferred more often."""
     consistent: float
     """Pairs with the same verdict in both orders."""
     first: float
-    """Verdicts for the answer shown first; 50 without a leaning."""
+    """Verdicts for the answer shown first; 50 means no position bias."""
     longer: float
     """Verdicts for the longer answer."""
     longer_published: float
-    """Published verdicts for it."""
+    """Published verdicts for the longer answer."""
     finished: str
-    """When, ISO 8601 in UTC."""
+    """Completion time, ISO 8601 in UTC."""
     digest: str
-    """The sha256 of the published judgments."""
+    """SHA-256 of the published judgments."""
 
     @property
     def short(self) -> str:
@@ -84,7 +84,7 @@ class Calibration(Strict):
 
     @property
     def text(self) -> str:
-        """What came out, in a line."""
+        """One-line summary."""
         return (
             f"agrees with {self.published_judge} in {self.agreement:.1f}% ({self.low:.1f} to "
             f"{self.high:.1f}) of {self.comparisons} comparisons, where one side always would in "
@@ -95,12 +95,12 @@ class Calibration(Strict):
 
 
 def record_path(folder: Path, judge: str) -> Path:
-    """Return where a judge's calibration is kept, below the folder of all calibrations."""
+    """Return the path of a judge's calibration within the folder of all calibrations."""
     return folder / f"{files.path_part(judge)}.json"
 
 
 def find(folder: Path, judge: str) -> Calibration | None:
-    """Return the last calibration of a judge, None where there is none."""
+    """Return a judge's latest calibration, or None."""
     path = record_path(folder, judge)
     if not path.is_file():
         return None
@@ -111,9 +111,9 @@ def find(folder: Path, judge: str) -> Calibration | None:
 
 
 def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
-    """Return the last calibration of the judge of each benchmark of a profile that has one.
+    """Return the latest calibration of each judged benchmark's judge, by benchmark.
 
-    The embedded world's own judges, and functions of plug-ins, need no calibration.
+    The embedded world's own judges and plug-in functions need no calibration.
     """
     return {
         name: find(folder, benchmark.judge)
@@ -125,10 +125,10 @@ def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
 
 
 def published_file(given: Path | None) -> Path:
-    """Return the file of published judgments: the one given, else the one fetched.
+    """Return the file of published judgments: the given one, or else the fetched one.
 
     Raises:
-        UserError: It is not there.
+        UserError: The file does not exist.
     """
     path = given or benchmarks_dir() / "alpaca-eval" / PUBLISHED.name
     if path.is_file():
@@ -140,7 +140,7 @@ def published_file(given: Path | None) -> Path:
 
 
 def read_comparisons(path: Path) -> tuple[str, list[Annotation]]:
-    """Return who judged, and the comparisons in a file of AlpacaEval's form, ties left out."""
+    """Return the judges and the comparisons in a file of AlpacaEval's format, excluding ties."""
     read = files.read_as(Annotation, files.read_records(path))
     judges = dict.fromkeys(it.annotator or "not said" for it in read)
     sides = [it for it in read if 1.0 <= (it.preference or 0.0) <= 2.0 and it.preference != 1.5]
@@ -154,15 +154,15 @@ def measure(
     verdicts: Sequence[tuple[float | None, float | None]],
     published: tuple[str, Path],
 ) -> Calibration:
-    """Return what a judge's verdicts say of it.
+    """Compute a judge's calibration from its verdicts.
 
     Args:
-        judge: The judge, as profiles name it.
-        identity: What judged.
-        comparisons: What was judged.
-        verdicts: Of each, 1 for the second answer, 0 for the first, 1/2 for a tie, None for none:
-            with the first shown first, and with the second shown first.
-        published: Who gave the published judgments, and their file.
+        judge: The judge's name in profiles.
+        identity: See `Calibration.identity`.
+        comparisons: The published comparisons.
+        verdicts: For each comparison, the verdict with the first answer shown first and with the
+            second shown first: 1 for the second answer, 0 for the first, 1/2 for a tie, or None.
+        published: The source of the published judgments, and their file.
     """
     import numpy as np
 

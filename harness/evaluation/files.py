@@ -1,9 +1,9 @@
-"""A benchmark's own files: fetched, found in a folder, and read.
+"""Fetching, locating and reading a benchmark's own files.
 
-They lie in one folder, under the names that they are fetched by. None is part of this package, and
-none is fetched unless a person says so: then at a pinned revision, and only a file of the known
-digest is kept. Answers are JSON lines with `choices[0].turns` or `messages`, AlpacaEval's one list;
-a file may hold several models.
+The files are in one folder, under the names they are fetched by. None ships with this package, and
+none is fetched without an explicit command, which uses a pinned revision and keeps only a file with
+the known digest. Answers are JSON lines with `choices[0].turns` or `messages`; AlpacaEval's are one
+JSON list. A file may hold several models.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Record = Mapping[str, Any]
 
 TIMEOUT_S = 60.0
 LARGEST_BYTES = 64 * 1024 * 1024
-"""A file that is longer is none of these, and reading it ends there."""
+"""Download limit; no benchmark file is this large."""
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question: its id, its category, and what the user says in each turn."""
+    """A question: id, category, and the user's message in each turn."""
 
     prompt_id: str
     category: str
@@ -42,7 +42,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's answer: a text for each turn, and its length in tokens where the file says it."""
+    """A model's answer: one text per turn, and its length in tokens if the file has it."""
 
     turns: tuple[str, ...]
     tokens: int | None = None
@@ -56,7 +56,7 @@ class Answers:
     by_prompt: Mapping[str, Answer]
 
     def to(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return the answers to some questions, in their order."""
+        """Return the answers to the given questions, in their order."""
         lacking = [
             question.prompt_id
             for question in questions
@@ -71,7 +71,7 @@ class Answers:
 
 
 def conversation(question: Question, said: Sequence[str]) -> list[dict[str, str]]:
-    """Return the turns of a question up to the next one, with what was answered before it."""
+    """Return the chat up to the user's next turn, including the answers in `said`."""
     found = []
     for user, assistant in zip(question.turns, said, strict=False):
         found += [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
@@ -80,7 +80,7 @@ def conversation(question: Question, said: Sequence[str]) -> list[dict[str, str]
 
 @dataclass(frozen=True)
 class HomeFile:
-    """A file of a benchmark: its name here, its public home at a fixed revision, and its digest."""
+    """A benchmark file: local name, public URL at a pinned revision, and SHA-256."""
 
     name: str
     url: str
@@ -90,7 +90,7 @@ class HomeFile:
 def fetch(
     files: Iterable[HomeFile], folder: Path, info: Callable[[HomeFile, bool], None]
 ) -> list[Path]:
-    """Fetch what is not there yet; `info` hears of each file whether it was. Return the places."""
+    """Fetch missing files, return all paths; `info` gets each file and whether it was present."""
     found = []
     for file in files:
         path = folder / file.name
@@ -122,7 +122,7 @@ def _fetched(file: HomeFile) -> bytes:
 
 
 def path_part(name: str) -> str:
-    """Return the name of a model or judge as one part of a path."""
+    """Return a model's or judge's name as a single path component."""
     return re.sub(r"[^\w.@+-]+", "_", name).lstrip(".") or "_"
 
 
@@ -133,7 +133,7 @@ def locate(data: Path, name: str, what: str) -> Path:
 
 
 def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
-    """Read questions, in the order of the file.
+    """Read questions in file order.
 
     The file has JSON lines with `question_id` or `uid`, `category`, and `turns` or `prompt`.
     """
@@ -149,7 +149,7 @@ def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
 
 
 def read_answers(path: Path, model: str | None = None) -> Answers:
-    """Read one model's answers; where the file has those of several, `model` says whose."""
+    """Read one model's answers; `model` selects it if the file has several."""
     by_model: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for index, record in enumerate(read_records(path)):
         name = str(record.get("model_id", record.get("model", model or path.stem)))
@@ -191,7 +191,7 @@ def _answer(record: Record, where: str) -> Answer:
 
 
 def _texts(turns: object, where: str) -> list[str]:
-    """Return the texts of turns: a text, or a list of texts or of objects with `content`."""
+    """Return the texts of turns: a string, or a list of strings or objects with `content`."""
     listed = [turns] if isinstance(turns, str) else turns
     if not isinstance(listed, list) or not listed:
         raise UserError(f"{where} has no turns; repair or remove it")
@@ -203,9 +203,9 @@ def _texts(turns: object, where: str) -> list[str]:
 
 
 def records_by(records: Sequence[Record], name: str) -> dict[str | None, list[Record]]:
-    """Return records by who is named in a field of theirs; None where nobody is.
+    """Group records by the name in a field; None if there is no name.
 
-    MT-Bench names the judge's prompt beside the judge, in a list.
+    MT-Bench stores the judge and its prompt's name in a list.
     """
     found: dict[str | None, list[Record]] = {}
     for record in records:
@@ -216,9 +216,9 @@ def records_by(records: Sequence[Record], name: str) -> dict[str | None, list[Re
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """Return a template with `{name}` replaced by fields, and `{{` by a brace.
+    """Fill `{name}` placeholders in a template, and unescape doubled braces.
 
-    What a field holds is never read as a template.
+    Field values are never interpreted as templates.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -235,7 +235,7 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines, or of one JSON list, into a list of objects."""
+    """Read a file of JSON lines, or one JSON list, into a list of objects."""
     try:
         text = read_plain(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -258,7 +258,7 @@ def _load(text: str, where: str) -> Any:
 
 
 class Published(BaseModel):
-    """What is read of a record that others wrote; its other fields are ignored."""
+    """Base for records that others wrote; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
@@ -266,14 +266,14 @@ class Published(BaseModel):
 Shape = TypeVar("Shape", bound=Published)
 
 Number = Annotated[float, Field(strict=True)]
-"""A number as JSON has it; no text or truth value."""
+"""A JSON number, not a string or a boolean."""
 
 
 def read_as(shape: type[Shape], records: Iterable[Record]) -> list[Shape]:
-    """Return published records in their form.
+    """Validate published records.
 
     Raises:
-        UserError: One has another form.
+        UserError: A record is malformed.
     """
     found = []
     for number, record in enumerate(records, start=1):

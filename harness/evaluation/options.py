@@ -1,8 +1,8 @@
-"""What a person says of an evaluation; where models are served the environment says.
+"""Options of an evaluation; where models are served comes from the environment.
 
-These models are the options of `harness evaluate` and the keywords of `harness.evaluate`: a field's
-text is the option's help, and `OptionHelp` the rest of it. Nothing is imported here that
-`--help` would have to wait for.
+These models are the options of `harness evaluate` and the keywords of `harness.evaluate`. A field's
+docstring is the option's help text; `OptionHelp` has the rest. Heavy imports stay out of this file
+to keep `--help` fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 @dataclass(frozen=True)
 class OptionHelp:
-    """How an option's value, and its default, are called in the help; and the least number."""
+    """How help displays an option's value and default, and the minimum of a number."""
 
     value: str
     default: str | None = None
@@ -32,7 +32,7 @@ class OptionHelp:
 
 
 class EvaluateOptions(BaseModel):
-    """What is judged, by whom, and within which limit."""
+    """What is judged, by which judge, and within what budget."""
 
     model_config = _FROZEN
 
@@ -57,7 +57,7 @@ class EvaluateOptions(BaseModel):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the options that some names and values are; paths may be texts."""
+        """Build options from keyword arguments; paths may be strings."""
         from harness.registry.documents import nearest
 
         unknown = [name for name in given if name not in cls.model_fields]
@@ -72,7 +72,7 @@ class EvaluateOptions(BaseModel):
             raise UserError(in_a_line(f"`{first['loc'][0]}`: {first['msg']}")) from error
 
     def check(self) -> None:
-        """Refuse options that contradict each other, and a budget that is none."""
+        """Reject contradictory options and an invalid budget."""
         if self.judgments is not None:
             for name in ("answers", "against", "budget_usd", "dry_run"):
                 if getattr(self, name) not in (None, False):
@@ -89,7 +89,7 @@ class EvaluateOptions(BaseModel):
             raise UserError(f"--budget-usd is {self.budget_usd:g}; give dollars, 0 or more")
 
     def data_folder(self, benchmark: str) -> Path:
-        """Return the folder of a benchmark's files: the one given, else the one fetched into."""
+        """Return the folder of a benchmark's files: the given one, or else the fetched one."""
         if self.data is None:
             fetched = benchmarks_dir() / benchmark_place(benchmark)
             if fetched.is_dir():
@@ -106,7 +106,7 @@ class EvaluateOptions(BaseModel):
 
 
 class LmEvalOptions(BaseModel):
-    """The options of lm-eval, which asks no judge."""
+    """Options of lm-eval, which uses no judge."""
 
     model_config = _FROZEN
 

@@ -1,12 +1,12 @@
-"""Scores with their values by prompt; an evaluation, and its file.
+"""Evaluations: scores with per-prompt values, and the file they are stored in.
 
-A score belongs to its judge: another than the benchmark's own fills a column `column@judge`. Every
-score is the mean of values by prompt; one that is a ratio or comes from a fit is written so by its
-first-order expansion, the score plus a prompt's influence on it. All statistics then work on one
-kind of data, a matrix of seeds x prompts.
+Scores are specific to a judge: any judge but the benchmark's own gets a column `column@judge`.
+Every score is the mean of per-prompt values; a ratio or a fitted score is linearized, so that a
+prompt's value is the score plus the prompt's first-order influence on it. All statistics thus work
+on one kind of data, a matrix of seeds x prompts.
 
-Every evaluation has a folder, named after benchmark, model and judge. Its `evaluation.json` says
-all there is to say, and trackers read nothing else; answers and judgments lie beside it.
+Every evaluation has a folder named after benchmark, model and judge. Its `evaluation.json` is
+complete, and trackers read nothing else; answers and judgments are stored next to it.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class Evaluation:
     """One model's scores on one benchmark, under one judge.
 
     Attributes:
-        benchmark: `arena_hard`, `mt_bench`, `alpaca_eval`, `lm_eval`, or that of a plug-in.
+        benchmark: `arena_hard`, `mt_bench`, `alpaca_eval`, `lm_eval`, or a plug-in's benchmark.
         model: The judged model's name.
-        scores: Column to score, in the column's unit (win rates in percent); None where the
-            column has no value, with the reason in `notes`.
+        scores: Column to score, in the column's unit (win rates in percent); None if there is no
+            score, with the reason in `notes`.
         n: Prompts with at least one valid judgment.
-        n_missing: Judgments that were expected but are absent or could not be read.
+        n_missing: Expected judgments that are absent or unreadable.
         prompts: Prompt ids, the order of every array in `values`.
         values: Column to per-prompt values, shape (prompts,); the mean is the score. Columns
             without a score are absent.
-        per_category: Category to mean score; None where nothing in it was judged.
-        notes: Column to the reason why it has no score, or how it came by one out of the ordinary;
-            `judge` where its replies named another model.
-        own_intervals: Column to its 95% interval, where that is not the one over `values`.
-        judge: Whose judgments they are; None where the file does not say.
-        own_judge: The judge whose scores are the benchmark's; None where nobody judges.
-        tasks: Column to the task behind it, where a benchmark is made of tasks.
+        per_category: Category to mean score; None if nothing in it was judged.
+        notes: Column to why it has no score or how an unusual one came about; under `judge`, that
+            replies named another model.
+        own_intervals: Column to its 95% interval, if that is not computed from `values`.
+        judge: The judge; None if the file does not say.
+        own_judge: The benchmark's default judge; None if nobody judges.
+        tasks: Column to the task behind it, for benchmarks made of tasks.
     """
 
     benchmark: str
@@ -73,13 +73,13 @@ class Evaluation:
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def having(self, column: str, values: npt.ArrayLike) -> Evaluation:
-        """Return the score with one more column, the mean of values by prompt."""
+        """Return the evaluation with another column, given its per-prompt values."""
         own = np.asarray(values, dtype=np.float64)
         scores = {**self.scores, column: float(own.mean())}
         return replace(self, scores=scores, values={**self.values, column: own})
 
     def without(self, column: str, reason: str) -> Evaluation:
-        """Return the score with a column that has none, for a reason."""
+        """Return the evaluation with a column marked unavailable for a reason."""
         notes = {**self.notes, column: f"{NOT_AVAILABLE}: {reason}"}
         return replace(self, scores={**self.scores, column: None}, notes=notes)
 
@@ -93,7 +93,7 @@ class Evaluation:
                 yield prompt_id, column, value
 
     def under(self, columns: Mapping[str, str]) -> dict[str, Any]:
-        """Return scores, counts and notes as JSON data, under the columns that its scores are."""
+        """Return scores, counts and notes as JSON data, keyed by registry column."""
         return {
             "scores": {columns[name]: value for name, value in self.scores.items()},
             "n": self.n,
@@ -104,13 +104,13 @@ class Evaluation:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Score to the name of the column it belongs in."""
+        """Score to column name."""
         own = self.judge is None or self.own_judge in (None, self.judge)
         return {name: name if own else f"{name}@{self.judge}" for name in self.scores}
 
     @property
     def intervals(self) -> dict[str, Interval]:
-        """The 95% interval of every score; None where there is none."""
+        """The 95% interval of every score, or None."""
         from harness.statistics.intervals import mean_interval
 
         found: dict[str, Interval] = dict.fromkeys(self.scores)
@@ -122,7 +122,7 @@ class Evaluation:
 
     @property
     def summary(self) -> EvaluationSummary:
-        """The scores without their values by prompt."""
+        """The scores without the per-prompt values."""
         return EvaluationSummary(
             benchmark=self.benchmark,
             model=self.model,
@@ -142,22 +142,21 @@ class EvaluationSummary(Output):
     benchmark: str
     model: str
     judge: str | None
-    """Whose judgments they are; null where a file does not say."""
+    """The judge; null if the file does not say."""
     n: int = Field(ge=0)
-    """Prompts with at least one valid judgment; of tasks, their items."""
+    """Prompts with at least one valid judgment; for tasks, items run."""
     n_missing: int = Field(ge=0)
-    """Judgments that were expected but are absent or could not be read; of tasks, items that were
-    not run."""
+    """Expected judgments that are absent or unreadable; for tasks, items not run."""
     scores: dict[str, float | None] = Field(min_length=1)
-    """Win rates and shares in percent, ratings from 1 to 10; null where not available."""
+    """Win rates and shares in percent, ratings from 1 to 10; null if unavailable."""
     intervals: dict[str, Interval]
-    """Lower and upper end of the 95% interval of each score."""
+    """Bounds of the 95% interval of each score."""
     per_category: dict[str, float | None]
     tasks: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Of lm-eval alone: the task behind each score (its metric, version, shots, documents)."""
+    """lm-eval only: the task behind each score (metric, version, shots, documents)."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON data, tasks only where there are some."""
+        """Return the fields as JSON data, omitting an empty `tasks`."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -165,13 +164,13 @@ def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """Return per-prompt values whose mean is `sum(numerator) / sum(denominator)`.
 
     With R that ratio, a prompt's value is R + (numerator - R denominator) / mean(denominator).
-    A prompt that was not judged (denominator 0, numerator 0) gets R: it moves nothing.
+    An unjudged prompt (denominator 0, numerator 0) gets R: no influence.
 
     Args:
         numerator: Per-prompt sums, shape (prompts,).
         denominator: Per-prompt weights, shape (prompts,), not all zero.
 
-    Source: linearisation of a ratio estimator (Cochran, Sampling Techniques, 1977, section 2.11).
+    Source: linearization of a ratio estimator (Cochran, Sampling Techniques, 1977, section 2.11).
     """
     weight = float(denominator.sum())
     if weight <= 0.0:
@@ -181,9 +180,9 @@ def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 class Judgment(NamedTuple):
-    """What a judge says of an answer: a share of a win or a rating, None where it cannot be read.
+    """A judge's verdict on an answer: a share of a win or a rating, or None if unreadable.
 
-    `number` is which turn or game of the prompt, from 1; `weight` how often it counts.
+    `number` is the turn or game of the prompt, from 1.
     """
 
     prompt_id: str
@@ -193,14 +192,14 @@ class Judgment(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Judgments summed by prompt; the arrays have shape (prompts,)."""
+    """Judgments summed per prompt; the arrays have shape (prompts,)."""
 
     prompts: tuple[str, ...]
     total: FloatArray
     """Weighted sum of values."""
     weight: FloatArray
     missing: int
-    """Judgments that are absent or could not be read."""
+    """Absent or unreadable judgments."""
 
     @property
     def n(self) -> int:
@@ -210,10 +209,12 @@ class Tally(NamedTuple):
 def tally(
     judgments: Iterable[Judgment], prompts: Sequence[str] | None = None, each: int = 1
 ) -> Tally:
-    """Sum judgments by prompt: those expected, with `each` so many, else as first judged.
+    """Sum judgments per prompt, over `prompts` if given, else over those judged.
+
+    A prompt without any judgment counts as `each` missing ones.
 
     Raises:
-        UserError: A prompt was judged that is not among those expected.
+        UserError: A judged prompt is not among `prompts`.
     """
     found = list(judgments)
     seen = dict.fromkeys(judgment.prompt_id for judgment in found)
@@ -241,20 +242,20 @@ REPLIES = "replies.json"
 
 
 def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path:
-    """Return the folder of an evaluation below that of all evaluations."""
+    """Return the folder of an evaluation under the root of all evaluations."""
     return root / benchmark / path_part(model) / path_part(judge or "judge not said")
 
 
 class Kept(EvaluationSummary):
-    """What an evaluation's file says."""
+    """Content of an evaluation's file."""
 
     columns: dict[str, str]
-    """Score to the name of the column it belongs in."""
+    """Score to column name."""
     notes: dict[str, str]
     source: dict[str, str]
-    """What was scored: `kind` and the sha256 of each input by name."""
+    """What was scored: `kind`, and the SHA-256 of each input by name."""
     cost: dict[str, float | None] | None
-    """Tokens and dollars of the replies behind it; null where nobody was asked."""
+    """Tokens and dollars of the replies behind it; null without an endpoint."""
     finished: str
 
 
@@ -264,9 +265,9 @@ def keep(
     source: Mapping[str, str],
     cost: Mapping[str, float | None] | None = None,
 ) -> Path:
-    """Write an evaluation into its folder with what was scored and what that cost; return the file.
+    """Write an evaluation with its source and cost to its folder; return the file.
 
-    A file whose content is unchanged is not written again.
+    An unchanged file is not rewritten.
     """
     path = folder / FILE
     entry = Kept(
@@ -285,11 +286,11 @@ def keep(
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What came of evaluating, and where it stands.
+    """The result of evaluating, and where it is stored.
 
     Attributes:
-        found: The evaluations; one, except of a file with the judgments of several models.
-        place: The folder that all is kept in, or the published file that was scored.
+        found: The evaluations; more than one only for a file with judgments of several models.
+        place: The folder with everything, or the published file that was scored.
     """
 
     found: list[Evaluation]
@@ -300,7 +301,7 @@ class Evaluated:
         return self.place.is_file()
 
     def kept(self) -> list[Path]:
-        """Return the files of the evaluations; those of a published file are written now."""
+        """Return the evaluations' files, writing them first for a published file."""
         if not self.is_published:
             return [self.place / FILE]
         sha256 = sha256_of(self.place)

@@ -1,1 +1,1 @@
-"""The paper's benchmarks, one file each: data, judge's prompts, reading of replies, scores."""
+"""The paper's benchmarks, one file each: data, judge prompts, reply parsing, scores."""

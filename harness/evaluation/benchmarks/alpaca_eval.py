@@ -1,14 +1,14 @@
 """AlpacaEval 2: 805 answers compared with a reference model's, scored as a win rate.
 
-The annotator is the paper's, `alpaca_eval_gpt4_turbo_fn`; where another model than its own answers
-for it, scores are filed under both. A preference is a number from 1 (the baseline is better for
-certain) to 2 (the model is); a draw, 1.5 or in older files 0, is half a win. The score is the mean
-of preference - 1, in percent; what is absent or out of range is counted and left out. The
-length-controlled win rate is the package's own (`alpaca_package`), which joins all 805 instructions
-by position.
+The annotator is the paper's, `alpaca_eval_gpt4_turbo_fn`; if it runs on a model other than its own,
+scores are filed under both names. A preference ranges from 1 (the baseline is certainly better) to
+2 (the model is); a tie, 1.5 or in older files 0, is half a win. The score is the mean of
+preference - 1, in percent; absent or out-of-range preferences count as missing. The
+length-controlled win rate is the package's (`alpaca_package`), which joins all 805 instructions by
+position.
 
-`control_length` is this project's regression, which is another number. For prompt i with preference
-p[i] in [0, 1] for the model over the baseline:
+`control_length` is this project's own regression, and its score differs. For prompt i with
+preference p[i] in [0, 1] for the model over the baseline:
 
     p[i] ~ expit(theta + beta * tanh(d[i] / sd(d))),   d[i] = length of answer - of baseline's
 
@@ -16,8 +16,8 @@ The score is expit(theta). AlpacaEval's regression has a third term (the difficu
 instruction, from a joint fit over its leaderboard), a penalty, and two gamed baselines mixed in.
 
 Source: alpaca_eval 0.6.6, `annotators/`, `metrics/helpers.py`, `metrics/glm_winrate.py`; Dubois et
-al. (2024), Length-controlled AlpacaEval, section 3 (the length term); that a fit exists: Albert and
-Anderson (1984), Biometrika 71.
+al. (2024), Length-controlled AlpacaEval, section 3 (the length term); Albert and Anderson (1984),
+Biometrika 71 (existence of the fit).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ REFERENCES = "reference_gpt4_1106_preview_outputs.json"
 LENGTH_CONTROLLED = "length_controlled_win_rate"
 
 DIGITS = 16
-"""Digits of a digest in a stage's settings, and in the id of a prompt."""
+"""Digits kept of a digest in a stage's settings and in a prompt id."""
 
 _DRAW = 1.5
 _ALPACA = (
@@ -72,7 +72,7 @@ _ALPACA = (
 
 @dataclass(frozen=True)
 class AlpacaEvalFiles:
-    """The benchmark's 805 instructions in their order, with the reference model's outputs."""
+    """The benchmark's 805 instructions, in order, with the reference model's outputs."""
 
     questions: tuple[files.Question, ...]
     references: tuple[files.Record, ...]
@@ -123,7 +123,7 @@ class AlpacaEval(Benchmark):
 
     @classmethod
     def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
-        """Return the package's version, and the digest of the length control's data if any.
+        """Return the package's version and the digest of the length control's data, if any.
 
         A reward model needs neither.
         """
@@ -145,7 +145,7 @@ class AlpacaEval(Benchmark):
 
     @classmethod
     def filed_judge(cls, judge: str) -> str:
-        """Return the annotator's name, with the model's where that is not the annotator's own."""
+        """Return the annotator's name, plus the model's if it is not the annotator's own."""
         return OWN_ANNOTATOR if judge == OWN_JUDGE else f"{OWN_ANNOTATOR}/{judge}"
 
     def own_anchor(self) -> files.Answers:
@@ -171,7 +171,7 @@ class AlpacaEval(Benchmark):
         ]
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
-        """Return one request for each instruction, but where the two outputs are equal."""
+        """Return one request per instruction, except where the two outputs are equal."""
         asked = alpaca_package.prompts_of(self._rows(answers), judge.model, OWN_ANNOTATOR)
         return [JudgeRequest("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
@@ -198,9 +198,9 @@ class AlpacaEval(Benchmark):
         ]
 
     def compared(self, answers: files.Answers, judge: RewardJudge) -> Judged:
-        """Score comparisons; at equal lengths by this project's own regression.
+        """Score comparisons, with this project's own regression as length control.
 
-        AlpacaEval's has the difficulty of each instruction for its own judge and reference.
+        AlpacaEval's uses instruction difficulties that were fitted for its own judge and reference.
         """
         found, records = super().compared(answers, judge)
         preferences, lengths = preferences_from_annotations(records)
@@ -208,7 +208,7 @@ class AlpacaEval(Benchmark):
         return replace(score, judge=found.judge, own_judge=found.own_judge), records
 
     def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
-        """Return the preferences; there is no reply to keep, because the judge calls a function."""
+        """Return the preferences; the judge calls a function, so there is no reply text to keep."""
         ids = {question.turns[0]: question.prompt_id for question in self.questions}
         return [
             (ids[r["instruction"]], 1, f"preference {r['preference']}", r["preference"])
@@ -222,7 +222,7 @@ class AlpacaEval(Benchmark):
         instructions = None if questions is None else [q.turns[0] for q in questions]
         ordered = in_order(records, model, instructions)
         score = score_preferences(preferences_from_annotations(ordered)[0], model)
-        # Of a published file, the data are where they were fetched to.
+        # For a published file, use the fetched data.
         folder = data or benchmarks_dir() / benchmark_place(cls.name)
         controlled = alpaca_package.length_controlled(ordered, folder / alpaca_package.FILE_NAME)
         if isinstance(controlled, str):
@@ -230,7 +230,7 @@ class AlpacaEval(Benchmark):
         return score.having(LENGTH_CONTROLLED, controlled)
 
     def _rows(self, answers: files.Answers) -> list[dict[str, str]]:
-        """Return both outputs of each instruction, as the package takes them."""
+        """Return both outputs of each instruction, as the package expects them."""
         assert self.anchor is not None
         own, theirs = answers.to(self.questions), self.anchor.to(self.questions)
         return [
@@ -249,7 +249,7 @@ class AlpacaEval(Benchmark):
 
 
 def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> AlpacaEvalFiles:
-    """Read the reference outputs from a folder, `count` of them; None takes any number."""
+    """Read the reference outputs from a folder; unless None, `count` is the required number."""
     path = files.locate(data, REFERENCES, "AlpacaEval's reference outputs")
     records = files.read_records(path)
     texts = [output.instruction for output in files.read_as(_Output, records)]
@@ -263,7 +263,7 @@ def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> 
 
 
 def read_outputs(path: Path, inputs: AlpacaEvalFiles, model: str | None = None) -> files.Answers:
-    """Read one model's outputs, whatever their order, and give them the benchmark's."""
+    """Read one model's outputs, in any order, and put them in the benchmark's."""
     records = files.read_records(path)
     name = model or str(records[0].get("generator", path.stem))
     rows = in_order(records, name, [question.turns[0] for question in inputs.questions])
@@ -275,7 +275,7 @@ def read_outputs(path: Path, inputs: AlpacaEvalFiles, model: str | None = None) 
 def in_order(
     records: Records, model: str, instructions: Sequence[str] | None = None
 ) -> list[files.Record]:
-    """Return a model's outputs or annotations in the benchmark's order, where that is known."""
+    """Return a model's outputs or annotations in the benchmark's order, if given."""
     by_text: dict[str, files.Record] = {}
     for index, record in enumerate(records):
         text = record.get("instruction")
@@ -296,13 +296,13 @@ def in_order(
 
 
 def preferences_from_annotations(records: Records) -> tuple[list[Judgment], dict[str, float]]:
-    """Return the preferences in annotations, and by how much each answer is longer.
+    """Return preferences and length differences from annotations.
 
     Preferences are shares of a win; lengths are in characters, as in the benchmark.
     """
     preferences, lengths = [], {}
     for it in files.read_as(Annotation, records):
-        # The files number nothing: a prompt's id is a digest of its instruction.
+        # The files have no ids, so a prompt's id is a digest of its instruction.
         key = hashlib.sha256(it.instruction.encode()).hexdigest()[:DIGITS]
         preferences.append(preference(key, it.preference))
         lengths[key] = float(len(it.output_2) - len(it.output_1))
@@ -310,7 +310,7 @@ def preferences_from_annotations(records: Records) -> tuple[list[Judgment], dict
 
 
 def preference(prompt_id: str, value: float | None) -> Judgment:
-    """Return the share of a win, from 0 to 1, that a preference from 1 to 2 is."""
+    """Convert a preference from 1 to 2 to a share of a win from 0 to 1."""
     value = _DRAW if value == 0 else value
     return Judgment(prompt_id, value - 1.0 if value is not None and 1.0 <= value <= 2.0 else None)
 
@@ -323,12 +323,12 @@ def score_preferences(
 ) -> Evaluation:
     """Score one model's preferences.
 
-    There is at most one of each prompt. Of the benchmark's prompts, one that was never judged
-    counts as missing; without them, those that were judged are taken. `lengths` is by how much an
-    answer is longer than the baseline's, by prompt.
+    There is at most one preference per prompt. Without `prompts`, the judged ones are scored; of
+    `prompts`, those without a preference count as missing. `lengths` has the length difference to
+    the baseline's answer by prompt.
 
     Returns:
-        Columns `win_rate` and, where lengths are given, `length_controlled_win_rate`, in percent.
+        Columns `win_rate` and, given lengths, `length_controlled_win_rate`, in percent.
     """
     found = tally(preferences, prompts)
     valid = found.weight > 0
@@ -355,7 +355,7 @@ def score_preferences(
     if result.rate is None or result.values is None:
         return replace(score, scores={**score.scores, LENGTH_CONTROLLED: None}, notes=notes)
     column = np.full(len(valid), 100.0 * result.rate)
-    # A prompt without a preference moves nothing; the others carry its weight.
+    # A prompt without a preference has no influence; the others carry its weight.
     influence = 100.0 * (result.values - result.rate)
     column[valid] += influence * (len(valid) / len(influence))
     return replace(
@@ -367,8 +367,8 @@ def score_preferences(
 
 
 _STEPS = 100
-_LAST_STEP = 1e-8  # in logits; convergence is quadratic, so what is left is below rounding
-_NARROWEST = 1e-3  # range of the length term below which nothing can be carried to zero
+_LAST_STEP = 1e-8  # in logits; convergence is quadratic, so the remaining error is below rounding
+_NARROWEST = 1e-3  # range of the length term below which the fit cannot be extrapolated to zero
 
 State = Literal["fitted", "equal lengths", "one side always preferred", "not identified"]
 
@@ -379,7 +379,7 @@ class AtEqualLengths:
 
     Attributes:
         rate: Preference for the model at equal lengths, in [0, 1]; None if not identified.
-        values: Per-prompt values whose mean is `rate`, shape (prompts,); None with it.
+        values: Per-prompt values whose mean is `rate`, shape (prompts,); None if `rate` is.
         slope: beta, the log-odds per unit of tanh(difference / sd); None unless fitted.
         state: How the rate came about.
     """
@@ -393,13 +393,13 @@ class AtEqualLengths:
 def control_length(preference: FloatArray, difference: FloatArray) -> AtEqualLengths:
     """Fit the preference at equal lengths.
 
-    Where one side is always preferred, or all lengths are equal, the rate is the plain win rate;
-    where the labels are separated by length, or lengths hardly vary, no finite fit exists, and no
-    rate. The per-prompt value is the rate plus the prompt's influence on it, rate (1 - rate) times
-    the first entry of information^-1 @ (1, x[i]) (p[i] - fitted[i]), times the number of prompts.
-    The fit makes the influences sum to zero. Plain residuals would do so too, but would leave out
-    the uncertainty of carrying the fit to a length difference that was seldom seen, and give
-    intervals too short by up to a half where one model's answers are much longer.
+    If one side is always preferred, or all lengths are equal, the rate is the plain win rate. If
+    the labels are separated by length, or the length differences hardly vary, the rate is not
+    identified. The per-prompt value is the rate plus the prompt's influence on it: rate (1 - rate)
+    times the first entry of information^-1 @ (1, x[i]) (p[i] - fitted[i]), times the number of
+    prompts. The fit makes the influences sum to zero. Plain residuals would too, but they ignore
+    the uncertainty of extrapolating to rarely seen length differences, and give intervals up to
+    50% too short when one model's answers are much longer.
 
     Args:
         preference: Preference for the model over the baseline, in [0, 1], shape (prompts,).
@@ -429,9 +429,9 @@ def control_length(preference: FloatArray, difference: FloatArray) -> AtEqualLen
 
 
 def _separated(x: FloatArray, preference: FloatArray) -> bool:
-    """Say whether a threshold on x has all weight of wins on one side and of losses on the other.
+    """Return whether a threshold on x separates all wins from all losses.
 
-    A soft preference puts some weight on both outcomes at its x.
+    A soft preference is both a win and a loss at its x.
     """
     won, lost = x[preference > 0.0], x[preference < 1.0]
     return bool(won.min() >= lost.max() or won.max() <= lost.min())

@@ -1,10 +1,10 @@
-"""What AlpacaEval takes from the package `alpaca_eval`: its annotators and its length control.
+"""AlpacaEval's annotators and length control, from the package `alpaca_eval`.
 
-The package's annotator makes the prompts, in its seeded random order, and reads the replies. What
-lies between is this project's client: the annotator is called once to see its prompts, and again
-when each has its reply. The length control needs `df_gamed.csv`, which neither carries and whose
-digest is checked. It joins difficulties by position, so that there is no score without all 805
-annotations in order; its values by prompt are the predictions at equal lengths.
+The package's annotator builds the prompts, with its seeded random order of outputs, and parses the
+replies; this project's client sends the requests. So the annotator is called twice: once to capture
+its prompts, and again with the replies. The length control needs `df_gamed.csv`, which neither the
+package nor this project ships and whose digest is checked. It joins difficulties by position, so it
+needs all 805 annotations in order; its per-prompt values are the predictions at equal lengths.
 
 Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.py`,
 `decoders/openai.py` (chat messages, top_p 1, arguments of a tool call as the text),
@@ -32,11 +32,11 @@ from harness.runtime.files import sha256_of
 INSTRUCTIONS = 805
 FILE_NAME = "df_gamed.csv"
 PUBLISHED_SHA256 = "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d"
-"""Digest of the published file as two others report it; this project has not seen the file."""
+"""Digest of the published file as two third parties report it; this project never had the file."""
 
 
 class _Seen(Exception):
-    """Ends a call of the annotator as soon as its prompts are known; nothing went wrong."""
+    """Stops the annotator once its prompts are captured; not an error."""
 
     def __init__(self, prompts: Sequence[str], settings: Mapping[str, Any]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def installed() -> bool:
 
 
 def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, ChatRequest]:
-    """Return the annotator's prompts for pairs of outputs, one record each, with their requests."""
+    """Map the annotator's prompts to their requests, given one record per pair of outputs."""
 
     def see(prompts: Sequence[str], **settings: Any) -> Any:
         raise _Seen(prompts, settings)
@@ -59,14 +59,14 @@ def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, 
             _annotate(rows, annotator, see)
         except _Seen as seen:
             return {prompt: _request(prompt, seen.settings, judge) for prompt in seen.prompts}
-    # Equal outputs need no judge, so the annotator may have had nothing to ask.
+    # Equal outputs need no judge, so there may be no prompts.
     return {}
 
 
 def preferences_of(
     rows: Sequence[Record], annotator: str, replies: Mapping[str, Reply | None]
 ) -> dict[str, float | None]:
-    """Return the preference of each instruction, read in the replies to the annotator's prompts."""
+    """Return each instruction's preference, parsed from the replies to the annotator's prompts."""
 
     def known(prompts: Sequence[str], **settings: Any) -> dict[str, list[Any]]:
         choices = [_choice(replies[prompt]) for prompt in prompts]
@@ -89,14 +89,14 @@ def preferences_of(
 def length_controlled(
     annotations: Sequence[Mapping[str, Any]], file: Path, sha256: str = PUBLISHED_SHA256
 ) -> FloatArray | str:
-    """Return what a model's length-controlled win rate is the mean of, or why there is none.
+    """Return the values whose mean is the length-controlled win rate, or why there is none.
 
-    That is the preference predicted at equal lengths for each annotation, in percent, shape (805,).
+    The values are the predicted preferences at equal lengths, in percent, shape (805,).
 
     Args:
         annotations: All 805, in the benchmark's order.
-        file: Where the package's data should be.
-        sha256: The digest that they must have.
+        file: Path of the package's data.
+        sha256: The digest it must have.
     """
     if not file.is_file():
         return f"there is no {FILE_NAME}"
@@ -108,7 +108,7 @@ def length_controlled(
     from alpaca_eval.metrics import glm_winrate
 
     table = pd.DataFrame([dict(row) for row in annotations])
-    # The package fetches its data from the hub; here that returns the file that was checked.
+    # The package downloads its data from the hub; return the verified file instead.
     fetch, glm_winrate.hf_hub_download = glm_winrate.hf_hub_download, lambda **_: str(file)
     try:
         glm_winrate.get_length_controlled_winrate(
@@ -125,7 +125,7 @@ def length_controlled(
 def _annotate(
     rows: Sequence[Record], annotator: str, complete: Callable[..., Any]
 ) -> list[dict[str, Any]]:
-    """Call the package's annotator with another way to complete prompts."""
+    """Run the package's annotator with a custom completion function."""
     if not installed():
         raise UserError(
             "AlpacaEval's judge needs the package alpaca-eval, which is not installed; install "
@@ -151,7 +151,7 @@ def _request(prompt: str, settings: Mapping[str, Any], judge: str) -> ChatReques
 
 
 def _choice(reply: Reply | None) -> dict[str, Any]:
-    """Return a choice as the package's parsers take it; an empty one where there is no reply."""
+    """Return a choice as the package's parsers expect it; empty without a reply."""
     if reply is None:
         return {"text": "", "total_tokens": 0}
     text = reply.tool_arguments if reply.tool_arguments is not None else reply.text
@@ -160,7 +160,7 @@ def _choice(reply: Reply | None) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the package from logging every step and from changing how others log."""
+    """Silence the package's logging, and undo its changes to the logging setup."""
     root = logging.getLogger()
     level, handlers, disabled = root.level, root.handlers[:], root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -1,11 +1,11 @@
-"""Arena-Hard v0.1: two games for each question against one fixed model, scored as a win rate.
+"""Arena-Hard v0.1: two games per question against a fixed baseline, scored as a win rate.
 
-The baseline's answer is shown as A in the first game, as B in the second. The judge ends with one
-of five labels; where nothing looks like a verdict it is asked to go on, in a sentence of ours, and
-all its replies are read as one text. A strong verdict counts three times, a tie half a win for each
-side. The score is the weighted share of wins: what the benchmark's Bradley-Terry fit gives where
-models met the baseline alone. Its interval resamples questions, because the games of a question and
-the copies of a strong verdict are not independent.
+The baseline's answer is A in the first game and B in the second. The judge ends with one of five
+labels; if nothing looks like a verdict, it is asked to continue (the wording is ours), and its
+replies are read as one text. A strong verdict counts three times, a tie half a win for each side.
+The score is the weighted share of wins, which equals the benchmark's Bradley-Terry fit if models
+play only the baseline. Its interval resamples questions, because a question's games and the copies
+of a strong verdict are not independent.
 
 Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/judge_config.yaml`
 (settings), `show_result.py` (weights, score); lmarena/arena-hard-auto (leaderboard).
@@ -61,7 +61,7 @@ _LABELS: Mapping[str | None, tuple[float, float]] = {
     "B>A": (0.0, 1.0),
     "B>>A": (0.0, STRONG_VERDICT_WEIGHT),
 }
-"""What each label gives A: the share of a win, and how often that counts."""
+"""For each label, A's share of a win and its weight."""
 
 _COMPARED: Mapping[float | None, tuple[str | None, str | None]] = {
     1.0: ("B>A", "A>B"),
@@ -69,12 +69,12 @@ _COMPARED: Mapping[float | None, tuple[str | None, str | None]] = {
     0.0: ("A>B", "B>A"),
     None: (None, None),
 }
-"""The labels of both games by how a reward model compares the answers."""
+"""The labels of both games by the outcome of a reward model's comparison."""
 
 
 @dataclass(frozen=True)
 class ArenaHardFiles:
-    """The benchmark's files, and the settings of its judge."""
+    """The benchmark's files and judge settings."""
 
     questions: tuple[files.Question, ...]
     baseline: files.Answers
@@ -91,19 +91,19 @@ class _Game(files.Published):
 
     @property
     def label(self) -> str | None:
-        """The file's verdict; that in the judge's text where the file has none."""
+        """The verdict in the file, else the one parsed from the judge's text."""
         return self.score if "score" in self.model_fields_set else label_in(self.judgment)
 
 
 class _Games(files.Published):
-    """A question's judgment in the benchmark's form, the baseline shown as A in the first game."""
+    """A question's judgment in the benchmark's format; the baseline is A in the first game."""
 
     question_id: str
     games: list[_Game] = Field(max_length=GAMES)
 
 
 class _Battle(files.Published):
-    """A game in the older form; a strong verdict is there three times."""
+    """A game in the older format, which repeats a strong verdict three times."""
 
     question_id: str
     model_a: str
@@ -128,14 +128,13 @@ class ArenaHard(Benchmark):
             "2650242d2883f22b2abd498f273b6a7e02253cce533f5c91a858e1d44aa3002f",
         ),
         files.HomeFile(
-            # The digest is that of the published copy; nobody else is known to report it.
+            # Digest of the published copy; not confirmed by another source.
             "answer_gpt-4-0314.jsonl",
             f"{_ARENA_DATA}/model_answer/gpt-4-0314.jsonl",
             "0f6abc84de4600fde987d9db70f838f4ecdbd27a2f1f4058c12aa322a6f791b2",
         ),
         files.HomeFile(
-            # The digest of a stored copy of this revision; its prompts and settings are those of
-            # the copy that the tests read.
+            # Digest of a stored copy of this revision; prompts and settings match the tests' copy.
             "judge_config.yaml",
             f"{_ARENA}/7f1b7f5dd6ce53e1f8530220ceb452b7019a8056/config/judge_config.yaml",
             "8f6e2a641676ae1453ae6be149b549d92b739564a23a8db27b86c50999fa607e",
@@ -164,10 +163,10 @@ class ArenaHard(Benchmark):
         return {"temperature": 0.0, "max_tokens": ANSWER_TOKENS}
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
-        """Return two requests for each question, one for each game.
+        """Return two requests per question, one per game.
 
         Raises:
-            UserError: A question has no answer, or the baseline would meet itself.
+            UserError: A question has no answer, or the model is the baseline itself.
         """
         if answers.model == BASELINE:
             raise UserError(
@@ -194,7 +193,7 @@ class ArenaHard(Benchmark):
         return found
 
     def ask(self, client: Client, item: JudgeRequest) -> list[Reply]:
-        """Return the judge's replies to one game, followed up until one holds a verdict."""
+        """Return the judge's replies to one game, following up until there is a verdict."""
         replies, request = [client.ask(item.request)], item.request
         while len(replies) < self.inputs.attempts and not _verdicts_in(_text(replies)):
             said = (Message("assistant", replies[-1].text), Message("user", FOLLOW_UP))
@@ -223,7 +222,7 @@ class ArenaHard(Benchmark):
     def comparison_records(
         self, answers: files.Answers, judge: str, better: Better
     ) -> list[dict[str, Any]]:
-        """Return one verdict as both games: a reward model reads one answer, so none is first."""
+        """Record one verdict as both games: a reward model has no position bias."""
         return [
             {
                 "question_id": prompt_id,
@@ -254,7 +253,7 @@ class ArenaHard(Benchmark):
     def evaluations(
         cls, records: Records, questions: Questions = None, data: Path | None = None
     ) -> list[Evaluation]:
-        """Score judgments, or battles, which do not say who judged."""
+        """Score judgments, or battles, which do not name the judge."""
         if "winner" not in records[0]:
             return super().evaluations(records, questions, data)
         return [
@@ -263,7 +262,7 @@ class ArenaHard(Benchmark):
         ]
 
     def score(self, records: Records, answers: files.Answers) -> Evaluation:
-        """Score verdicts on a model's answers, with their mean length where it can be counted."""
+        """Score verdicts on a model's answers, with the answers' mean length if it is known."""
         found, tokens = super().score(records, answers), answer_tokens(answers)
         if tokens is None:
             reason = "the file has no lengths, and tiktoken or its vocabulary is absent"
@@ -272,7 +271,7 @@ class ArenaHard(Benchmark):
 
 
 def game(prompt_id: str, number: int, label: str | None) -> Judgment:
-    """Return what a label gives the model, which is B in the first game and A in the second."""
+    """Return a label's judgment of the model, which is B in the first game and A in the second."""
     if label not in _LABELS:
         return Judgment(prompt_id, None, number)
     share, weight = _LABELS[label]
@@ -280,7 +279,7 @@ def game(prompt_id: str, number: int, label: str | None) -> Judgment:
 
 
 def games_from_judgments(records: Records) -> list[Judgment]:
-    """Read judgments in the benchmark's form; a game that is not there has no verdict."""
+    """Read judgments in the benchmark's format; an absent game has no verdict."""
     return [
         game(read.question_id, number, label)
         for read in files.read_as(_Games, records)
@@ -289,7 +288,7 @@ def games_from_judgments(records: Records) -> list[Judgment]:
 
 
 def games_from_battles(records: Records, baseline: str = BASELINE) -> dict[str, list[Judgment]]:
-    """Read battles with the baseline, already weighted, by the model that met it."""
+    """Read battles against the baseline, already weighted, by model."""
     found: dict[str, list[Judgment]] = {}
     for read in files.read_as(_Battle, records):
         sides = [read.model_a, read.model_b]
@@ -310,9 +309,9 @@ def _verdicts_in(text: str) -> set[str]:
 
 
 def label_in(text: str) -> str | None:
-    """Return the verdict label in a judge's text, as the benchmark reads it.
+    """Return the verdict label in a judge's text, as the benchmark does.
 
-    Repeats of the same label are one verdict; different ones are none.
+    A repeated label is one verdict; different labels are none.
     """
     found = _verdicts_in(text)
     label = found.pop() if len(found) == 1 else None
@@ -328,8 +327,8 @@ def score_games(
 ) -> Evaluation:
     """Score one model's games; the column `win_rate` is in percent.
 
-    Of the benchmark's prompts, one without a game counts as two missing judgments; without them,
-    those that were judged are taken.
+    Without `prompts`, the judged ones are scored; of `prompts`, one without a game counts as two
+    missing judgments.
     """
     found = tally(games, prompts, each=GAMES)
     won, weight = found.total, found.weight
@@ -358,11 +357,11 @@ def _with_interval(games: Sequence[Judgment], model: str, questions: Questions) 
 def bootstrap_interval(games: Sequence[Judgment], seed: int, rounds: int = 1000) -> Interval:
     """Return the 95% percentile bootstrap interval of a win rate, resampling questions.
 
-    Each round is the weighted share of wins over the questions drawn. Questions without a readable
-    verdict are not drawn.
+    Each round computes the weighted share of wins over the drawn questions. Questions without a
+    readable verdict are excluded.
 
     Returns:
-        Lower and upper end, in percent; None of fewer than two questions.
+        Lower and upper bound, in percent; None for fewer than two questions.
     """
     found = tally(games)
     judged = found.weight > 0
@@ -377,10 +376,10 @@ def bootstrap_interval(games: Sequence[Judgment], seed: int, rounds: int = 1000)
 
 
 def answer_tokens(answers: files.Answers) -> dict[str, int] | None:
-    """Return the length of every answer in tokens, or None where nothing here can count them.
+    """Return every answer's length in tokens, or None if it cannot be counted.
 
-    Lengths in the file are taken as they are. Else the benchmark's tokenizer counts, if it is
-    installed and has its vocabulary.
+    If the file has all lengths they are used; otherwise the benchmark's tokenizer counts, if it and
+    its vocabulary are installed.
     """
     known = {p: a.tokens for p, a in answers.by_prompt.items() if a.tokens is not None}
     if len(known) == len(answers.by_prompt):

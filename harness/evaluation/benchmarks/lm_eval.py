@@ -1,10 +1,10 @@
-"""Table 9's downstream tasks: run by lm-evaluation-harness, and read from its results.
+"""Table 9's downstream tasks: run with lm-evaluation-harness, or read from its results.
 
-The paper prints six numbers a row and neither metrics nor shots. The tasks are those of the
-authors' script, with the shots they set themselves; where a task reports several metrics, the
-choice is an assumption, which its column's notes say. Versions, shots and counts are taken from the
-results. It was run with lm-eval 0.4.13 on sets of a few items and a random model alone. A model
-behind an endpoint is asked for completions, which give the probabilities of given answers.
+The paper reports six numbers per row, without metrics or shots. The tasks are those of the authors'
+script, with the tasks' default shots; where a task reports several metrics, the choice is an
+assumption, stated in the column's notes. Versions, shots and counts come from the results. Tested
+only with lm-eval 0.4.13, on a few items and a random model. A model at an endpoint is queried for
+completions, because these return the log-probabilities of given answers.
 
 Source: paper appendix G, table 9; authors' code, `benchmark/lm-evaluation-harness/run.sh`
 (lm-eval 0.4.3, batches of 4, no chat template); lm-eval 0.4.13.
@@ -54,12 +54,10 @@ class LmEvalTask:
     """One column of table 9.
 
     Attributes:
-        column: The column's id.
-        name: The task, or group of tasks, in lm-eval.
-        metric: Its metric.
-        filter: The filter of the answers behind it, as lm-eval names it.
-        documents: Items of the public set.
-        assumption: What the paper leaves open, and the choice made; empty where nothing is.
+        name: The task or task group in lm-eval.
+        filter: lm-eval's name for the answer filter.
+        documents: Items in the public set.
+        assumption: What the paper leaves open, and the choice made; may be empty.
     """
 
     column: str
@@ -98,10 +96,10 @@ TASKS = (
 
 
 def answering(model: str, base_url: str | None = None) -> tuple[str, dict[str, Json]]:
-    """Return lm-eval's name for what gives a model's answers, and its arguments.
+    """Return lm-eval's model type and model arguments.
 
-    A model is a folder or a name on the hub; at an OpenAI-compatible endpoint that completes text
-    (`http://host:port/v1`), the name there.
+    `model` is a folder or a name on the hub, or with `base_url` (`http://host:port/v1`), the name
+    at an OpenAI-compatible endpoint with text completions.
     """
     if base_url is None:
         return "hf", {"pretrained": model}
@@ -128,9 +126,9 @@ def measure(
     device: str | None = None,
     limit: int | None = None,
 ) -> dict[str, Any]:
-    """Run the tasks and return lm-eval's results, the samples among them.
+    """Run the tasks and return lm-eval's results, including samples.
 
-    An endpoint's key is in HARNESS_SOLVER_KEY. The limit is in documents of each task.
+    An endpoint's key is read from HARNESS_SOLVER_KEY. `limit` is in documents per task.
     """
     if not installed():
         raise UserError(
@@ -149,7 +147,7 @@ def measure(
                 device=device,
                 limit=limit,
                 log_samples=True,
-                # The authors' script applies none.
+                # As in the authors' script.
                 apply_chat_template=False,
             )
         except OSError as error:
@@ -168,7 +166,7 @@ def measure(
 def evaluate(
     model: str, base_url: str | None, tasks: Sequence[LmEvalTask], limit: int | None
 ) -> Evaluated:
-    """Run the tasks, and keep results, samples and scores in one folder."""
+    """Run the tasks; store results, samples and scores in one folder."""
     engine, arguments = answering(model, base_url)
     found = measure(engine, arguments, tasks, limit=limit)
     folder = folder_of(evaluations_dir(), BENCHMARK, model, scorer(found))
@@ -186,8 +184,8 @@ def evaluate(
 
 
 def keep_results(results: Results, folder: Path) -> dict[str, Any]:
-    """Write lm-eval's results, and each task's samples; return the results as read again."""
-    # What a model wrote is among them, and need not be text that can be written.
+    """Write lm-eval's results and each task's samples; return the results after the round trip."""
+    # They contain model output, which may not be encodable as it is.
     kept: dict[str, Any] = _as_json({k: v for k, v in results.items() if k != "samples"})
     write_json(folder / RESULTS, kept)
     for task, rows in (results.get("samples") or {}).items():
@@ -196,7 +194,7 @@ def keep_results(results: Results, folder: Path) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """Return lm-eval's data as JSON has them: numpy's numbers as numbers, the rest as text."""
+    """Convert lm-eval's data to plain JSON: NumPy numbers to numbers, other objects to strings."""
     plain = json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else str(v))
     return read_json(plain)
 
@@ -214,10 +212,10 @@ def read_results(path: Path) -> dict[str, Any]:
 def evaluate_results(
     results: Results, model: str | None = None, tasks: Sequence[LmEvalTask] = TASKS
 ) -> Evaluation:
-    """Score lm-eval's results: one column for each task, in percent, with 95% intervals.
+    """Score lm-eval's results: one column per task, in percent, with 95% intervals.
 
-    A column whose task was not run has no score, and its documents are missing. The model's
-    name is that in the results unless one is given.
+    A column whose task was not run has no score, and its documents count as missing. The model's
+    name defaults to the one in the results.
 
     Returns:
         The evaluation; `n` counts documents over all columns.
@@ -267,7 +265,7 @@ def evaluate_results(
 
 
 def scorer(results: Results) -> str:
-    """Return who scored: the package with its version, as the results say it."""
+    """Return the package and version that produced the results."""
     return f"{SCORER} {results.get('lm_eval_version') or UNKNOWN_VERSION}"
 
 
@@ -281,9 +279,9 @@ def _interval(share: float, error: object) -> Interval:
 
 
 def _facts(results: Results, task: LmEvalTask) -> tuple[dict[str, Any], int, int]:
-    """Return what makes a task's number that number, the documents run, and those it has.
+    """Return the facts behind a task's score, the documents run, and the documents it has.
 
-    A group's own entries are those that its tasks share; None where there is none.
+    A group without its own entry gets the value its tasks share, or None if they differ.
     """
     parts = (results.get("group_subtasks") or {}).get(task.name) or [task.name]
 
@@ -318,7 +316,7 @@ def _model(results: Results) -> str:
 
 @contextlib.contextmanager
 def _key_of(engine: str) -> Iterator[None]:
-    """Let the package find the model's key, and no other, where it looks for one."""
+    """Expose only the model's key in the variable that the package reads."""
     before = os.environ.pop(_KEY_THAT_THE_PACKAGE_READS, None)
     key = os.environ.get("HARNESS_SOLVER_KEY")
     if key and engine == ENDPOINT:

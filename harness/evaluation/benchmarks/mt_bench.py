@@ -1,10 +1,10 @@
-"""MT-Bench: two turns of each answer, rated from 1 to 10 by a judge that sees one answer.
+"""MT-Bench: a judge rates both turns of each answer from 1 to 10, one answer at a time.
 
-The second turn is judged with the first before it; math, reasoning and coding against a reference
-answer. The score is the mean of the valid ratings over both turns. A reply without a rating from 1
-to 10 (-1 in published files) is counted and left out, never a zero; with one missing the average is
-therefore not the mean of the two turns' means, exactly as in the benchmark's own code. That code
-takes a rating of any size.
+The second turn is judged with the first as context; math, reasoning and coding against a reference
+answer. The score is the mean of all valid ratings over both turns. A reply without a rating from 1
+to 10 (-1 in published files) counts as missing, never as zero. So with missing ratings, the average
+is not the mean of the two turns' means, exactly as in the benchmark's own code. Unlike here, that
+code accepts ratings of any size.
 
 Source: FastChat, `fastchat/llm_judge/gen_judgment.py` (requests), `common.py` (which prompt for
 which question, reference categories, temperatures, limits, rating patterns), `show_result.py`.
@@ -58,7 +58,7 @@ PROMPTS = {
     (2, False): "single-v1-multi-turn",
     (2, True): "single-math-v1-multi-turn",
 }
-"""Name of the judge's prompt by turn and whether there is a reference."""
+"""Judge prompt name by turn and whether there is a reference."""
 
 UNRATED = -1
 SCALE = (1.0, 10.0)
@@ -82,7 +82,7 @@ class MtBenchFiles:
 
 
 class _Rated(files.Published):
-    """A judgment in the benchmark's form; its score is -1 where there is no rating."""
+    """A judgment in the benchmark's format; the score is -1 without a rating."""
 
     question_id: str
     turn: Literal[1, 2]
@@ -91,7 +91,7 @@ class _Rated(files.Published):
 
     @property
     def rating(self) -> float | None:
-        """The file's rating; that in the judge's text where the file has none."""
+        """The rating in the file, else the one parsed from the judge's text."""
         if "score" in self.model_fields_set:
             return _on_scale(self.score)
         return parse_rating(self.judgment)
@@ -108,7 +108,7 @@ class MtBench(Benchmark):
         "turn_2": "mt_t2",
     }
     turns = verdicts = len(TURNS)
-    reply_tokens = 200  # about what gpt-4's replies have
+    reply_tokens = 200  # about the length of gpt-4's replies
     homes = (
         files.HomeFile(
             "question.jsonl",
@@ -191,7 +191,7 @@ class MtBench(Benchmark):
     def comparison_records(
         self, answers: files.Answers, judge: str, better: Better
     ) -> list[dict[str, Any]]:
-        """Return 10 for a turn that is better than the anchor's, 1 for a worse one, 5.5 else."""
+        """Rate a turn 10 if it beats the anchor's, 1 if it loses, 5.5 for a tie."""
         low, high = SCALE
         return [
             {
@@ -230,15 +230,15 @@ def _fields(
 
 
 def ratings_from_judgments(records: Records) -> list[Judgment]:
-    """Read the ratings in judgments of the benchmark's form."""
+    """Read ratings from judgments in the benchmark's format."""
     read = files.read_as(_Rated, records)
     return [Judgment(it.question_id, it.rating, it.turn) for it in read]
 
 
 def parse_rating(text: str) -> float | None:
-    """Read the first `[[rating]]` of a judge's text, else the first `[rating]`, else None.
+    """Return the first `[[rating]]` in a judge's text, else the first `[rating]`, else None.
 
-    A number that is not on the scale is no rating.
+    A number off the scale gives None.
     """
     match = _RATING.search(text) or _RATING_FALLBACK.search(text)
     return _on_scale(float(match.group(1))) if match else None
@@ -256,12 +256,12 @@ def score_ratings(
 ) -> Evaluation:
     """Score one model's ratings.
 
-    Several ratings of one turn all count, as in the benchmark. Where categories are given by
-    prompt id, `per_category` holds their means over both turns.
+    Multiple ratings of one turn all count, as in the benchmark. Given `categories` by prompt id,
+    `per_category` has their means over both turns.
 
     Returns:
         Columns `average`, `turn_1`, `turn_2`, on the judge's scale of 1 to 10. A turn without any
-        valid rating has no score. A turn of a prompt that was never judged counts as missing.
+        valid rating has no score. A prompt's turn that was never judged counts as missing.
     """
     order = tally(ratings, prompts).prompts
     turns = {t: tally((it for it in ratings if it.number == t), order) for t in TURNS}
