@@ -1,6 +1,6 @@
-"""Asking a model over an OpenAI-compatible endpoint: judges, creators and served policies.
+"""Requests to models at OpenAI-compatible endpoints: judges, creators and served policies.
 
-`access` says where a role's model is asked; `client` asks many requests at once, keeps each reply
-under its request's address and pays it once; `budget` and `prices` count what is spent;
-`connection` is the network.
+`access` finds the endpoint of a role's model; `client` sends requests concurrently, caches each
+reply under its request's address and pays for it once; `budget` and `prices` track spending;
+`connection` is the network layer.
 """

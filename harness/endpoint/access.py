@@ -1,14 +1,13 @@
-"""Where the model of a role is asked: at an endpoint that the environment names, or its seller's.
+"""Finds the endpoint of a role's model: one named in the environment, or the vendor's API.
 
-Which model rewrites is what a run *is*; where it is served, with which key, how many requests at
-once and for how much money is not, and stands in no declaration. For each role (the creator
-rewrites prompts, the scorer judges them, the judge judges a benchmark's answers, the policy may be
-served by an endpoint) the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`, `_TIMEOUT`
-(seconds that a reply may take) and `_PRICE` are read; for the policy, `HARNESS_SOLVER_URL` and so
-on. Without an address it is the seller's own, which takes the seller's key, sent nowhere else. A
-judge that a plug-in adds is a function here, and free. For a role that the harness serves itself it
-sets these variables for the processes that ask, and `_KEPT_AS`, under which replies are kept: the
-address is another with each start.
+Which model rewrites is part of a run's identity; where it is served, the key, the concurrency and
+the price are not, so no declaration has them. Each role (the creator rewrites prompts, the scorer
+judges them, the judge judges a benchmark's answers, the policy may be served by an endpoint) reads
+the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`, `_TIMEOUT` (seconds per reply) and
+`_PRICE`; the policy's are `HARNESS_SOLVER_URL` and so on. The default address is the vendor's API,
+with the vendor's key, which is sent nowhere else. A plug-in's judge is a local function, and free.
+For roles that the harness serves itself, it sets these variables for the processes that send
+requests, plus `_KEPT_AS`, the cache key for replies, because the address changes with each start.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MOST_CONCURRENCY = 256
 
 
 def price_of(role: ServedRole, model: str) -> TokenPrice | None:
-    """Return the price of a role's model: the user's, else the list's; None if neither has one."""
+    """Return the price of a role's model: the user's, else the price list's, else None."""
     if role == "judge" and model in JUDGES:
         return TokenPrice(0.0, 0.0)
     name = variable(role, "PRICE")
@@ -47,12 +46,12 @@ def model_of(
     *,
     keyless: bool = False,
 ) -> ServedModel:
-    """Return a role's model behind a client that keeps its replies in the work folder.
+    """Return a role's model behind a client that caches replies in the work folder.
 
-    Without a ledger that of the run counts what is spent; `keyless` where perhaps nothing is sent.
+    The ledger defaults to the run's. `keyless` skips the key check, since all may be cached.
 
     Raises:
-        UserError: Nothing says where, a key is lacking, or a variable cannot be read.
+        UserError: No endpoint is known, a key is missing, or a variable is malformed.
     """
     server = _server(role, model)
     if not keyless:

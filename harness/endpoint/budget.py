@@ -1,14 +1,13 @@
-"""What has been spent, and a budget that is never exceeded.
+"""Spending, and a budget that is never exceeded.
 
-Before a request is sent, the most it can cost is reserved; the actual cost replaces it when the
-reply arrives, so that spent and reserved together never exceed the budget. A request that does not
-fit waits while others of the same ledger are in flight, since most cost less than was reserved; if
-none is, the evaluation ends. A request whose reply never came (a timeout, a cut connection) may
-have been charged: it counts at the most it can have cost. What a killed process had reserved stays
-reserved.
+Before a request is sent, its maximum cost is reserved; the actual cost replaces it when the reply
+arrives, so spent plus reserved never exceeds the budget. A request that does not fit waits while
+others of the same ledger are in flight, since most cost less than reserved; if none are, the
+evaluation ends. A request whose reply never arrived (timeout, broken connection) may have been
+charged, so it counts at its maximum cost. Reservations of a killed process remain.
 
-The sum is in memory, or in one file that all workers of a run share: the run names it in the
-environment (`share`), so that each run has its whole budget.
+The total is in memory, or in a file shared by all workers of a run, which `share` names in the
+environment; each run thus has its full budget.
 """
 
 from __future__ import annotations
@@ -28,24 +27,25 @@ from harness.errors import HarnessError
 from harness.runtime.files import explained, hold, write_whole
 
 VARIABLE = "HARNESS_LEDGER"
-"""The environment variable with the file that the workers of a run draw on."""
+"""Environment variable with the path of the shared file."""
 
 
 def share(folder: Path) -> None:
-    """Name a new file in a folder to this process and those it starts, to draw on together."""
+    """Set up a new shared file in a folder for this process and its children."""
     os.environ[VARIABLE] = str(folder / f"{uuid.uuid4().hex}.json")
 
 
 def shared_file() -> Path | None:
-    """Return the file that this process shares with others; None where there is none."""
+    """Return the file that this process shares with others, or None."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else None
 
 
 def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
-    """Return the tokens of prompt and completion that a reply is counted at.
+    """Return the prompt and completion tokens to charge for a reply.
 
-    They are the endpoint's counts, at most what the request allows; without counts, the most.
+    These are the endpoint's counts, capped at the request's maximums, which also replace absent
+    counts.
     """
     most = request.most_prompt_tokens, request.most_completion_tokens
     prompt, completion = reply.usage or most
@@ -53,15 +53,15 @@ def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
 
 
 class BudgetReachedError(HarnessError):
-    """The next request could pass the budget."""
+    """The next request could exceed the budget."""
 
 
 @dataclass
 class Spending:
-    """What one command asked for and what that cost.
+    """One command's requests and their cost.
 
-    Requests and tokens are those of replies that came over the network. `usd` is None once a price
-    was not known; `usd_unconfirmed` is the most that requests without a reply can have cost.
+    Requests and tokens are those of replies from the network. `usd` is None once a price was
+    unknown; `usd_unconfirmed` is the maximum cost of requests whose reply was lost.
     """
 
     requests: int = 0
@@ -73,10 +73,9 @@ class Spending:
 
 
 class Ledger:
-    """Counts tokens and dollars of all endpoints together; may be used from many threads.
+    """Thread-safe total of tokens and dollars over all endpoints.
 
-    A budget of None is no limit. The sum stands in the file, which all who name it draw on, or
-    here.
+    A budget of None is unlimited. With a `file`, dollars are shared with every ledger that uses it.
     """
 
     def __init__(self, budget_usd: float | None = None, file: Path | None = None) -> None:
@@ -89,10 +88,10 @@ class Ledger:
         self._closed: str | None = None
 
     def reserve(self, request: ChatRequest, price: TokenPrice | None) -> float:
-        """Set aside the most that a request can cost; wait while others may make room.
+        """Reserve a request's maximum cost, waiting while requests in flight may free some.
 
         Returns:
-            These dollars, for exactly one of `settle`, `release` and `lose`.
+            The reserved dollars, to pass to exactly one of `settle`, `release` and `lose`.
 
         Raises:
             BudgetReachedError: They do not fit into the budget.
@@ -122,7 +121,7 @@ class Ledger:
     def settle(
         self, most: float, request: ChatRequest, reply: Reply, price: TokenPrice | None
     ) -> None:
-        """Count a reply at what it cost; without a count that can be, at the most."""
+        """Replace a reservation with a reply's cost (see `tokens_of`)."""
         prompt, completion = tokens_of(request, reply)
         cost = 0.0 if price is None else price.of(prompt, completion)
         with self._changed:
@@ -134,12 +133,12 @@ class Ledger:
             done.completion_tokens += completion
 
     def release(self, most: float) -> None:
-        """Give back what was set aside for a request that the endpoint turned away."""
+        """Release the reservation of a request that the endpoint rejected."""
         with self._changed:
             self._book(-most)
 
     def lose(self, most: float) -> None:
-        """Count a request whose reply never came at the most it can have cost."""
+        """Count a request whose reply was lost at its maximum cost."""
         with self._changed:
             self._book(0.0)
             self.spending.usd_unconfirmed += most
@@ -156,7 +155,7 @@ class Ledger:
 
     @contextmanager
     def _sum_now(self) -> Iterator[dict[str, float]]:
-        """Yield the dollars spent and set aside; nobody else changes them while the block lasts."""
+        """Yield the dollars spent and reserved, locked against other writers within the block."""
         file = self._file
         if file is None:
             yield self._sum

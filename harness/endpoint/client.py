@@ -1,18 +1,18 @@
-"""A client that sends many requests concurrently, pays for each once, and may be killed anytime.
+"""A client that sends requests concurrently, pays for each once, and can be killed at any time.
 
-A request is looked up in the cache. If it is not there, its price is reserved, it is sent, and its
-reply is kept before anything else happens with it. Rejected and lost requests are retried with
-jittered exponential backoff, and no sooner than the endpoint asks. A command that was killed finds
-every reply that had arrived when it is run again.
+A request is first looked up in the cache. On a miss, its maximum price is reserved, it is sent, and
+the reply is cached before it is used. Overloaded and lost requests are retried with jittered
+exponential backoff, no sooner than the endpoint asks. A killed command, run again, finds every
+reply that had arrived.
 
-A refused request costs its item and no other. One that is still unanswered after all attempts lets
-the others go on, and is sent again by the next command. An endpoint that answers nothing ends the
-evaluation, as do a wrong key, a missing model and an exhausted budget.
+A refused request fails only its own item. A request still unanswered after all attempts does not
+stop the others, and the next command sends it again. An unresponsive endpoint ends the evaluation,
+as do a wrong key, a missing model and an exhausted budget.
 
-Replies are append-only JSON lines, found by the address of their request. Each process appends to
-its own file, one write per reply, because a file per reply would cost more than the network. A line
-ends with its own digest: a damaged line is reported, counts as absent and is requested again. So is
-half a line that a kill left. Nothing waits for the disk: a power cut may lose the last seconds.
+Replies are append-only JSON lines, indexed by their request's address. Each process appends to its
+own file, one write per reply, because a file per reply would cost more than the network. Each line
+ends with its digest: a damaged line is reported, and requested again; so is a partial line left by
+a kill, without a report. There is no fsync, so a power failure may lose the last seconds.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ ATTEMPTS = 8
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 PATIENCE = 5
-"""Items that fail one after the other before the endpoint is given up."""
+"""Consecutive failed items before giving up on the endpoint."""
 
 Done = Callable[[int, int], None]
-"""Told how many items are done, and how many there are."""
+"""Progress callback: called with the number of finished items and the total."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -70,13 +70,13 @@ _SEAL_BYTES = len(_SEAL % bytes(64))
 
 
 _Place = tuple[Path, int, int]
-"""Where a reply is kept: its file, and where its line begins and how many bytes it has."""
+"""Location of a cached reply: file, and its line's offset and length in bytes."""
 
 
 class ReplyCache:
-    """All replies kept in a folder, by the address of their request; for many threads.
+    """A folder's cached replies by request address; thread-safe.
 
-    A process sees the replies of others that were there when it first looked.
+    Replies of other processes are visible if they existed at the first lookup.
     """
 
     def __init__(self, root: Path) -> None:
@@ -97,7 +97,7 @@ class ReplyCache:
         return Reply(json.loads(line)["reply"], cached=True) if _is_whole(line) else None
 
     def put(self, address: str, endpoint: str, request: ChatRequest, raw: dict[str, Any]) -> None:
-        """Keep a reply, with the request it answers."""
+        """Store a reply with its request."""
         entry = {
             "address": address,
             "endpoint": endpoint,
@@ -119,24 +119,24 @@ class ReplyCache:
             places[address] = (self._own, start, len(line))
 
     def _places(self) -> dict[str, _Place]:
-        """Return where each reply is; the last of an address counts."""
+        """Return each reply's location; the latest one wins."""
         with explained("reading kept replies", self.root), self._guard:
             if self._index is None:
-                # In the order they were written, so that the last is the newest.
+                # Oldest first, so the newest reply wins.
                 files = sorted(self.root.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
                 self._index = {address: place for file in files for address, place in _lines(file)}
             return self._index
 
 
 def _lines(path: Path) -> Iterator[tuple[str, _Place]]:
-    """Yield the address and the place of every line of a file that is as it was written."""
+    """Yield the address and location of every undamaged line of a file."""
     start = damaged = 0
     with path.open("rb") as file:
         for line in file:
             if _is_whole(line):
                 yield line[_ADDRESS].decode("ascii"), (path, start, len(line))
             else:
-                damaged += line.endswith(b"\n")  # a line without an end was cut by a kill
+                damaged += line.endswith(b"\n")  # a line without a newline was cut off by a kill
             start += len(line)
     if damaged:
         _LOG.warning(
@@ -146,7 +146,7 @@ def _lines(path: Path) -> Iterator[tuple[str, _Place]]:
 
 
 def _sealed(text: bytes) -> bytes:
-    """Return a line of an entry without its last brace, with its digest."""
+    """Complete an entry that lacks its closing brace to a line with its digest."""
     return text + _SEAL % hashlib.sha256(text).hexdigest().encode()
 
 
@@ -155,11 +155,11 @@ def _is_whole(line: bytes) -> bool:
 
 
 class Client:
-    """Asks one endpoint; may be used from many threads.
+    """A thread-safe client for one endpoint.
 
-    Clients may share a ledger. A model without a known price has the price None. `sleep` waits so
-    many seconds, by default until `stop` at the longest. `used` holds the tokens of prompt and
-    completion of every reply it has returned, by address, whenever it was paid.
+    Clients may share a ledger. `price` is None if unknown. `sleep` waits the given seconds; the
+    default is cut short by `stop`. `used` has the prompt and completion tokens of every reply
+    returned so far, by address, including cached ones.
     """
 
     def __init__(
@@ -190,31 +190,31 @@ class Client:
         self._guard = threading.Lock()
 
     def worded(self, request: ChatRequest) -> ChatRequest:
-        """Return a request as it is sent: with the settings that the model takes."""
+        """Return a request with its settings as the model accepts them."""
         return replace(request, settings=worded(request.model, request.settings))
 
     def address(self, request: ChatRequest) -> str:
-        """Return the address under which the reply to a request is kept."""
+        """Return the cache address of the reply to a request."""
         return self.worded(request).address(self.endpoint.kept_as)
 
     @property
     def answered_as(self) -> str:
-        """The models that replies named in place of the one asked for; empty where none did."""
+        """Models that replies named instead of the requested one, comma-separated; or empty."""
         return ", ".join(in_a_line(name, 80) for name in sorted(self._other_models))
 
     def ask(self, request: ChatRequest) -> Reply:
         """Return the reply to a request, from the cache or the endpoint.
 
         Raises:
-            UnansweredError: The endpoint refused it, or did not answer in all attempts.
-            BudgetReachedError: It could pass the budget.
-            HarnessError: The endpoint answers nothing: a wrong key, model or address.
+            UnansweredError: The endpoint refused it, or all attempts failed.
+            BudgetReachedError: It could exceed the budget.
+            HarnessError: The endpoint cannot answer any request: wrong key, model or address.
         """
         request = self.worded(request)
         address = request.address(self.endpoint.kept_as)
         with self._guard:
             lock = self._locks.setdefault(address, threading.Lock())
-        with lock:  # equal requests at once are paid once
+        with lock:  # concurrent identical requests are paid for once
             reply = self.cache.get(address)
             if reply is None:
                 try:
@@ -235,7 +235,7 @@ class Client:
         return reply
 
     def stop(self) -> None:
-        """Send nothing more; what is under way is still kept when it arrives."""
+        """Send nothing more; replies to requests in flight are still cached."""
         self._stopped.set()
 
     def resume(self) -> None:
@@ -260,9 +260,9 @@ class Client:
 
 
 def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
-    """Return tokens and dollars of the replies that clients used, whenever they were paid.
+    """Return tokens and dollars of the replies that clients used, including cached ones.
 
-    Dollars are None where a price is not known.
+    Dollars are None if any price is unknown.
     """
     asked = list(clients)
     tokens = [[sum(side) for side in zip((0, 0), *it.used.values(), strict=True)] for it in asked]
@@ -279,7 +279,7 @@ def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
-    """Return seconds to wait: doubling with full jitter, and at least what the endpoint asks."""
+    """Return seconds to wait: exponential with full jitter, at least what the endpoint asks for."""
     jittered = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S)
     error = state.outcome.exception() if state.outcome is not None else None
     asked = error.retry_after if isinstance(error, OverloadedError) else None
@@ -294,7 +294,7 @@ class ServedModel:
     model: str
     """Its name at its endpoint."""
     settings: Mapping[str, Json] = field(default_factory=dict)
-    """How replies are drawn, where whoever asks does not say."""
+    """Default sampling settings."""
     concurrency: int = 8
     """Most requests at once."""
 
@@ -305,7 +305,7 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
-    """What became of one item: its result, or why the endpoint refused it."""
+    """An item's result, or why it failed."""
 
     result: Result | None = None
     failure: str | None = None
@@ -318,11 +318,11 @@ def work_through(
     served: ServedModel,
     done: Done = lambda count, total: None,
 ) -> list[Outcome[Result]]:
-    """Do the work of every item, so many at once.
+    """Process all items, up to `served.concurrency` at once.
 
-    `work` asks the model, one request after the other, so that no more requests are under way than
-    items. `done` is told how far it is, in the calling thread. The outcomes, in the order of the
-    items, are results or refusals; what had arrived before an error is in the cache.
+    `work` sends its requests sequentially, so `concurrency` also bounds the requests in flight.
+    `done` is called in the calling thread. Outcomes, in item order, are results or refusals;
+    replies that arrived before an error are in the cache.
     """
     outcomes: list[Outcome[Result]] = [Outcome()] * len(items)
     served.client.resume()
@@ -336,7 +336,7 @@ def work_through(
                     failed_in_a_row, any_result = 0, True
                 except UnansweredError as error:
                     outcome = Outcome[Result](failure=str(error), refused=error.refused)
-                    # A prompt may be too long for a model that answers the others.
+                    # Refusals may be specific to a prompt, e.g. one that is too long.
                     failed_in_a_row += not (error.refused and any_result)
                 outcomes[position[future]] = outcome
                 if failed_in_a_row >= PATIENCE:
@@ -361,11 +361,11 @@ def work_through(
 
 @dataclass(frozen=True)
 class Estimate:
-    """Requests of one kind (`answers`, `judgments`) that an evaluation makes, and their price.
+    """An evaluation's requests of one kind (`answers`, `judgments`), and their estimated cost.
 
-    Retries and follow-ups are not counted. Tokens and dollars are those of requests that are not
-    answered yet, about; the price is None where the model's is not known, and `usd_at_most` what
-    replies that are all as long as they may be cost.
+    Excludes retries and follow-ups. Tokens and dollars are approximate and cover only requests not
+    in the cache. Dollars are None if the model's price is unknown; `usd_at_most` assumes the
+    maximum number of tokens for every prompt and reply.
     """
 
     what: str
@@ -381,9 +381,9 @@ class Estimate:
 def estimate(
     what: str, model: str, requests: Iterable[ChatRequest], client: Client, reply_tokens: int
 ) -> Estimate:
-    """Estimate the cost of requests whose replies have so many tokens on average.
+    """Estimate the cost of requests, given the mean number of tokens per reply.
 
-    The same request twice is paid once, and one whose reply is kept not at all.
+    Duplicate requests are paid for once, cached ones not at all.
     """
     distinct = {client.address(request): client.worded(request) for request in requests}
     new = [r for address, r in distinct.items() if client.cache.get(address) is None]

@@ -1,16 +1,16 @@
-"""The network: a connection to an OpenAI-compatible server, and its failures.
+"""The network layer: connections to OpenAI-compatible servers, and their failures.
 
-`Connection` is the one place that sends anything: to judges and creators through `Endpoint`, whose
-requests are chats, and to servers of the policy (`harness.inference`), which complete token ids. A
-plug-in's judge is a function in place of an endpoint.
+All model requests go through `Connection`: chats to judges and creators through `Endpoint`, and
+completions of token ids to policy servers (`harness.inference`). A plug-in's judge is a function in
+place of an endpoint.
 
-Connections are never reused (`Connection: close`), so that no byte of one reply can be taken for
-part of another. Redirects are not followed, because prompts and answers are meant for the address
-that was named. HTTP clients only limit the wait for the next byte; here a body is limited in
-seconds and bytes as it streams in.
+Connections are never reused (`Connection: close`), so bytes of one reply cannot leak into another.
+Redirects are not followed, because prompts and answers are meant only for the configured address.
+HTTP clients only limit the wait for the next byte; here the whole body is limited in seconds and
+bytes as it streams in.
 
-The key comes from an environment variable and lives in the client's header alone. If an endpoint
-echoes it, it is redacted from what is kept and printed.
+The key comes from an environment variable and is held only in the HTTP client. If an endpoint
+echoes it, it is redacted from everything stored and printed.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ SELLERS: Mapping[str, tuple[str, str]] = {
     "gpt-": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "gemini-": ("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
 }
-"""Address and key variable of those who sell a model, by how its name begins."""
+"""Vendor address and key variable by model name prefix."""
 
 BLOT = "[key]"
 SHORTEST_SECRET = 8
-"""Shorter keys are placeholders (`EMPTY`); blotting them out would change ordinary words."""
+"""Shorter keys are placeholders (`EMPTY`); redacting them would alter ordinary words."""
 
 LONGEST_QUOTE = 200
-"""Characters of an endpoint's own words in an error."""
+"""Maximum characters quoted from an endpoint's error message."""
 
 MOST_BYTES = 1 << 25
-"""Bytes of a reply, at most: ten times what any model says at once."""
+"""Maximum bytes of a reply: ten times the longest reply of any model."""
 
 TIMEOUT_S = 180.0
 
@@ -54,9 +54,9 @@ _CHAT_PARAMETERS = ("max_tokens", "temperature", "top_p")
 
 
 class OverloadedError(HarnessError):
-    """The endpoint turned the request away for now (429, 5xx): it was not charged.
+    """The endpoint temporarily rejected the request (429, 5xx) without charging for it.
 
-    It may ask to wait so many seconds.
+    `retry_after` is the wait in seconds that it asked for, if any.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -65,11 +65,11 @@ class OverloadedError(HarnessError):
 
 
 class LostError(HarnessError):
-    """No reply came that can be kept (timeout, cut connection, no JSON): it may be charged."""
+    """No usable reply (timeout, broken connection, invalid JSON); the request may be charged."""
 
 
 class UnansweredError(HarnessError):
-    """A request without a reply; where it was refused, asking again would not help."""
+    """A request got no reply; if `refused`, retrying will not help."""
 
     def __init__(self, message: str, refused: bool) -> None:
         super().__init__(message)
@@ -77,11 +77,11 @@ class UnansweredError(HarnessError):
 
 
 class Connection:
-    """A server that speaks OpenAI's API; failures are those of the package `openai`.
+    """A server with OpenAI's API; errors are those of the package `openai`.
 
-    Its key is in an environment variable; None for a server without. `timeout_s` bounds the wait
-    for a reply to begin, and then for all of it to come. Where the server is overloaded or cannot
-    be reached it is tried `retries` times more.
+    `key_variable` is the environment variable with the key, or None for a server without keys.
+    `timeout_s` bounds the wait for a reply to begin, and then for its body. An overloaded or
+    unreachable server is retried `retries` times.
     """
 
     def __init__(
@@ -104,38 +104,38 @@ class Connection:
 
     @property
     def key(self) -> str | None:
-        # Read anew each time, so that no object of this project holds it.
+        # Read each time, so that no object of this project stores it.
         key = os.environ.get(self.key_variable or "", "").strip()
         if not key.isascii():
             raise UserError(f"The key in {self.key_variable} has characters that no key has")
         return key or None
 
     def post(self, path: str, body: dict[str, Any]) -> str:
-        """Send a body to a path of the server, and return the text of the reply as it came."""
+        """Post a body to a path of the server; return the reply's raw text."""
         text: str = self._client.post(f"{self.address}{path}", cast_to=str, body=body)
         return text
 
     def model_names(self) -> list[str]:
-        """Return the models that the server says it has.
+        """Return the models that the server lists.
 
         Raises:
-            ForeignTextError, KeyError, TypeError: It says something else.
+            ForeignTextError, KeyError, TypeError: The reply is malformed.
         """
         text = self._client.get("/models", cast_to=str)
         return [self.quoted(str(model["id"])) for model in read_json(text)["data"]]
 
     def blotted(self, text: str) -> str:
-        """Return a text without the key."""
+        """Redact the key from a text."""
         key = self.key or ""
         return text.replace(key, BLOT) if len(key) >= SHORTEST_SECRET else text
 
     def quoted(self, text: str) -> str:
-        """Return the server's own words in a line that is not too long, without the key."""
+        """Return text from the server as one line, truncated and with the key redacted."""
         words = " ".join(self.blotted(readable(text)).split())
         return words if len(words) <= LONGEST_QUOTE else words[:LONGEST_QUOTE] + " ..."
 
     def close(self) -> None:
-        """Break off what is under way."""
+        """Abort requests in flight."""
         if self._opened is not None:
             self._opened.close()
 
@@ -146,7 +146,7 @@ class Connection:
         with self._opening:
             if self._opened is None:
                 self._opened = openai.OpenAI(
-                    # A server without keys takes any; the client insists on one.
+                    # The client requires a key; a server without keys accepts any.
                     api_key=self.key or "none",
                     base_url=self.address,
                     timeout=self.timeout_s,
@@ -157,7 +157,7 @@ class Connection:
 
 
 def _http_client(timeout_s: float) -> httpx2.Client:
-    """Return a client whose replies end after so many seconds or `MOST_BYTES`."""
+    """Return a client that limits reply bodies to `timeout_s` seconds and `MOST_BYTES` bytes."""
     import httpx2
     import openai
 
@@ -192,9 +192,9 @@ def _http_client(timeout_s: float) -> httpx2.Client:
 
 
 class Endpoint(Connection):
-    """A server that is asked chats, each once; who asks tries again.
+    """A chat completions server, without retries; those are up to the caller.
 
-    `kept_as` is what replies are kept under where the address is another each time.
+    `kept_as` replaces the address in cache keys, for servers whose address changes.
     """
 
     def __init__(
@@ -211,15 +211,15 @@ class Endpoint(Connection):
         """Send a request once and return the JSON body of the reply.
 
         Raises:
-            OverloadedError: It may be tried again, and was not charged.
-            LostError: It may be tried again, and may have been charged.
-            UnansweredError: This request is refused.
-            HarnessError: No request will be answered: a wrong key, address or model, or no quota.
+            OverloadedError: Not charged; may be retried.
+            LostError: Possibly charged; may be retried.
+            UnansweredError: The endpoint refuses this request.
+            HarnessError: No request can succeed: wrong key, address or model, or no quota.
         """
         import openai
 
         try:
-            # What is kept is the reply as it came, and not the package's reading of it.
+            # Keep the raw reply, not the package's parsed version.
             raw = read_json(self.post("/chat/completions", request.body()))
         except openai.APIStatusError as error:
             raise self._status_failure(error, request) from None
@@ -228,7 +228,7 @@ class Endpoint(Connection):
                 f"{self.host} did not reply within {self.timeout_s:g} s to {request.label}"
             ) from None
         except openai.APIConnectionError as error:
-            # The client wraps every failure below HTTP in one class; its cause says which it was.
+            # The client wraps every failure below HTTP in one class; the cause tells them apart.
             cause = type(error.__cause__ or error).__name__
             if cause == "ConnectError":
                 raise OverloadedError(
@@ -243,7 +243,7 @@ class Endpoint(Connection):
             ) from None
         if not is_reply(raw):
             raise LostError(f"{self.host} sent no completion for {request.label}")
-        # Read first: JSON can spell each character of a key in another way.
+        # Redact after parsing, because JSON can escape any character of the key.
         return dict(json.loads(self.blotted(json.dumps(raw, ensure_ascii=False))))
 
     @property
@@ -251,7 +251,7 @@ class Endpoint(Connection):
         return self.address in {url for url, _ in SELLERS.values()}
 
     def check_key(self) -> None:
-        """Refuse to go on without a key where one is known to be needed."""
+        """Raise UserError if a vendor's API lacks its key."""
         if self.key is None and self.is_sellers:
             raise UserError(
                 f"There is no key for {self.host}; set {self.key_variable}, or name another "
@@ -261,7 +261,7 @@ class Endpoint(Connection):
     def _status_failure(self, error: openai.APIStatusError, request: ChatRequest) -> HarnessError:
         status, headers = error.status_code, error.response.headers
         if status in (401, 403):
-            # The endpoint's own words often hold a part of the key.
+            # The endpoint's message often contains part of the key.
             return UserError(
                 f"{self.host} does not accept the key in {self.key_variable} (HTTP {status}); "
                 "set a key that may use this model"
@@ -300,9 +300,9 @@ class Endpoint(Connection):
 
 
 class FunctionEndpoint:
-    """Answers requests by a judge that `harness.judge` registered; nothing is sent.
+    """Answers requests with a judge function registered by `harness.judge`; nothing is sent.
 
-    Plug-in, name and version are the address under which replies are kept.
+    Replies are cached under the plug-in, the judge's name and the version.
     """
 
     def __init__(self, name: str) -> None:
@@ -316,7 +316,7 @@ class FunctionEndpoint:
         """Do nothing: a function needs no key."""
 
     def send(self, request: ChatRequest) -> dict[str, Any]:
-        """Call the function, and return its text as a reply."""
+        """Call the function and return its text as a reply."""
         try:
             text = self._function(request.body()["messages"])
         except Exception as error:
@@ -344,7 +344,7 @@ def _checked(base_url: str) -> str:
 
 
 def _message(error: openai.APIStatusError) -> str:
-    """Return the endpoint's own words, without the client's rendering of the whole body."""
+    """Return the endpoint's message, without the client's rendering of the whole body."""
     body = error.body
     if isinstance(body, dict) and isinstance(body.get("message"), str):
         return str(body["message"])

@@ -1,8 +1,8 @@
-"""What a model costs and whether its seller has retired it, each number with its source.
+"""Model prices and retirement dates, each with its source.
 
-Prices are in dollars for a million tokens. A model without a known price has none: its cost is then
-not known, which is not zero. A retired model cannot be asked at its seller's any more; its
-successor is another judge, with scores in columns of their own.
+Prices are in dollars per million tokens. A model without a known price has an unknown cost, not a
+cost of zero. A retired model is no longer available from its vendor; its successor counts as a
+different judge, with scores in separate columns.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ SHIPPED = Path(__file__).with_name("prices.yaml")
 
 @dataclass(frozen=True)
 class TokenPrice:
-    """Dollars for a million tokens of the prompt and of the completion."""
+    """Dollars per million prompt and completion tokens."""
 
     prompt: float
     completion: float
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the price of so many tokens, in dollars."""
+        """Return the cost in dollars."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
 
 class Retirement(Strict):
-    """The end of a model at its seller's."""
+    """A model's retirement by its vendor."""
 
     model: str
     retired: date
-    """The first day on which it is not served."""
+    """First day without service."""
     successor: str | None
-    """The model that takes its place here, if one was chosen."""
+    """The model chosen to replace it in this project, if any."""
     source: str
-    """Where the day is from."""
+    """Source of the date."""
 
     @property
     def sentence(self) -> str:
@@ -57,7 +57,7 @@ class Retirement(Strict):
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices and retirements by model, with the list's date, source and digest."""
+    """Prices and retirements by model, with the list's date, source and SHA-256."""
 
     as_of: str
     source: str
@@ -70,7 +70,7 @@ class PriceList:
 
     @property
     def origin(self) -> str:
-        """The list's date, digest and source, for people."""
+        """The list's date, digest and source as display text."""
         return f"prices of {self.as_of} (sha256 {self.sha256[:12]}): {self.source}"
 
 
@@ -104,7 +104,7 @@ class _PriceFile(Strict):
 
 
 def read_prices(path: Path = SHIPPED) -> PriceList:
-    """Read a price list in the form of the shipped one."""
+    """Read a price list in the format of the shipped one."""
     found = read_yaml(path)
     try:
         read = _PriceFile.model_validate(found)
@@ -130,7 +130,7 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
 
 
 def parse_price(option: str, text: str) -> TokenPrice:
-    """Read a price from `IN,OUT`, dollars for a million tokens."""
+    """Parse `IN,OUT`, in dollars per million tokens."""
     try:
         prompt, completion = (float(part) for part in text.split(","))
     except ValueError:

@@ -1,18 +1,17 @@
-"""Requests and replies of a chat endpoint, as values: what is sent, addressed, counted and read.
+"""Chat requests and replies as values: bodies, addresses, token counts and parsing.
 
-A request's address is the sha256 of everything that can change the reply: the endpoint, the model,
-the messages in their order, the settings, and how often the same thing is asked. Two requests with
-the same address are the same request, and are paid once.
+A request's address is the SHA-256 of everything that can change the reply: endpoint, model,
+messages, settings, and the sample number. Requests with the same address are identical, and are
+paid for once.
 
-A request's settings are written for models that do not think before they answer. One that does
-takes no temperature, counts its thinking as part of the reply, and calls its limit
-`max_completion_tokens`; some can be told not to think, and then take a temperature and tools.
-`worded` puts settings into the words of the model that is asked; what is sent is what is kept and
-addressed.
+Settings are written for models without reasoning. Reasoning models take no temperature, count
+reasoning tokens as part of the reply, and call the limit `max_completion_tokens`; some can turn
+reasoning off, and then accept a temperature and tools. `worded` translates settings for the
+requested model; requests are sent, stored and addressed in that form.
 
 Source: OpenAI's API reference, `max_tokens` and `max_completion_tokens` of chat completions. That
-gpt-6-sol takes a temperature without thinking is from https://docs.litellm.ai/blog/gpt_6_sol_luna
-and https://github.com/BerriAI/litellm/discussions/42523 (copies seen 2026-11-22); not tried.
+gpt-6-sol accepts a temperature without reasoning: https://docs.litellm.ai/blog/gpt_6_sol_luna and
+https://github.com/BerriAI/litellm/discussions/42523 (copies seen 2026-11-22); not tested.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from typing import Any
 from harness.runtime.stage import Json, fingerprint_of
 
 ADDRESS_VERSION = 1
-"""Raised by a person when the meaning of a request's fields changes."""
+"""Bumped by hand when the meaning of a request's fields changes."""
 
 CHARACTERS_PER_TOKEN = 4
-"""Characters of English text in a token, roughly; for estimates only."""
+"""Rough characters per token of English text; for estimates only."""
 
 TOKENS_PER_MESSAGE = 8
-"""Most tokens a message needs besides its text (role and separators)."""
+"""Maximum overhead of a message in tokens (role and separators)."""
 
 TOKENS_PER_TEMPLATE = 128
-"""Most tokens that a model's chat template adds by itself, such as a system message of its own."""
+"""Maximum tokens that a chat template adds, such as a default system message."""
 
 UNLIMITED_REPLY = 4096
-"""Tokens reserved for the reply to a request that sets no limit."""
+"""Reply tokens reserved for a request without a limit."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation: who speaks (`system`, `user`, `assistant`) and the text."""
+    """A message: role (`system`, `user`, `assistant`) and text."""
 
     role: str
     content: str
@@ -50,12 +49,12 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One request for a completion of the conversation so far.
+    """A request for the completion of a conversation.
 
     Attributes:
-        label: What it is for, for people (`question 81, turn 1`); not part of the address.
-        settings: Further fields of the body: temperature, max_tokens, tools, ...
-        sample: Number of an independent repetition of the same request.
+        label: Human-readable purpose (`question 81, turn 1`); not part of the address.
+        settings: Other fields of the body: temperature, max_tokens, tools, ...
+        sample: Index among independent repetitions of the same request.
     """
 
     label: str
@@ -69,7 +68,7 @@ class ChatRequest:
         return {"model": self.model, "messages": messages, **self.settings}
 
     def address(self, endpoint: str) -> str:
-        """Return the sha256 under which the reply of an endpoint is kept."""
+        """Return the SHA-256 under which an endpoint's reply is cached."""
         identity = {
             "version": ADDRESS_VERSION,
             "endpoint": endpoint,
@@ -85,7 +84,7 @@ class ChatRequest:
 
     @property
     def most_prompt_tokens(self) -> int:
-        # A token of a byte-level vocabulary is one byte or more. Tools are sent as text as well.
+        # A byte-level token is at least one byte. Tools are part of the prompt too.
         size = sum(len(m.content.encode()) for m in self.messages)
         tools = len(str(self.settings.get("tools", "")).encode())
         around = TOKENS_PER_MESSAGE * (len(self.messages) + 1) + TOKENS_PER_TEMPLATE
@@ -101,7 +100,7 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply as it came; from the cache, it cost nothing now."""
+    """A raw reply; `cached` if it was read from the cache, at no cost."""
 
     raw: Mapping[str, Any]
     cached: bool = False
@@ -113,13 +112,13 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The message's text; empty where there is none (refused, filtered or a tool call)."""
+        """The message's text; empty if there is none (refused, filtered or a tool call)."""
         content = (self.choice.get("message") or {}).get("content")
         return content if isinstance(content, str) else ""
 
     @property
     def tool_arguments(self) -> str | None:
-        """The arguments of the first tool call, None where there is no tool call."""
+        """The arguments of the first tool call, or None."""
         try:
             arguments = self.choice["message"]["tool_calls"][0]["function"]["arguments"]
         except (KeyError, IndexError, TypeError):
@@ -127,10 +126,10 @@ class Reply:
         return arguments if isinstance(arguments, str) else None
 
     def other_model(self, asked: str) -> str | None:
-        """Return which model the reply names, None where that is the one asked for, or nobody.
+        """Return the model that the reply names if it differs from the requested one, else None.
 
-        A seller's prefix (`models/`) and the date or number of a version (`-0613`, `:latest`) do
-        not make another model. Ids of replies prove nothing: some servers repeat them.
+        A vendor prefix (`models/`) or a version suffix (`-0613`, `:latest`) is not a difference.
+        Reply ids are not used as evidence, because some servers repeat them.
         """
         named = self.raw.get("model")
         if not isinstance(named, str) or not named:
@@ -141,7 +140,7 @@ class Reply:
 
     @property
     def usage(self) -> tuple[int, int] | None:
-        """Tokens of the prompt and of the completion, None where the endpoint does not say."""
+        """Prompt and completion tokens, or None if the endpoint does not report them."""
         try:
             usage = self.raw["usage"]
             counts = usage["prompt_tokens"], usage.get("completion_tokens", 0)
@@ -151,7 +150,7 @@ class Reply:
 
 
 def is_reply(raw: object) -> bool:
-    """Return whether a JSON body has the form of a completion: a first choice with a message."""
+    """Return whether a JSON body is a completion: it has a first choice with a message."""
     try:
         return isinstance(raw["choices"][0]["message"], Mapping)  # type: ignore[index]
     except (KeyError, IndexError, TypeError):
@@ -161,17 +160,17 @@ def is_reply(raw: object) -> bool:
 _VERSION = re.compile(r"([-:@](latest|v?\d[\d.-]*))?")
 
 THINKING_TOKENS = 8192
-"""Room for a model's thinking, added to the limit of a reply; ours."""
+"""Allowance for reasoning, added to the reply limit; our choice."""
 
 _SILENCED_MODELS = re.compile(r"(?:.*/)?gpt-6-(?:sol|luna)(?![^-.])")
 _THINKING_MODELS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![^-.])(?!.*-chat)")
 
 
 def worded(model: str, settings: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a request's settings as a model takes them, by its name.
+    """Translate settings to those a model accepts, judging by its name.
 
-    OpenAI's o1 and later and gpt-5 and later think, their chat variants and all other models do
-    not; gpt-6-sol and gpt-6-luna are told not to.
+    OpenAI's o1 and later and gpt-5 and later reason, except their chat variants; all other models
+    do not. Reasoning is turned off for gpt-6-sol and gpt-6-luna.
     """
     found, silenced = dict(settings), _SILENCED_MODELS.match(model) is not None
     if not silenced and not _THINKING_MODELS.match(model):
