@@ -1,1 +1,1 @@
-"""Real models: those of the hub, creators and judges behind endpoints, published benchmarks."""
+"""Real models from the hub, creators and judges at endpoints, and published benchmarks."""

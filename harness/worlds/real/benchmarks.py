@@ -1,18 +1,18 @@
-"""The benchmarks of real models as stages: what they are by their files, and judging the answers.
+"""Benchmarks of real models as stages: identities by their files, and judging of answers.
 
-Arena-Hard, AlpacaEval and MT-Bench, and those of plug-ins, are answered and judged through the same
-code and from the same files as with `harness evaluate`. A benchmark's identity is the digest of
-what it asks and tells its judge; where its files are not there yet, it ends in `not-downloaded`.
-They lie in its own folder (`arena-hard`; folders have hyphens where names have not), or where the
-profile says (`files`), which then ends in that folder: `made-up/arena-hard`. The judge is a
-plug-in's function, or a model at the endpoint that the environment names for `JUDGE`.
+Arena-Hard, AlpacaEval, MT-Bench and plug-in benchmarks are answered and judged with the same code
+and files as in `harness evaluate`. A benchmark's identity is the digest of its questions and its
+judge's instructions; without the files it ends in `not-downloaded`. The files are in the
+benchmark's own folder (`arena-hard`: folders have hyphens instead of underscores), or in one that
+the profile gives as `files`, which must end in that name: `made-up/arena-hard`. The judge is a
+reward model, a plug-in's function, or a model at the endpoint configured for `JUDGE`.
 
-Table 9's tasks are questions, prompts and scoring in one package, lm-evaluation-harness; of it the
-version is what is known. So the stage that answers runs all of it on the policy's folder, and keeps
-the results as the package gives them; the stage that judges reads them, document by document.
+Table 9's tasks have questions, prompts and scoring in one package, lm-evaluation-harness, and are
+identified by its version. The answering stage runs the package on the policy's folder and keeps its
+results; the judging stage reads them document by document.
 
-A score that cannot be had is not there, and the summary says why. It is never replaced by another
-number under its name. Once what lacks is there, the stages are others.
+An unavailable score is left out, with the reason in the summary, and never replaced by another
+number under its name. When what was missing becomes available, the stages' settings change.
 
 Source: lm-eval 0.4.13, `evaluator.evaluate` (what a sample holds).
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from harness.evaluation.benchmarks.lm_eval import LmEvalTask
 
 MODEL = "policy"
-"""What the judged model is called in requests and judgments; no judge is told."""
+"""The judged model's name in requests and judgments; judges do not see it."""
 
 DOWNSTREAM = "downstream"
 """The name of table 9's tasks in a profile."""
@@ -55,22 +55,22 @@ LM_EVAL = "lm-eval"
 JUDGMENT_SCHEMA = stage_io.schema_of(
     "prompt_id", "category", ("number", stage_io.WHOLE), "reply", "verdict"
 )
-"""Columns of `judgments.parquet`: the number of a game or turn, the judge's reply, what it says."""
+"""Columns of `judgments.parquet`; `number` is that of the game or turn."""
 
 TASK_ANSWER_SCHEMA = stage_io.schema_of(
     *("prompt_id", ("turn", stage_io.WHOLE), "conversation", "completion"),
     *(("n_tokens", stage_io.WHOLE), "column", ("value", stage_io.REAL)),
 )
-"""Columns of the tasks' `answers.parquet`: those of every benchmark (the package counts no tokens),
-and the task's column with the document's value, from 0 to 1."""
+"""Columns of the tasks' `answers.parquet`: those of every benchmark (with null `n_tokens`), the
+task's column, and the document's value, from 0 to 1."""
 
 
 def benchmark_identity(name: str, declared: Declared) -> str:
-    """Return the identity of a benchmark, by its name in a profile and what that says of it.
+    """Return the identity of a benchmark from its name and settings in a profile.
 
     Raises:
-        UserError: There is no such benchmark, its files cannot be read, or they are not what the
-            profile says of them.
+        UserError: There is no such benchmark, or its files cannot be read or do not match the
+            profile.
     """
     if name == DOWNSTREAM:
         return f"{LM_EVAL}@{packages.version_of('lm_eval')}"
@@ -116,7 +116,7 @@ def benchmark_identity(name: str, declared: Declared) -> str:
 
 
 def is_benchmark(identity: str) -> bool:
-    """Return whether an identity is that of a benchmark whose answers a judge rates."""
+    """Return whether an identity is of a benchmark whose answers are rated by a judge."""
     return _name_in(identity) in BENCHMARKS
 
 
@@ -129,7 +129,7 @@ def class_of(identity: str) -> type[Benchmark]:
 
 
 def benchmark_of_identity(identity: str) -> Benchmark:
-    """Return a benchmark, after checking that its files are those the identity means."""
+    """Load a benchmark, after checking its files against the identity."""
     place, _, digest = identity.partition("@")
     if digest == NOT_DOWNLOADED or not folder_of(identity).is_dir():
         raise UserError(
@@ -146,7 +146,7 @@ def benchmark_of_identity(identity: str) -> Benchmark:
 
 
 def questions_of(identity: str) -> list[Item]:
-    """Return a benchmark's questions in its order, with the answers it compares with."""
+    """Return a benchmark's questions in order, with its reference answers."""
     benchmark = benchmark_of_identity(identity)
     references = benchmark.references
     return [
@@ -180,7 +180,7 @@ def _name_in(identity: str) -> str:
 
 
 def _read_at(place: str) -> tuple[Benchmark, str]:
-    """Return the benchmark at a place and its digest; read again only if a file has changed."""
+    """Return the benchmark in a folder and its digest; cached until a file changes."""
     folder = folder_of(place)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     stamp = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
@@ -200,7 +200,7 @@ def task_settings(identity: str, profile: Profile) -> dict[str, Json]:
     """Return the settings of the stage that runs the tasks, except for the policy."""
     from harness.evaluation.benchmarks.lm_eval import BATCH_SIZE
 
-    # `hf` is lm-eval's name for transformers, which runs the model.
+    # `hf` is lm-eval's name for the transformers backend.
     engine: dict[str, Json] = {"engine": "hf", "batch_size": BATCH_SIZE, "dtype": profile.dtype}
     return {"benchmark": identity, **engine}
 
@@ -208,7 +208,7 @@ def task_settings(identity: str, profile: Profile) -> dict[str, Json]:
 def judging_settings(identity: str, judge: str) -> dict[str, Json]:
     """Return the settings of the stage that scores the answers to a benchmark.
 
-    Of tasks the package is the judge; elsewhere what else decides which scores there are is said.
+    For tasks the package is the judge; otherwise they include what else determines the scores.
     """
     if are_tasks(identity):
         version = identity.partition("@")[2]
@@ -220,14 +220,14 @@ def judging_settings(identity: str, judge: str) -> dict[str, Json]:
 
 
 def is_asked(identity: str, settings: Mapping[str, Json]) -> bool:
-    """Return whether a judge is asked in a stage that scores answers with these settings."""
+    """Return whether a stage with these settings queries a judge."""
     if str(settings.get("judge")).startswith(REWARD_JUDGE):
         return False
     return is_benchmark(identity) and not _all_missing(class_of(identity), settings)
 
 
 def _all_missing(kind: type[Benchmark], settings: Mapping[str, Json]) -> dict[str, str]:
-    """Return why no score can be had, by column; empty where one can."""
+    """Return the reason per column if no score at all is available, else {}."""
     why = kind.missing(settings)
     if len(why) < len(kind.columns):
         return {}
@@ -235,7 +235,7 @@ def _all_missing(kind: type[Benchmark], settings: Mapping[str, Json]) -> dict[st
 
 
 def gaps(name: str, declared: Declared) -> Iterator[str]:
-    """Yield which scores of a profile's benchmark will not be available here, and why."""
+    """Yield the scores of a profile's benchmark that will be unavailable here, and why."""
     identity = benchmark_identity(name, declared)
     if identity == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
         yield "table 9's tasks will not be available: install the extra `lm-eval`"
@@ -249,8 +249,8 @@ def judge_answers(ctx: StageContext) -> None:
     """Judge a policy's answers; writes `judgments.parquet`, `scores.parquet`, `summary.json`.
 
     Raises:
-        UserError: Nothing says where the judge is served, or the benchmark's files are others.
-        HarnessError: The judge does not answer, the budget is used up, or a plug-in is not here.
+        UserError: No endpoint is configured for the judge, or the benchmark's files have changed.
+        HarnessError: The judge does not answer, the budget is used up, or a plug-in is missing.
     """
     identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
     said = {"benchmark": identity, "judge": model}
@@ -279,7 +279,7 @@ def judge_answers(ctx: StageContext) -> None:
         }
         for prompt, number, reply, verdict in benchmark.judgments(records)
     ]
-    # AlpacaEval's annotations number nothing; they are in the order of the questions.
+    # AlpacaEval's annotations have no ids; they are in the order of the questions.
     ids = dict(zip(found.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
     scores = [
         {"prompt_id": ids[prompt], "column": columns[score], "value": float(value)}
@@ -299,7 +299,7 @@ def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> An
     turns: dict[str, dict[int, str]] = {}
     for row in stage_io.read_rows(ctx.inputs[of] / "answers.parquet"):
         turns.setdefault(row["prompt_id"], {})[row["turn"]] = row["completion"]
-    # The stage's `n_tokens` count the policy's tokens; a benchmark has a tokenizer of its own.
+    # The stage's `n_tokens` counts the policy's tokens; a benchmark has its own tokenizer.
     said = {p: Answer(tuple(texts[turn] for turn in sorted(texts))) for p, texts in turns.items()}
     answers = Answers(MODEL if of == "answers" else BASE, said)
     answers.to(benchmark.questions)
@@ -314,15 +314,15 @@ def _write(output: Path, judgments: Rows, scores: Rows, summary: Mapping[str, An
 
 
 def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    """Write the files of a judge that could give no score, with the reason for each column."""
+    """Write the files of a judging stage without any score, with the reason for each column."""
     none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
     _write(output, [], [], {**said, **none, "not_available": dict(reasons)})
 
 
 def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
-    """Run the tasks on a policy, of which a function returns the folder; writes `answers.parquet`.
+    """Run the tasks on a policy; writes `answers.parquet`, and lm-eval's own results beside it.
 
-    lm-eval's own results and samples are kept beside it; without the package there is no answer.
+    `policy` returns the policy's folder. Without the package there are no answers.
     """
     if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
         stage_io.write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)
@@ -360,7 +360,7 @@ def _documents(results: Mapping[str, Any], task: LmEvalTask) -> Iterator[dict[st
 
 
 def _first_text(value: Any) -> str:
-    """Return the first text in nested lists; a number, as of multiple choice, as it is written."""
+    """Return the first leaf of nested lists as a string (multiple choice has numbers)."""
     if isinstance(value, list | tuple) and value:
         return _first_text(value[0])
     return "" if value is None else str(value)

@@ -1,15 +1,15 @@
-"""A creator that has a language model rewrite prompts, in the words of an evolving scheme.
+"""A creator that has a language model rewrite prompts, using an evolving scheme's templates.
 
-An evolving scheme is a set of methods; one is drawn uniformly for each rewrite. What a method tells
-the model is a template, read from a YAML file whose format stands at the head of `templates.yaml`,
-this project's own. Another file takes the place of the schemes it has, word for word. What is left
-of a file is a `Scheme`, which travels in a stage's settings; its digest says which words a rewrite
-is due to. The schemes are those of table 12 (`evol_quality` turns to prompts what the published
-method does to *answers*) and `appendix_f`, that of online eva, meant for best-of-n trees.
+An evolving scheme is a set of methods; one is drawn uniformly for each rewrite. A method's message
+to the model is a template from a YAML file; the format is described at the top of our own,
+`templates.yaml`. The schemes in another file replace ours verbatim. A parsed `Scheme` is stored in
+a stage's settings; its digest identifies the wording behind a rewrite. The schemes are those of
+table 12 (`evol_quality` applies to prompts what the published method does to *answers*) and
+`appendix_f`, that of online eva, meant for best-of-n trees.
 
-The method and a sample number are drawn from the chain's own generator, so the same chain asks for
-the same texts whatever else is evolved beside it, and a retry asks for another one. An endpoint's
-replies are kept on disk: a stage that was killed finds those it had.
+The method and a sample number are drawn from the chain's own RNG, so a chain requests the same
+texts whatever else is evolved alongside it, and a retry requests a different one. An endpoint's
+replies are cached on disk, so a killed stage finds those it already had.
 
 Source: paper sections 3.3 and H.1, table 12, appendices A and F; distilabel 1.3.2 for the methods
 of the first four.
@@ -52,7 +52,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
         *(*_IN_DEPTH, "expansion"),
     ),
 }
-"""The methods of each scheme; what each does to a prompt, `templates.yaml` says."""
+"""The methods of each scheme; `templates.yaml` says what each does to a prompt."""
 
 OWN_TEMPLATES = Path(__file__).resolve().parent / "templates.yaml"
 """This project's own templates."""
@@ -63,12 +63,12 @@ _PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
 
 
 class ReplyFormat(Strict):
-    """Where in a reply the rewrite stands; with neither, it is the whole reply."""
+    """Where the rewrite is in a reply; by default it is the whole reply."""
 
     tag: str | None = Field(default=None, pattern=r"^[A-Za-z][\w-]*$")
-    """Name of the tags around it, in letters as in `new_prompt`."""
+    """Name of the tags around it, e.g. `new_prompt`."""
     after: str | None = Field(default=None, pattern=r"\S")
-    """A mark that it follows, the last one where there are several."""
+    """A marker that it follows (the last occurrence)."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ReplyFormat:
@@ -77,7 +77,7 @@ class ReplyFormat(Strict):
         return self
 
     def read(self, text: str) -> str | None:
-        """Return the rewrite in a reply, stripped; None where it is not marked as it should be."""
+        """Return the rewrite in a reply, stripped, or None if it is not marked as specified."""
         if self.tag is not None:
             found = re.findall(rf"<{self.tag}>(.*?)</{self.tag}>", text, re.DOTALL)
             return found[-1].strip() if found else None
@@ -112,37 +112,37 @@ class _TemplatesFile(Strict):
 
 
 class Scheme(Strict):
-    """An evolving scheme in the words of some file; it travels in a stage's settings."""
+    """An evolving scheme with the wording of some file; stored in a stage's settings."""
 
     name: str
     """The scheme, as in `METHODS`."""
     messages: dict[str, str]
     """The user message of each method, with `{prompt}` where the prompt goes."""
     reply: ReplyFormat = ReplyFormat()
-    """Where the rewrite stands in a reply."""
+    """Where the rewrite is in a reply."""
     system: str | None = None
     """The system message, if any."""
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """The methods, in an order that does not depend on the file's."""
+        """The methods, in an order independent of the file's."""
         return tuple(sorted(self.messages))
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of everything a model is told, and of how its reply is read."""
+        """The sha256 of everything a model is told, and of its reply format."""
         return fingerprint_of(self.model_dump(), "templates")
 
     def message(self, method: str, prompt: str) -> str:
-        """Return what a model is told to rewrite a prompt by a method.
+        """Return the message that asks a model to rewrite a prompt by a method.
 
-        Placeholders in the prompt itself stay as they are.
+        Placeholders in the prompt itself are left as they are.
         """
         return self.messages[method].replace(PROMPT, prompt)
 
 
 def load_scheme(name: str, path: Path | None = None) -> Scheme:
-    """Return a scheme in the words of a file, or in this project's where the file lacks it.
+    """Return a scheme from a file, or our own version if the file lacks it.
 
     Raises:
         UserError: There is no such scheme.
@@ -207,30 +207,30 @@ def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Proble
 
 @dataclass(frozen=True)
 class Written:
-    """What a generator wrote; the text is empty where nothing was."""
+    """A generator's output; the text may be empty."""
 
     text: str
     cut: bool = False
-    """Whether it ended at the longest length allowed instead of by itself."""
+    """Whether it was truncated at the maximum length."""
     refused: bool = False
-    """Whether the endpoint itself says that it was refused or filtered."""
+    """Whether the endpoint reports a refusal or filtering."""
 
 
 @dataclass
 class EndpointGenerator:
-    """Has a model at an OpenAI-compatible endpoint write; may be called from many threads."""
+    """Generates text with a model at an OpenAI-compatible endpoint; may be used by many threads."""
 
     served: ServedModel
     refused: int = 0
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
-        """Return what the model writes; another sample draws another text.
+        """Return the model's text; another `sample` draws another text.
 
-        `label` says for people what it is for.
+        `label` is a human-readable purpose.
 
         Raises:
-            HarnessError: The endpoint refuses everything, did not answer in all attempts, or the
-                budget is used up.
+            HarnessError: The endpoint refuses everything or failed on every attempt, or the budget
+                is used up.
         """
         served = self.served
         request = ChatRequest(label, served.model, tuple(messages), served.settings, sample)
@@ -238,7 +238,7 @@ class EndpointGenerator:
             reply = served.client.ask(request)
         except UnansweredError as error:
             self.refused += 1
-            # One prompt may be refused; all of them are a mistake in the model or its settings.
+            # Single prompts may be refused; if all are, the model or its settings are wrong.
             refuses_all = self.refused >= PATIENCE and not served.client.used
             if refuses_all or not error.refused:
                 raise
@@ -249,11 +249,11 @@ class EndpointGenerator:
 
 
 SAMPLES = 2**31
-"""Sample numbers there are; two retries of one prompt hardly ever share one."""
+"""Number of sample numbers: large enough that retries of one prompt almost never share one."""
 
 CUT, REFUSED, UNMARKED = "cut off", "refusal", "unmarked"
-"""Reasons that the reply itself gives, beside `REASONS`: it ended at the longest
-length, the endpoint says that it was refused, or the rewrite is not where the scheme wants it."""
+"""Reasons from the reply itself, besides `REASONS`: truncated at the maximum length, refused
+according to the endpoint, or the rewrite is not where the scheme expects it."""
 
 _QUOTES = {'"': '"', "“": "”", "'": "'", "`": "`"}
 
@@ -288,7 +288,7 @@ class ModelCreator:
 
 
 def _unquoted(text: str, parent: str) -> str:
-    """Return a rewrite without quotes around it that the parent lacks."""
+    """Strip quotes around a rewrite, unless the parent starts with the same one."""
     closing, inside = _QUOTES.get(text[:1]), text[1:-1]
     quoted = closing is not None and len(text) > 2 and text.endswith(closing)
     if quoted and not set(inside) & {text[0], closing} and parent.strip()[:1] != text[0]:
@@ -297,10 +297,10 @@ def _unquoted(text: str, parent: str) -> str:
 
 
 def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:
-    """Return a model's reply to a message of an evolving method of the user's own.
+    """Return a model's reply to a message from a plug-in's evolving method.
 
     Raises:
-        NoReplyError: The model refused, or its reply was cut off.
+        NoReplyError: The model refused, or its reply was truncated.
     """
     sample = int(rng.integers(SAMPLES))
     written = generator.write([Message("user", message)], sample, "a rewrite by a plug-in")
@@ -310,9 +310,9 @@ def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator
 
 
 def at_once(served: ServedModel, done: Callable[[int], None] | None = None) -> Over:
-    """Return a way to evolve many prompts at once, each asking a model.
+    """Return a function that evolves many prompts concurrently, each querying a model.
 
-    `done` is told, in the calling thread, how many prompts are evolved.
+    `done` is called in the calling thread with the number of prompts evolved.
     """
 
     def over(grow: Grow, prompts: Sequence[Prompt]) -> list[Evolution]:
@@ -330,29 +330,28 @@ def at_once(served: ServedModel, done: Callable[[int], None] | None = None) -> O
 
 
 RULES_VERSION = 2
-"""Number of the rules by which rewrites are unusable; a person raises it when one changes."""
+"""Version of the rules for unusable rewrites; raise it by hand when a rule changes."""
 
 REASONS = ("empty", "leftover", "unchanged", "too long", "nothing new")
-"""Why a rewrite is no prompt, in the order that is looked for:
+"""Why a rewrite is not a usable prompt, in the order checked:
 
-- `empty`: no letter and no digit;
-- `leftover`: a tag, heading or placeholder of a template, or `ECHO` words in a row of what the
-  model was told;
-- `unchanged`: the parent, but for case, punctuation and white space;
-- `too long`: more than `TIMES` times the parent's characters and `MORE`;
-- `nothing new`: no word that the parent has not.
+- `empty`: no letter, digit or symbol;
+- `leftover`: a tag, heading or placeholder of a template, or `ECHO` consecutive words of what the
+  model was told, unless the parent has it too;
+- `unchanged`: equal to the parent except for case, punctuation and whitespace;
+- `too long`: more characters than `TIMES` times the parent's plus `MORE`;
+- `nothing new`: no word that the parent lacks.
 
-No language is read, so that a refusal or an answer in the place of a prompt passes where it has the
-form that was asked for; where a scheme has the rewrite stand between tags, mostly it has not. What
-the parent has as well counts for nothing.
+Meaning is not checked, so a refusal, or an answer instead of a prompt, passes if it has the
+requested form; with schemes that put the rewrite between tags, it usually doesn't.
 """
 
 TIMES, MORE = 3.0, 1200
-"""Ours: templates ask for 10 to 20 words more, or about the same length; four rewrites in a chain
-may each take that, and short parents may grow."""
+"""Ours: templates ask for 10 to 20 more words, or about the same length; each of the four rewrites
+in a chain may add that, and short parents may grow."""
 
 ECHO = 8
-"""Words in a row of the instructions that make a leftover."""
+"""Number of consecutive words of the instructions that count as a leftover."""
 
 _MARKS = re.compile(
     r"</?(?:new_)?(?:prompt|instruction)>"
@@ -360,13 +359,13 @@ _MARKS = re.compile(
     r"|#+ ?[\w -]{0,24}\b(?:prompt|instruction) ?#+",
     re.IGNORECASE,
 )
-"""Tags, placeholders that nobody filled in, and headings such as `#Rewritten Prompt#`."""
+"""Tags, unfilled placeholders, and headings such as `#Rewritten Prompt#`."""
 
 
 def why_unusable(text: str, parent: str, told: Iterable[str] = ()) -> str | None:
-    """Return why a rewrite cannot be used, one of `REASONS`, or None if nothing speaks against it.
+    """Return why a rewrite is unusable, one of `REASONS`, or None if it is usable.
 
-    `told` are the messages the model was given, without the prompt in them.
+    `told` has the messages the model was given, without the prompt in them.
     """
     said, before = normalised(text), normalised(parent)
     if not said:
@@ -381,9 +380,9 @@ def why_unusable(text: str, parent: str, told: Iterable[str] = ()) -> str | None
 
 
 def normalised(text: str) -> str:
-    """Return what a text says: letters, digits and symbols in lower case, one space between words.
+    """Normalize a text: lowercase letters, digits and symbols, one space between words.
 
-    Compatible forms (full-width letters, ligatures) become one, and accents stay.
+    Compatibility forms (full-width letters, ligatures) are unified; accents are kept.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(map(_telling, folded)).split())
@@ -391,8 +390,8 @@ def normalised(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _telling(character: str) -> str:
-    """Return a character that tells prompts apart, or a space."""
-    # Operators are what sets formulas and code apart; quotes, commas and stops are not.
+    """Return the character if it distinguishes prompts, else a space."""
+    # Operators distinguish formulas and code; quotes, commas and periods do not.
     kept = character.isalnum() or character in "*/%&@\\"
     kept = kept or unicodedata.category(character) in ("Mn", "Mc", "Sm", "Sc", "So")
     return character if kept else " "

@@ -1,13 +1,13 @@
-"""Judges at work on this machine: a benchmark's answers are rated, or a judge is calibrated.
+"""Evaluates models on benchmarks and calibrates judges, outside of runs.
 
-*Evaluating.* The price first, then answers and scores. Everything that costs money goes through a
-client whose replies are kept; so the same evaluation goes on where it was interrupted, and done
-again it costs nothing and writes the same. A checkpoint's own answers are kept likewise. Each
-benchmark has its own sampling, and a second turn is asked with the first and its answer before it.
+*Evaluation* prints the price first, then computes answers and scores. Everything that costs money
+goes through a client that caches replies, so an interrupted evaluation resumes, and repeating one
+is free and gives the same output. A checkpoint's answers are cached too. Each benchmark has its own
+sampling, and a second turn is asked with the first turn and its answer as context.
 
-*Calibrating.* A judge compares answers that others judged. A reward model reads answers one by one,
-so that no order can matter. Others are asked about each pair in both orders, in one wording of this
-project's own for all benchmarks: what comes out is the judge's and not a benchmark's.
+*Calibration* has a judge compare answers that others judged. A reward model scores answers one by
+one, so order cannot matter. Other judges see each pair in both orders, with one wording of our own
+for all benchmarks: the result characterizes the judge, not a benchmark.
 
 Source: FastChat `gen_model_answer.py`; Arena-Hard-Auto `gen_answer.py`; the paper's appendix A.
 """
@@ -64,12 +64,12 @@ from harness.worlds.real.models import DIGITS, digest_of_folder
 SEED = 0
 BATCH_SIZE = 16
 EXPECTED_ANSWER_TOKENS = 400
-"""Tokens of an answer on average, for an estimate before there are answers."""
+"""Average tokens per answer, for estimates before there are answers."""
 
 Say = Callable[[str], None]
 
 Progress = Callable[[str, int, int], None]
-"""Told what is done (`answers`, `judgments`), how many are there, and how many there will be."""
+"""Called with the kind (`answers` or `judgments`), the number done and the total."""
 
 
 def _ignore(*_: object) -> None: ...
@@ -78,13 +78,13 @@ def _ignore(*_: object) -> None: ...
 def judge_of(
     name: str, dtype: str = "float32", ledger: Ledger | None = None
 ) -> ServedModel | RewardJudge:
-    """Return the judge of a name: a reward model, a plug-in's function, or a model at an endpoint.
+    """Return a judge by name: a reward model, a plug-in's function, or a model at an endpoint.
 
-    A reward model is named by what identifies it (`reward:owner/name@<commit>`). With a ledger of
-    its own a judge is not asked for a key.
+    A reward model is named by its identity (`reward:owner/name@<commit>`). With a ledger, no key is
+    required yet.
 
     Raises:
-        UserError: It is not on this machine, or nothing says where it is served.
+        UserError: It is not on this machine, or no endpoint is configured for it.
     """
     if name.startswith(REWARD_JUDGE):
         reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
@@ -93,10 +93,10 @@ def judge_of(
 
 
 def answers_of(served: ServedModel, benchmark: Benchmark, progress: Progress) -> Answers:
-    """Return a model's answers, each turn asked with those before it.
+    """Return a model's answers, asking each turn with the previous ones as context.
 
     Raises:
-        HarnessError: It refused a question.
+        HarnessError: The endpoint refused a question.
     """
 
     def answer(question: Question) -> Answer:
@@ -129,7 +129,7 @@ def _request(
 
 
 _STAND_IN = "word" * EXPECTED_ANSWER_TOKENS
-"""What stands for an answer in an estimate."""
+"""Placeholder for an answer in an estimate."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class LocalModel:
         return self.folder.resolve().name
 
     def answer(self, benchmark: Benchmark, progress: Progress) -> Answers:
-        """Answer all questions, those with the same settings together; answers are kept."""
+        """Answer all questions, batched by sampling settings; answers are cached."""
         from harness.inference.solver import Solver, started
         from harness.models.loading import fastest_device, weight_files
 
@@ -176,7 +176,7 @@ class LocalModel:
                         part=f"turn-{turn + 1}-{number + 1}",
                     )
                     for question, several in zip(questions, found, strict=True):
-                        # A question that is too long has no answer, and that is what is judged.
+                        # A question that is too long gets an empty answer, which is judged.
                         said[question.prompt_id].append(several[0].text if several else "")
                     done += len(questions)
                     progress("answers", done, total)
@@ -184,11 +184,11 @@ class LocalModel:
 
 
 Source = Answers | ServedModel | LocalModel
-"""What gives a model's answers: a file that has them, or the model."""
+"""Source of a model's answers: a file, or the model itself."""
 
 
 def _by_settings(benchmark: Benchmark, turn: int) -> list[tuple[dict[str, Any], list[Question]]]:
-    """Return the questions that have a turn, by the settings they are sampled with."""
+    """Return the questions that have a turn, grouped by sampling settings."""
     groups: dict[str, tuple[dict[str, Any], list[Question]]] = {}
     for question in benchmark.questions:
         if turn < len(question.turns):
@@ -201,29 +201,30 @@ def _by_settings(benchmark: Benchmark, turn: int) -> list[tuple[dict[str, Any], 
 class EvaluationPlan(Output):
     benchmark: str
     prices: str
-    """When and from where prices are."""
+    """Date and source of the prices."""
     retirements: tuple[Retirement, ...]
-    """Which of the models are retired by their sellers."""
+    """Those of the models that their vendors retired."""
     requests: tuple[Estimate, ...]
-    """What is asked of each model, and its price."""
+    """The requests to each model, and their price."""
 
 
 @dataclass(frozen=True)
 class Evaluating:
-    """What is to be evaluated: a benchmark, who answers it and who judges the answers."""
+    """An evaluation: a benchmark, the source of its answers, and their judge."""
 
     benchmark: Benchmark
     source: Source
     judge: ServedModel | RewardJudge
     against: Path | None = None
-    """A file of answers in the place of the benchmark's own."""
+    """A file of answers to compare with instead of the benchmark's own."""
 
     @classmethod
     def of(cls, name: str, options: EvaluateOptions) -> Evaluating:
-        """Return what options name; models behind endpoints share one budget.
+        """Build an evaluation from options; models at endpoints share one budget.
 
         Raises:
-            UserError: A file is absent, or nothing says where a model is served.
+            UserError: A file is missing, no endpoint is configured for a model, or an option is
+                wrong.
         """
         benchmark = benchmark_class(name).load(options.data_folder(name))
         ledger = Ledger(options.budget_usd)
@@ -244,7 +245,7 @@ class Evaluating:
                 )
             anchor = benchmark.read_answers(options.against, None)
             benchmark = benchmark.compared_with(anchor)
-            # Another anchor is another scale, and so another column.
+            # A different anchor means a different scale, and so a different column.
             found = replace(found, model=f"{judge} against {anchor.model}")
         return cls(benchmark, _source(options, benchmark, ledger), found, options.against)
 
@@ -255,13 +256,13 @@ class Evaluating:
 
     @property
     def retirements(self) -> tuple[Retirement, ...]:
-        """Which of the models that are asked are retired by their sellers."""
+        """Those of the queried models that their vendors retired."""
         known = read_prices().retirements
         asked = (self.judge.model, self.source.model)
         return tuple(known[model] for model in asked if model in known)
 
     def estimates(self) -> list[Estimate]:
-        """Return what will be asked and what that costs; nothing is sent."""
+        """Return the planned requests and their cost; nothing is sent."""
         source, judge, found = self.source, self.judge, list[Estimate]()
         if isinstance(source, ServedModel):
             said = [_STAND_IN]  # for answers of its own
@@ -286,7 +287,7 @@ class Evaluating:
         return found
 
     def run(self, output: Path, progress: Progress = _ignore) -> scores.Evaluation:
-        """Answer where needed, judge, score, and keep all of it in the evaluation's folder."""
+        """Answer if needed, judge, score, and save everything in the evaluation's folder."""
         answers, benchmark = self.source, self.benchmark
         if isinstance(answers, ServedModel):
             answers = answers_of(answers, benchmark, progress)
@@ -324,13 +325,13 @@ def _source(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> S
     if Path(model).is_dir():
         return LocalModel(Path(model))
     served = model_of("policy", model, ledger=ledger, keyless=True)
-    # What a server of one's own charges nobody knows; it counts as nothing.
+    # The user's own server has no known price, so it counts as free.
     served.client.price = served.client.price or TokenPrice(0.0, 0.0)
     return served
 
 
 def plan(name: str, options: EvaluateOptions) -> EvaluationPlan:
-    """Return what an evaluation would ask, and its price; nothing is sent."""
+    """Return an evaluation's planned requests and their price; nothing is sent."""
     options.check()
     asked = Evaluating.of(name, options)
     return EvaluationPlan(
@@ -344,7 +345,7 @@ def plan(name: str, options: EvaluateOptions) -> EvaluationPlan:
 def evaluate(
     name: str, options: EvaluateOptions, say: Say = _ignore, progress: Progress = _ignore
 ) -> scores.Evaluated:
-    """Run a benchmark with a judge, or score a published file of judgments, sending nothing.
+    """Run a benchmark with a judge, or score a published file of judgments without any requests.
 
     Raises:
         UserError: There is no such benchmark, or an option is wrong or missing.
@@ -361,7 +362,7 @@ def evaluate(
     for retirement in asked.retirements:
         say(f"warning: {retirement.sentence}")
     with ExitStack() as stack:
-        # Two commands at once would pay for everything twice: the second finds the first's replies.
+        # Without the lock, two commands at once would both pay; now the second finds the replies.
         lock = Path(f"{asked.folder(work_dir() / 'locks')}.lock")
         with explained("starting an evaluation", lock.parent):
             if not stack.enter_context(hold(lock, wait=False)):
@@ -437,11 +438,11 @@ def calibrate(
     limit: int | None = None,
     done: Callable[[int, int], None] = _ignore,
 ) -> Calibration:
-    """Have a judge compare published answers, and keep how far it agrees with who judged them.
+    """Have a judge compare published answers, and save its agreement with the published judgments.
 
     Raises:
-        UserError: There are no published judgments, or the judge is not here.
-        HarnessError: It does not answer, or the budget is used up.
+        UserError: There are no published judgments, or the judge is not available.
+        HarnessError: The judge does not answer, or the budget is used up.
     """
     path = published_file(published)
     by_whom, comparisons = read_comparisons(path)
@@ -490,6 +491,6 @@ def _asked(
 
 
 def verdict_of(reply: str) -> float | None:
-    """Return the share for the second answer in a reply's last label, None where it has none."""
+    """Return the second answer's share from a reply's last label, or None without a label."""
     found = re.findall(r"\[\[([ABC])\]\]", reply)
     return _SHARES[found[-1]] if found else None

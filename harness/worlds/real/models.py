@@ -1,12 +1,11 @@
-"""Where a profile's models are on this machine, and what identifies their bytes.
+"""Locations of a profile's models on this machine, and their identities.
 
 A profile names a model as on the hub, `owner/name`, or at a commit, `owner/name@<40 digits>`. It is
-looked for in the folder `owner/name` of the local models (`HARNESS_MODELS`), whose revision is a
-digest of the files that a loader reads, and in the hub's cache, where `hf download` puts models and
-the revision is the commit. A pinned one is looked for in the cache alone. What is in neither has
-the revision `not-downloaded`: a run can be planned with it, and nothing can be computed. Where a
-chat template is given arguments of its own, they follow, as in
-`owner/name@REVISION?enable_thinking=false`.
+looked up in the folder `owner/name` of the local models (`HARNESS_MODELS`), where the revision is a
+digest of the files that a loader reads, then in the hub's cache, where `hf download` puts models
+and the revision is the commit. A pinned model is looked up only in the cache. A model in neither
+has the revision `not-downloaded`: a run can be planned with it but not computed. Chat-template
+arguments are appended, as in `owner/name@REVISION?enable_thinking=false`.
 """
 
 from __future__ import annotations
@@ -25,31 +24,29 @@ from harness.project import models_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
 
 NOT_DOWNLOADED = "not-downloaded"
-"""Revision of what is not on this machine."""
+"""Revision of models that are not on this machine."""
 
 LOCAL = "files-"
-"""How the revision of a local folder begins."""
+"""Prefix of a local folder's revision."""
 
 DIGITS = 16
-"""Digits of a folder's digest in its revision."""
+"""Hex digits of a folder's digest in its revision."""
 
 FILES: Mapping[str, Any] = {
     "allow_patterns": [f"*{ending}" for ending in READ_BY_LOADERS],
     "ignore_patterns": ["*/*"],
 }
-"""What is fetched of a model: what loaders read, at the top of its repository."""
+"""The files to download: those that loaders read, at the top level of a repository."""
 
 _NAME = re.compile(r"(?!\.)[\w.-]+/(?!\.)[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def identity_of(model: str) -> str:
-    """Return what a model is as it lies here: `owner/name@REVISION`.
-
-    The model is named as in profiles.
+    """Return the identity, `owner/name@REVISION`, of a model named as in profiles.
 
     Raises:
-        UserError: It is no name on the hub, or what stands after the `@` is no commit.
+        UserError: It is not a valid hub name, or the part after the `@` is not a commit.
         HarnessError: A file cannot be read.
     """
     name, pinned = _parted(model)
@@ -59,7 +56,7 @@ def identity_of(model: str) -> str:
     if _complete(folder):
         return f"{name}@{LOCAL}{digest_of_folder(folder)[:DIGITS]}"
     snapshot = _snapshot(name, None)
-    # The cache's own folder of a commit is called by it.
+    # The cache names a snapshot's folder after its commit.
     return f"{name}@{NOT_DOWNLOADED if snapshot is None else snapshot.name}"
 
 
@@ -69,22 +66,22 @@ def with_arguments(identity: str, arguments: Mapping[str, bool | int | float | s
 
 
 def without_arguments(identity: str) -> tuple[str, dict[str, Any]]:
-    """Return the identity of a model's files, and the arguments of its chat template."""
+    """Split an identity into that of the model's files and its chat-template arguments."""
     plain, _, said = identity.partition("?")
     pairs = (pair.partition("=") for pair in said.split("&") if pair)
     return plain, {name: json.loads(value) for name, _, value in pairs}
 
 
 def policy_name(identity: str | None, trained: str) -> str:
-    """Return what requests call a policy: its name on the hub, or by the stage that trained it."""
+    """Return a policy's name in requests: its hub name, or one from the stage that trained it."""
     return f"policy-{trained[:12]}" if identity is None else identity.partition("@")[0]
 
 
 def place_of(model: str) -> Path | None:
-    """Return where a model lies on this machine, None where it does not; no file is read.
+    """Return a model's folder on this machine, or None; no weights are read.
 
     Raises:
-        UserError: It is no name on the hub, or what stands after the `@` is no commit.
+        UserError: It is not a valid hub name, or the part after the `@` is not a commit.
     """
     name, pinned = _parted(model)
     folder = models_dir() / name
@@ -94,7 +91,7 @@ def place_of(model: str) -> Path | None:
 
 
 def folder_of(identity: str) -> Path:
-    """Return where the files of a model lie, after checking that they are those it means."""
+    """Return the folder of a model's files, after checking them against the identity."""
     name, _, revision = identity.partition("@")
     if revision.startswith(LOCAL):
         folder = models_dir() / name
@@ -120,7 +117,7 @@ def folder_of(identity: str) -> Path:
 
 
 def download_line(identity: str) -> str:
-    """Return what to type for a model that is in neither of its places."""
+    """Return the command that downloads a missing model."""
     name, _, revision = identity.partition("@")
     gated = (
         f"a gated model asks for its licence to be accepted at https://huggingface.co/{name}, and "
@@ -132,21 +129,21 @@ def download_line(identity: str) -> str:
 
 
 def digest_of_folder(folder: Path) -> str:
-    """Return the sha256 over names and contents of the files of a model that a loader reads.
+    """Return the sha256 over names and contents of the model files that a loader reads.
 
-    Files of tens of gigabytes are digested once: digests are kept in the work folder where it can
-    be written, by size and time of change.
+    Large files are hashed only once: digests are cached in the work folder, if it is writable, by
+    size and modification time.
     """
     name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:DIGITS]
     kept, known, found = work_dir() / "digests" / f"{name}.json", dict[str, Any](), dict[str, Any]()
-    with suppress(OSError, ValueError):  # what is not known is digested anew
+    with suppress(OSError, ValueError):  # unknown digests are recomputed
         known = json.loads(kept.read_text(encoding="utf-8"))
     for path in sorted(p for p in folder.iterdir() if p.suffix in READ_BY_LOADERS and p.is_file()):
         stamp = [path.stat().st_size, path.stat().st_mtime_ns]
         entry = known.get(path.name, [])
         found[path.name] = entry if entry[:2] == stamp else [*stamp, sha256_of(path)]
     if found != known:
-        with suppress(OSError):  # where nothing can be kept, what reads still reads
+        with suppress(OSError):  # work without the cache if it cannot be written
             write_whole(kept, json.dumps(found))
     lines = "".join(f"{name}\0{sha256}\n" for name, (_, _, sha256) in found.items())
     return hashlib.sha256(lines.encode()).hexdigest()
@@ -163,7 +160,7 @@ def _parted(model: str) -> tuple[str, str | None]:
 
 
 def _snapshot(name: str, commit: str | None) -> Path | None:
-    """Return the folder of a whole model in the hub's cache; None where there is none."""
+    """Return the folder of a complete model in the hub's cache, or None."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -175,12 +172,12 @@ def _snapshot(name: str, commit: str | None) -> Path | None:
 
 
 def _complete(folder: Path) -> bool:
-    """Return whether a folder has a configuration and every file of the weights it lists."""
+    """Return whether a folder has a configuration and all weight files."""
     if not (folder / "config.json").is_file():
         return False
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
-        # Pickled weights are refused by who loads them, with what to do about it.
+        # The loader rejects pickled weights, with advice.
         return any(path.suffix in (".safetensors", ".bin", ".pt") for path in folder.iterdir())
     try:
         listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())

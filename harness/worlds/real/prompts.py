@@ -1,13 +1,13 @@
-"""Pools of human prompts: a data set of the hub at a pinned commit, or a file of this machine.
+"""Pools of human prompts: a hub dataset at a pinned commit, or a local file.
 
-A pool is a list of texts in a fixed order. What identifies it is, for a data set of the hub, its
-name, commit and splits; for a file, the digest of the texts, so that its format doesn't count.
-A file's texts are copied into the work folder under their digest when a run is planned. Every
-format has a column `prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the folder
-of a data set, of which the named splits are joined.
+A pool is a list of texts in a fixed order. A hub dataset is identified by its name, commit and
+splits; a file by the digest of its texts, so its format doesn't matter. A file's texts are copied
+into the work folder under their digest when a run is planned. Every format has a column `prompt`: a
+`.jsonl` file with one object per line, a `.parquet` file, or a dataset folder, whose named splits
+are concatenated.
 
-Source: UltraFeedback's prompts as the authors take them, from three splits joined (paper section 4,
-and its footnote 5, authors' `shuffle_ds.py`).
+Source: UltraFeedback's prompts as the authors use them, three splits concatenated (paper section 4
+and footnote 5, authors' `shuffle_ds.py`).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from harness.registry.profile import PromptSettings
 
 CHECKABLE = "checkable"
-"""The source of the prompts that are made by rule, which the reward `math` can check."""
+"""The source of the generated prompts, which the reward `math` can check."""
 
 COLUMN = "prompt"
 DIGITS = 16
-"""Digits of a digest or commit in an identity."""
+"""Hex digits of a digest or commit in an identity."""
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
-    """Return the settings that identify a pool; a file's texts are copied to the work folder."""
+    """Return the settings that identify a pool, copying a file's texts to the work folder."""
     source, path = prompts.source, Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():
         path = work_dir() / path
@@ -70,11 +70,11 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
 
 
 def read_pool(settings: Mapping[str, Json]) -> list[str]:
-    """Return the texts of a pool, in its order.
+    """Return the texts of a pool, in order.
 
     Raises:
-        UserError: A data set is not on this machine and cannot be fetched.
-        HarnessError: The copy of a file's texts is gone or is not what it was.
+        UserError: A dataset is not on this machine and cannot be downloaded.
+        HarnessError: The copy of a file's texts is gone or has changed.
     """
     pool = cast(dict[str, Any], settings["pool"])
     if "hub" in pool:
@@ -90,7 +90,7 @@ def read_pool(settings: Mapping[str, Json]) -> list[str]:
 
 
 def size_of(settings: Mapping[str, Json]) -> int | None:
-    """Return how many texts a pool has, without asking the hub; None where it is not here.
+    """Return a pool's number of texts without contacting the hub; None if it is not here.
 
     Raises:
         HarnessError: As `read_pool`.
@@ -100,7 +100,7 @@ def size_of(settings: Mapping[str, Json]) -> int | None:
         return len(read_pool(settings))
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
     cache = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
-    # <cache>/<owner>___<name, spelled its own way>/<configuration>/<version>/<commit>
+    # <cache>/<owner>___<name in the cache's own spelling>/<configuration>/<version>/<commit>
     owner = glob.escape(pool["hub"].partition("/")[0])
     for info in cache.glob(f"{owner}___*/*/*/{pool['revision']}/dataset_info.json"):
         with suppress(ValueError, KeyError):  # it was prepared for another selection of splits
@@ -110,7 +110,7 @@ def size_of(settings: Mapping[str, Json]) -> int | None:
 
 
 def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
-    """Return the prompts of a file, or of the splits of a data set's folder."""
+    """Return the prompts of a file, or of the splits of a dataset folder."""
     if path.is_dir():
         return _load(str(path.resolve()), splits)
     if splits:
@@ -135,9 +135,10 @@ def _kept(name: str) -> list[str] | None:
 
 
 def _keep(texts: Sequence[str]) -> str:
-    """Copy texts into the work folder, unless they are there; return their digest.
+    """Copy texts into the work folder unless already there; return their digest.
 
-    Planning and reading do without the copy; a run looks for it before its first stage.
+    Failing to write is not an error: planning and reading work without the copy, and a run checks
+    for it before its first stage.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -171,7 +172,7 @@ def _read_parquet(path: Path) -> list[Any]:
 
 
 def _load(source: str, splits: Sequence[str], revision: str | None = None) -> list[str]:
-    """Return the prompts of a data set's splits, joined in order."""
+    """Return the prompts of a dataset's splits, concatenated in order."""
     from datasets import disable_progress_bars, load_dataset
     from datasets.exceptions import DatasetsError
 
@@ -192,7 +193,7 @@ def _load(source: str, splits: Sequence[str], revision: str | None = None) -> li
 
 
 def _checked(texts: Iterable[Any], where: str) -> list[str]:
-    """Return texts that all are some; a blank one is a mistake of the file."""
+    """Return the texts, raising a UserError if there are none or one is blank or not a string."""
     found = list(texts)
     for number, text in enumerate(found, start=1):
         if not isinstance(text, str) or not text.strip():
@@ -203,14 +204,14 @@ def _checked(texts: Iterable[Any], where: str) -> list[str]:
 
 
 SHORTEST = 0.95
-"""Least share of x prompts that a piece may have."""
+"""Minimum average piece size, as a share of x."""
 
 
 def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
-    """Return where pieces of x prompts begin and the last one ends in a pool: `pieces` + 1 numbers.
+    """Return the `pieces` + 1 boundaries of pieces of x prompts in a pool.
 
-    Where the pool is a little smaller than all its pieces (UltraFeedback's 59,720 prompts make six
-    "10K" splits), the pieces are nearly equal instead: the same number, one more or less.
+    If the pool is slightly too small for all pieces (UltraFeedback's 59,720 prompts make six "10K"
+    splits), the pieces are smaller, with sizes that differ by at most one.
 
     Raises:
         UserError: The pool is too small.
@@ -226,10 +227,10 @@ def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
 
 
 def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int) -> list[int]:
-    """Return the positions in the pool of some pieces' prompts, in their order.
+    """Return the positions in the pool of some pieces' prompts, in order.
 
-    They begin at prompt `first` and are `count` prompts, both multiples of x. The pool is shuffled
-    by the seed alone, so that the pieces of one seed never share a prompt; the shuffle is that of
+    They start at prompt `first` and span `count` prompts, both multiples of x. The shuffle depends
+    on the seed alone, so pieces of one seed never share a prompt. It matches
     `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order is theirs.
     """
     bounds = piece_bounds(size, x, pieces)
@@ -244,9 +245,9 @@ def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int)
 
 
 def cut(settings: Mapping[str, Json], size: int) -> list[int]:
-    """Return the positions of a stage's prompts in a pool of a size.
+    """Return the positions of a stage's prompts in a pool of `size` texts.
 
-    Matched prompts are some of a file's, in the seed's order; others are whole pieces.
+    Matched prompts are any slice of the shuffled pool; others are whole pieces.
 
     Raises:
         UserError: The pool is too small.

@@ -1,8 +1,8 @@
-"""Reward models from outside: a model of the hub, or a function of prompt and answers.
+"""External reward models: a hub model, or a function of prompt and answers.
 
-A profile names either in `reward_models`. A function is known by its plug-in and version
-(`brevity@my_file-1`), a shipped one by its version (`math@1`), and one with a model of its own by
-that too (`two_heads@my_file-1:owner/name@<commit>`), so that a stage's identity says what rewarded.
+A profile names either in `reward_models`. A function is identified by its plug-in and version
+(`brevity@my_file-1`), a shipped one by its version (`math@1`), and one with its own model by that
+too (`two_heads@my_file-1:owner/name@<commit>`), so a stage's identity says what gave the rewards.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
 
 URL, KEY = "HARNESS_REWARD_URL", "HARNESS_REWARD_KEY"
-"""Where a reward that asks a server finds it, and its key."""
+"""Environment variables for the address and key of a reward server."""
 
 
 def identity_of(name: str) -> str:
-    """Return what identifies a reward model, by its name in profiles.
+    """Return the identity of a reward model from its name in profiles.
 
-    Of one of the hub that is its revision, of a function plug-in, version, and the model it reads.
+    A hub model is identified by its revision, a function by plug-in, version, and its model if any.
     """
     if name not in REWARDS:
         return models.identity_of(name)
@@ -40,7 +40,7 @@ def identity_of(name: str) -> str:
 
 
 def models_behind(named: str) -> list[str]:
-    """Return the model of the hub behind a profile's name or an identity, if there is one."""
+    """Return the hub model behind a profile's name or an identity, if there is one."""
     name, _, behind = named.partition(":")
     name = name.partition("@")[0]
     if name not in REWARDS:
@@ -54,8 +54,8 @@ def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
     """Return the reward model of an identity.
 
     Raises:
-        UserError: Its files are not here, or are no reward model of the kind.
-        HarnessError: The function here is not the one that the identity means.
+        UserError: Its files are missing or not a reward model, or a function has a pairwise role.
+        HarnessError: The available function does not match the identity.
     """
     from harness.models.loading import fastest_device
     from harness.models.reward_model import (
@@ -94,12 +94,12 @@ def _asking(function: Any, prompt: str, answers: list[str]) -> Any:
 
 
 def _post(path: str, body: dict[str, Any]) -> Any:
-    """Send JSON to the server of rewards, and return what it answers."""
+    """Send JSON to the reward server and return its reply."""
     if not os.environ.get(URL):
         raise UserError(f"nothing says where rewards are served; name the address in {URL}")
     server = Connection(os.environ[URL], KEY, retries=2)
     try:
         return read_json(server.post(path, body))
-    except Exception as error:  # the client's, or no JSON
+    except Exception as error:  # from the client, or invalid JSON
         said = server.quoted(str(error))
         raise HarnessError(f"the server in {URL} gave no reward: {said}") from error

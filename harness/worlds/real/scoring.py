@@ -1,18 +1,17 @@
-"""What a model says of prompts: how complex and how good they are (table 7), and their topic.
+"""Model-based scores of prompts: complexity and quality (table 7), and topic.
 
-A scorer is asked one question about each of many texts, and nothing but a proper reply is taken.
-One that cannot be read is asked for again, as another sample of the same request; after `ATTEMPTS`
-of them the text has no value. It is counted, and nothing takes its place. A stage's settings spell
-out what the model is told, word for word by digest, and how replies are drawn.
+A scorer is asked one question about each of many texts, and only well-formed replies are accepted.
+An unreadable one is resampled; after `ATTEMPTS` of them the text has no value, which is counted and
+not imputed. A stage's settings fix the wording (by digest) and the sampling.
 
-Complexity and quality go from 1 to 5. Each prompt is judged by itself. The paper has its judge rank
-prompts in batches whose size it does not give, so that a score depends on the company; alone it
-does not. Of a best-of-n tree the best prompt is the one with the highest sum of both (figure 11).
-The wording is this project's own; the scale and what quality is made of are the paper's.
+Complexity and quality range from 1 to 5, and each prompt is judged on its own. The paper's judge
+ranks prompts in batches of unstated size, so a score there depends on the rest of the batch. The
+best prompt of a best-of-n tree has the highest sum of both (figure 11). The wording is ours; the
+scale and the components of quality are the paper's.
 
-The paper's figures 6 and 12 sort prompts into topics without a list of them in the text; its
-authors' code has nine, named by a language model. Here they are the eight categories of MT-Bench,
-by which the paper reads its other figures, and what is none of them.
+The paper's figures 6 and 12 sort prompts into topics without listing them; the authors' code has
+nine, named by a language model. Ours are MT-Bench's eight categories, which the paper uses in its
+other figures, and `other`.
 
 Source: paper section 4.2.5, table 7, figures 6 and 12, and appendix E.
 """
@@ -37,10 +36,10 @@ from harness.runtime.stage import Json, fingerprint_of
 from harness.worlds import stage_io
 
 ATTEMPTS = 3
-"""Samples of a reply until a text is given up."""
+"""Reply samples before giving up on a text."""
 
 SETTINGS: Mapping[str, Json] = {"temperature": 0.0, "max_tokens": 64}
-"""How replies are drawn: greedily, and no longer than one small object needs."""
+"""Greedy sampling, with just enough tokens for one small JSON object."""
 
 Value = TypeVar("Value")
 
@@ -49,16 +48,16 @@ _FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL)
 
 @dataclass(frozen=True)
 class PromptQuestion(Generic[Value]):
-    """What is asked about a text, and how the reply is read."""
+    """A question about a text, and the parser of its reply."""
 
     name: str
     wording: str
     """The message, with `{prompt}` where the text goes."""
     read: Callable[[str], Value | None]
-    """Returns the value in a reply, or None where it has none."""
+    """Returns the value in a reply, or None if it has none."""
 
     def identity(self, model: str, settings: Mapping[str, Json] = SETTINGS) -> str:
-        """Return what identifies the values that a model gives: its name and what it is told."""
+        """Return the identity of a model's values: its name, the wording and the settings."""
         told = {"wording": self.wording, "settings": dict(settings)}
         return f"{model}/{self.name}@{fingerprint_of(told, 'question')[:16]}"
 
@@ -70,10 +69,10 @@ class PromptQuestion(Generic[Value]):
 def ask(
     scorer: ServedModel, question: PromptQuestion[Value], text: str
 ) -> tuple[Value | None, int]:
-    """Return a scorer's value of one text, None if it gave none, and how many replies were broken.
+    """Return a scorer's value for one text (or None), and the number of malformed replies.
 
     Raises:
-        HarnessError: The endpoint did not answer, refused the text, or the budget is used up.
+        HarnessError: The endpoint did not answer or refused the text, or the budget is used up.
     """
     for broken in range(ATTEMPTS):
         reply = scorer.client.ask(question.request(scorer, text, sample=broken))
@@ -89,11 +88,11 @@ def ask_about_all(
     texts: Sequence[str],
     done: Done = lambda count, total: None,
 ) -> tuple[list[Value | None], dict[str, int]]:
-    """Ask a question about every text; equal texts are asked about once.
+    """Ask a question about every text; duplicate texts are asked about once.
 
     Returns:
-        The values, in the order of the texts, None where there is none; and how many texts lack
-        one, how many were refused, and how many replies could not be read.
+        The values in the order of the texts (None if missing), and the numbers of texts without a
+        value, refused texts, and unreadable replies.
     """
     distinct, work = list(dict.fromkeys(texts)), partial(ask, scorer, question)
     outcomes = work_through(distinct, work, scorer, done)
@@ -107,10 +106,10 @@ def ask_about_all(
 
 
 def only_field(reply: str, name: str) -> Any:
-    """Return the one field of the JSON object that a reply consists of, or None.
+    """Return the only field of the JSON object that makes up a reply, or None.
 
-    A fence of code around the object is allowed; words before or after it, other fields and two
-    objects are not.
+    A code fence around the object is allowed; text before or after it, other fields or a second
+    object are not.
     """
     fenced = _FENCED.fullmatch(reply.strip())
     try:
@@ -132,7 +131,7 @@ Reply with one JSON object and nothing else: {"score": N}, where N is a whole nu
 
 
 def read_score(reply: str) -> int | None:
-    """Return the score in a reply, or None if it is not exactly what was asked for."""
+    """Return the score in a reply, or None unless it has exactly the requested form."""
     score = only_field(reply, "score")
     is_whole = isinstance(score, int) and not isinstance(score, bool)
     return score if is_whole and 1 <= score <= 5 else None
@@ -172,7 +171,7 @@ def scorer_of(
     asked: Json,
     questions: Mapping[str, PromptQuestion[Any]],
 ) -> ServedModel:
-    """Return who answers a stage's questions, if the stage was planned with just these."""
+    """Return a stage's scorer, after checking that it was planned with these questions."""
     if asked != [question.identity(model, sampling) for question in questions.values()]:
         raise HarnessError(
             "the stage asks a scorer other questions than this version has; plan the run again"
@@ -181,9 +180,9 @@ def scorer_of(
 
 
 def tree_score(scorer: ServedModel) -> Callable[[str], float]:
-    """Return the score by which a best-of-n tree grows on: complexity and quality together.
+    """Return the score for growing a best-of-n tree: complexity plus quality.
 
-    A prompt that lacks either has no score and so loses to every prompt that has both.
+    A prompt that lacks either scores -inf, and so loses to every prompt that has both.
     """
 
     def score(text: str) -> float:
@@ -210,7 +209,7 @@ TOPICS: Mapping[str, str] = {
     "extraction": "finding, sorting or reformatting what stands in a given text or table",
     "other": "none of these: everyday advice, shopping, travel, cooking, small talk",
 }
-"""The topics, and what belongs to each."""
+"""Description of each topic."""
 
 TOPIC_WORDING = (
     "You sort prompts for an AI assistant by topic. The topics are:\n\n"
@@ -228,7 +227,7 @@ Reply with one JSON object and nothing else: {"topic": "NAME"}, with one of the 
 
 
 def read_topic(reply: str) -> str | None:
-    """Return the topic in a reply, or None if it is not exactly one of those there are."""
+    """Return the topic in a reply, or None unless it is exactly one of `TOPICS`."""
     topic = only_field(reply, "topic")
     return topic if isinstance(topic, str) and topic in TOPICS else None
 
@@ -237,7 +236,7 @@ TOPIC = PromptQuestion("topic", TOPIC_WORDING, read_topic)
 
 
 def sampling_of(declared: BenchmarkSettings | CreatorModel) -> dict[str, Json]:
-    """Return how a profile has a model's replies drawn, as a request says it."""
+    """Return a profile's sampling settings for a model, with the names used in requests."""
     said: dict[str, Json] = {
         "temperature": declared.temperature,  # type: ignore[dict-item]
         "top_p": declared.top_p,
@@ -257,7 +256,7 @@ def topic_settings(model: str) -> dict[str, Json]:
 
 
 TOPIC_SCHEMA = stage_io.schema_of("prompt_id", "topic")
-"""Columns of `topics.parquet`; a prompt without a topic has null."""
+"""Columns of `topics.parquet`; `topic` is null for a prompt without one."""
 
 
 def rate_prompts(ctx: StageContext) -> None:
@@ -280,13 +279,13 @@ def topics_stage(ctx: StageContext) -> None:
 def _asked(
     ctx: StageContext, questions: Mapping[str, PromptQuestion[Any]]
 ) -> list[tuple[str, str, Any]]:
-    """Ask about a stage's prompts; return question, prompt's id and value, write the summary."""
+    """Ask about a stage's prompts; return (question, prompt id, value), and write the summary."""
     model, sampling = str(ctx.settings["judge"]), cast(dict[str, Json], ctx.settings["sampling"])
     scorer = scorer_of(model, sampling, ctx.settings["asked"], questions)
     prompts = stage_io.read_prompts(ctx.inputs["prompts"])
     texts = [row["prompt"] for row in prompts]
     found = {
-        # The questions share the curve's axis, so each has a curve of its own.
+        # The questions share the x axis of progress, so each has its own curve.
         name: ask_about_all(scorer, question, texts, stage_io.progress_callback(ctx, question.name))
         for name, question in questions.items()
     }

@@ -1,14 +1,14 @@
-"""What a profile's names stand for: on this machine while runs are planned, then at work in stages.
+"""Resolves a profile's names: to identities while runs are planned, to objects while stages run.
 
-Identities say what lies on this machine, as `google/gemma-2-9b-it@<commit>`. On a bare machine they
-end in `not-downloaded`, so that a run can be planned and priced before anything is fetched.
+Identities say what is on this machine, e.g. `google/gemma-2-9b-it@<commit>`. Without the files they
+end in `not-downloaded`, so a run can be planned and priced before anything is downloaded.
 
-A model at an endpoint is known by its name there. What a judge is told stands in the benchmark's
-own files and so in its identity. What a creator is told is spelled out in the settings: the model's
-name, how it samples, the scheme's messages word for word, and the number of the rules by which
-rewrites are unusable. So the templates file is read once, while a run is planned.
+A model at an endpoint is identified by its name there. A judge's prompt is part of the benchmark's
+files and so of its identity. A creator is spelled out in the settings: the model's name, its
+sampling, the scheme's messages verbatim, and the version of the rules for unusable rewrites. So the
+templates file is read once, while a run is planned.
 
-What is the embedded world's own, `harness.worlds.embedded.world` puts in the place of this.
+`harness.worlds.embedded.world` overrides what differs in the embedded world.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
 
 Settings = dict[str, Json]
-"""Those of a stage that identify something."""
+"""Stage settings that identify something."""
 
 INSTRUCTION = """Rewrite your answer to my message above so that it is better: more helpful, more \
 relevant to what I asked, deeper, more creative and more detailed where that helps. Correct \
 whatever is wrong. Keep it about as long as it is now.
 
 Write the new answer and nothing else: no remarks about the old one or about what you changed."""
-"""The user's message after the answer that is revised. It asks to keep the length, so that training
-on revisions does not come down to training on longer answers. The wording is this project's own;
-what it asks for is the paper's (appendix H.2.1)."""
+"""The user message that asks for a revision of the answer before it. It asks to keep the length, so
+that training on revisions is not just training on longer answers. The wording is ours; what it asks
+for is from the paper (appendix H.2.1)."""
 
 
 @dataclass
 class PromptSource:
-    """Where a profile's human prompts come from: a data set of the hub, or a file."""
+    """The source of a profile's human prompts: a dataset on the hub, or a file."""
 
     profile: Profile
 
@@ -68,10 +68,10 @@ class PromptSource:
         return {**self._pool(), **cut}
 
     def matched(self) -> Settings | None:
-        """Return what identifies prompts matched to the hard benchmark's skills, None without any.
+        """Return the identity of prompts matched to the hard benchmark's skills, or None.
 
-        They are a control that shows whether prompts matter here, and no method. `matched` is among
-        the settings.
+        They are a control that shows whether prompts matter here, not a method. The settings
+        include `matched`.
         """
         source = self.profile.prompts.matched
         if source is None:
@@ -81,14 +81,14 @@ class PromptSource:
         return {**settings, "matched": True}
 
     def off_target(self) -> str:
-        """Return what identifies prompts that can hardly help on the hard benchmark.
+        """Return the identity of prompts that can hardly help on the hard benchmark.
 
-        They are a control, and only worlds that have an oracle have them.
+        They are a control, available only in worlds with an oracle.
         """
         raise NotImplementedError
 
     def topics(self) -> Topics | None:
-        """Return what sorts prompts by topic, the profile's scorer; None where nothing does."""
+        """Return the topic classifier (the profile's scorer), or None without one."""
         scorer = self.profile.creator.scorer
         if scorer is None:
             return None
@@ -97,12 +97,12 @@ class PromptSource:
         return Topics(tuple(scoring.TOPICS), settings, _read_topics)
 
     def pool(self) -> tuple[list[str], str]:
-        """Return every human prompt, and what identifies them."""
+        """Return all human prompts and their identity."""
         settings = self._pool()
         return prompts.read_pool(settings), str(settings["source"])
 
     def shown_word(self, word: str) -> str:
-        """Return a word of a prompt as it counts for the distance between prompts."""
+        """Return a prompt's word in the form used to measure the distance between prompts."""
         return word
 
     def _pool(self) -> Settings:
@@ -112,12 +112,12 @@ class PromptSource:
 
 @dataclass
 class CreatorSource:
-    """What rewrites a profile's prompts, and scores those of best-of-n trees."""
+    """Rewrites a profile's prompts, and scores those of best-of-n trees."""
 
     profile: Profile
 
     def identity(self, scheme: str) -> Settings:
-        """Return the model at an endpoint, how it samples and what it is told, or a plug-in."""
+        """Return the model at an endpoint with its sampling and messages, or the plug-in."""
         model, own = self.profile.creator, CREATORS.added(scheme)
         if own is not None and not own.options["asks"]:
             said: Settings = {"creator": f"plugin/{scheme}", "rules": RULES_VERSION}
@@ -140,7 +140,7 @@ class CreatorSource:
         }
 
     def tree_scorer(self, online: Online) -> Settings:
-        """Return the model that scores prompts and what it is asked, if best-of-n trees grow."""
+        """Return the prompt scorer and its questions if best-of-n trees are grown, else {}."""
         grows = online.prompts == "eva" and online.method == "tree_bon" and online.tree_depth > 1
         if not grows:
             return {}
@@ -157,14 +157,14 @@ class CreatorSource:
 
 
 class World:
-    """What a profile's names stand for; each is looked for once."""
+    """Resolves a profile's names to identities; each is looked up once."""
 
     self_contained = False
-    """Whether all it needs is shipped or made on this machine: nothing has a price, nothing is
-    downloaded, and no model is known outside."""
+    """Whether everything is shipped or built locally: no costs, no downloads, and no publicly known
+    models."""
 
     has_validation_prompts = False
-    """Whether it has prompts that no benchmark asks, with an oracle to score answers to them."""
+    """Whether it has prompts outside all benchmarks, with an oracle to score answers to them."""
 
     def __init__(
         self,
@@ -188,14 +188,14 @@ class World:
         return self._reward(models[role])
 
     def reward_model_accuracy(self, role: RewardRole) -> float | None:
-        """Return the share of held-out pairs, from 0 to 1, that a reward model orders rightly.
+        """Return a reward model's accuracy on held-out pairs, from 0 to 1.
 
-        It is None where there is no such model, or where nobody has measured it.
+        None if there is no such model or it was not measured.
         """
         return None
 
     def engine(self) -> Settings:
-        """Return what stages in which the policy answers say of the engine."""
+        """Return the engine settings of stages in which the policy generates answers."""
         engine = engine_identity(self.profile.engine)
         said: Settings = {"engine": engine, "dtype": self.profile.dtype}
         served = self._served("policy")
@@ -211,7 +211,7 @@ class World:
         return self._benchmarks[name]
 
     def judge(self, name: str) -> str:
-        """Return a judge's name at its endpoint, or the identity of a reward model."""
+        """Return a judge's name at its endpoint, or its identity if it is a reward model."""
         if not name.startswith(REWARD_JUDGE):
             return name
         return f"{REWARD_JUDGE}{self._reward(name.removeprefix(REWARD_JUDGE))}"
@@ -219,7 +219,7 @@ class World:
     def answering(self, name: str, seed: int) -> Settings:
         """Return the settings of the stage that answers a benchmark, except for the policy.
 
-        How table 9's tasks sample is their package's.
+        For table 9's tasks, their package determines the sampling.
         """
         identity, benchmark = self.benchmark(name), self.profile.benchmarks[name]
         if benchmarks.are_tasks(identity):
@@ -235,7 +235,7 @@ class World:
         }
 
     def judging(self, name: str) -> Settings:
-        """Return who judges the answers to a benchmark, and what else decides its scores."""
+        """Return the judge of a benchmark, and whatever else determines its scores."""
         judge = self.judge(self.profile.benchmarks[name].judge)
         settings = benchmarks.judging_settings(self.benchmark(name), judge)
         by_reward = judge.startswith(REWARD_JUDGE) and self.profile.dtype != "float32"
@@ -243,7 +243,7 @@ class World:
         return {**settings, **more, **_served_as(self.profile, "judge", judge)}
 
     def rating(self, name: str) -> Settings:
-        """Return the settings of the stage that rates prompts, by its name among benchmarks."""
+        """Return the settings of the prompt-rating stage with this name among the benchmarks."""
         benchmark = self.profile.benchmarks[name]
         return {
             "judge": self.judge(benchmark.judge),
@@ -264,7 +264,7 @@ class World:
 
 
 def _served_as(profile: Profile, role: ServedRole, model: str) -> Settings:
-    """Return what a stage says of a role's model that the profile serves itself."""
+    """Return the stage settings of a role's model if the profile serves it itself, else {}."""
     served = None if profile.serving is None else profile.serving.roles.get(role)
     if served is None or served.model is None or served.name != model:
         return {}
@@ -285,17 +285,17 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
 
 
 class Runtime:
-    """What the settings of stages stand for: loads models, and asks those behind endpoints.
+    """Resolves stage settings: loads models, and queries those at endpoints.
 
-    A UserError says that something is not on this machine, or that nothing says where a model is
-    served; a HarnessError that files or settings are not what an identity means, or that a model
-    does not answer.
+    Methods raise a UserError if something is not on this machine or a model's endpoint is not
+    configured, and a HarnessError if files or settings do not match an identity or a model does not
+    answer.
     """
 
     def resolve(self, identity: str) -> Path:
-        """Return where the files of a model lie, after checking that they are those it means.
+        """Return the folder of a model's files, after checking them against the identity.
 
-        Those of one whose chat template is given arguments are linked to, beside that template.
+        With chat-template arguments, it is a folder of symlinks with those fixed in the template.
         """
         plain, told = without_arguments(identity)
         if not told:
@@ -307,14 +307,14 @@ class Runtime:
         return with_template_arguments(folder_of(plain), told, out)
 
     def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
-        """Return the reward model of an identity: a function, or a model on the GPU if any."""
+        """Return an identity's reward model: a function, or a model on the GPU if there is one."""
         return rewards.load(identity, reads, dtype)
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
-        """Return a stage's human prompts, or those matched to them, by their places in the pool.
+        """Return a stage's human (or matched) prompts by their positions in the pool.
 
-        The pool is the same for every seed; the seed decides the order it is cut in, so that
-        pieces of one seed never overlap (authors' code, `shuffle_ds.py`).
+        The pool is the same for every seed; the seed only shuffles it before it is cut, so pieces
+        of one seed never overlap (authors' code, `shuffle_ds.py`).
         """
         pool = prompts.read_pool(settings)
         return {at: pool[at] for at in prompts.cut(settings, len(pool))}
@@ -322,9 +322,9 @@ class Runtime:
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
-        """Return the creator that a stage's settings mean, told what they spell out.
+        """Return the creator that a stage's settings describe.
 
-        `done` is told how many prompts are evolved, where they are many at once.
+        `done` is called with the number of prompts evolved, if they are evolved concurrently.
         """
         own = own_method(settings)
         spelled = cast(dict[str, Any], settings.get("rewriting", settings))
@@ -345,7 +345,7 @@ class Runtime:
         return Evolver(writer, creator.at_once(served, done), served.client)
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
-        """Return what scores prompts for best-of-n trees; None where no tree grows."""
+        """Return the prompt scorer for best-of-n trees, or None if no trees are grown."""
         if "scorer" not in settings:
             return None
         named = cast(dict[str, Any], settings["scorer"])
@@ -355,19 +355,19 @@ class Runtime:
         return scoring.tree_score(scorer)
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
-        """Return what is read from the text of prompts while a policy is trained, by name."""
+        """Return the metrics of prompt text logged while a policy is trained, by name."""
         return {}
 
     def questions(self, identity: str) -> Sequence[Item]:
-        """Return the items of a benchmark, after checking that they are those it means."""
+        """Return a benchmark's items, after checking them against the identity."""
         return benchmarks.questions_of(identity)
 
     def own_answering(
         self, identity: str
     ) -> Callable[[StageContext, Callable[[], Path]], None] | None:
-        """Return what answers a benchmark whose package asks the questions; None for others.
+        """Return the runner of a benchmark whose package asks the questions; None for others.
 
-        It takes what returns the policy's folder, and writes what the stage writes.
+        It takes a function that returns the policy's folder, and writes the stage's files.
         """
         return benchmarks.run_tasks if benchmarks.are_tasks(identity) else None
 
