@@ -1,16 +1,16 @@
-"""What a run takes from outside the algorithm: prompts, creator, models, benchmarks and judges.
+"""A run's inputs from outside the algorithm: prompts, creator, models, benchmarks and judges.
 
-A profile's world is asked at two times, and code outside `harness.worlds` does not ask which it is:
+A profile's world is used at two times; code outside `harness.worlds` does not care which it is:
 
-- *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile): which
-  settings identify each part. A profile chooses its `prompts` and its `creator` each by itself;
-  policy, reward models, benchmarks and judges come together. The settings go into fingerprints,
-  so they name bytes and words and never a place. No model is loaded and nobody is asked.
+- *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile) gives the
+  settings that identify each part. A profile chooses `prompts` and `creator` independently; policy,
+  reward models, benchmarks and judges come together. The settings go into fingerprints, so they
+  name contents and never locations. No model is loaded and no endpoint is queried.
 - *while a stage runs*, `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
-  stage's settings): load, read, rewrite and judge what those settings mean.
+  stage's settings) loads, reads, rewrites and judges what those settings name.
 
-`real` has models of the hub, endpoints and published benchmarks; `embedded` puts in their place
-what is shipped with the package.
+`real` has hub models, endpoints and published benchmarks; `embedded` replaces them with what is
+shipped with the package.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from harness.eva.evolving import Over, Rewriter
 
 ACCURACY: Final = "rm_accuracy"
-"""What a reward model's being right on a held-out pair is called among the scores: 1 or 0."""
+"""Score name for whether a reward model ranks a held-out pair correctly: 1 or 0."""
 
 BEST_OF_N: Final = "best_of_n"
-"""What the oracle's score of the answer it chooses is called among them, from 0 to 1."""
+"""Score name for the oracle's score of the answer a reward model picks, from 0 to 1."""
 
 NO_TOPIC: Final = "no topic"
-"""The topic of a prompt that cannot be read, or of which a model says nothing readable."""
+"""The topic of a prompt that cannot be parsed, or for which the model's replies cannot."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One benchmark item: one or two user turns, a category, a reference answer if pairwise."""
+    """A benchmark item: one or two user turns, a category, and an optional reference answer."""
 
     item_id: str
     category: str
@@ -49,13 +49,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Evolver:
-    """A creator at work."""
+    """A creator, and how to run it."""
 
     creator: Rewriter
     over: Over = map
-    """How prompts are worked through."""
+    """Maps a function over prompts, possibly concurrently."""
     client: Client | None = None
-    """Who asks an endpoint; None where none is asked."""
+    """The endpoint client, or None without an endpoint."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Topics:
     names: tuple[str, ...]
     """The topics, in a fixed order."""
     settings: dict[str, Json] | None
-    """Those of the stage in which a model sorts prompts; None where their text says the topic."""
+    """Settings of the stage in which a model sorts prompts; None if their text gives the topic."""
     read: Callable[[Path], list[tuple[str, str]]]
-    """Returns id and topic of each prompt from the folder of that stage or, without one, of one
-    that holds prompts or answers."""
+    """Returns each prompt's id and topic from that stage's folder or, without such a stage, from a
+    folder of prompts or answers."""

@@ -1,13 +1,13 @@
-"""Which world answers, for a profile or an identity; and the one place where policies answer.
+"""Looks up the world of a profile or an identity, and generates all policy answers.
 
-A stage says which policy answers (its input `policy`, or the identity in its settings), how its
-answers are sampled (`temperature`, `top_p`, `max_new_tokens`, `batch_size`) and, outside the
-embedded world, by which engine (`engine`, `dtype`). The embedded policies answer in this process.
+A stage specifies its policy (the input `policy`, or an identity in its settings), the sampling
+(`temperature`, `top_p`, `max_new_tokens`, `batch_size`) and an engine (`engine`, `dtype`). Without
+an engine, as in the embedded world by default, policies answer in this process.
 
-An endpoint, or a server of the engine that runs already, is reached as `HARNESS_SOLVER_URL`,
-`HARNESS_SOLVER_KEY` and `HARNESS_SOLVER_CONCURRENCY` say. It serves the base policy under its name
-on the hub, and a policy that a stage trained as `policy-` and the first twelve digits of that
-stage's fingerprint.
+An endpoint, or an already running server of the engine, is configured by `HARNESS_SOLVER_URL`,
+`HARNESS_SOLVER_KEY` and `HARNESS_SOLVER_CONCURRENCY`. It serves the base policy under its hub name,
+and a policy trained by a stage as `policy-` plus the first twelve digits of the stage's
+fingerprint.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STAGES = {
     },
     **{kind: f"harness.worlds.embedded.choosing:{kind}_stage" for kind in ("probe", "choose")},
 }
-"""The function of each kind of stage that only one world has, by dotted name."""
+"""Dotted name of the function for each kind of stage that only one world has."""
 
 
 def world_of(profile: Profile) -> World:
@@ -60,18 +60,18 @@ def world_of(profile: Profile) -> World:
 
 
 def runtime_of(identity: str) -> Runtime:
-    """Return what answers for an identity in a stage's settings."""
+    """Return the runtime for an identity in a stage's settings."""
     return EmbeddedRuntime() if files.has(identity) else Runtime()
 
 
 def resolve(identity: str) -> Path:
-    """Return where the files of a model lie, after checking their digest."""
+    """Return the folder of a model's files, after checking their digest."""
     return runtime_of(identity).resolve(identity)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Has a stage's policy answer conversations: in this process, or by an engine."""
+    """Generates a stage's policy answers, in this process or with an engine."""
 
     ctx: StageContext
     solver: Solver | None = None
@@ -85,10 +85,10 @@ class Ask:
         part: str = "answers",
         temperature: float | None = None,
     ) -> Sequence[Sequence[PolicyAnswer]]:
-        """Return n answers to each conversation, in their order; none to one that is too long.
+        """Return n answers per conversation, in order; none for one that is too long.
 
-        Without a temperature that of the stage's settings holds. `part` names this call among
-        those of its stage; an engine keeps its finished answers under it.
+        `temperature` defaults to the stage's setting. `part` names this call within its stage; an
+        engine stores its finished answers under it.
         """
         s = self.ctx.settings
         sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}
@@ -114,9 +114,9 @@ class Ask:
 
 @contextmanager
 def answering(ctx: StageContext) -> Iterator[Ask]:
-    """Yield what has a stage's policy answer; an engine that is started for it ends with the block.
+    """Yield the `Ask` of a stage's policy; an engine started for it stops at the end of the block.
 
-    With an engine, `engine.json` says afterwards what answered.
+    With an engine, `engine.json` is written at the end.
     """
     if "engine" not in ctx.settings:
         yield Ask(ctx)
@@ -138,14 +138,14 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
 
 
 def revision_instruction(settings: Mapping[str, Json]) -> str:
-    """Return what the policy is told to revise an answer: as the settings say, or embedded."""
+    """Return the revision request from the settings, or the embedded world's by default."""
     from harness.worlds.embedded.language import REVISE
 
     return str(settings.get("instruction", REVISE))
 
 
 def policy_folder(ctx: StageContext) -> Path:
-    """Return the folder of a stage's policy: the one trained before, or the base policy."""
+    """Return the folder of a stage's policy: from an earlier stage, or the base policy."""
     if "policy" in ctx.inputs:
         return ctx.inputs["policy"] / "model"
     return resolve(str(ctx.settings["policy"]))

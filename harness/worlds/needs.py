@@ -1,9 +1,9 @@
-"""What is needed from outside the embedded world, by a profile or by stages; and downloads of it.
+"""Requirements of a profile or of stages, and their downloads.
 
-Looking reads no weights, shows no key and asks nobody: whether the hub hands out a model and an
-endpoint has one, `harness download` and the first request say. Models come from the hub at the
-commit that the profile pins, as a loader reads them: no pickled weights, no code. Benchmarks come
-from their public homes, with the digests that are known.
+Checking reads no weights, shows no key and sends nothing: whether the hub grants access to a model
+or an endpoint has one shows only in `harness download` and the first request. Models come from the
+hub at the commit the profile pins, only the files that loaders read: no pickled weights, no code.
+Benchmarks come from their public homes, with known digests.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ State = Literal["met", "missing", "advised"]
 class Requirement:
     what: str
     state: State
-    """`met`; `missing`, so that nothing can run; or `advised`, so that it can."""
+    """`met`, `missing` (blocks a run) or `advised` (does not)."""
     found: str
-    """What is there, or why it is not enough."""
+    """What was found, or why it is not enough."""
     do: str = ""
-    """What to do about it; empty where it is met."""
+    """What to do about it; empty if met."""
 
     @property
     def line(self) -> str:
@@ -53,13 +53,13 @@ class Requirement:
 
     @classmethod
     def wrong(cls, what: str, sentence: str, *, state: State = "missing") -> Requirement:
-        """Return what a sentence says is wrong, with what it says to do."""
+        """Build one from a sentence of the form `problem; what to do`."""
         found, _, do = sentence.partition("; ")
         return cls(what, state, found, do)
 
 
 def package(name: str, why: str, extra: str | None = None) -> Requirement:
-    """Return the requirement of a package, with the extra of this project that brings it."""
+    """Return the requirement of a package; `extra` is this project's extra that installs it."""
     try:
         return Requirement(f"package {name}", "met", metadata.version(name))
     except metadata.PackageNotFoundError:
@@ -69,25 +69,25 @@ def package(name: str, why: str, extra: str | None = None) -> Requirement:
 
 
 MODELS = ("policy", "reward_model", "ranker")
-"""Settings of stages that are the identities of models."""
+"""Stage settings that are model identities."""
 
 Settings = Mapping[str, Json]
 
 
 @dataclass
 class Demand:
-    """What stages take from outside the paper's algorithm, or a profile could have them take.
+    """External inputs of stages, or of any stages a profile could have.
 
     Attributes:
         profile: The profile.
-        stages: Numbers of stages by kind; None for any that the profile could have.
+        stages: Number of stages by kind, or None for any that the profile could have.
         embedded: Whether files of the embedded world are read.
-        models: Models that are loaded, as profiles name them or by their identities.
+        models: Models to load, by profile name or identity.
         pools: Settings of stages that cut prompts from a pool.
         benchmarks: Benchmarks from outside the embedded world, by their names in the profile.
-        endpoints: ServedRole and model of everybody who is asked, and whether all else rests on it.
-        servers: What the harness serves itself of those who are asked.
-        served: Whether the profile's engine answers.
+        endpoints: (role, model, required) of each model queried at an endpoint.
+        servers: Those of the queried models that the harness serves itself.
+        served: Whether the profile's engine generates answers.
     """
 
     profile: Profile
@@ -104,9 +104,9 @@ class Demand:
     def of(
         cls, profile: Profile, stages: Iterable[Stage] | None = None, *, serves: bool = True
     ) -> Demand:
-        """Return what stages need that are still to be computed, or all that their profile could.
+        """Return what `stages` (those still to compute) need, or without them all of a profile.
 
-        `serves` says whether the harness serves what the profile lets it.
+        `serves`: whether the harness serves the models that the profile lets it serve.
         """
         if stages is None:
             found = cls(profile, served=True)
@@ -127,7 +127,7 @@ class Demand:
         return found
 
     def _add_profile(self) -> dict[tuple[ServedRole, str], bool]:
-        """Add all that the profile names; return who is asked, and whether all else rests on it."""
+        """Add everything in the profile; return whether each (role, model) queried is required."""
         profile, is_embedded = self.profile, self.profile.policy == WORLD
         source, creator = profile.prompts.source, profile.creator
         own = {
@@ -154,12 +154,12 @@ class Demand:
         if profile.engine == "endpoint" and not is_embedded:
             asked["policy", profile.policy.partition("@")[0]] = True
         if creator.scorer is not None:
-            # It sorts prompts by topic for figures, and reads the candidates of best-of-n trees.
+            # It sorts prompts by topic for figures, and scores the candidates of best-of-n trees.
             asked.setdefault(("scorer", creator.scorer), False)
         return asked
 
     def _add_stage(self, stage: Stage, names: Mapping[str, str]) -> None:
-        """Add what a stage takes; `names` are the profile's benchmarks by their places."""
+        """Add a stage's needs; `names` maps benchmark folders to names in the profile."""
         s, judge = stage.settings, str(stage.settings.get("judge", ""))
         assert isinstance(self.stages, Counter)
         self.stages[stage.kind] += 1
@@ -183,7 +183,7 @@ class Demand:
         return [model for model in self.models if _model(model).state != "met"]
 
     def requirements(self) -> Iterator[Requirement]:
-        """Yield everything that is needed, in the order in which a run would ask for it."""
+        """Yield all requirements, in the order in which a run would need them."""
         if self.embedded:
             yield _embedded()
         yield from map(_model, self.models)
@@ -194,7 +194,7 @@ class Demand:
         for role, model, required in self.endpoints:
             yield _endpoint(role, model, required=required)
             if model in retired:
-                # An endpoint that is named may serve it still.
+                # A configured endpoint may still serve it.
                 gone = required and not os.environ.get(variable(role, "URL"))
                 yield Requirement(
                     f"retirement of the {role} {model}",
@@ -205,7 +205,7 @@ class Demand:
                 )
 
     def calibrations(self) -> Iterator[Requirement]:
-        """Yield which judges were held against published judgments; scores say so themselves."""
+        """Yield whether each judge has been calibrated against published judgments."""
         for name, done in states(self.profile, calibrations_dir()).items():
             what = f"calibration of {name}"
             if name in self.benchmarks and done is not None:
@@ -217,7 +217,7 @@ class Demand:
 
 
 def _place(profile: Profile, name: str) -> str:
-    """Return what stands before the `@` of the identity of a profile's benchmark."""
+    """Return the part before the `@` in the identity of a profile's benchmark."""
     known = benchmark_named(name)
     if known is None:
         return LM_EVAL if name == DOWNSTREAM else name
@@ -225,14 +225,14 @@ def _place(profile: Profile, name: str) -> str:
 
 
 def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None:
-    """Return how a run serves a role's model itself; None where an endpoint has it."""
+    """Return how a run serves a role's model itself, or None if an endpoint does."""
     serving, elsewhere = profile.serving, os.environ.get(variable(role, "URL"))
     found = None if serving is None or elsewhere else serving.roles.get(role)
     return found if found is not None and found.name == model else None
 
 
 def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
-    """Yield role and model of everybody whom a stage asks."""
+    """Yield (role, model) for every model that a stage queries."""
     s = stage.settings
     for setting, role in (("rewriting", "creator"), ("scorer", "scorer")):
         if setting in s:
@@ -249,7 +249,7 @@ def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
 
 
 def policy_of(stage: Stage) -> str:
-    """Return what requests call the policy that answers in a stage."""
+    """Return the name, in requests, of the policy that a stage uses."""
     before = stage.inputs.get("policy")
     if before is None:
         return models.policy_name(str(stage.settings["policy"]), "")
@@ -293,7 +293,7 @@ def _pool(profile: Profile, settings: Settings) -> Requirement:
 
 
 def _benchmark(profile: Profile, name: str) -> Iterator[Requirement]:
-    """Yield a benchmark's files, and which of its scores there will not be."""
+    """Yield the requirement of a benchmark's files, and one per score that will be unavailable."""
     declared, what = profile.benchmarks[name], f"benchmark {name}"
     if benchmark_named(name) is not None:
         place = _place(profile, name)
@@ -316,7 +316,7 @@ def _benchmark(profile: Profile, name: str) -> Iterator[Requirement]:
 
 
 def _endpoint(role: ServedRole, model: str, *, required: bool) -> Requirement:
-    """Return whether a model can be asked, as far as can be told without asking."""
+    """Return whether a model is reachable, as far as can be told without a request."""
     what = f"{role} {model}"
     try:
         client = model_of(role, model).client
@@ -334,9 +334,7 @@ def _endpoint(role: ServedRole, model: str, *, required: bool) -> Requirement:
 
 
 def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
-    """Fetch the models, prompts and benchmarks that are not here; return their names.
-
-    What is here is left alone.
+    """Download missing models, prompts and benchmarks; return their names.
 
     Raises:
         HarnessError: The hub or a benchmark's home cannot be reached, or does not have it.

@@ -1,4 +1,4 @@
-"""What stage functions share: the files they hand to one another, and how they report progress."""
+"""Shared by stage functions: the files they exchange, and progress reporting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = list[dict[str, Any]]
 
 
 def schema_of(*columns: tuple[str, pa.DataType] | str | pa.Field) -> pa.Schema:
-    """Return the schema of columns; those that are only named hold text."""
+    """Return the schema of columns; a bare name is a text column."""
     return pa.schema([(column, TEXT) if isinstance(column, str) else column for column in columns])
 
 
@@ -33,8 +33,8 @@ PROMPT_SCHEMA = schema_of(
 ATTEMPT_SCHEMA = schema_of(
     "child_id", "parent_id", ("attempt", WHOLE), "method", "reason", "written", "creator"
 )
-"""Columns of `attempts.parquet`: the fields of `harness.eva.evolving.Attempt`, and the identity of
-the creator, which for a model has the digest of its templates."""
+"""Columns of `attempts.parquet`: the fields of `harness.eva.evolving.Attempt`, and the creator's
+identity, which for a model includes the digest of its templates."""
 
 SELECTED_SCHEMA = schema_of(
     *PROMPT_SCHEMA, ("informativeness", REAL), ("weight", REAL), ("draw", WHOLE)
@@ -47,14 +47,14 @@ COMPLETION_SCHEMA = schema_of(*PROMPT_SCHEMA, ("sample", WHOLE), "completion", (
 PAIR_SCHEMA = schema_of(
     *PROMPT_SCHEMA, "chosen", "rejected", ("reward_chosen", REAL), ("reward_rejected", REAL)
 )
-"""Columns of `pairs.parquet`; the lineage is there because a mix's prompts can evolve again."""
+"""Columns of `pairs.parquet`; it has the lineage because a mix's prompts can be evolved again."""
 
 SCORE_SCHEMA = schema_of("prompt_id", "column", ("value", REAL))
-"""Columns of `scores.parquet`; there may be no row."""
+"""Columns of `scores.parquet`, which may have no rows."""
 
 
 def read_prompts(folder: Path) -> Rows:
-    """Read prompts with their lineage from whichever stage made them."""
+    """Read prompts with their lineage from the folder of any stage that produces them."""
     for name in ("prompts.parquet", "selected.parquet", "pairs.parquet"):
         if (folder / name).exists():
             return read_rows(folder / name)
@@ -71,7 +71,7 @@ def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def read_rows(path: Path, *columns: str) -> Rows:
-    """Read a Parquet file as rows, all columns or some."""
+    """Read a Parquet file as rows, with the given columns or all."""
     with pq.ParquetFile(path) as file:  # `read_table` would load pandas
         rows: Rows = file.read(columns=list(columns) or None).to_pylist()
     return rows
@@ -83,9 +83,9 @@ Result = tuple[Rows, Mapping[str, Any] | None]
 def writes(
     name: str, schema: pa.Schema | None = None
 ) -> Callable[[Callable[[StageContext], Result]], Callable[[StageContext], None]]:
-    """Make a stage of a function that returns rows and, if there is one, their summary.
+    """Turn a function that returns rows and a summary (or None) into a stage.
 
-    The rows become `NAME.parquet`, the summary becomes `summary.json`.
+    The rows are written to `NAME.parquet`, the summary to `summary.json`.
     """
 
     def stage_of(function: Callable[[StageContext], Result]) -> Callable[[StageContext], None]:
@@ -112,11 +112,11 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 def progress_callback(
     ctx: StageContext, name: str, total: int | None = None, before: int = 0
 ) -> Callable[..., None]:
-    """Return a function that is told how many prompts are done, and reports each twentieth.
+    """Return a callback that takes the number of prompts done and reports every 5%.
 
-    Several can be done at once and in any order; in twentieths the curve, from 0 to 1, is the same
-    in every run. It begins after `before` prompts that the stage has done before these. A total
-    that is not known yet is the second argument of each call.
+    Prompts can finish several at a time and in any order; in steps of 5% the curve, from 0 to 1, is
+    the same in every run. It starts at `before`, the prompts the stage did earlier. A total unknown
+    in advance is passed as the second argument of each call.
     """
     last = 0
 
