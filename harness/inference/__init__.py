@@ -1,10 +1,9 @@
-"""Engines that give the policy's answers, behind one interface.
+"""Inference engines for the policy, behind one interface.
 
-    transformers    in this process, with our own sampling loop        (`transformers_engine`)
+    transformers    in process, with our own sampling loop             (`transformers_engine`)
     vllm, sglang    a server that the harness starts                   (`served`)
-    endpoint        any server that speaks OpenAI's completions        (`served`)
+    endpoint        any server with OpenAI's completions API           (`served`)
 
-Every engine gets the same tokens, the same sampling and a seed of its own for each answer
-(`request`), so that neither the order of the requests nor what is answered beside them decides
-anything but rounding. Answers are kept as they come (`solver`).
+Every engine gets the same tokens, the same sampling settings and one seed per answer (`request`),
+so request order and batching affect only rounding. Answers are stored as they arrive (`solver`).
 """

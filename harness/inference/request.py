@@ -1,8 +1,7 @@
-"""What is asked of an engine and what it gives back: token ids, with a seed for each answer.
+"""Engine requests and answers: token ids, with a seed per answer.
 
-Engines are sent token ids and never text: a server that renders or tokenises by itself would put a
-second BOS before the one of the template (as the authors' code does), or use another template than
-the training.
+Engines are sent token ids, never text: a server that renders or tokenizes by itself would prepend a
+second BOS to the template's (as in the authors' code), or use a different template than training.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from harness.models.loading import (
 
 @dataclass(frozen=True)
 class Sampling:
-    """How answers are drawn; from all tokens, since no engine's own top-k is left in force.
+    """Sampling settings; top-k is always off, whatever an engine's default.
 
     Attributes:
-        temperature: divides the logits; 0 for greedy decoding.
+        temperature: 0 for greedy decoding.
         top_p: nucleus mass, in (0, 1].
         stops: token ids that end an answer.
     """
@@ -42,16 +41,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt and the answers wanted of it."""
+    """A prompt and the seeds of its answers."""
 
     position: int
-    """The prompt's place in what the stage asks."""
+    """Index of the prompt among the stage's prompts."""
     tokens: tuple[int, ...]
     """The rendered prompt."""
     seeds: tuple[int, ...]
-    """One for each answer, 31 bits."""
+    """One per answer, 31 bits."""
     room: int
-    """Longest answer, in tokens."""
+    """Maximum answer length, in tokens."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ class Sample:
     """One answer.
 
     Attributes:
-        text: it, without special tokens and surrounding blanks.
-        n_tokens: tokens before the end of the turn (that token not counted).
-        tokens: those tokens, where the engine tells them.
+        text: decoded text without special tokens and surrounding whitespace.
+        n_tokens: number of tokens, excluding the stop token.
+        tokens: those tokens, if the engine returns them.
     """
 
     text: str
@@ -70,11 +69,11 @@ class Sample:
 
 
 Answered = dict[int, list[Sample]]
-"""Answers by the position of their prompt."""
+"""Answers by prompt position."""
 
 
 class SolverEngine(Protocol):
-    """Answers prompts."""
+    """Generates answers to prompts."""
 
     def answer(
         self,
@@ -83,37 +82,37 @@ class SolverEngine(Protocol):
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
-        """Answer prompts, and deliver the answers as they are finished, in any order.
+        """Answer prompts, delivering answers as they finish, in any order.
 
         Args:
             asked: all prompts.
-            sampling: how answers are drawn.
-            deliver: receives all answers of a prompt at once, of one or more prompts.
-            done: positions of the prompts that are answered already. They are passed by, but an
-                engine that batches by length makes the batches that it would make without them.
+            sampling: sampling settings.
+            deliver: receives all answers of one or more prompts at a time.
+            done: positions of prompts already answered. They are skipped, but must not change how
+                an engine that batches by length composes its batches.
 
         Raises:
-            HarnessError: the engine cannot go on; what was delivered stays good.
+            HarnessError: the engine failed; answers already delivered remain valid.
         """
         ...
 
 
 GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-"""Ends of the names of architectures that write text."""
+"""Name suffixes of architectures that generate text."""
 
 
 def seed_of(root: int, position: int, sample: int) -> int:
-    """Return the seed of an answer, 31 bits, from its stage's seed, its prompt and its number."""
+    """Derive an answer's 31-bit seed from the stage's seed, prompt position and sample index."""
     digest = hashlib.sha256(f"{root} {position} {sample}".encode()).digest()
     return int.from_bytes(digest[:4], "big") & 0x7FFFFFFF
 
 
 class Renderer:
-    """A policy's tokenizer with what is known of its model.
+    """A policy's tokenizer, context length and stop tokens.
 
     Attributes:
-        tokenizer: the policy's.
-        context: longest sequence its model reads, or is to read, in tokens.
+        tokenizer: the policy's tokenizer.
+        context: the model's context length in tokens, or `max_length` if shorter.
         stops: token ids that end an answer.
     """
 
@@ -131,7 +130,7 @@ class Renderer:
                 "not known: take the tokenizer files of the instruction-tuned model."
             )
         if self.tokenizer.pad_token_id is None:
-            self.tokenizer.pad_token = self.tokenizer.eos_token  # masked, so any token would do
+            self.tokenizer.pad_token = self.tokenizer.eos_token  # masked, so any token works
         config: Any = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
@@ -142,10 +141,10 @@ class Renderer:
     def requests(
         self, conversations: Sequence[Conversation], *, n: int, seed: int, max_new_tokens: int
     ) -> list[Request]:
-        """Return what an engine is asked for n answers to each conversation.
+        """Return requests for n answers to each conversation.
 
-        An answer is cut where the context ends if that comes before `max_new_tokens`. A prompt that
-        leaves no room for one is not asked.
+        Answers are limited by `max_new_tokens` and by the remaining context. Prompts that fill the
+        context are left out.
         """
         rendered = tokenize(self.tokenizer, conversations, add_generation_prompt=True)
         return [
@@ -160,7 +159,7 @@ class Renderer:
         ]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return an answer's text without special tokens and surrounding blanks."""
+        """Decode an answer without special tokens and surrounding whitespace."""
         text = self.tokenizer.decode(
             list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )

@@ -1,10 +1,9 @@
-"""Engines that are servers: vLLM, SGLang, and any other that speaks OpenAI's completions.
+"""Engines behind a server: vLLM, SGLang, or any other with OpenAI's completions API.
 
-Prompts are token ids. Each answer is a request of its own with a seed of its own, so neither the
-order of the requests nor their number at once decides a draw. `top_k` is always sent, because
-servers have defaults of their own. Where the server tells which prompt it read, that is compared
-with what it was sent: a second BOS would be seen there. Servers of our own are started by
-`harness.serving`.
+Prompts are token ids. Each answer is a separate request with its own seed, so sampling depends on
+neither request order nor concurrency. `top_k` is always sent, because servers have their own
+defaults. If the server returns the prompt it read, that is compared with the one sent, which would
+reveal a second BOS. `harness.serving` starts our own servers.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ if TYPE_CHECKING:
     import openai
 
 PATIENCE_S = 3600.0
-"""Seconds that an answer may take, from asking to its last byte and with further attempts; it may
-stand in the server's queue before it is begun."""
+"""Timeout of a request in seconds; long, since it may wait in the server's queue."""
 
 RETRIES = 4
-"""Further attempts at an endpoint that is overloaded or cannot be reached; the same seed gives the
-same answer. A server of our own is not asked twice: if it fails, it is dead."""
+"""Retries for an overloaded or unreachable endpoint; the same seed gives the same answer. Our own
+servers are not retried: if one fails, it is dead."""
 
 _TO_DIE_S = 5.0
 
@@ -44,7 +42,7 @@ _Token = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class _Choice(BaseModel):
-    """An answer as servers send it, in what is read of it."""
+    """The fields read from a server's answer."""
 
     text: str | None = None
     token_ids: list[_Token] | None = None
@@ -52,9 +50,9 @@ class _Choice(BaseModel):
 
 
 class CompletionsEngine:
-    """Answers prompts by a server that speaks OpenAI's completions; it may be a process of ours.
+    """Answers prompts through OpenAI's completions API; `server` is set if the process is ours.
 
-    `no_cut` is what `top_k` means all tokens there.
+    `no_cut` is the value that disables `top_k` on that server.
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class CompletionsEngine:
         self._given_up = False
 
     def check_model(self, who: str) -> None:
-        """Check that the server, which messages call `who`, has the policy under its name."""
+        """Check that the server, called `who` in messages, serves the policy under its name."""
         import openai
 
         connection = self._connect()
@@ -103,10 +101,10 @@ class CompletionsEngine:
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
-        """Answer prompts, many at once; see `SolverEngine`.
+        """Answer prompts concurrently; see `SolverEngine`.
 
         Raises:
-            HarnessError: the server died, refused a prompt, or read another prompt.
+            HarnessError: the server died, refused a prompt, or read a different prompt.
         """
         todo = [one for one in asked if one.position not in done]
         wanted = ((one, sample) for one in todo for sample in range(len(one.seeds)))
@@ -129,7 +127,7 @@ class CompletionsEngine:
                         deliver({one.position: [own[i] for i in sorted(own)]})
         finally:
             self._given_up = True
-            connection.close()  # breaks off what is still under way after a failure
+            connection.close()  # aborts requests in flight after a failure
             pool.shutdown(cancel_futures=True)
 
     def _sample(
@@ -186,7 +184,7 @@ class CompletionsEngine:
 
         status = error.status_code if isinstance(error, openai.APIStatusError) else None
         if status in (401, 403):
-            # The endpoint's own words often hold a part of the key.
+            # The endpoint's message often contains part of the key.
             return UserError(
                 f"the endpoint at {self._url} does not accept the key in {self._key_variable} "
                 f"(HTTP {status}): set one that may use it."
@@ -197,7 +195,7 @@ class CompletionsEngine:
                 f"the engine at {self._url} refused {what} (HTTP {status}: {words})"
             )
         if self._server is not None and not self._given_up:
-            # What computes dies before what listens, which then answers with an error for a while.
+            # Compute processes die before the HTTP process, which returns errors for a while.
             if self._server.dies(_TO_DIE_S):
                 return self._server.died("in the middle")
             return HarnessError(
@@ -214,7 +212,7 @@ class CompletionsEngine:
 def served_engine(
     installed: Installed, wanted: Checkpoint, renderer: Renderer, *, concurrency: int, log: Path
 ) -> Iterator[CompletionsEngine]:
-    """Start a server on a policy and yield its engine; the server ends with the block."""
+    """Start a server for a policy and yield its engine; the server stops with the block."""
     with serving(installed, wanted, log) as server:
         engine = CompletionsEngine(
             server.at.url,
@@ -232,7 +230,7 @@ def served_engine(
 def endpoint_engine(
     served: ServedModel, renderer: Renderer, no_cut: int
 ) -> Iterator[CompletionsEngine]:
-    """Yield the engine of a server that somebody else runs."""
+    """Yield the engine of a server that the harness did not start."""
     endpoint = served.client.endpoint
     assert isinstance(endpoint, Endpoint)
     engine = CompletionsEngine(

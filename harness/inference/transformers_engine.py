@@ -1,12 +1,12 @@
-"""The transformers engine: our own sampling loop on a model in this process.
+"""The transformers engine: our own sampling loop on an in-process model.
 
-Prompts of similar length are answered together, each read once for all its answers. Where a batch
-does not fit into the GPU's memory it is halved, and so are those after it; a single answer that
-does not fit is an error. A token is drawn at a number that belongs to its answer's seed and its
-place in the answer, so batching enters through rounding alone.
+Prompts of similar length are batched, with one prefill for all answers to a prompt. A batch that
+runs out of GPU memory is halved, and so are later ones; a single answer that does not fit is an
+error. Each token is drawn with a random number fixed by its answer's seed and its position, so
+batching affects only rounding.
 
-Transformers' own continuous batching (`generate_batch`) is not used: it draws all answers from one
-stream of random numbers, so an answer would depend on what happens to be answered beside it.
+Transformers' continuous batching (`generate_batch`) is not used: it samples all answers from one
+random stream, so an answer would depend on the others in its batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harness.models.policy import decode
 def transformers_engine(
     folder: Path, renderer: Renderer, *, dtype: str, batch_size: int
 ) -> Iterator[TransformersEngine]:
-    """Yield an engine on the GPU, if there is one; its memory is freed at the end."""
+    """Yield an engine on the fastest device; its memory is freed at the end."""
     device = fastest_device()
     try:
         model = from_folder(AutoModelForCausalLM, folder, dtype).to(device).eval()
@@ -53,7 +53,7 @@ def transformers_engine(
 
 
 class TransformersEngine:
-    """Answers prompts with a model in this process.
+    """Answers prompts with an in-process model.
 
     Attributes:
         model: a causal language model in evaluation mode.
@@ -63,7 +63,7 @@ class TransformersEngine:
         self.model = model
         self._renderer = renderer
         self._batch_size = batch_size
-        self._fits = batch_size  # answers that go into the memory together, as far as is known
+        self._fits = batch_size  # number of answers believed to fit in memory together
 
     def answer(
         self,
@@ -74,11 +74,11 @@ class TransformersEngine:
     ) -> None:
         """Answer prompts, shortest first; see `SolverEngine`.
 
-        A batch of which a prompt is missing is answered whole, so that every prompt is answered
-        beside the same ones as in a run that was never stopped.
+        A batch with any prompt missing is answered in full, so that batches are the same as in an
+        uninterrupted run.
 
         Raises:
-            HarnessError: a single answer does not fit into the memory.
+            HarnessError: a single answer does not fit in memory.
         """
         samples = max((len(one.seeds) for one in asked), default=1)
         size = max(1, self._batch_size // samples)
@@ -90,13 +90,13 @@ class TransformersEngine:
             deliver({one.position: own for one, own in zip(together, answers, strict=True)})
 
     def _answers(self, batch: Sequence[Request], sampling: Sampling) -> list[list[Sample]]:
-        """Return the answers of a batch, sampled in as many parts as the memory asks for."""
+        """Return a batch's answers, sampled in as many parts as memory requires."""
         number = sum(len(one.seeds) for one in batch)
         if number <= self._fits:
             try:
                 return self._sampled(batch, sampling)
             except torch.OutOfMemoryError:
-                pass  # what it held is free only after this block
+                pass  # its memory is only freed after this block
             if number == 1:
                 raise HarnessError(
                     f"a single answer to a prompt of {len(batch[0].tokens)} tokens does not fit "
@@ -135,7 +135,7 @@ class TransformersEngine:
 
 
 def _halves(batch: Sequence[Request]) -> tuple[list[Request], list[Request]]:
-    """Return two parts of a batch: its prompts divided, or the answers of its only one."""
+    """Split a batch in two: by prompts, or a single prompt's answers."""
     if len(batch) > 1:
         return list(batch[: len(batch) // 2]), list(batch[len(batch) // 2 :])
     [one] = batch
