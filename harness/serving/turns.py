@@ -1,9 +1,9 @@
-"""The order of stages that loads the roles of one GPU as rarely as possible.
+"""Orders stages to minimize role switches on one GPU (greedily).
 
-A stage has a role: the server that it asks, or whatever else needs the GPU (`train`, `annotate`).
-Stages of a role run one after the other as long as there are any whose inputs are ready. The next
-role is that of the stage with the longest chain of stages behind it, so that the last stages of a
-run, its judgments, are left until nothing else can run.
+A stage's role is the server that it uses, or other GPU work (`train`, `annotate`). Stages of the
+loaded role run as long as any are ready. The next role is that of the ready stage with the longest
+chain of dependent stages, so a run's final stages, its judgments, are left until nothing else can
+run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Stage = TypeVar("Stage", bound=Hashable)
 
 @dataclass(frozen=True)
 class Turn(Generic[Stage]):
-    """Stages that follow each other with one role loaded; the role is None where none is."""
+    """Consecutive stages with one role loaded, or None if they need none."""
 
     role: str | None
     stages: tuple[Stage, ...]
@@ -29,9 +29,9 @@ def turns(
     inputs: Callable[[Stage], Iterable[Stage]],
     role: Callable[[Stage], str | None],
 ) -> list[Turn[Stage]]:
-    """Order stages, given in topological order; inputs that are not among them exist already.
+    """Order stages, given in topological order; inputs not among them exist already.
 
-    Stages without a role run as soon as they can. Ties are broken by the given order.
+    Stages without a role run as soon as they are ready. Ties are broken by the given order.
     """
     place = {stage: number for number, stage in enumerate(stages)}
     wanted = {stage: {each for each in inputs(stage) if each in place} for stage in stages}
