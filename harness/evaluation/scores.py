@@ -191,7 +191,7 @@ class Judgment(NamedTuple):
     weight: float = 1.0
 
 
-class Tally(NamedTuple):
+class JudgmentTally(NamedTuple):
     """Judgments summed per prompt; the arrays have shape (prompts,)."""
 
     prompts: tuple[str, ...]
@@ -208,7 +208,7 @@ class Tally(NamedTuple):
 
 def tally(
     judgments: Iterable[Judgment], prompts: Sequence[str] | None = None, each: int = 1
-) -> Tally:
+) -> JudgmentTally:
     """Sum judgments per prompt, over `prompts` if given, else over those judged.
 
     A prompt without any judgment counts as `each` missing ones.
@@ -232,7 +232,9 @@ def tally(
         assert value is not None
         total[position[prompt_id]] += value * count
         weight[position[prompt_id]] += count
-    return Tally(order, total, weight, len(found) - len(read) + each * (len(order) - len(seen)))
+    return JudgmentTally(
+        order, total, weight, len(found) - len(read) + each * (len(order) - len(seen))
+    )
 
 
 FILE = "evaluation.json"

@@ -22,7 +22,7 @@ from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.runtime.processes import Program
-from harness.serving.engines import NO_CUT, Checkpoint, Installed
+from harness.serving.engines import NO_CUT, Installed, ServedCheckpoint
 from harness.serving.servers import serving
 
 if TYPE_CHECKING:
@@ -210,7 +210,12 @@ class CompletionsEngine:
 
 @contextmanager
 def served_engine(
-    installed: Installed, wanted: Checkpoint, renderer: Renderer, *, concurrency: int, log: Path
+    installed: Installed,
+    wanted: ServedCheckpoint,
+    renderer: Renderer,
+    *,
+    concurrency: int,
+    log: Path,
 ) -> Iterator[CompletionsEngine]:
     """Start a server for a policy and yield its engine; the server stops with the block."""
     with serving(installed, wanted, log) as server:

@@ -24,7 +24,7 @@ from harness.endpoint.client import ServedModel
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling, SolverEngine
 from harness.models.loading import Conversation
 from harness.registry.serving import Served
-from harness.serving.engines import DISTRIBUTIONS, NO_CUT, Checkpoint, needed
+from harness.serving.engines import DISTRIBUTIONS, NO_CUT, ServedCheckpoint, needed
 
 Start: TypeAlias = Callable[[Renderer], AbstractContextManager[SolverEngine]]
 """Starts an engine for a renderer's policy; the engine stops with the context."""
@@ -176,9 +176,9 @@ def started(
     from harness.inference.served import served_engine
 
     name = f"policy-{uuid.uuid4().hex[:8]}"
-    wanted = Checkpoint(folder, name, dtype, renderer.context)
+    wanted = ServedCheckpoint(folder, name, dtype, renderer.context)
     if served is not None:
-        declared = Checkpoint.declared(served, folder, name)
+        declared = ServedCheckpoint.declared(served, folder, name)
         wanted = replace(declared, dtype=dtype, max_length=renderer.context)
     wanted = replace(wanted, gpus=gpus, copies=copies)
     return served_engine(found, wanted, renderer, concurrency=batch_size * copies, log=log)

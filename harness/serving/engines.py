@@ -174,7 +174,7 @@ def _identity_in(variable: str, python: str, names: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class ServedCheckpoint:
     """A checkpoint and its serving options; None leaves an option to the engine.
 
     Attributes:
@@ -204,13 +204,13 @@ class Checkpoint:
     copies: int = 1
 
     @classmethod
-    def declared(cls, served: Served, folder: Path, name: str) -> Checkpoint:
+    def declared(cls, served: Served, folder: Path, name: str) -> ServedCheckpoint:
         """Return a checkpoint with the serving options that a profile declares."""
         own = served.model_dump(exclude={"engine", "model"})
         return cls(folder, name, **own)
 
 
-def command(installed: Installed, checkpoint: Checkpoint, port: int) -> list[str]:
+def command(installed: Installed, checkpoint: ServedCheckpoint, port: int) -> list[str]:
     """Return the command that serves a checkpoint on a local port."""
     told = _VLLM if installed.name == "vllm" else _SGLANG
     values = {

@@ -33,7 +33,7 @@ from typing import NamedTuple
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import ServedRole, Serving, variable
 from harness.runtime.processes import HOST, Program, free_port, is_healthy
-from harness.serving.engines import Checkpoint, Installed, command, environment, here
+from harness.serving.engines import Installed, ServedCheckpoint, command, environment, here
 
 OnWait = Callable[[str, float], None]
 """Called several times a second while waiting, with what is awaited and the seconds so far.
@@ -60,7 +60,7 @@ class Policy(NamedTuple):
     folder: Path
 
 
-_Wanted = tuple[Installed, Checkpoint]
+_Wanted = tuple[Installed, ServedCheckpoint]
 """A server specification: engine and checkpoint; equal ones share a server."""
 
 
@@ -178,7 +178,7 @@ class Servers:
             )
         served = self._declared[role]
         name, folder = self._weights(role, policy)
-        return here(served.engine), Checkpoint.declared(served, folder, name)
+        return here(served.engine), ServedCheckpoint.declared(served, folder, name)
 
     def _weights(self, role: ServedRole, policy: Policy | None) -> Policy:
         if policy is not None and role == "policy":
@@ -265,7 +265,7 @@ def _share(some: Iterable[_Wanted]) -> float:
 @contextmanager
 def serving(
     installed: Installed,
-    checkpoint: Checkpoint,
+    checkpoint: ServedCheckpoint,
     log: Path,
     on_wait: OnWait = lambda what, seconds: None,
 ) -> Iterator[EngineServer]:

@@ -12,9 +12,9 @@ from toy_servers import served
 
 from harness.errors import UserError
 from harness.registry.serving import Serving
-from harness.serving.engines import Checkpoint, Installed, command
+from harness.serving.engines import Installed, ServedCheckpoint, command
 
-MODEL = Checkpoint(
+MODEL = ServedCheckpoint(
     Path("/models/q"),
     "owner/q",
     "bfloat16",
@@ -26,7 +26,7 @@ MODEL = Checkpoint(
 
 
 def told(engine: str, **changes: Any) -> dict[str, str]:
-    model = Checkpoint(**vars(MODEL) | changes)
+    model = ServedCheckpoint(**vars(MODEL) | changes)
     arguments = command(Installed(engine, engine, "/opt/bin/python"), model, 8123)
     assert arguments[:2] == ["/opt/bin/python", "-m"]
     return dict(itertools.pairwise([*arguments, ""]))

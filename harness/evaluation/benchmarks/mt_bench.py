@@ -81,7 +81,7 @@ class MtBenchFiles:
     prompts: Mapping[str, tuple[str, str]]
 
 
-class _Rated(files.Published):
+class _RatedTurn(files.Published):
     """A judgment in the benchmark's format; the score is -1 without a rating."""
 
     question_id: str
@@ -231,7 +231,7 @@ def _fields(
 
 def ratings_from_judgments(records: Records) -> list[Judgment]:
     """Read ratings from judgments in the benchmark's format."""
-    read = files.read_as(_Rated, records)
+    read = files.read_as(_RatedTurn, records)
     return [Judgment(it.question_id, it.rating, it.turn) for it in read]
 
 
