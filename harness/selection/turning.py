@@ -1,7 +1,7 @@
 """Runs whose models the harness serves itself: turn by turn, each turn with its servers.
 
 Workers find servers like any endpoint, by environment variables, which are set for the duration of
-a turn.
+a turn. A turn whose server dies is run once more with a new one, and keeps what it had computed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,17 @@ from harness.worlds import lookup
 from harness.worlds.needs import policy_of
 from harness.worlds.real.models import identity_of
 
+_ATTEMPTS = 2
+"""How often a turn whose server dies is run."""
+
 Observe = Callable[[Event], None]
 
 Compute = Callable[[Sequence[Stage], Observe], RunOutcome]
 """Computes stages whose inputs are available, and reports events."""
+
+
+class _FailedError(HarnessError):
+    """Stages failed while their servers ran."""
 
 
 @dataclass
@@ -95,18 +102,38 @@ class Turning:
                 ready.append(stage)
             else:
                 self._observe(StageSkipped(stage, why))
-        if not ready:
-            return
-        try:
-            with self._served(turn, servers):
-                self.compute(ready, self._observe)
-        except Interrupted:
-            raise
-        except HarnessError as error:  # a server did not start
-            for stage in ready:
-                if stage not in self.finished and stage not in self.failed:
+        for attempt in range(1, _ATTEMPTS + 1):
+            if not ready:
+                return
+            # Failures are reported only once the turn will not be run again.
+            kept_back: list[Event] = []
+
+            def observe(event: Event, kept_back: list[Event] = kept_back) -> None:
+                if isinstance(event, StageFailed | StageSkipped):
+                    kept_back.append(event)
+                else:
+                    self._observe(event)
+
+            outcome = RunOutcome((), {}, {})
+            try:
+                with self._served(turn, servers):
+                    outcome = self.compute(ready, observe)
+                    if outcome.failed:
+                        raise _FailedError
+            except _FailedError:
+                pass
+            except Interrupted:
+                raise
+            except HarnessError as error:
+                ready = [stage for stage in ready if stage not in outcome.finished]
+                if attempt < _ATTEMPTS:
+                    continue
+                kept_back = [StageFailed(stage, str(error)) for stage in ready]
+                for stage in ready:
                     self.store.record_failure(stage, str(error), "")
-                    self._observe(StageFailed(stage, str(error)))
+            for event in kept_back:
+                self._observe(event)
+            return
 
     def _kept_from(self, stage: Stage) -> str | None:
         """Return why a stage is skipped, or None if it is not."""

@@ -1,4 +1,4 @@
-"""A run by turns: workers find their servers, and a server that dies fails its stages."""
+"""A run by turns: workers find their servers, and a turn whose server died is taken once more."""
 
 from __future__ import annotations
 
@@ -62,19 +62,34 @@ def test_workers_find_the_server_as_they_find_an_endpoint(profile: Profile, tmp_
     assert not psutil.Process().children(recursive=True)
 
 
-def test_a_server_that_dies_fails_its_stages_and_what_needs_them_is_skipped(
-    profile: Profile, tmp_path: Path
+@pytest.mark.parametrize(("deaths", "ends"), [(1, "finished"), (2, "failed")])
+def test_a_turn_whose_server_dies_is_taken_once_more(
+    profile: Profile, tmp_path: Path, deaths: int, ends: str
 ) -> None:
-    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
-        children = psutil.Process().children(recursive=True)
-        for server in [child for child in children if "api_server" in " ".join(child.cmdline())]:
-            server.kill()
-        observe(StageFailed(stages[0], "it did not answer"))
-        return RunOutcome((), {stages[0]: "it did not answer"}, {})
+    told: list[Event] = []
+    times = 0
 
-    outcome = turning_of(profile, tmp_path, compute, []).run([EVOLVES, AFTER])
-    assert outcome.failed[EVOLVES] == "it did not answer"
-    assert list(outcome.skipped) == [AFTER]
+    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
+        nonlocal times
+        times += 1
+        if times <= deaths:
+            for process in psutil.Process().children(recursive=True):
+                if "api_server" in " ".join(process.cmdline()):
+                    process.kill()
+            observe(StageFailed(stages[0], "it did not answer"))
+            return RunOutcome((), {stages[0]: "it did not answer"}, {})
+        for stage in stages:
+            observe(StageFinished(stage, 1.0))
+        return RunOutcome(tuple(stages), {}, {})
+
+    outcome = turning_of(profile, tmp_path, compute, told).run([EVOLVES, AFTER])
+    failed = [event for event in told if isinstance(event, StageFailed)]
+    if ends == "finished":
+        assert (outcome.ok, failed, times) == (True, [], 3)
+    else:
+        assert [event.stage for event in failed] == [EVOLVES]
+        assert "died in the middle" in outcome.failed[EVOLVES]
+        assert list(outcome.skipped) == [AFTER]
 
 
 def test_a_server_that_does_not_start_fails_the_turn_and_says_why(
