@@ -232,7 +232,9 @@ def requirements(demand: Demand, *, here: bool = True) -> list[Requirement]:
     outside = list(demand.requirements())
     if not here or demand.stages == {}:
         return outside
-    return [*_gpus_for(demand, _gpus()), *_packages(demand), *outside, _disk(demand)]
+    gpus = _gpus()
+    local = [*_gpus_for(demand, gpus), *_packages(demand)]
+    return [*local, *outside, *_too_large(demand, gpus), _disk(demand)]
 
 
 def _loading(demand: Demand) -> list[str]:
@@ -296,6 +298,26 @@ def _gpus_for(demand: Demand, there: Sequence[VisibleGpu]) -> Iterator[Requireme
     do = "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile"
     met = len(fit) >= count
     yield Requirement("GPU", "met" if met else "missing", found, "" if met else do)
+
+
+def _too_large(demand: Demand, gpus: Sequence[VisibleGpu]) -> Iterator[Requirement]:
+    """Yield the served models that do not fit into their fraction of the largest GPU's memory."""
+    largest = max((gpu.memory_gb for gpu in gpus), default=None)
+    serving = demand.profile.serving
+    served = [(str(it.model), it) for it in demand.servers]
+    if serving is not None and serving.policy is not None and demand.served:
+        served.append((demand.profile.policy, serving.policy))
+    for model, it in served:
+        size = parameters_of(model)
+        if size is None or largest is None:
+            continue
+        lacks = it.lacking_gb(largest, size * (4 if it.dtype == "float32" else 2) / GB)
+        if lacks:
+            yield Requirement(
+                f"memory to serve {model.partition('@')[0]}", "missing",
+                f"{lacks:.1f} GB more than its share of {largest} GB",
+                "raise its `gpu_memory` in the profile's `serving`, or lower `cache_gb`",
+            )  # fmt: skip
 
 
 def _disk(demand: Demand) -> Requirement:
