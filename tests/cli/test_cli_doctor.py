@@ -305,6 +305,20 @@ def test_doctor_says_what_each_profile_needs(says: Any) -> None:
     assert profiles["paper"]["tables"] == []
 
 
+def test_a_served_model_larger_than_its_share_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4e9 parameters of two bytes are 8 GB, and every server has less than all of a GPU of 8."""
+    small = preflight.VisibleGpu(name="a small GPU", memory_gb=8)
+    monkeypatch.setattr(preflight, "_gpus", lambda: [small])
+    monkeypatch.setattr(preflight, "parameters_of", lambda model: 4e9)
+    needs = preflight.requirements(Demand.of(load_profiles()["consumer-gpu"]))
+    found = {need.what: need.state for need in needs if need.what.startswith("memory to serve ")}
+    assert len(found) >= 2
+    assert set(found.values()) == {"missing"}
+    monkeypatch.setattr(preflight, "_gpus", lambda: [H100])
+    needs = preflight.requirements(Demand.of(load_profiles()["consumer-gpu"]))
+    assert not [need for need in needs if need.what.startswith("memory to serve ")]
+
+
 def test_keys_and_passwords_are_never_shown(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:very-secret@host:5000")
