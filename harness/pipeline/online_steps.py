@@ -29,6 +29,7 @@ from harness.extensions import SELECTORS
 from harness.models.policy import embed, generate
 from harness.models.reward_model import Rewards
 from harness.pipeline.steps import rewards_of, to_prompts, user
+from harness.registry.objective import COSTS
 from harness.runtime.stage import StageContext
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.screening import Ranked
@@ -80,12 +81,8 @@ ROLLOUT_BATCH = 256  # completions generated at a time; other sizes only round d
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""
 
-COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
-"""Costs since the start of the run: rollouts and their tokens (including those for rewrites and
-buffer scoring), optimizer steps, creator calls."""
-
 LEDGER = (*COSTS, "trained", "insertion", "scored_tokens", "creator_tokens", "read_prompts")
-"""The same in a league, plus the rollouts trained on and those of prompts that entered the pool
+"""`COSTS` in a league, plus the rollouts trained on and those of prompts that entered the pool
 (all others were for selection); tokens of answers read by reward models; tokens written by the
 creator; prompts read by the policy to value them."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -12,6 +12,10 @@ from harness.strict import Strict
 Scalar = bool | int | float | str | None
 
 Cost = Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
+COSTS: tuple[str, ...] = get_args(Cost)
+"""Costs since the start of a run: rollouts and their tokens (online including those for rewrites
+and buffer scoring), optimizer steps, creator calls."""
+
 Measure = Literal["val_wr", "val_len", "val_score", "val_exact"] | Cost
 """What an objective measures: a score of the validation answers (win rate, length, and the oracle's
 mean partial credit and share of fully correct answers), or a count of an online run."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from harness import project
+from harness.registry.objective import COSTS
 from harness.registry.profile import Profile
 from harness.report.cells import Failures
 from harness.report.controls import KnownControls
@@ -76,8 +77,6 @@ def _share(part: int | None, whole: int | None) -> float | None:
 
 # --- Cost ---
 
-COUNTED = ("rollouts", "tokens", "gradient_steps", "creator_calls")
-
 
 class StoreReader:
     """Reads and caches the costs and prompts of stages.
@@ -98,7 +97,7 @@ class StoreReader:
 
     def amounts(self, stage: Stage) -> Numbers:
         if stage.fingerprint not in self._amounts:
-            nothing: Numbers = dict.fromkeys(COUNTED, 0.0)
+            nothing: Numbers = dict.fromkeys(COSTS, 0.0)
             self._amounts[stage.fingerprint] = nothing | self._counted(stage)
         return self._amounts[stage.fingerprint]
 
@@ -121,7 +120,7 @@ class StoreReader:
             return {"rollouts": _number(said, "pairs"), "tokens": None}
         if stage.kind == "evolve":
             return {"creator_calls": _number(said, "calls")}
-        return {name: _number(said, name) for name in COUNTED}
+        return {name: _number(said, name) for name in COSTS}
 
     def seconds(self, stages: Iterable[Stage]) -> float | None:
         stages = list(stages)
@@ -161,7 +160,7 @@ def row_costs(table_runs: TableRuns, reader: StoreReader) -> list[RowCost]:
             stage for stage in run.training[-1:] if stage.kind == "online"
         ]
         amounts = [reader.amounts(stage) for stage in last]
-        counted = {name: sum_if_whole([amount[name] for amount in amounts]) for name in COUNTED}
+        counted = {name: sum_if_whole([amount[name] for amount in amounts]) for name in COSTS}
         return {"seconds": reader.seconds(stages), "judging_seconds": judging(run), **counted}
 
     failures, found = Failures(reader.store), []
@@ -191,7 +190,7 @@ def online_costs(table_runs: TableRuns, store: Store) -> list[OnlineCost]:
         children = dropped + sum(segment["children"] for segment in said)
         repeated = sum(segment.get("repeated", 0) for segment in said)
         return {
-            **{name: float(said[-1][name]) for name in COUNTED},
+            **{name: float(said[-1][name]) for name in COSTS},
             "dropped": dropped / children if children else None,
             "evolved_share": evolved / sum(trained),
             "buffer": float(said[-1]["buffer"]),

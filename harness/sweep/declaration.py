@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -27,7 +27,7 @@ from harness.registry.documents import (
     read_files,
     yaml_files,
 )
-from harness.registry.objective import Cost, Scalar, SweepObjective
+from harness.registry.objective import COSTS, Scalar, SweepObjective
 from harness.registry.overrides import paths_of
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
@@ -36,7 +36,6 @@ from harness.strict import Strict, refuse
 SearchPoint = Mapping[str, Scalar]
 """A value for each setting of a search space, by path."""
 
-COSTS: tuple[str, ...] = get_args(Cost)
 
 FOLDER = Path(__file__).resolve().parent / "declarations"
 """The sweeps that ship with the package."""

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Planner, Run
 from harness.registry.documents import nearest
-from harness.registry.objective import Measure, Scalar
+from harness.registry.objective import COSTS, Measure, Scalar
 from harness.registry.overrides import first_fault, nested
 from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
 from harness.registry.recipe import Recipe, flattened, merge
@@ -39,7 +39,7 @@ from harness.report.sweep import (
     winner_run,
 )
 from harness.runtime import Plan, Store
-from harness.sweep.declaration import COSTS, SearchPoint, Sweep
+from harness.sweep.declaration import SearchPoint, Sweep
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
