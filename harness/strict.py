@@ -13,9 +13,7 @@ from pydantic import BaseModel, ConfigDict
 class Strict(BaseModel):
     """An immutable declaration; unknown keys and non-finite numbers are errors."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Output(Strict):

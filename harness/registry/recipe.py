@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS, Extensible
@@ -189,7 +189,12 @@ class League(Strict):
 
 
 class Online(Strict):
-    """How mini-batches are drawn and evolved in one continual online run (paper appendix A)."""
+    """How mini-batches are drawn and evolved in one continual online run (paper appendix A).
+
+    A report lists its settings with their sources, which are read from the fields' docstrings.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     prompts: Literal["human", "eva", "matched", "pool", "matched_pool"] = "eva"
     """Human prompts only, human prompts and a buffer of evolved ones, or only prompts matched to
