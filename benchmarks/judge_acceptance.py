@@ -90,7 +90,7 @@ def evaluate(
         answered = server.answered
     (folder,) = work.glob(f"evaluations/{benchmark}/*/*")
     return {
-        "scores": json.loads(out)[0],
+        "scores": json.loads(out)["items"][0],
         "judgments": _identities(benchmark, folder / "judgments.jsonl"),
         "kept": len(json.loads((folder / "replies.json").read_text())[0]["addresses"]),
         "kills": killer.kills,

@@ -112,6 +112,7 @@ def test_training_leaves_torchs_settings_as_they_were() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_compiled_training_repeats_to_the_last_bit(tmp_path: Path) -> None:
     """Without deterministic kernels the losses part within 80 steps on two threads."""
     courses: Any = {"operations": Course(40, 3e-3, 4), "names": Course(40, 1e-3, 4)}
