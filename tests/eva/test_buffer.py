@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
-from harness.eva.informativeness import weights
 from harness.selectors.selector import Buffer, BufferEntry
 
 
@@ -19,22 +18,6 @@ def entry(number: int, informativeness: float = 1.0) -> BufferEntry:
 
 def ids(buffer: Buffer) -> list[str]:
     return [e.prompt.prompt_id for e in buffer.entries]
-
-
-def test_weights_are_min_max_with_a_floor_and_sum_to_one() -> None:
-    """Values 1, 2, 3 scale to 0, 1/2, 1; a floor of 0.1 makes 0.1, 0.5, 1.0 of sum 1.6."""
-    assert weights([1.0, 2.0, 3.0], "a_avg", 0.1) == pytest.approx(
-        [0.1 / 1.6, 0.5 / 1.6, 1.0 / 1.6]
-    )
-
-
-def test_an_inverse_metric_prefers_the_low_values() -> None:
-    """1 - (0, 1/2, 1) = (1, 1/2, 0), floored at 0: sum 3/2."""
-    assert weights([1.0, 2.0, 3.0], "mean_inv", 0.0) == pytest.approx([2 / 3, 1 / 3, 0])
-
-
-def test_equal_values_have_equal_chances() -> None:
-    assert weights([0.0, 0.0, 0.0, 0.0], "a_avg", 0.01) == pytest.approx([0.25] * 4)
 
 
 def test_without_a_floor_the_least_informative_is_never_drawn_while_others_last() -> None:
@@ -91,19 +74,6 @@ def test_rescoring_changes_informativeness_alone() -> None:
 def test_a_buffer_that_cannot_fill_a_draw_says_what_to_change() -> None:
     with pytest.raises(HarnessError, match="3 prompts are to be drawn from a buffer that holds 1"):
         Buffer(5, [entry(0)]).take(3, np.random.default_rng(0), "a_avg", 0.01, False)
-
-
-@given(
-    values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30),
-    floor=st.floats(0.001, 1),
-    metric=st.sampled_from(["a_avg", "a_min", "mean_inv", "a_min_inv"]),
-)
-def test_every_prompt_has_a_chance_and_chances_sum_to_one(
-    values: list[float], floor: float, metric: str
-) -> None:
-    chances = weights(values, metric, floor)
-    assert chances.sum() == pytest.approx(1.0)
-    assert (chances > 0).all()
 
 
 @given(st.lists(st.integers(0, 6), max_size=30), st.integers(1, 10))

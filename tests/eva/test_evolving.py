@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from harness.eva.evolving import (
     OwnCreator,
     Prompt,
     Rewrite,
+    Rewriter,
     Write,
     evolve,
     own_method,
@@ -47,7 +48,7 @@ class Scripted:
         return Rewrite(None, "append", reason=step)
 
 
-def run(creator: Appending | Scripted, ids: str = "a", **settings: Any) -> Evolution:
+def run(creator: Rewriter, ids: Iterable[str] = "a", **settings: Any) -> Evolution:
     settings = {"evolutions": 4, "retries": 0, "seed": 7, **settings}
     return evolve([Prompt(i, i) for i in ids], creator, **settings)
 
@@ -90,38 +91,28 @@ def test_blank_text_is_unusable_even_if_the_creator_gives_no_reason(text: str | 
         def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
             return Rewrite(text, "blank")
 
-    result = evolve([Prompt("p", "p")], Blank(), evolutions=1, retries=0, seed=0)
+    result = run(Blank(), evolutions=1)
     assert (result.prompts, dict(result.unusable)) == ([], {"empty": 1})
 
 
 @given(st.sets(st.text("abcdef", min_size=1, max_size=3), min_size=1), st.data())
 def test_a_chain_depends_on_no_other_prompt(ids: set[str], data: st.DataObject) -> None:
     some = data.draw(st.permutations(sorted(ids)))[: data.draw(st.integers(1, len(ids)))]
-    creator = Appending()
-    every = evolve(
-        [Prompt(i, i) for i in sorted(ids)], creator, evolutions=3, retries=0, seed=1
-    ).prompts
-    alone = evolve([Prompt(i, i) for i in some], creator, evolutions=3, retries=0, seed=1).prompts
+    every, alone = (run(Appending(), part).prompts for part in (sorted(ids), some))
     assert set(alone) <= set(every)
-    assert len(alone) == 3 * len(some)
-
-
-class Counting:
-    """A creator that appends the digits it is given, one a rewrite."""
-
-    def __init__(self, digits: str) -> None:
-        self.digits = iter(digits)
-
-    def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-        return Rewrite(prompt + next(self.digits), "append")
+    assert len(alone) == 4 * len(some)
 
 
 def test_a_tree_grows_on_from_the_best_of_each_level() -> None:
     """Of x2, x9 and x4 the second is the best, of x91, x95 and x97 the third; its own are kept."""
+    digits = iter("294157386")
+
+    class Counting:
+        def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
+            return Rewrite(prompt + next(digits), "append")
+
     tree: Any = {"evolutions": 3, "retries": 0, "seed": 0, "shape": "tree", "depth": 3}
-    found = evolve(
-        [Prompt("p", "x")], Counting("294157386"), quality=lambda t: float(t[1:]), **tree
-    )
+    found = evolve([Prompt("p", "x")], Counting(), quality=lambda t: float(t[1:]), **tree)
     assert [child.prompt for child in found.prompts] == ["x973", "x978", "x976"]
     assert [child.prompt_id for child in found.prompts] == ["p.1.1", "p.1.2", "p.1.3"]
     assert {child.parent_id for child in found.prompts} == {"p.1.t2.3"}
@@ -147,8 +138,11 @@ def test_repeated_ids_are_an_error() -> None:
         run(Appending(), "aa")
 
 
+Making = Callable[..., OwnCreator]
+
+
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., OwnCreator]:
+def own(monkeypatch: pytest.MonkeyPatch) -> Making:
     """Return what makes a creator of a function, under a rule that refuses short prompts."""
     monkeypatch.setattr(CREATORS, "_added", dict(CREATORS._added))
 
@@ -168,7 +162,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., OwnCreator]:
     ],
 )
 def test_what_a_users_method_returns_is_held_to_the_worlds_rules(
-    own: Callable[..., OwnCreator], given: str | None, expected: Rewrite
+    own: Making, given: str | None, expected: Rewrite
 ) -> None:
     creator = own(lambda prompt, rng: given)
     assert creator.rewrite("prompt", np.random.default_rng(0)) == expected
@@ -176,7 +170,7 @@ def test_what_a_users_method_returns_is_held_to_the_worlds_rules(
     assert settings[PLUGIN_SETTING]["version"] == "1"
 
 
-def test_a_users_method_asks_the_model_it_is_given(own: Callable[..., OwnCreator]) -> None:
+def test_a_users_method_asks_the_model_it_is_given(own: Making) -> None:
     def method(prompt: str, rng: Any, write: Callable[[str], str]) -> str:
         return write(f"rewrite: {prompt}")
 
@@ -191,9 +185,7 @@ def test_a_users_method_asks_the_model_it_is_given(own: Callable[..., OwnCreator
     assert creator.rewrite("bad", rng) == Rewrite(None, "mine", "refused")
 
 
-def test_the_worlds_rules_see_what_the_model_was_told_besides_the_prompt(
-    own: Callable[..., OwnCreator],
-) -> None:
+def test_the_worlds_rules_see_what_the_model_was_told_besides_the_prompt(own: Making) -> None:
     seen: list[tuple[str, str, list[str]]] = []
     made = own(lambda prompt, rng, write: write(f"now {prompt}!"), lambda message, rng: "a reply")
     creator = replace(made, why_unusable=lambda *given: seen.append((*given[:2], list(given[2]))))
@@ -205,16 +197,12 @@ def test_a_shipped_method_adds_nothing_to_a_stages_settings() -> None:
     assert plugin_settings("evol_instruct") == {}
 
 
-def test_a_users_method_that_returns_no_text_is_one_sentence(
-    own: Callable[..., OwnCreator],
-) -> None:
+def test_a_users_method_that_returns_no_text_is_one_sentence(own: Making) -> None:
     with pytest.raises(UserError, match="`mine` returned int: let it return"):
         own(lambda prompt, rng: 5).rewrite("prompt", np.random.default_rng(0))
 
 
-def test_a_stage_runs_with_the_method_it_was_planned_with(
-    own: Callable[..., OwnCreator],
-) -> None:
+def test_a_stage_runs_with_the_method_it_was_planned_with(own: Making) -> None:
     own(lambda prompt, rng: prompt)
     settings = {"creator": "micro/mine", **plugin_settings("mine")}
     assert own_method(settings) == "mine"

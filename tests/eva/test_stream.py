@@ -294,15 +294,16 @@ def test_a_run_cut_anywhere_goes_on_as_if_it_had_not_been(cut: int, seed: int) -
 
 
 def restored(
-    held: int, used: int = 8, phase: str = "bootstrap", count: int = 8, **changes: Any
-) -> PromptStream:
+    held: int, used: int = 8, phase: str = "bootstrap", count: int = 8, number: int = 50,
+    **changes: Any,
+) -> PromptStream:  # fmt: skip
     """Return a stream, of human prompts used up where not said otherwise, with a buffer of some."""
     run = stream(count, **changes)
     entries = [
         {"prompt_id": f"e{i}", "prompt": f"evolved {i}", "informativeness": i, "entered": 1}
         for i in range(held)
     ]
-    run.restore({"step": 50, "used": used, "phase": phase, "buffer": entries})
+    run.restore({"step": number, "used": used, "phase": phase, "buffer": entries})
     return run
 
 
@@ -436,15 +437,10 @@ def test_drawn_by_weight_the_less_informative_are_evolved_at_times() -> None:
 
 
 def test_every_step_draws_anew_from_the_buffer() -> None:
-    """The same buffer of 64 equals, 4 drawn of it at each of two steps: other places each time."""
+    """The same buffer of 64, 4 drawn of it evenly at each of two steps: other places each time."""
     places = []
     for number in (5, 6):
-        run = stream(child_score="parent")
-        entries = [
-            {"prompt_id": f"e{i}", "prompt": f"evolved {i}", "informativeness": 1.0, "entered": 1}
-            for i in range(64)
-        ]
-        run.restore({"step": number, "used": 0, "phase": "mix-up", "buffer": entries})
+        run = restored(64, 0, "mix-up", 200, number, child_score="parent", weight_floor=1.0)
         batch = run.draw()
         places.append([p.prompt_id for p in batch.prompts[: batch.from_buffer]])
     assert len(places[0]) == len(places[1]) == 4
