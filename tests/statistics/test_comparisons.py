@@ -51,11 +51,10 @@ def test_spearman_says_nothing_of_two_rows_or_a_constant(a: list[float], b: list
     assert spearman(a, b) is None
 
 
-def test_spearman_needs_both_values_of_each_row() -> None:
+@pytest.mark.parametrize("a", [[1.0, 2.0], [1.0, 2.0, float("nan")]])
+def test_spearman_needs_both_values_of_each_row(a: list[float]) -> None:
     with pytest.raises(HarnessError):
-        spearman([1.0, 2.0, 3.0], [1.0, 2.0])
-    with pytest.raises(HarnessError):
-        spearman([1.0, 2.0, float("nan")], [1.0, 2.0, 3.0])
+        spearman(a, [1.0, 2.0, 3.0])
 
 
 def test_signs_agree_row_by_row_and_a_printed_zero_claims_nothing() -> None:

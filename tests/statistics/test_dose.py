@@ -51,21 +51,17 @@ def scores(mean: float, noise: float, seed: int, seeds: int = 5) -> ScoreMatrix:
 CURVE = {1.0: scores(0.0, 0.1, 1), 2.0: scores(1.0, 0.1, 2), 4.0: scores(2.0, 0.1, 3)}
 
 
-def test_a_row_between_two_doses_has_a_number_and_an_interval_around_it() -> None:
-    found = worth(scores(1.5, 0.1, 4), CURVE)
-    assert found.times == pytest.approx(2.0 * 2.0**0.5, rel=0.05)
-    assert found.low is not None
-    assert found.high is not None
-    assert 2.5 < found.low < found.times < found.high < 3.2  # type: ignore[operator]
+@pytest.mark.parametrize(
+    ("score", "times", "least", "most"), [(0.5, 2.0**0.5, 1.2, 1.7), (1.5, 2.0**1.5, 2.5, 3.2)]
+)
+def test_a_row_between_two_doses_has_a_number_and_an_interval_around_it(
+    score: float, times: float, least: float, most: float
+) -> None:
+    """In the first stretch of the curve, and in the second; the interval lies there as well."""
+    found: Any = worth(scores(score, 0.1, 4), CURVE)
+    assert found.times == pytest.approx(times, rel=0.05)
+    assert least < found.low < found.times < found.high < most
     assert found.beyond is None
-
-
-def test_in_the_first_stretch_of_the_curve_the_interval_lies_there_as_well() -> None:
-    found = worth(scores(0.5, 0.1, 4), CURVE)
-    assert found.times == pytest.approx(2.0**0.5, rel=0.05)
-    assert found.low is not None
-    assert found.high is not None
-    assert 1.2 < found.low < found.times < found.high < 1.7  # type: ignore[operator]
 
 
 def flat(mean: float) -> ScoreMatrix:

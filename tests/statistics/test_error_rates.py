@@ -15,8 +15,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import special, stats
+from test_intervals import nested
 
-from harness.statistics import NestedScores, paired_difference
+from harness.statistics import paired_difference
 from harness.statistics.scores import CrossedMoments, FloatArray, crossed_moments
 
 REPLICATES = 3000
@@ -228,13 +229,8 @@ def test_so_they_do_on_a_scale_of_whole_numbers_and_sets_of_two_sizes(seeds: int
 
 def test_the_nested_simulation_measures_what_a_paired_difference_reports() -> None:
     a, b = (side[:200] for side in nested_pair(np.random.default_rng(1), 3, (1.0, 1.0, 1.0)))
-
-    def scores(values: FloatArray) -> NestedScores:
-        return NestedScores.from_seeds(
-            {seed: {str(i): float(v) for i, v in enumerate(row)} for seed, row in enumerate(values)}
-        )
-
-    found = [paired_difference(scores(x), scores(y)) for x, y in zip(a, b, strict=True)]
+    sides = zip(a.tolist(), b.tolist(), strict=True)
+    found = [paired_difference(nested(x), nested(y)) for x, y in sides]
     by_hand = np.mean([not d.low <= 0.0 <= d.high for d in found])
     assert by_hand == nested_miss_rate(a, b)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from harness.errors import HarnessError
 from harness.statistics import (
     Interval,
+    NestedScores,
+    ScoreMatrix,
     conjunction,
     mean_interval,
     mean_over_seeds,
@@ -24,6 +27,27 @@ MATRICES = arrays(
     np.float64,
     array_shapes(min_dims=2, max_dims=2, min_side=2, max_side=6),
     elements=st.integers(-50, 50).map(float),
+)
+SETS = st.lists(st.integers(-40, 40).map(float), min_size=2, max_size=6)
+Values = list[list[float]]
+Of = Callable[[Values], ScoreMatrix | NestedScores]
+Drawn = st.SearchStrategy[Values]
+
+
+def nested(sets: Values) -> NestedScores:
+    """Return scores of prompts of each seed's own."""
+    return NestedScores.from_seeds({
+        seed: {f"{seed}/{i}": value for i, value in enumerate(values)}
+        for seed, values in enumerate(sets)
+    })  # fmt: skip
+
+
+of_both_kinds = pytest.mark.parametrize(
+    ("of", "drawn"),
+    [
+        pytest.param(ScoreMatrix.of, MATRICES.map(np.ndarray.tolist), id="crossed"),
+        pytest.param(nested, st.lists(SETS, min_size=2, max_size=5), id="nested"),
+    ],
 )
 
 
@@ -107,29 +131,41 @@ def numbers(interval: Interval) -> tuple[float, ...]:
     return interval.mean, interval.low, interval.high, interval.standard_error
 
 
-@given(MATRICES, st.integers(-30, 30), st.sampled_from([-4.0, 0.25, 3.0]))
+@of_both_kinds
+@given(data=st.data(), shift=st.integers(-30, 30), scale=st.sampled_from([-4.0, 0.25, 3.0]))
 def test_an_interval_moves_and_scales_with_its_values(
-    values: np.ndarray, shift: int, scale: float
+    of: Of, drawn: Drawn, data: st.DataObject, shift: int, scale: float
 ) -> None:
-    before, after = mean_interval(values), mean_interval(scale * values + shift)
+    values = data.draw(drawn)
+    before = mean_interval(of(values))
+    after = mean_interval(of([[scale * v + shift for v in row] for row in values]))
     ends = sorted((scale * before.low + shift, scale * before.high + shift))
     assert [after.low, after.high] == pytest.approx(ends, abs=1e-6)
     assert after.standard_error == pytest.approx(abs(scale) * before.standard_error, abs=1e-8)
 
 
-@given(MATRICES, st.randoms(use_true_random=False))
-def test_the_order_of_seeds_and_prompts_does_not_matter(values: np.ndarray, random: object) -> None:
-    rng = np.random.default_rng(random.randrange(2**31))  # type: ignore[attr-defined]
-    shuffled = rng.permutation(rng.permutation(values, axis=0), axis=1)
-    assert numbers(mean_interval(shuffled)) == pytest.approx(
-        numbers(mean_interval(values)), abs=1e-6
-    )
+@of_both_kinds
+@given(data=st.data())
+def test_the_order_of_seeds_and_prompts_does_not_matter(
+    of: Of, drawn: Drawn, data: st.DataObject
+) -> None:
+    values = data.draw(drawn)
+    shuffled = data.draw(st.permutations(values))
+    prompts = data.draw(st.permutations(range(max(map(len, values)))))
+    shuffled = [[row[i] for i in prompts if i < len(row)] for row in shuffled]
+    before, after = (numbers(mean_interval(of(it))) for it in (values, shuffled))
+    assert after == pytest.approx(before, abs=1e-6)
 
 
-@given(MATRICES)
-def test_the_reverse_comparison_is_the_negative(values: np.ndarray) -> None:
-    other = np.roll(values, 1, axis=1) / 2
-    forth, back = paired_difference(values, other), paired_difference(other, values)
+@of_both_kinds
+@given(data=st.data())
+def test_the_reverse_comparison_is_the_negative(of: Of, drawn: Drawn, data: st.DataObject) -> None:
+    values = data.draw(drawn)
+    one, other = of(values), of([[v / 2 for v in (*row[1:], row[0])] for row in reversed(values)])
+    if isinstance(other, NestedScores):
+        # The other side's prompts are other ones, and fewer.
+        other = of([row[:2] for row in reversed(values)])
+    forth, back = paired_difference(one, other), paired_difference(other, one)
     assert (back.mean, back.low, back.high) == pytest.approx(
         (-forth.mean, -forth.high, -forth.low), abs=1e-9
     )

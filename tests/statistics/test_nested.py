@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
+from test_intervals import nested
 
 from harness.errors import HarnessError
 from harness.statistics import (
@@ -20,18 +19,6 @@ from harness.statistics import (
 
 FIRST = {0: {"a": 1.0, "b": 3.0}, 1: {"c": 4.0, "d": 6.0, "e": 8.0}}
 SECOND = {0: {"f": 0.0, "g": 0.0, "h": 3.0}, 1: {"i": 2.0, "j": 4.0}}
-
-SETS = st.lists(st.integers(-40, 40).map(float), min_size=2, max_size=6)
-NESTED = st.lists(SETS, min_size=2, max_size=5)
-
-
-def nested(sets: list[list[float]]) -> NestedScores:
-    return NestedScores.from_seeds(
-        {
-            seed: {f"{seed}/{i}": value for i, value in enumerate(values)}
-            for seed, values in enumerate(sets)
-        }
-    )
 
 
 def test_the_interval_is_that_of_the_seed_means_where_they_differ_more_than_prompts() -> None:
@@ -166,36 +153,3 @@ def test_what_cannot_be_compared_is_said() -> None:
         paired_difference(first, NestedScores.from_seeds({0: FIRST[0]}))
     with pytest.raises(HarnessError, match="scores of answers"):
         paired_difference(first, [[1.0, 2.0], [3.0, 4.0]])
-
-
-@given(NESTED, st.integers(-30, 30), st.sampled_from([-4.0, 0.25, 3.0]))
-def test_an_interval_moves_and_scales_with_its_values(
-    sets: list[list[float]], shift: int, scale: float
-) -> None:
-    before = mean_interval(nested(sets))
-    after = mean_interval(nested([[scale * v + shift for v in values] for values in sets]))
-    ends = sorted((scale * before.low + shift, scale * before.high + shift))
-    assert [after.low, after.high] == pytest.approx(ends, abs=1e-6)
-    assert after.standard_error == pytest.approx(abs(scale) * before.standard_error, abs=1e-8)
-
-
-@given(NESTED)
-def test_the_reverse_comparison_is_the_negative(sets: list[list[float]]) -> None:
-    a, b = nested(sets), nested([values[:2] for values in reversed(sets)])
-    forth, back = paired_difference(a, b), paired_difference(b, a)
-    assert (back.mean, back.low, back.high) == pytest.approx(
-        (-forth.mean, -forth.high, -forth.low), abs=1e-9
-    )
-
-
-@given(NESTED, st.randoms(use_true_random=False))
-def test_the_order_of_the_prompts_does_not_matter(
-    sets: list[list[float]], random: st.DataObject
-) -> None:
-    before = mean_interval(nested(sets))
-    for values in sets:
-        random.shuffle(values)  # type: ignore[attr-defined]
-    after = mean_interval(nested(sets))
-    assert (after.mean, after.standard_error) == pytest.approx(
-        (before.mean, before.standard_error), abs=1e-9
-    )

@@ -43,9 +43,8 @@ def test_without_noise_the_order_is_certain_over_seeds_and_prompts() -> None:
 
 def test_the_p_value_counts_all_pairings() -> None:
     """Of 5! = 120 pairings one orders all alike and one all opposite: 2 / 120."""
-    assert found([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0]).p_value == pytest.approx(
-        2 / 120
-    )
+    five = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert found(five, five).p_value == pytest.approx(2 / 120)
     partly = found([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 4.0, 3.0])
     rhos = [stats.spearmanr([1, 2, 3, 4], order).statistic
             for order in itertools.permutations([1, 2, 3, 4])]  # fmt: skip

@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import integrate, stats
+from test_intervals import nested
 
 from harness.errors import HarnessError
-from harness.statistics import NestedScores, ScoreMatrix, mean_interval
+from harness.statistics import ScoreMatrix, mean_interval
 from harness.statistics.scores import crossed_moments
-from harness.statistics.sequential import (
-    levels_of_looks,
-    seeds_needed,
-    spent,
-)
+from harness.statistics.sequential import levels_of_looks, seeds_needed, spent
 
 
 def test_the_bounds_are_those_of_the_literature() -> None:
@@ -141,8 +138,7 @@ def test_what_prompts_add_no_seed_takes_away() -> None:
 
 def test_prompts_of_each_seeds_own_are_fewer_with_fewer_seeds() -> None:
     rng = np.random.default_rng(2)
-    drawn = {s: {str(p): float(v) for p, v in enumerate(rng.normal(size=30))} for s in range(3)}
-    margin = NestedScores.from_seeds(drawn)
+    margin = nested(rng.normal(size=(3, 30)).tolist())
     found = mean_interval(margin).detectable(0.05, 0.8)
     assert seeds_needed(margin, found * 1.001, 0.05, 0.8) == 3
     more: Any = seeds_needed(margin, found / 2.0, 0.05, 0.8)
@@ -151,7 +147,7 @@ def test_prompts_of_each_seeds_own_are_fewer_with_fewer_seeds() -> None:
 
 def test_seeds_with_prompts_of_their_own_shrink_the_spread_by_the_root_of_their_number() -> None:
     """Seed means 1 and -1, prompts without spread: a standard error of sqrt(2 / n)."""
-    margin = NestedScores.from_seeds({0: {"p": 1.0, "q": 1.0}, 1: {"r": -1.0, "s": -1.0}})
+    margin = nested([[1.0, 1.0], [-1.0, -1.0]])
 
     def detectable(n: int) -> float:
         quantiles = float(np.sum(stats.t.ppf([0.975, 0.8], n - 1)))
