@@ -1,4 +1,4 @@
-"""The page of what is published: as a browser shows it, and number by number."""
+"""What is published: its tables, its page as a browser shows it, and number by number."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from page_reader import numbers_of
 from harness.project import results_dir
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.page.contents import from_results
+from harness.report.page.contents import Contents, from_results
 from harness.report.page.page import as_html
 from harness.report.publication import published_folders, read_published
 from harness.report.view import our_decimals
+from harness.selection.selection import select
 
 MOST_BYTES = 8_000_000
 MOST_PAGES = 50
@@ -26,19 +27,59 @@ MOST_STOPS = 30
 and those between are what a page has at its head."""
 
 
+FOLDERS = {folder.name: folder for folder in published_folders(results_dir())}
+PUBLISHED = (
+    "choosing components controls reward-models selectors table1 table10 table11 table12 table13 "
+    "table14 table15 table16 table2 table4 table5 table6 table7 table8 table9"
+).split()
+
+
 @pytest.fixture(scope="module")
-def html() -> str:
-    return as_html(
-        from_results(list(load_tables().values()), load_profiles()["micro"], results_dir())
-    )
+def contents() -> Contents:
+    return from_results(list(load_tables().values()), load_profiles()["micro"], results_dir())
+
+
+@pytest.fixture(scope="module")
+def html(contents: Contents) -> str:
+    return as_html(contents)
+
+
+def test_the_published_tables_are_those_expected() -> None:
+    """Of `micro-4`, with ten seeds each."""
+    assert [*FOLDERS.values()] == [results_dir() / "micro" / name for name in PUBLISHED]
+
+
+def test_every_published_table_is_on_the_page_with_a_trace_of_each_run(
+    contents: Contents, html: str
+) -> None:
+    with_numbers = [report.table_id for report in contents.reports if report.seeds]
+    assert sorted(with_numbers) == sorted(FOLDERS)
+    behind = {run for folder in FOLDERS.values() for run, *_ in read_published(folder)[1]}
+    assert behind <= set(contents.traces)
+    assert all(f'id="{name}"' in html for name in FOLDERS)
+    made = {}
+    for row in ("dpo-1", "eva-a_min"):
+        card = html.partition(f'id="c-table4-{row}-ah_wr"')[2].partition("</dl>")[0]
+        found = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", card))
+        made[row] = (found["reward model"], found["creator"], found["judge"])
+    reward, judge = "micro-4/rm_pointwise@129a55389283a069", "micro-4/oracle"
+    assert made == {
+        "dpo-1": (reward, "none", judge),
+        "eva-a_min": (reward, "micro-4/evol_instruct", judge),
+    }
+
+
+def test_the_page_of_findings_is_what_the_published_scores_say() -> None:
+    """Write it again with the command in its head."""
+    page = select("all", "micro").findings()
+    assert page == (results_dir() / "README.md").read_text(encoding="utf-8")
 
 
 def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
     """On the page and in the Markdown, a mean and a gain are the JSON's, rounded."""
-    folders = {folder.name: folder for folder in published_folders(results_dir())}
     places = [
         (name, cell)
-        for name, folder in folders.items()
+        for name, folder in FOLDERS.items()
         for cell in json.loads((folder / "report.json").read_text(encoding="utf-8"))["cells"]
         if cell["gain"] is not None
     ]
@@ -46,10 +87,10 @@ def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
         name: numbers_of(
             html.partition(f'<section class="table" id="{name}"')[2].partition("<section class=")[0]
         )
-        for name in folders
+        for name in FOLDERS
     }
     drawn = random.Random(17).sample(places, 50)
-    reports = {name: read_published(folders[name])[0] for name in {name for name, _ in drawn}}
+    reports = {name: read_published(FOLDERS[name])[0] for name in {name for name, _ in drawn}}
     for name, cell in drawn:
         report = reports[name]
         column = report.table.column(cell["column"])
@@ -61,7 +102,7 @@ def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
         exact = f"{cell['mean']:.6g}, 95% from {cell['ci_low']:.6g} to {cell['ci_high']:.6g}"
         card = html.partition(f'id="c-{name}-{cell["row"]}-{cell["column"]}"')[2]
         assert exact in card.partition("</dl>")[0]
-        markdown = (folders[name] / "report.md").read_text(encoding="utf-8")
+        markdown = (FOLDERS[name] / "report.md").read_text(encoding="utf-8")
         assert f"| {mean} | {gain} |" in markdown, (name, cell["row"])
 
 
