@@ -1,13 +1,17 @@
-"""An empty store for every test of the report."""
+"""An empty store, a small published table, and toy worlds for figures."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from toy_figures import TopicWorld
+from toy_tables import stored, toy_runs, write_all, write_prompts
 
 from harness.registry.profile import Profile
+from harness.report.publish import publish
 from harness.runtime import Store
 from harness.worlds.embedded import freeze
 
@@ -18,6 +22,23 @@ PARTS: dict[str, dict[str, str]] = {}
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def folder(store: Store, tmp_path: Path) -> Path:
+    """Return the folder of the toy table, published from the store."""
+    runs = toy_runs()
+    write_all(store, runs)
+    write_prompts(store, runs)
+    return publish(stored(runs, store), tmp_path / "results")
+
+
+@pytest.fixture(scope="module")
+def toy_world() -> Iterator[None]:
+    """Let figures be planned with identities that mean nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.pipeline.runs.world_of", TopicWorld)
+        yield
 
 
 @pytest.fixture(autouse=True)

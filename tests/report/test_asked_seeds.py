@@ -37,17 +37,9 @@ def test_a_record_of_the_last_seeds_alone_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "{",
-        "[]",
-        "{}",
-        '{"seeds": []}',
-        '{"seeds": ["0"]}',
-        '{"seeds": [0], "earlier": [null]}',
-        '{"seeds": [], "files": {}}',
-        "7",
-    ],
-)
+    ["{", "[]", "{}", "7", '{"seeds": []}', '{"seeds": ["0"]}', '{"seeds": [], "files": {}}',
+     '{"seeds": [0], "earlier": [null]}'],
+)  # fmt: skip
 def test_a_broken_record_is_one_sentence(tmp_path: Path, text: str) -> None:
     remember(tmp_path, "table4", "micro", [0])
     (tmp_path / "asked" / "micro" / "table4.json").write_text(text)
@@ -66,9 +58,7 @@ def test_the_most_complete_seeds_are_shown(tmp_path: Path, store: Store) -> None
     def done(seed: int, runs: int) -> None:
         planned = plan_table(table, profile, [seed])
         for name in names[:runs]:
-            judge = planned.runs[str(name), seed].judged["arena_hard"]
-            if store.status(judge.fingerprint) != "done":
-                write_scores(store, planned, str(name), seed, ah_wr={"p0": 1.0})
+            write_scores(store, planned, str(name), seed, ah_wr={"p0": 1.0})
 
     def shown(rows: list[str] | None = None) -> ShownSeeds | None:
         return shown_seeds(tmp_path, store, table, profile, rows)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from null_tables import counted, evidence_of, null_scores, one_recipe_twice, simulated_nulls
 from scipy import stats
-from toy_tables import DECLARATION, stored, toy_runs, write_scores
+from toy_tables import CLAIM, DECLARATION, by_place, stored, toy_runs, write_scores
 
 from harness.project import results_dir
 from harness.registry.claims import FigureClaims, Qualitative
@@ -334,16 +334,12 @@ def test_outside_the_paper_s_scale_a_verdict_names_the_scale() -> None:
 
 def test_a_claim_over_the_baseline_row_shows_the_cell_s_gain(store: Store) -> None:
     """Verdicts and cells are computed from the same scores with the same statistics."""
-    declared = DECLARATION | {"claims": [
-        claim("it", compare("eva-a_min", ">", "dpo-1"), primary=True)
-    ]}  # fmt: skip
-    runs = toy_runs(table=declared)
+    runs = toy_runs(table=DECLARATION | {"claims": [CLAIM]})
     for i, (run_id, seed) in enumerate(runs.runs):
         wins = {f"p{p}": 50.0 + i + i * (-1) ** p for p in range(4)}
         write_scores(store, runs, run_id, seed, ah_wr=wins, mt_avg={"m0": 5.0, "m1": 6.0})
     (verdict,) = stored(runs, store).verdicts
-    cells = {(cell.row, cell.column): cell for cell in stored(runs, store).cells}
-    cell = cells["eva-a_min", "ah_wr"]
+    cell = by_place(stored(runs, store).cells)["eva-a_min", "ah_wr"]
     assert (verdict.margin, verdict.ci_low, verdict.ci_high) == (
         cell.gain, cell.gain_ci_low, cell.gain_ci_high
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
+from toy_tables import CLAIM, DECLARATION, by_place, stored, toy_runs, write_all, write_scores
 
 from harness.registry.declared import all_tables
 from harness.registry.profile import load_profiles
@@ -235,10 +235,7 @@ def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_numb
 
 
 def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> None:
-    claims = [{"id": "it", "statement": "It gains.", "source": "here", "primary": True,
-               "test": {"kind": "compare", "left": "eva-a_min", "op": ">", "right": "dpo-1",
-                        "column": "ah_wr"}}]  # fmt: skip
-    runs = toy_runs((0, 1, 2), table=DECLARATION | {"claims": claims})
+    runs = toy_runs((0, 1, 2), table=DECLARATION | {"claims": [CLAIM]})
     for i, (run, seed) in enumerate(runs.runs):
         wins = {f"p{p}": 50.0 + i + i * (-1) ** p for p in range(4)}
         write_scores(store, runs, run, seed, ah_wr=wins, mt_avg={"m0": 5.0, "m1": 6.0})
@@ -270,7 +267,7 @@ def test_with_controls_a_table_says_power_and_worth(
     known = checked_runs(table(), MICRO, SEEDS, curve, {})
     monkeypatch.setattr(KnownControls, "published", known)
     report = stored(runs, store).report
-    cells = {(cell.row, cell.column): cell for cell in report.cells}
+    cells = by_place(report.cells)
     uniform = cells["eva-uniform", "ah_wr"]
     assert uniform.worth is not None
     assert uniform.worth.times == pytest.approx(2.0, rel=0.1)

@@ -15,30 +15,18 @@ from toy_figures import (
     write_stage,
     write_stages,
 )
-from toy_identities import PROVENANCE, ToyWorld
-from toy_tables import stored
+from toy_tables import by_place, stored, write_files
 
-from harness.pipeline.runs import plan_figure
+from harness.pipeline.runs import FigureRuns, plan_figure
+from harness.registry.profile import Profile
 from harness.report.figures.data import ScoreData, stored_prompts
 from harness.report.figures.points import Point
 from harness.report.figures.report import FigureReport, assemble_figure, points_of
 from harness.runtime import Stage, Store
-from harness.worlds import Topics
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
-from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import read_rows, write_rows
+from harness.worlds.stage_io import read_rows
 
-
-class _ToyWorld(ToyWorld):
-    """Identities that mean nothing; topics as the profile has them."""
-
-    def topics(self) -> Topics | None:
-        return world_of(self.profile).prompts.topics()
-
-
-@pytest.fixture(autouse=True)
-def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.pipeline.runs.world_of", _ToyWorld)
+pytestmark = pytest.mark.usefixtures("toy_world")
 
 
 def states(report: FigureReport) -> Counter[str]:
@@ -59,10 +47,13 @@ def one(report: FigureReport, **place: str) -> Point:
     return point
 
 
-def _one_prompt(folder: Path) -> Path:
-    file = folder / "prompts.jsonl"
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Profile:
+    """Return a profile whose prompts are of no embedded world: a model tells their topics."""
+    file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "What is a mean?"}\n', encoding="utf-8")
-    return file
+    prompts = toy_profile().prompts.model_copy(update={"source": str(file)})
+    return toy_profile().model_copy(update={"prompts": prompts})
 
 
 def test_a_gain_is_the_cell_s_of_its_table(store: Store) -> None:
@@ -71,7 +62,7 @@ def test_a_gain_is_the_cell_s_of_its_table(store: Store) -> None:
     write_judges(store, runs, "arena_hard", "alpaca_eval")
     report = assemble_figure(runs, store)
     assert states(report) == {"ok": 8}
-    cells = {(c.row, c.column): c for c in stored(runs.parts["table11"], store).cells}
+    cells = by_place(stored(runs.parts["table11"], store).cells)
     for column, panel in (("ae_lc", "AlpacaEval 2.0 · length-controlled win rate"),
                           ("ah_wr", "Arena-Hard v0.1 · win rate")):  # fmt: skip
         cell = cells["eva-pairrm8b", column]
@@ -101,11 +92,12 @@ def test_a_line_has_the_means_of_its_rows_and_the_paper_s(store: Store) -> None:
     runs = toy_figure("figure5")
     write_judges(store, runs, "arena_hard")
     report = assemble_figure(runs, store)
-    cells = {c.row: c for c in stored(runs.parts["table14"], store).cells if c.column == "ah_wr"}
+    cells = by_place(stored(runs.parts["table14"], store).cells)
     panel = "2x prompts an iteration (table 14)"
     for row, iteration in (("base", 0), ("dpo-1", 1), ("eva-1", 2), ("eva-2", 3), ("eva-3", 4)):
         point = one(report, panel=panel, series="eva", at=str(iteration))
-        assert (point.value, point.paper_printed) == (cells[row].mean, cells[row].paper_printed)
+        cell = cells[row, "ah_wr"]
+        assert (point.value, point.paper_printed) == (cell.mean, cell.paper_printed)
 
 
 def test_what_is_not_computed_says_what_it_is(store: Store) -> None:
@@ -169,7 +161,7 @@ def test_rewards_are_those_the_selection_rests_on(store: Store) -> None:
     assert answers.inputs["prompts"] == run.iterations[0].prompts
     first = run.iterations[0].rewards
     assert "policy" not in first.inputs["completions"].inputs
-    select = toy_figure("figure10").parts["table4"].runs["dpo-eva-a_min", 0].iterations[1]
+    select = runs.parts["table4"].runs["dpo-eva-a_min", 0].iterations[1]
     assert select.rewards == stage
 
 
@@ -225,38 +217,32 @@ def test_each_iteration_s_prompts_are_missing_for_themselves(store: Store) -> No
     assert [found.state for found in data.found] == ["ok", "partial", "not_run", "not_run"]
 
 
+def not_available(runs: FigureRuns, store: Store, reason: str) -> None:
+    report = assemble_figure(runs, store)
+    assert states(report).keys() == {"not_available"}
+    assert report.missing == [f"not available: {reason}"]
+
+
+@pytest.mark.parametrize("name", ["figure6", "figure12"])
 def test_a_profile_without_a_scorer_has_no_topics_and_one_with_it_waits_for_them(
-    store: Store, tmp_path: Path
+    name: str, store: Store, elsewhere: Profile
 ) -> None:
-    profile = toy_profile()
-    elsewhere = profile.prompts.model_copy(update={"source": str(_one_prompt(tmp_path))})
-    tables, figures = declared()
-    waiting = profile.model_copy(update={"prompts": elsewhere})
-    alone = profile.creator.model_copy(update={"scorer": None})
-    bare = waiting.model_copy(update={"creator": alone})
-    for name in ("figure6", "figure12"):
-        report = assemble_figure(plan_figure(figures[name], tables, bare, (0,)), store)
-        assert {point.state for point in report.points} == {"not_available"}
-        reason = "`micro` has no scorer that sorts prompts by topic"
-        assert report.missing == [f"not available: {reason}"]
-        report = assemble_figure(plan_figure(figures[name], tables, waiting, (0,)), store)
-        assert {point.state for point in report.points} == {"not_run"}
+    alone = elsewhere.creator.model_copy(update={"scorer": None})
+    bare = toy_figure(name, (0,), elsewhere.model_copy(update={"creator": alone}))
+    not_available(bare, store, "`micro` has no scorer that sorts prompts by topic")
+    waiting = assemble_figure(toy_figure(name, (0,), elsewhere), store)
+    assert states(waiting).keys() == {"not_run"}
 
 
 def test_topics_told_by_a_model_are_of_the_prompts_and_need_the_rewards_beside_them(
-    store: Store, tmp_path: Path
+    store: Store, elsewhere: Profile
 ) -> None:
     """The stage of topics is done first: without rewards there is nothing to show of it."""
-    profile = toy_profile()
-    elsewhere = profile.prompts.model_copy(update={"source": str(_one_prompt(tmp_path))})
-    tables, figures = declared()
-    waiting = profile.model_copy(update={"prompts": elsewhere})
-    runs = plan_figure(figures["figure12"], tables, waiting, (0,))
+    runs = toy_figure("figure12", (0,), elsewhere)
     (telling,) = (stage for stage in runs.targets if stage.kind == "topics")
     assert {stage.kind for stage in telling.inputs.values()} == {"prompts"}
     topics = [{"prompt_id": prompt, "topic": "math"} for prompt in PROMPTS]
-    with store.writing(telling, PROVENANCE) as output:
-        write_rows(output / "topics.parquet", topics)
+    write_files(store, telling, topics=topics)
     assert states(assemble_figure(runs, store)) == {"not_run": 27}
     write_stages(store, runs, ["annotate"])
     data = stored_prompts(runs, store)
@@ -265,13 +251,10 @@ def test_topics_told_by_a_model_are_of_the_prompts_and_need_the_rewards_beside_t
     assert store.manifest(behind["annotate 1"])["kind"] == "annotate"
 
 
-def test_a_row_that_cannot_run_leaves_its_figure_without_numbers(store: Store) -> None:
-    tables, figures = declared()
+@pytest.mark.parametrize("name", ["figure6", "figure9", "figure10", "figure12"])
+def test_a_row_that_cannot_run_leaves_its_figure_without_numbers(name: str, store: Store) -> None:
     bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
-    for name in ("figure6", "figure9", "figure10", "figure12"):
-        report = assemble_figure(plan_figure(figures[name], tables, bare, (0,)), store)
-        assert {point.state for point in report.points} == {"not_available"}, name
-        assert report.missing == ["not available: `micro` has no algorithm `dpo`"]
+    not_available(toy_figure(name, (0,), bare), store, "`micro` has no algorithm `dpo`")
 
 
 @pytest.mark.parametrize("name", ["figure5", "figure6", "figure7", "figure10", "figure12"])

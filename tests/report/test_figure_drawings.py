@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from toy_figures import declared, toy_figure, write_judges, write_stages
-from toy_identities import ToyWorld
 
 from harness.report.figures.drawing import draw_figure, figure_picture
 from harness.report.figures.report import FigureReport, assemble_figure
@@ -19,18 +18,15 @@ SVG = "{http://www.w3.org/2000/svg}"
 FIGURES = ("figure3", "figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
 
 
-@pytest.fixture(autouse=True)
-def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.pipeline.runs.world_of", ToyWorld)
+pytestmark = pytest.mark.usefixtures("toy_world")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
+def whole(toy_world: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
     """Return every figure's report from a store that has all it reads."""
     store = Store(tmp_path_factory.mktemp("whole") / "store")
     reports = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.pipeline.runs.world_of", ToyWorld)
         patch.setattr("os.fsync", lambda _: None)
         for name in FIGURES:
             runs = toy_figure(name)

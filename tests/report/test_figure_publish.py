@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from forging import forge, seal
+from rich.console import Console
 from toy_figures import declared, toy_figure, toy_profile, write_judges, write_stages
-from toy_identities import ToyWorld
+from toy_tables import change_rows
 
 from harness.errors import HarnessError
 from harness.report.figures.published import (
@@ -34,15 +33,14 @@ from harness.report.verify import verify
 from harness.runtime import Store
 
 NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
+Reporting = Callable[..., FigureReport]
+Rows = list[dict[str, Any]]
 
-
-@pytest.fixture(autouse=True)
-def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.pipeline.runs.world_of", ToyWorld)
+pytestmark = pytest.mark.usefixtures("toy_world")
 
 
 @pytest.fixture
-def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FigureReport]:
+def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Reporting:
     """Return a function that returns a figure's report, its drawing a stand-in that is quick."""
 
     def report(name: str, seeds: tuple[int, ...] = (0, 1)) -> FigureReport:
@@ -61,17 +59,9 @@ def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fi
     return report
 
 
-def change_column(path: Path, column: str, by: float) -> None:
-    table = pq.read_table(path)
-    values = table.column(column).to_pylist()
-    values[0] += by
-    place = table.schema.get_field_index(column)
-    pq.write_table(table.set_column(place, column, pa.array(values, pa.float64())), path)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_published_figure_follows_from_its_data(
-    name: str, report_of: Callable[..., FigureReport], tmp_path: Path
+    name: str, report_of: Reporting, tmp_path: Path
 ) -> None:
     report = report_of(name)
     folder = publish_figure(report, tmp_path)
@@ -89,7 +79,7 @@ def test_a_published_figure_follows_from_its_data(
 
 
 def test_a_figure_with_a_seed_missing_is_published_without_numbers(
-    report_of: Callable[..., FigureReport], tmp_path: Path
+    report_of: Reporting, tmp_path: Path
 ) -> None:
     report = report_of("figure7", (0, 1, 2))
     with pytest.raises(Refused, match=r"lacks base policy / writing \(partial\), .* and \d+ more"):
@@ -101,10 +91,7 @@ def test_a_figure_with_a_seed_missing_is_published_without_numbers(
 
 
 def test_a_page_of_the_store_has_no_published_figure(
-    report_of: Callable[..., FigureReport],
-    store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    report_of: Reporting, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is published is not shown, and what the store holds is drawn, published or not.
 
@@ -147,6 +134,10 @@ def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
     assert "has no algorithm <code>dpo</code>" in as_html(contents)
 
 
+def raised(rows: Rows, field: str, by: float = 0.001, at: int = 0) -> None:
+    rows[at][field] += by
+
+
 @pytest.mark.parametrize(
     ("name", "column", "number"),
     [
@@ -156,11 +147,11 @@ def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
     ],
 )
 def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_changes(
-    report_of: Callable[..., FigureReport], tmp_path: Path, name: str, column: str, number: str
+    report_of: Reporting, tmp_path: Path, name: str, column: str, number: str
 ) -> None:
     report = report_of(name)
     folder = publish_figure(report, tmp_path)
-    change_column(folder / report.data.file, column, 50.0)
+    change_rows(folder / report.data.file, functools.partial(raised, field=column, by=50.0))
     with pytest.raises(HarnessError, match="is not what was published"):
         FIGURE.check(folder)
     seal(folder)
@@ -168,35 +159,30 @@ def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_chan
         FIGURE.check(folder)
 
 
-@pytest.mark.parametrize("field", ["value", "low", "high"])
-def test_a_changed_number_is_named(
-    report_of: Callable[..., FigureReport], tmp_path: Path, field: str
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        *(
+            ("figure6", functools.partial(raised, field=field, at=5),
+             f"roleplay / share of training .*/ {field} does not")
+            for field in ("value", "low", "high")
+        ),
+        ("figure10", lambda points: points.append(points[0]), "points does not follow"),
+        ("figure10", lambda points: points[0].update(series="no prompts"),
+         "points / no prompts / Spearman's ρ / series does"),
+    ],
+)  # fmt: skip
+def test_a_changed_point_is_named(
+    name: str, change: Callable[[Rows], object], said: str, report_of: Reporting, tmp_path: Path
 ) -> None:
-    folder = publish_figure(report_of("figure6"), tmp_path)
-
-    def change(data: dict[str, Any]) -> None:
-        data["points"][5][field] += 0.001
-
-    forge(folder, change)
-    with pytest.raises(HarnessError, match=f"roleplay / share of training .*/ {field} does not"):
-        FIGURE.check(folder)
-
-
-def test_a_point_more_or_elsewhere_is_named(
-    report_of: Callable[..., FigureReport], tmp_path: Path
-) -> None:
-    folder = publish_figure(report_of("figure10"), tmp_path)
-    forge(folder, lambda d: d["points"].append(d["points"][0]))
-    with pytest.raises(HarnessError, match="points does not follow"):
-        FIGURE.check(folder)
-    folder = publish_figure(report_of("figure10"), tmp_path)
-    forge(folder, lambda d: d["points"][0].update(series="no prompts"))
-    with pytest.raises(HarnessError, match="points / no prompts / Spearman's ρ / series does"):
+    folder = publish_figure(report_of(name), tmp_path)
+    forge(folder, lambda data: change(data["points"]))
+    with pytest.raises(HarnessError, match=said):
         FIGURE.check(folder)
 
 
 def test_verify_knows_figures_from_tables_and_finds_their_stages(
-    report_of: Callable[..., FigureReport], store: Store, tmp_path: Path
+    report_of: Reporting, store: Store, tmp_path: Path
 ) -> None:
     results = tmp_path / "results"
     for name in ("figure10", "figure6"):
@@ -210,26 +196,22 @@ def test_verify_knows_figures_from_tables_and_finds_their_stages(
     assert verify(results, Store(tmp_path / "elsewhere")).absent == 2 + 8
 
 
+@pytest.mark.parametrize("name", NAMES)
 def test_a_report_says_what_it_says_everywhere(
-    report_of: Callable[..., FigureReport], capsys: pytest.CaptureFixture[str]
+    name: str, report_of: Reporting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every figure of the text is on the terminal and in Markdown, and no place is empty."""
-    from rich.console import Console
-
-    for name in NAMES:
-        report = report_of(name)
-        print_figure(report, Console(width=100, color_system=None))
-        printed, page = capsys.readouterr().out, figure_markdown(report)
-        figures = [text for block in report.blocks for row in block.rows for text in row[1:]]
-        assert figures
-        assert all(text.strip() for text in figures)
-        for text in figures:
-            assert text in printed, (name, text)
-            assert text in page, (name, text)
-        assert max(map(len, printed.splitlines())) <= 100
+    report = report_of(name)
+    print_figure(report, Console(width=100, color_system=None))
+    printed, page = capsys.readouterr().out, figure_markdown(report)
+    figures = [text for block in report.blocks for row in block.rows for text in row[1:]]
+    assert figures
+    assert all(text.strip() for text in figures)
+    assert [text for text in figures if text not in printed or text not in page] == []
+    assert max(map(len, printed.splitlines())) <= 100
 
 
-def test_numbers_are_written_in_their_units(report_of: Callable[..., FigureReport]) -> None:
+def test_numbers_are_written_in_their_units(report_of: Reporting) -> None:
     shares = report_of("figure6").blocks[0].rows[0][1]
     assert shares.endswith("%")
     assert "% ±" in shares

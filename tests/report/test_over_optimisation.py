@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from forging import forge, seal
 
 from harness.errors import HarnessError
 from harness.report.over_optimisation import OVER_OPTIMISATION, PUSHED_FOLDER, OverOptimisation
-from harness.report.publication import Refused
-from harness.runtime.files import sha256_of
+from harness.report.publication import DIGESTS, REPORT, Refused
 
 SETTING = {
     "learning_rate": 3e-4, "beta": 0.0, "seed": 100, "prompts": 20, "n": 6,
@@ -23,20 +24,19 @@ def pushed(*pairs: tuple[float, float]) -> OverOptimisation:
     return OverOptimisation.model_validate({"points": points, "setting": SETTING})
 
 
-def test_a_reward_that_rises_while_the_oracle_falls_is_told() -> None:
-    said = pushed((0.0, 0.5), (1.0, 0.7), (2.0, 0.6)).finding
-    assert "highest at 1x (0.700)" in said
-    assert "to 2x it fell by 0.100, and the learned reward rose (+1.000)" in said
-
-
-def test_a_run_not_pushed_far_enough_says_so() -> None:
-    assert "not pushed far enough" in pushed((0.0, 0.5), (1.0, 0.7)).finding
-
-
-def test_both_can_fall() -> None:
-    said = pushed((1.0, 0.5), (0.5, 0.4)).finding
-    assert "highest at the start" in said
-    assert "fell as well (-0.500)" in said
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ([(0.0, 0.5), (1.0, 0.7), (2.0, 0.6)], r"highest at 1x \(0\.700\).* to 2x it fell by "
+         r"0\.100, and the learned reward rose \(\+1\.000\)"),
+        ([(0.0, 0.5), (1.0, 0.7)], "not pushed far enough"),
+        ([(1.0, 0.5), (0.5, 0.4)], r"highest at the start.* fell as well \(-0\.500\)"),
+    ],
+)  # fmt: skip
+def test_what_is_told_is_whether_the_oracle_falls_and_the_reward_rises(
+    points: list[tuple[float, float]], said: str
+) -> None:
+    assert re.search(said, pushed(*points).finding)
 
 
 def test_the_page_its_figure_and_its_numbers_are_published(tmp_path: Path) -> None:
@@ -56,22 +56,18 @@ def test_a_page_that_does_not_follow_from_its_report_is_named(tmp_path: Path) ->
     """The digests are those of the changed files, as a careful forger would have them."""
     given = pushed((0.0, 0.5), (1.0, 0.7))
     folder = OVER_OPTIMISATION.publish(given, f"micro/{PUSHED_FOLDER}", tmp_path)
-    digests = json.loads((folder / "digests.json").read_text())
-
-    def forge(text: str, without: str = "") -> None:
-        (folder / "report.json").write_text(text)
-        files = {**digests["files"], "report.json": sha256_of(folder / "report.json")}
-        files.pop(without, None)
-        (folder / "digests.json").write_text(json.dumps({"files": files}))
-
-    report = given.model_dump(mode="json")
-    report["points"][0]["reward"] = 9.0
-    forge(json.dumps(report))
+    as_published = (folder / REPORT).read_text(encoding="utf-8")
+    forge(folder, lambda report: report["points"][0].update(reward=9.0))
     with pytest.raises(HarnessError, match=r"report\.md does not follow from report\.json"):
         OVER_OPTIMISATION.check(folder)
-    forge("[]")
+    (folder / REPORT).write_text("[]")
+    seal(folder)
     with pytest.raises(HarnessError, match=r"report\.json was published in another form"):
         OVER_OPTIMISATION.check(folder)
-    forge(json.dumps(given.model_dump(mode="json")), without="figure.svg")
+    (folder / REPORT).write_text(as_published, encoding="utf-8")
+    seal(folder)
+    digests = json.loads((folder / DIGESTS).read_text())
+    del digests["files"]["figure.svg"]
+    (folder / DIGESTS).write_text(json.dumps(digests))
     with pytest.raises(HarnessError, match=r"figure\.svg is not what was published"):
         OVER_OPTIMISATION.check(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from page_reader import Page
 from toy_page import RUN, contents_of, write_judgments, write_lineage, write_training
-from toy_tables import DECLARATION, stored, toy_runs, write_all, write_scores
+from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_luck, write_scores
 
 from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
@@ -28,21 +27,8 @@ from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
 from harness.runtime import Store
 
-CLAIM: dict[str, Any] = {
-    "id": "it",
-    "primary": True,
-    "statement": "A_min beats DPO.",
-    "source": "here",
-    "test": {
-        "kind": "compare",
-        "left": "eva-a_min",
-        "op": ">",
-        "right": "dpo-1",
-        "column": "ah_wr",
-    },
-    "paper_margin": "+8.5",
-    "within_noise": False,
-}
+CLAIMED = DECLARATION | {"claims": [CLAIM | {"paper_margin": "+8.5"}]}
+ROWS = [row | {"baseline": None} for row in DECLARATION["rows"]]
 
 
 def said_of(runs: TableRuns, store: Store) -> str:
@@ -50,18 +36,18 @@ def said_of(runs: TableRuns, store: Store) -> str:
     return finding(found.report, judge(Evidence(runs.table, found.cells, found.scores)))
 
 
-def claimed(**changes: Any) -> dict[str, Any]:
-    table = deepcopy(DECLARATION)
-    table["claims"] = [CLAIM | changes]
-    return table
+def said_of_all(store: Store, table: dict[str, Any], *seeds: int, luck: bool = True) -> str:
+    """Return the finding of a table whose rows have all run, with some chance or without any."""
+    runs = toy_runs(seeds, table=table)
+    if luck:
+        write_luck(store, runs)
+    write_all(store, runs)
+    return said_of(runs, store)
 
 
 def test_a_finding_says_the_primary_claim_first_and_then_how_rows_fare(store: Store) -> None:
     """Levels 51, 50, 53 and 54.5: gains +1 (base), +3 and +4.5."""
-    runs = toy_runs(seeds=[0, 1, 2], table=claimed())
-    with_luck(store, runs)
-    write_all(store, runs)
-    said = said_of(runs, store)
+    said = said_of_all(store, CLAIMED, 0, 1, 2)
     assert said.startswith("Supported (toy): “A_min beats DPO” (ours +4.5, 95% from +4.")
     assert said.endswith(
         "the paper's +8.5); in Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
@@ -69,32 +55,18 @@ def test_a_finding_says_the_primary_claim_first_and_then_how_rows_fare(store: St
 
 
 def test_a_finding_without_any_chance_decides_nothing(store: Store) -> None:
-    runs = toy_runs(seeds=[0, 1, 2], table=claimed())
-    write_all(store, runs)
-    assert said_of(runs, store) == (
+    assert said_of_all(store, CLAIMED, 0, 1, 2, luck=False) == (
         "Not decided, because the margin is the same for every prompt and seed, so that chance was "
         "not measured: it is 4.5: “A_min beats DPO”; in Arena-Hard v0.1, WR (%), 3 of 3 rows are "
         "better than the baseline."
     )
 
 
-def with_luck(store: Store, runs: TableRuns) -> None:
-    """Let a_min's gain of 4.5 differ a little from prompt to prompt and from seed to seed."""
-    for seed in runs.seeds:
-        luck = (0.01, -0.01, -0.01 * (1 + seed), 0.01 * (1 + seed))
-        wins = {f"p{i}": 54.5 + 2 * i + 2 * seed + luck[i] for i in range(4)}
-        write_scores(store, runs, "dpo-eva-a_min", seed, ah_wr=wins)
-
-
 def test_a_finding_counts_rows_on_each_side_of_zero(store: Store) -> None:
     """Against a_min (54.5) base (51) and dpo-1 (50) lose, uniform (53) loses as well."""
-    table = claimed(within_noise=True)
-    for row in table["rows"]:
-        row["baseline"] = None if row["id"] == "eva-a_min" else "eva-a_min"
-    runs = toy_runs(seeds=[0, 1, 2], table=table)
-    with_luck(store, runs)
-    write_all(store, runs)
-    said = said_of(runs, store)
+    rows = [*(row | {"baseline": "eva-a_min"} for row in ROWS[:3]), ROWS[3]]
+    claim = CLAIM | {"paper_margin": "+8.5", "within_noise": True}
+    said = said_of_all(store, DECLARATION | {"rows": rows, "claims": [claim]}, 0, 1, 2)
     assert "the paper's +8.5, within its own noise)" in said
     assert said.endswith("none of 3 rows is better than the baseline and 3 are worse than it.")
 
@@ -117,9 +89,9 @@ def test_a_finding_tells_better_from_worse_by_the_column(
     store: Store, sides: tuple[int | None, ...], direction: str, said: str
 ) -> None:
     """Gains of 2 ± 1, 0 ± 1 and -2 ± 1; where lower is better, a side is the other way round."""
-    table = deepcopy(DECLARATION)
-    table["columns"][0]["direction"] = direction
-    runs = toy_runs(table=table)
+    wins, *others = DECLARATION["columns"]
+    columns = [wins | {"direction": direction}, *others]
+    runs = toy_runs(table=DECLARATION | {"columns": columns})
     report = stored(runs, store).report
     sign = -1 if direction == "lower" else 1
     gains = dict(zip(("base", "eva-uniform", "eva-a_min"), sides, strict=True))
@@ -136,7 +108,7 @@ def test_a_finding_tells_better_from_worse_by_the_column(
 
 
 def test_a_finding_without_numbers_gives_the_reason(store: Store) -> None:
-    runs = toy_runs(seeds=[0, 1], table=claimed())
+    runs = toy_runs(table=CLAIMED)
     assert said_of(runs, store) == (
         "Nothing to say yet, because `eva-a_min` in `ah_wr` has not run: “A_min beats DPO” is its "
         "primary claim."
@@ -144,34 +116,26 @@ def test_a_finding_without_numbers_gives_the_reason(store: Store) -> None:
 
 
 def test_a_finding_without_the_claim_s_row_decides_nothing(store: Store) -> None:
-    runs = toy_runs(seeds=[0, 1], table=claimed())
+    runs = toy_runs(table=CLAIMED)
     for seed in (0, 1):
         write_scores(store, runs, "dpo-h1", seed, ah_wr={"p0": 50.0, "p1": 52.0})
     assert said_of(runs, store) == (
         "Not decided, because `eva-a_min` in `ah_wr` has not run: “A_min beats DPO”; in Arena-Hard "
         "v0.1, WR (%), none of the 3 rows with a baseline has a gain yet."
     )
-    alone = deepcopy(DECLARATION)
-    for row in alone["rows"]:
-        row.pop("baseline", None)
-    runs = toy_runs(seeds=[0, 1], table=alone)
-    assert said_of(runs, store) == "In Arena-Hard v0.1, WR (%), no row has a baseline."
+    alone = toy_runs(table=DECLARATION | {"rows": ROWS})
+    assert said_of(alone, store) == "In Arena-Hard v0.1, WR (%), no row has a baseline."
 
 
 def test_a_finding_of_one_seed_concludes_nothing(store: Store) -> None:
-    runs = toy_runs(seeds=[0], table=claimed())
-    with_luck(store, runs)
-    write_all(store, runs)
-    said = said_of(runs, store)
+    said = said_of_all(store, CLAIMED, 0)
     assert said.startswith("Underpowered (toy)")
     assert "one seed: how much seeds differ is unknown" in said
     assert "nothing is concluded from the gain of 3 rows with one seed" in said
 
 
 def test_a_table_without_claims_still_has_a_finding(store: Store) -> None:
-    runs = toy_runs(seeds=[0, 1, 2])
-    write_all(store, runs)
-    assert said_of(runs, store) == (
+    assert said_of_all(store, DECLARATION, 0, 1, 2) == (
         "In Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
     )
 
@@ -196,12 +160,9 @@ def test_an_axis_holds_every_end_and_zero() -> None:
 
 
 def test_an_axis_of_losses_ends_at_zero_and_one_of_nothing_has_a_width() -> None:
-    losses = axis_of([cell(-2.0, 1.0)])
-    assert losses is not None
-    assert losses.low == pytest.approx(-3.18)
-    assert losses.high == pytest.approx(0.18)
-    flat = axis_of([cell(0.0, 0.0)])
-    assert flat is not None
+    losses: Any = axis_of([cell(-2.0, 1.0)])
+    assert (losses.low, losses.high) == pytest.approx((-3.18, 0.18))
+    flat: Any = axis_of([cell(0.0, 0.0)])
     assert flat.at(0.0) == 50.0
     assert flat.ticks == (-1.0, -0.5, 0.0, 0.5, 1.0)
 
@@ -255,14 +216,10 @@ def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> N
     write_training(store, runs)
     found = examples_of(runs, store).offline
     assert [lineage.steps[0].name for lineage in found] == ["h2", "h1", "h3"]
-    assert {(lineage.row, lineage.run) for lineage in found} == {
-        ("eva-a_min", f"{RUN}/micro/seed0")
-    }
+    whose = {(lineage.row, lineage.run) for lineage in found}
+    assert whose == {("eva-a_min", f"{RUN}/micro/seed0")}
     first = found[0]
-    assert [(step.name, step.how) for step in first.steps] == [
-        ("h2", "human"),
-        ("h2.2.1", "breadth"),
-    ]
+    assert [(it.name, it.how) for it in first.steps] == [("h2", "human"), ("h2.2.1", "breadth")]
     assert dict(first.steps[0].facts)["informativeness"] == "3.000"
     assert first.reward_model == "toy-1/rm_pointwise@bb"
     trained = {step.name: dict(step.facts)["trained on"] for f in found for step in f.steps}
@@ -304,9 +261,7 @@ def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
     assert (eva.rollouts, eva.tokens) == (6.0, 54.0)
     dpo = found["dpo-1"]
     assert (dpo.rollouts, dpo.tokens, dpo.gradient_steps, dpo.creator_calls) == (2, 18, 63, 0)
-    assert eva.seconds is not None
-    assert dpo.seconds is not None
-    assert eva.seconds >= dpo.seconds > 0
+    assert (eva.seconds or 0.0) >= (dpo.seconds or 0.0) > 0
     assert found["base"].state == "not_available"
     assert found["eva-uniform"].state == "not_run"
 
@@ -359,10 +314,9 @@ def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
 def test_a_page_of_one_table_browses_every_row_and_seed(store: Store) -> None:
     runs = toy_runs(seeds=[0, 1])
     contents = contents_of(runs, store)
-    for seed in runs.seeds:
-        write_lineage(store, runs, seed=seed)
-    for seed in runs.seeds:
-        write_training(store, runs, seed=seed)
+    for write in (write_lineage, write_training):
+        for seed in runs.seeds:
+            write(store, runs, seed=seed)
     found = examples_of(runs, store, every=True)
     html = as_html(replace(contents, examples=found))
     page = Page(html)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from typing import Any
 
 import pytest
-from toy_identities import PROVENANCE, ToyWorld
+from toy_identities import ToyWorld
 from toy_tables import (
     DECLARATION,
     by_place,
     judge_of,
+    score_rows,
     stored,
     toy_runs,
     write_all,
-    write_parquet,
+    write_files,
     write_scores,
 )
 
@@ -135,18 +133,13 @@ def test_a_failure_that_nothing_missing_needs_is_not_a_cells(store: Store) -> No
 def test_a_judge_without_values_of_a_column_is_a_failure(store: Store) -> None:
     runs = toy_runs(seeds=[0])
     stage = judge_of(runs, "dpo-h1", 0, "ah_wr")
-    with store.writing(stage) as output:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        rows = {"prompt_id": ["p0"], "column": ["ah_len"], "value": [3.0]}
-        pq.write_table(pa.table(rows), output / "scores.parquet")
+    write_files(store, stage, scores=score_rows("ah_len", {"p0": 3.0}))
     cell = by_place(stored(runs, store).cells)["dpo-1", "ah_wr"]
     assert cell.state == "failed"
     assert "gave no values of `ah_wr`" in str(cell.reason)
 
 
-def test_broken_and_repeated_scores_are_refused(store: Store) -> None:
+def test_broken_scores_are_refused(store: Store) -> None:
     runs = toy_runs(seeds=[0])
     write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
     file = store.path(judge_of(runs, "dpo-h1", 0, "ah_wr").fingerprint) / "scores.parquet"
@@ -159,10 +152,8 @@ def test_broken_and_repeated_scores_are_refused(store: Store) -> None:
 
 def test_a_prompt_that_is_scored_twice_is_an_error(store: Store) -> None:
     runs = toy_runs(seeds=[0])
-    twice: dict[str, list[Any]] = {
-        "prompt_id": ["p0", "p1", "p0"], "column": ["ah_wr"] * 3, "value": [1.0, 2.0, 3.0],
-    }  # fmt: skip
-    write_parquet(store, judge_of(runs, "dpo-h1", 0, "ah_wr"), "scores.parquet", twice)
+    scores = score_rows("ah_wr", {"p0": 1.0, "p1": 2.0})
+    write_files(store, judge_of(runs, "dpo-h1", 0, "ah_wr"), scores=[*scores, scores[0]])
     with pytest.raises(HarnessError, match="twice"):
         _ = stored(runs, store).cells
 
@@ -178,15 +169,10 @@ def test_json_has_exactly_the_agreed_fields_in_order_and_comes_back(store: Store
 
 def test_columns_that_change_the_run_have_cells_of_their_own(store: Store) -> None:
     """A row may stand for several runs, one by column, that read one score."""
-    table = deepcopy(DECLARATION)
-    table["columns"] = [
-        table["columns"][0],
-        table["columns"][0] | {"id": "greedy", "score": "ah_wr",
-                               "recipe": {"creator": {"sampling": "greedy"}}},
-    ]  # fmt: skip
-    table["rows"] = [
-        {"id": "eva", "label": "eva", "run_by_column": {"ah_wr": "eva-w", "greedy": "eva-g"}}
-    ]
+    wins = DECLARATION["columns"][0]
+    other = {"id": "greedy", "score": "ah_wr", "recipe": {"creator": {"sampling": "greedy"}}}
+    row = {"id": "eva", "label": "eva", "run_by_column": {"ah_wr": "eva-w", "greedy": "eva-g"}}
+    table = DECLARATION | {"columns": [wins, wins | other], "rows": [row]}
     runs = toy_runs(seeds=[0], table=table)
     write_scores(store, runs, "eva-w", 0, ah_wr={"p0": 1.0, "p1": 3.0})
     write_scores(store, runs, "eva-g", 0, ah_wr={"p0": 5.0, "p1": 7.0})
@@ -296,10 +282,7 @@ def test_the_report_says_whether_a_published_models_weights_were_verified(store:
     asked = ["arena_hard"]
     assert origin_of(runs, store, asked).reward_models == (name,)
     (stage, *_) = [s for s in behind(runs.targets) if s.kind == "annotate"]
-    with store.writing(stage, PROVENANCE) as output:
-        (output / "summary.json").write_text(json.dumps({"weights": "unverified"}))
+    write_files(store, stage, summary={"weights": "unverified"})
     assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
-    report = stored(runs, store).report
-    assert (
-        dict(facts(report))["Reward model"] == f"{name} (weights: unverified) (all rows but base)"
-    )
+    said = dict(facts(stored(runs, store).report))["Reward model"]
+    assert said == f"{name} (weights: unverified) (all rows but base)"

@@ -66,12 +66,27 @@ def figures(report: Report) -> dict[tuple[str, str], list[str]]:
     }
 
 
+def make_holes(runs: TableRuns, store: Store) -> None:
+    """Let one cell have failed, one lack a seed, and one have not run."""
+    failed, lacking = (judge_of(runs, run, 0, "ah_wr") for run in ("base", "dpo-eva-uniform"))
+    unrun = [judge_of(runs, "base", seed, "mt_avg") for seed in (0, 1)]
+    for stage in (failed, lacking, *unrun):
+        store.discard(stage.fingerprint)
+    store.record_failure(failed, "the judge broke", "")
+
+
+@pytest.mark.parametrize("holes", [False, True])
 def test_terminal_markdown_page_and_latex_show_the_same_texts(
-    report: Report, runs: TableRuns, store: Store
+    report: Report, runs: TableRuns, store: Store, holes: bool
 ) -> None:
     """Each as it is read back from its own form: columns of blanks, pipes, elements, ampersands."""
+    if holes:
+        make_holes(runs, store)
+        report = stored(runs, store).report
     expected = list(figures(report).values())
     assert expected[3][1] == "+4.5 ±0.0"
+    if holes:
+        assert [expected[at][0] for at in (0, 2, 4)] == ["failed", "1/2 seeds", "not run"]
     lines = [re.split(r" {2,}", line.strip()) for line in as_text(report, width=120).splitlines()]
     assert [line[1:] for line in lines if len(line) == 5 and "row" not in line[0]][:12] == expected
     pipes = [line.strip("|").split("|") for line in as_markdown(report).splitlines()]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from toy_identities import PROVENANCE
-from toy_tables import stored, toy_runs, write_parquet
+from toy_tables import DECLARATION, stored, toy_runs, write_files
 
 from harness.pipeline.runs import TableRuns
 from harness.registry.recipe import Online
@@ -19,16 +15,10 @@ from harness.report.page.examples import Examples, examples_of
 from harness.report.rows import online_costs
 from harness.runtime import Stage, Store
 
-DECLARATION: dict[str, Any] = {
+ONLINE = DECLARATION | {
     "id": "table91",
-    "kind": "experiment",
-    "title": "A toy online",
-    "question": "Does it matter?",
     "source": {"section": "4", "table": 91, "caption": "Toy."},
-    "columns": [
-        {"id": "ah_wr", "benchmark": "Arena-Hard v0.1", "metric": "win rate", "printed": "WR (%)",
-         "unit": "%", "direction": "higher"},
-    ],
+    "columns": DECLARATION["columns"][:1],
     "recipe": {"algorithm": "rloo", "online": {"prompts": "eva"}},
     "rows": [
         {"id": "base", "label": "θ_0: SFT", "run": "base", "baseline": "rloo-1x",
@@ -44,33 +34,26 @@ DECLARATION: dict[str, Any] = {
 
 
 def planned(seeds: tuple[int, ...] = (0, 1)) -> TableRuns:
-    return toy_runs(seeds, table=DECLARATION)
+    return toy_runs(seeds, table=ONLINE)
 
 
-def write_segment(store: Store, stage: Stage, **summary: Any) -> None:
+def write_segment(store: Store, stage: Stage) -> None:
     """Write a segment which evolved half of its prompts."""
-    if store.status(stage.fingerprint) == "done":
-        return
     settings: Any = stage.settings
     first, last = settings["first_step"], settings["last_step"]
     said = {
         "rollouts": 6 * last, "tokens": 30 * last, "gradient_steps": last, "creator_calls": last,
         "children": 90, "dropped": 10, "unusable": 3, "phases": {"mix-up": 8 * (last - first + 1)},
-        "evolved_share": 0.5, "buffer": 320, **summary,
+        "evolved_share": 0.5, "buffer": 320,
     }  # fmt: skip
-    if store.status(stage.inputs["prompts"].fingerprint) != "done":
-        write_parquet(
-            store, stage.inputs["prompts"], "prompts.parquet", {"prompt": ["reverse-3 : 1 2"]}
-        )
-    with store.writing(stage, PROVENANCE) as output:
-        pq.write_table(pa.table({"prompt": ["reverse-4 : 1 2"]}), output / "trained.parquet")
-        (output / "summary.json").write_text(json.dumps(said), encoding="utf-8")
+    write_files(store, stage.inputs["prompts"], prompts=[{"prompt": "reverse-3 : 1 2"}])
+    write_files(store, stage, trained=[{"prompt": "reverse-4 : 1 2"}], summary=said)
 
 
-def write_run(store: Store, runs: TableRuns, run_id: str, **summary: Any) -> None:
+def write_run(store: Store, runs: TableRuns, run_id: str) -> None:
     for seed in runs.seeds:
         for stage in runs.runs[run_id, seed].training:
-            write_segment(store, stage, **summary)
+            write_segment(store, stage)
 
 
 def test_costs_are_those_of_the_last_segment_and_shares_of_all(store: Store) -> None:
@@ -135,9 +118,8 @@ def test_the_last_evolved_prompt_is_followed_back_to_its_human_one(
          "informativeness": 1.5, "reward_mean": 0.25, "reward_best": 2.0}
         for step, name in enumerate(names)
     ]  # fmt: skip
-    write_parquet(store, stage.inputs["prompts"], "prompts.parquet", {"prompt": ["sort 1 2"]})
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    write_parquet(store, stage, "trained.parquet", columns)
+    write_files(store, stage.inputs["prompts"], prompts=[{"prompt": "sort 1 2"}])
+    write_files(store, stage, trained=rows)
     found = examples_of(runs, store)
     if shown is None:
         assert found == Examples()

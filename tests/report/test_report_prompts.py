@@ -11,7 +11,7 @@ import pytest
 from null_tables import counted, simulated_nulls
 from scipy import stats
 from toy_identities import ToyWorld
-from toy_tables import by_place, stored, write_parquet
+from toy_tables import by_place, report_of, score_rows, stored, write_files
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
@@ -19,7 +19,7 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.blocks import column_blocks, distance_block
 from harness.report.controls import KnownControls
-from harness.report.model import ClaimVerdict, Report
+from harness.report.model import ClaimVerdict
 from harness.report.publish import publish, published_report
 from harness.report.rows import StoreReader, prompt_distances
 from harness.report.verify import verify
@@ -62,15 +62,12 @@ def filled(store: Store, seeds: tuple[int, ...] = (0, 1, 2), quality: float = 6.
     """Write the judge's stage of every run; prompts are named by run and seed."""
     runs = prompt_runs(seeds)
     for (run_id, seed), run in runs.runs.items():
-        scores = values(run_id, seed, quality)
         rows = [
-            (f"{run_id}-{seed}-{i}", column, value)
-            for column, found in scores.items()
-            for i, value in enumerate(found)
+            row
+            for column, found in values(run_id, seed, quality).items()
+            for row in score_rows(column, {f"{run_id}-{seed}-{i}": v for i, v in enumerate(found)})
         ]
-        ids, columns, numbers = zip(*rows, strict=True)
-        table = {"prompt_id": ids, "column": columns, "value": numbers}
-        write_parquet(store, run.judged["prompt_judge"], "scores.parquet", table)
+        write_files(store, run.judged["prompt_judge"], scores=rows)
     return runs
 
 
@@ -136,28 +133,17 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
 
 
 def test_by_construction_marks_what_is_supported_and_nothing_else() -> None:
-    said: Any = {
-        "id": "x",
-        "table": "t",
-        "statement": "s",
-        "primary": True,
-        "by_construction": "so",
-    }
-    known = ClaimVerdict(**said, verdict="supported", scale="paper")
+    said: Any = {"id": "x", "table": "t", "statement": "s", "primary": True}
+    known = ClaimVerdict(**said, by_construction="so", verdict="supported", scale="paper")
     assert known.text == "supported (by construction)"
-    other = ClaimVerdict(**said, verdict="inconclusive", scale="toy")
+    other = known.model_copy(update={"verdict": "inconclusive", "scale": "toy"})
     assert other.text == "inconclusive (toy)"
-
-
-def report_of(store: Store, seeds: tuple[int, ...]) -> Report:
-    runs = filled(store, seeds)
-    return stored(runs, store).report
 
 
 def test_the_report_says_how_prompts_are_compared_and_what_is_by_construction(
     store: Store,
 ) -> None:
-    report = report_of(store, (0, 1, 2))
+    report = report_of(filled(store), store)
     assert "gains are paired by seed" in dict(facts(report))["Intervals"]
     complexity, quality = column_blocks(report)
     [caption] = complexity.notes
@@ -172,12 +158,9 @@ def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None
     """The table asks for no benchmark whose prompts they could be compared with."""
     runs = filled(store, (0,))
     for run in runs.runs.values():
-        stage = run.last_prompts
-        if store.status(stage.fingerprint) == "done":
-            continue
-        mixed = stage.kind == "mix"
+        mixed = run.last_prompts.kind == "mix"
         file, text = ("pairs", "now sort 3 1 2") if mixed else ("prompts", "sort 3 1 2")
-        write_parquet(store, stage, f"{file}.parquet", {"prompt": [text]})
+        write_files(store, run.last_prompts, **{file: [{"prompt": text}]})
     found = {distance.row: distance for distance in prompt_distances(runs, StoreReader(store))}
     assert found["seed"].to_seed == 0.0
     assert (found["eva-iter-2"].to_seed or 0.0) > 0.1

@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forging import forge, seal
 from toy_page import write_judgments, write_lineage, write_training
 from toy_tables import (
+    change_rows,
     judge_of,
     scores_file,
     stored,
     toy_runs,
     write_all,
-    write_prompts,
     write_scores,
 )
 
@@ -40,28 +40,11 @@ from harness.report.publication import (
 from harness.report.publish import TABLE, publish, recomputed, table_extent
 from harness.report.verify import verify
 from harness.runtime import Store
-from harness.runtime.files import sha256_of
 from harness.strict import Strict
-
-
-@pytest.fixture
-def folder(store: Store, tmp_path: Path) -> Path:
-    runs = toy_runs()
-    write_all(store, runs)
-    write_prompts(store, runs)
-    return publish(stored(runs, store), tmp_path / "results")
 
 
 def numbers(folder: Path) -> int:
     return table_extent(TABLE.check(folder)).numbers
-
-
-def seal(folder: Path, name: str) -> None:
-    """Write a changed file's digest as if it had been published so."""
-    path = folder / "digests.json"
-    digests = json.loads(path.read_text())
-    digests["files"][name] = sha256_of(folder / name)
-    path.write_text(json.dumps(digests))
 
 
 def test_what_is_published_is_computed_again_to_the_same_digits(folder: Path) -> None:
@@ -124,47 +107,34 @@ def test_prompts_and_answers_are_published_where_they_are_the_embedded_world_s(
         read_examples(folder / FILE)
 
 
-def one_changed_value(folder: Path) -> str:
-    table = pq.read_table(scores_file(folder))
-    values = table.column("value").to_pylist()
-    values[11] += 1e-6
-    pq.write_table(table.set_column(4, "value", pa.array(values)), scores_file(folder))
-    return "scores.parquet"
+def change_a_value(rows: list[dict[str, Any]]) -> None:
+    rows[11]["value"] += 1e-6
 
 
-def one_run_left_out(folder: Path) -> str:
-    table = pq.read_table(scores_file(folder)).to_pylist()
+def leave_a_run_out(rows: list[dict[str, Any]]) -> None:
     key = ("run_id", "seed", "column")
-    kept = [row for row in table if [row[k] for k in key] != [table[-1][k] for k in key]]
-    pq.write_table(pa.Table.from_pylist(kept), scores_file(folder))
-    return "scores.parquet"
-
-
-def one_changed_number(folder: Path, part: str = "cells", name: str = "mean") -> str:
-    data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    data[part][0][name] = 0.5
-    (folder / "report.json").write_text(json.dumps(data), encoding="utf-8")
-    return "report.json"
-
-
-def one_changed_summary(folder: Path) -> str:
-    return one_changed_number(folder, "summary", "spearman")
+    rows[:] = [row for row in rows if [row[k] for k in key] != [rows[-1][k] for k in key]]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [
-        (one_changed_value, r"does not follow from scores\.parquet"),
-        (one_run_left_out, "does not follow"),
-        (one_changed_number, "mean .*does not follow"),
-        (one_changed_summary, "spearman .*does not follow"),
-    ],
+    [(change_a_value, r"does not follow from scores\.parquet"), (leave_a_run_out, "not follow")],
 )
-def test_what_does_not_follow_is_found_even_with_a_new_digest(
-    folder: Path, change: Callable[[Path], str], words: str
+def test_changed_scores_are_found_even_with_a_new_digest(
+    folder: Path, change: Callable[[list[dict[str, Any]]], None], words: str
 ) -> None:
-    seal(folder, change(folder))
+    change_rows(scores_file(folder), change)
+    seal(folder)
     with pytest.raises(HarnessError, match=words):
+        TABLE.check(folder)
+
+
+@pytest.mark.parametrize(("part", "name"), [("cells", "mean"), ("summary", "spearman")])
+def test_a_changed_number_is_found_even_with_a_new_digest(
+    folder: Path, part: str, name: str
+) -> None:
+    forge(folder, lambda data: data[part][0].update({name: 0.5}))
+    with pytest.raises(HarnessError, match=f"{name} .*does not follow"):
         TABLE.check(folder)
 
 
@@ -200,14 +170,7 @@ def test_nothing_does_not_replace_what_stands_there(folder: Path, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("seeds", "rows", "words"),
-    [
-        ((0,), 4, "the published result has more: seed 1"),
-        (
-            (0, 1),
-            2,
-            "the published result has more: rows `eva-uniform`, `eva-a_min`, 4 of 8 numbers",
-        ),
-    ],
+    [((0,), 4, "seed 1"), ((0, 1), 2, "rows `eva-uniform`, `eva-a_min`, 4 of 8 numbers")],
 )
 def test_fewer_seeds_or_rows_do_not_replace_more(
     folder: Path, store: Store, seeds: tuple[int, ...], rows: int, words: str
@@ -215,7 +178,7 @@ def test_fewer_seeds_or_rows_do_not_replace_more(
     """Each is whole by itself; the index remembers what stood there when the folder is gone."""
     runs = toy_runs(seeds)
     fewer = replace(runs, rows=runs.rows[:rows])
-    results = folder.parent.parent
+    results, words = folder.parent.parent, f"the published result has more: {words}"
     with pytest.raises(Refused, match=words):
         publish(stored(fewer, store), results)
     shutil.rmtree(folder)
@@ -277,16 +240,11 @@ import sys
 from pathlib import Path
 sys.path += {[str(folder) for folder in Path(__file__).parents[:2]]!r}
 from toy_tables import stored, toy_runs
-from harness.report.render import as_json
-from harness.report.render import as_markdown
 from harness.report.publish import TABLE
-from harness.report.render import as_text
+from harness.report.render import as_json, as_markdown, as_text
 from harness.runtime import Store
-from harness.strict import Strict
-runs, store = toy_runs(), Store(Path({str(store.root)!r}))
-cells = stored(runs, store).cells
-report = stored(runs, store).report
-assert as_text(report) and as_json(cells) and as_markdown(report)
+report = stored(toy_runs(), Store(Path({str(store.root)!r}))).report
+assert as_text(report) and as_json(report.cells) and as_markdown(report)
 assert TABLE.check(Path({str(folder)!r}))
 heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}
 print(sorted(heavy & set(sys.modules)))

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from page_reader import Page
+from toy_page import contents_of
 from toy_tables import (
     DECLARATION,
     judge_of,
@@ -31,6 +33,7 @@ from harness.report.blocks import (
     summary_blocks,
 )
 from harness.report.model import Report
+from harness.report.page.page import as_html
 from harness.report.render import as_json, as_markdown, as_text, escape
 from harness.report.view import facts, signed
 from harness.runtime import Store
@@ -95,9 +98,10 @@ def test_states_are_words(store: Store) -> None:
     runs = toy_runs(seeds=[0, 1, 2])
     write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
     store.record_failure(judge_of(runs, "base", 0, "ah_wr"), "the judge broke", "")
-    text = as_text(report_of(runs, store))
+    shown = as_text(report_of(runs, store)), Page(as_html(contents_of(runs, store))).text
     for words in ("1/3 seeds", "not run", "not available", "failed: base: ", "the judge broke"):
-        assert words in " ".join(text.split())
+        for text in shown:
+            assert words in " ".join(text.split())
 
 
 def test_ours_less_the_papers_exists_at_the_papers_scale_only(store: Store) -> None:

@@ -9,8 +9,19 @@ from typing import Any
 
 import pytest
 from forging import forge, seal
-from toy_identities import PROVENANCE, ToyWorld
-from toy_tables import stored, toy_runs, write_parquet, write_prompts, write_scores
+from toy_identities import ToyWorld
+from toy_tables import (
+    DECLARATION,
+    change_rows,
+    report_of,
+    score_rows,
+    scores_file,
+    stored,
+    toy_runs,
+    write_files,
+    write_prompts,
+    write_scores,
+)
 
 from harness.errors import HarnessError
 from harness.pipeline.algorithm import Planner
@@ -30,20 +41,17 @@ from harness.runtime import Stage, Store
 ROLES = ("pointwise_brief_1", "pointwise_noisy_1", "pointwise", "pairwise", "pointwise_large")
 """The reward models; in this order their gains rise, and best of n with them."""
 
+ORACLE = {"mean_answer": 0.25, "best_by_judge": 0.75}
+"""What the oracle gives to all answers, and to the best by itself."""
+
 RIGHT = (1, 3, 2, 4, 4)
 """Of four held-out pairs, how many each orders rightly."""
 
-TABLE: dict[str, Any] = {
+TABLE = DECLARATION | {
     "id": "rewards",
-    "kind": "ablation",
-    "title": "A toy study",
-    "question": "Does it matter?",
     "source": "ours",
     "study": {"of": "reward_models", "column": "ah_wr"},
-    "columns": [
-        {"id": "ah_wr", "benchmark": "Arena-Hard v0.1", "metric": "win rate", "printed": "WR (%)",
-         "unit": "%", "direction": "higher"},
-    ],
+    "columns": DECLARATION["columns"][:1],
     "recipe": {"algorithm": "dpo", "chain": ["human"]},
     "rows": [
         {"id": "base", "label": "θ_0", "run": "base", "recipe": {"algorithm": None}},
@@ -60,22 +68,11 @@ def planned(seeds: Sequence[int] = (0, 1)) -> TableRuns:
     return TableRuns(runs.table, runs.profile, runs.seeds, runs.rows, runs.runs, study)
 
 
-def write_values(store: Store, stage: Stage, column: str, values: Sequence[float]) -> None:
-    columns: dict[str, Any] = {
-        "prompt_id": [f"v{i}" for i in range(len(values))],
-        "column": [column] * len(values),
-        "value": list(values),
-    }
-    if column == "rm_accuracy":
-        write_parquet(store, stage, "scores.parquet", columns)
-        return
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with store.writing(stage, PROVENANCE) as output:
-        pq.write_table(pa.table(columns), output / "scores.parquet")
-        summary = {"mean_answer": 0.25, "best_by_judge": 0.75}
-        (output / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+def write_values(
+    store: Store, stage: Stage, column: str, values: Sequence[float], **files: Any
+) -> None:
+    rows = score_rows(column, {f"v{i}": value for i, value in enumerate(values)})
+    write_files(store, stage, scores=rows, **files)
 
 
 def write_study(store: Store, runs: TableRuns, without: Sequence[Stage] = ()) -> None:
@@ -90,7 +87,8 @@ def write_study(store: Store, runs: TableRuns, without: Sequence[Stage] = ()) ->
             stage = runs.study.best_of_n[role, seed]  # type: ignore[index]
             if stage not in without:
                 best = 0.4 + k / 20
-                write_values(store, stage, "best_of_n", [best - 0.1, best, best + 0.1])
+                values = [best - 0.1, best, best + 0.1]
+                write_values(store, stage, "best_of_n", values, summary=ORACLE)
     for right, role in zip(RIGHT, ROLES, strict=True):
         stage = runs.study.held_out[role]  # type: ignore[index]
         if stage not in without:
@@ -101,10 +99,6 @@ def found(runs: TableRuns, store: Store) -> Study:
     study = study_of(runs, store, read_scores(runs, store))
     assert study is not None
     return study
-
-
-def report_of(runs: TableRuns, store: Store) -> Report:
-    return stored(runs, store).report
 
 
 def test_the_numbers_are_those_derived_by_hand(store: Store) -> None:
@@ -206,6 +200,7 @@ def test_the_report_says_what_the_numbers_are(store: Store) -> None:
 
 @pytest.fixture
 def folder(store: Store, tmp_path: Path) -> Path:
+    """Return the folder of the published study."""
     runs = planned()
     write_study(store, runs)
     write_prompts(store, runs)
@@ -238,13 +233,11 @@ def test_a_changed_number_is_found(folder: Path, place: tuple[Any, ...]) -> None
 
 
 def test_a_changed_value_of_a_held_out_pair_is_found(folder: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    def change(rows: list[dict[str, Any]]) -> None:
+        wrong = [it for it in rows if it["column"] == "rm_accuracy" and it["value"] == 0.0]
+        wrong[0]["value"] = 1.0
 
-    rows = pq.read_table(folder / "scores.parquet").to_pylist()
-    [first, *_] = [row for row in rows if row["column"] == "rm_accuracy" and row["value"] == 0.0]
-    first["value"] = 1.0
-    pq.write_table(pa.Table.from_pylist(rows), folder / "scores.parquet")
+    change_rows(scores_file(folder), change)
     seal(folder)
     with pytest.raises(HarnessError, match=r"study / .* does not follow"):
         PUBLISHED_TABLE.check(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_tables import judge_of, stored, toy_runs, write_all, write_prompts
+from forging import forge
+from toy_tables import judge_of, toy_runs
 
 from harness.errors import HarnessError
 from harness.project import PACKAGE, results_dir
 from harness.report.build import summarise
 from harness.report.model import Report
 from harness.report.publication import IndexEntry, read_index, write_index
-from harness.report.publish import publish
 from harness.report.scores import TableScores
 from harness.report.verify import KINDS, verify
 from harness.runtime import Store
@@ -27,12 +26,8 @@ from harness.runtime.files import sha256_of
 
 
 @pytest.fixture
-def results(store: Store, tmp_path: Path) -> Path:
-    runs = toy_runs()
-    write_all(store, runs)
-    write_prompts(store, runs)
-    publish(stored(runs, store), tmp_path / "results")
-    return tmp_path / "results"
+def results(folder: Path) -> Path:
+    return folder.parents[1]
 
 
 def test_what_is_published_is_verified_with_and_without_the_store(
@@ -119,16 +114,10 @@ def lose_a_row(report: dict[str, Any]) -> None:
     ],
 )
 def test_a_row_or_a_seed_that_is_lost_is_named(
-    results: Path, lose: Callable[[dict[str, Any]], None], lost: str
+    folder: Path, results: Path, lose: Callable[[dict[str, Any]], None], lost: str
 ) -> None:
     """All digests are new ones. Of the row the report is consistent, and only the index knows."""
-    folder = results / "micro" / "table90"
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    lose(report)
-    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
-    digests = json.loads((folder / "digests.json").read_text(encoding="utf-8"))
-    digests["files"]["report.json"] = sha256_of(folder / "report.json")
-    (folder / "digests.json").write_text(json.dumps(digests), encoding="utf-8")
+    forge(folder, lose)
     known = read_index(results)["micro/table90"]
     again = known.model_copy(update={"digests": sha256_of(folder / "digests.json")})
     write_index(results, {"micro/table90": again})

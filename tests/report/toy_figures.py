@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from toy_identities import PROVENANCE
+from toy_identities import ToyWorld
+from toy_tables import write_files
 
 from harness.pipeline.runs import FigureRuns, plan_figure
 from harness.registry.declared import load_tables
@@ -22,7 +21,9 @@ from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.report.origin import behind
 from harness.runtime import Stage, Store
+from harness.worlds import Topics
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS, Task, render
+from harness.worlds.lookup import world_of
 
 ITEMS = tuple("123abc")
 
@@ -61,15 +62,24 @@ def declared() -> tuple[dict[str, Table], dict[str, Figure]]:
     return tables, load_figures(tables)
 
 
-def toy_figure(name: str, seeds: Sequence[int] = (0, 1)) -> FigureRuns:
+def toy_figure(
+    name: str, seeds: Sequence[int] = (0, 1), profile: Profile | None = None
+) -> FigureRuns:
     tables, figures = declared()
-    return plan_figure(figures[name], tables, toy_profile(), seeds)
+    return plan_figure(figures[name], tables, profile or toy_profile(), seeds)
+
+
+class TopicWorld(ToyWorld):
+    """Identities that mean nothing; topics as the profile has them."""
+
+    def topics(self) -> Topics | None:
+        return world_of(self.profile).prompts.topics()
 
 
 def write_stages(store: Store, runs: FigureRuns, kinds: Sequence[str] = ()) -> None:
     """Write every stage of some kinds behind a figure's runs, of all kinds where none is named."""
     for stage in behind(runs.targets):
-        if store.status(stage.fingerprint) != "done" and (not kinds or stage.kind in kinds):
+        if not kinds or stage.kind in kinds:
             write_stage(store, stage)
 
 
@@ -79,16 +89,12 @@ def write_judges(
     """Write the judges' stages of some benchmarks, of all seeds where none is named."""
     for (_, seed), run in runs.runs.items():
         for name in benchmarks:
-            stage = run.judges[name]
-            wanted = seeds is None or seed in seeds
-            if wanted and store.status(stage.fingerprint) != "done":
-                write_stage(store, stage)
+            if seeds is None or seed in seeds:
+                write_stage(store, run.judges[name])
 
 
 def write_stage(store: Store, stage: Stage) -> None:
-    with store.writing(stage, PROVENANCE) as output:
-        for file, rows in _files(stage).items():
-            pq.write_table(pa.Table.from_pylist(rows), output / file)
+    write_files(store, stage, **_files(stage))
 
 
 def _files(stage: Stage) -> dict[str, list[dict[str, object]]]:
@@ -96,12 +102,12 @@ def _files(stage: Stage) -> dict[str, list[dict[str, object]]]:
     prompts = [{"prompt_id": key, "prompt": text} for key, text in PROMPTS.items()]
     if stage.kind in ("pair", "mix"):
         # Later iterations hold other prompts.
-        return {"pairs.parquet": [prompts[i] for i in rng.integers(0, len(prompts), 40)]}
+        return {"pairs": [prompts[i] for i in rng.integers(0, len(prompts), 40)]}
     if stage.kind == "generate":
         rows = [{**prompt, "sample": k} for prompt in prompts for k in range(6)]
-        return {"completions.parquet": rows}
+        return {"completions": rows}
     if stage.kind == "annotate":
-        return {"rewards.parquet": _rewards(rng)}
+        return {"rewards": _rewards(rng)}
     if stage.kind == "judge":
         return _judged(stage, rng)
     return {}
@@ -133,7 +139,7 @@ def _judged(stage: Stage, rng: np.random.Generator) -> dict[str, list[dict[str, 
         for i, item in enumerate(items)
         for turn in (1, 2)
     ]
-    return {"scores.parquet": scores, "judgments.parquet": judgments}
+    return {"scores": scores, "judgments": judgments}
 
 
 def depth(stage: Stage) -> int:

@@ -6,38 +6,27 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from toy_identities import PROVENANCE
-from toy_tables import judge_of, stored, write_prompts
+from toy_tables import judge_of, stored, write_files, write_prompts
 
 from harness.pipeline.runs import TableRuns
 from harness.report.build import with_all_rows
-from harness.report.model import ClaimVerdict
 from harness.report.page.contents import Contents, Traces, trace
 from harness.report.page.examples import examples_of
 from harness.report.publish import stages_behind
 from harness.report.rows import creator_stages
 from harness.report.verdicts import Evidence, judge
-from harness.runtime import Stage, Store
+from harness.runtime import Plan, Stage, Store
 
 RUN = "dpo-eva-a_min"
 """The run whose prompts are shown: that of the only row with a creator whose stages are written."""
 
 
-def contents_of(
-    runs: TableRuns,
-    store: Store,
-    *,
-    verdicts: Sequence[ClaimVerdict] | None = None,
-) -> Contents:
+def contents_of(runs: TableRuns, store: Store) -> Contents:
     found = stored(runs, store)
     report = found.report_with_costs
     traces: Traces = {}
     trace(report, stages_behind(runs, store), traces)
-    judged = (
-        judge(Evidence(runs.table, found.cells, found.scores)) if verdicts is None else verdicts
-    )
+    judged = judge(Evidence(runs.table, found.cells, found.scores))
     report = report.beside(runs.table, runs.profile, judge=lambda: judged)
     return Contents(
         profile=runs.profile,
@@ -59,13 +48,6 @@ def prompt(
             "generation": generation, "method": method}  # fmt: skip
 
 
-def write_rows(store: Store, stage: Stage, **files: Sequence[Mapping[str, Any]]) -> None:
-    """Write a stage whose output are Parquet files, by their names without the ending."""
-    with store.writing(stage, PROVENANCE) as output:
-        for name, rows in files.items():
-            pq.write_table(pa.Table.from_pylist(list(rows)), output / f"{name}.parquet")
-
-
 def write_lineage(store: Store, runs: TableRuns, text: str = "7 5", seed: int = 0) -> None:
     """Write the creator's last iteration of a run, and the training after it.
 
@@ -80,14 +62,14 @@ def write_lineage(store: Store, runs: TableRuns, text: str = "7 5", seed: int = 
     ]
     rewrites = [prompt(f"h{i}.2.1", f"rewrite {i}", f"h{i}", "breadth") for i in range(4)]
     rewrites.append(prompt("h0.2.2", "rewrite of a rewrite", "h0.2.1", "deepening"))
-    write_rows(store, stages["select"], selected=selected)
-    write_rows(store, stages["evolve"], prompts=rewrites)
+    write_files(store, stages["select"], selected=selected)
+    write_files(store, stages["evolve"], prompts=rewrites)
     mix = run.iterations[-1].prompts
     base = mix.inputs["base"].inputs["rewards"]
     for annotate, prompts in ((base, drawn), (stages["pair"].inputs["rewards"], rewrites)):
         write_answers(store, annotate, prompts, text)
-    write_rows(store, stages["pair"], pairs=rewrites)
-    write_rows(store, mix, pairs=[rewrites[0], rewrites[4], drawn[3]])
+    write_files(store, stages["pair"], pairs=rewrites)
+    write_files(store, mix, pairs=[rewrites[0], rewrites[4], drawn[3]])
 
 
 def write_answers(
@@ -104,34 +86,24 @@ def write_answers(
         for row in prompts
         for i, reward in enumerate((1.0, 3.0, 3.0, 0.0))
     ]
-    write_rows(store, annotate.inputs["completions"], completions=answers)
-    write_rows(store, annotate, rewards=rewards)
+    write_files(store, annotate.inputs["completions"], completions=answers)
+    write_files(store, annotate, rewards=rewards)
 
 
 def write_training(store: Store, runs: TableRuns, seed: int = 0) -> None:
-    """Write every stage behind a run's policy that is not there yet.
+    """Write every stage behind a run's policy.
 
     Each training took 63 steps, each creator's stage 10 calls, and each generation gave two
     answers, of 3 tokens and of 14, the most there can be. The time of a stage is what it is.
     """
     write_prompts(store, runs)
-    for stage in behind_policy(runs, seed):
-        if store.status(stage.fingerprint) == "done":
-            continue
-        with store.writing(stage, PROVENANCE) as output:
-            if stage.kind == "train":
-                (output / "log.json").write_text(json.dumps({"summary": {"steps": 63}}))
-            elif stage.kind == "evolve":
-                (output / "summary.json").write_text(json.dumps({"calls": 10}))
-            elif stage.kind == "generate":
-                answers = [{"prompt_id": "p", "n_tokens": n} for n in (3, 14)]
-                pq.write_table(pa.Table.from_pylist(answers), output / "completions.parquet")
-
-
-def behind_policy(runs: TableRuns, seed: int) -> list[Stage]:
-    from harness.runtime import Plan
-
-    return list(Plan(runs.runs[RUN, seed].training[-1:]))
+    files: dict[str, dict[str, Any]] = {
+        "train": {"log": {"summary": {"steps": 63}}},
+        "evolve": {"summary": {"calls": 10}},
+        "generate": {"completions": [{"prompt_id": "p", "n_tokens": n} for n in (3, 14)]},
+    }
+    for stage in Plan(runs.runs[RUN, seed].training[-1:]):
+        write_files(store, stage, **files.get(stage.kind, {}))
 
 
 def write_judgments(store: Store, runs: TableRuns, reply: str, answer: str, seed: int = 0) -> None:
@@ -145,11 +117,11 @@ def write_judgments(store: Store, runs: TableRuns, reply: str, answer: str, seed
              "n_tokens": 1}
             for n in names
         ]  # fmt: skip
-        write_rows(store, judge_stage.inputs["answers"], answers=answers)
+        write_files(store, judge_stage.inputs["answers"], answers=answers)
         replies = [
             {"prompt_id": n, "category": "", "number": game, "reply": reply, "oracle": 1.0}
             for n in names
             for game in (1, 2)
         ]
         scores = [{"prompt_id": n, "column": "ah_wr", "value": 50.0} for n in names]
-        write_rows(store, judge_stage, judgments=replies, scores=scores)
+        write_files(store, judge_stage, judgments=replies, scores=scores)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,13 @@ DECLARATION: dict[str, Any] = {
     "notes": ["A note."],
 }  # fmt: skip
 
+CLAIM: dict[str, Any] = {
+    "id": "it", "primary": True, "statement": "A_min beats DPO.", "source": "here",
+    "test": {"kind": "compare", "left": "eva-a_min", "op": ">", "right": "dpo-1",
+             "column": "ah_wr"},
+}  # fmt: skip
+"""That the last row of the table is above its baseline."""
+
 BENCHMARK = {"ah_wr": "arena_hard", "mt_avg": "mt_bench", "ae_lc": "alpaca_eval"}
 
 
@@ -76,12 +83,16 @@ def judge_of(runs: TableRuns, run_id: str, seed: int, score: str) -> Stage:
     return runs.runs[run_id, seed].judged[BENCHMARK[score]]
 
 
-def write_parquet(
-    store: Store, stage: Stage, file: str, columns: Mapping[str, Sequence[Any]]
-) -> None:
-    """Write a stage whose output is one Parquet file."""
+def write_files(store: Store, stage: Stage, **files: Any) -> None:
+    """Write a stage that is not done: rows as Parquet, others as JSON, by names without ending."""
+    if store.status(stage.fingerprint) == "done":
+        return
     with store.writing(stage, PROVENANCE) as output:
-        pq.write_table(pa.table(dict(columns)), output / file)
+        for name, content in files.items():
+            if isinstance(content, list):
+                pq.write_table(pa.Table.from_pylist(content), output / f"{name}.parquet")
+            else:
+                (output / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def write_scores(
@@ -89,12 +100,12 @@ def write_scores(
 ) -> None:
     """Write the judge's stages of a run: `ah_wr={"p0": 50.0, ...}`."""
     for score, values in scores.items():
-        columns: dict[str, Any] = {
-            "prompt_id": list(values),
-            "column": [score] * len(values),
-            "value": list(values.values()),
-        }
-        write_parquet(store, judge_of(runs, run_id, seed, score), "scores.parquet", columns)
+        rows = score_rows(score, values)
+        write_files(store, judge_of(runs, run_id, seed, score), scores=rows)
+
+
+def score_rows(score: str, values: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"prompt_id": p, "column": score, "value": value} for p, value in values.items()]
 
 
 def write_all(store: Store, runs: TableRuns) -> None:
@@ -104,6 +115,17 @@ def write_all(store: Store, runs: TableRuns) -> None:
         wins = {f"p{i}": levels[run_id] + 2 * i + 2 * seed for i in range(4)}
         rating = {f"m{i}": levels[run_id] / 10 + i + seed / 7 for i in range(3)}
         write_scores(store, runs, run_id, seed, ah_wr=wins, mt_avg=rating)
+
+
+def write_luck(store: Store, runs: TableRuns) -> None:
+    """Let the last row's gain of 4.5 differ a little from prompt to prompt and from seed to seed.
+
+    To be called before `write_all`.
+    """
+    for seed in runs.seeds:
+        luck = (0.01, -0.01, -0.01 * (1 + seed), 0.01 * (1 + seed))
+        wins = {f"p{i}": 54.5 + 2 * i + 2 * seed + luck[i] for i in range(4)}
+        write_scores(store, runs, "dpo-eva-a_min", seed, ah_wr=wins)
 
 
 def stored(runs: TableRuns, store: Store) -> StoredTable:
@@ -118,17 +140,15 @@ def report_of(runs: TableRuns, store: Store) -> Report:
 def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2") -> None:
     """Write the prompts and pairs of every run, and the answers to the pairwise benchmarks."""
     for stage in behind(runs.targets):
-        if store.status(stage.fingerprint) == "done":
-            continue
         if stage.kind == "prompts":
-            write_parquet(store, stage, "prompts.parquet", {"prompt": ["sort 3 1 2"]})
+            write_files(store, stage, prompts=[{"prompt": "sort 3 1 2"}])
         elif stage.kind in ("pair", "mix"):
             text = evolved if stage.kind == "mix" else "sort 3 1 2"
-            write_parquet(store, stage, "pairs.parquet", {"prompt": [text]})
+            write_files(store, stage, pairs=[{"prompt": text}])
         elif stage.kind == "answer":
             asked = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"},
                      {"role": "user", "content": "now sort 1 2"}]  # fmt: skip
-            write_parquet(store, stage, "answers.parquet", {"conversation": [json.dumps(asked)]})
+            write_files(store, stage, answers=[{"conversation": json.dumps(asked)}])
 
 
 def by_place(cells: Sequence[Cell]) -> dict[tuple[str, str], Cell]:
@@ -139,3 +159,10 @@ def by_place(cells: Sequence[Cell]) -> dict[tuple[str, str], Cell]:
 def scores_file(folder: Path) -> Path:
     """Return the published scores."""
     return folder / "scores.parquet"
+
+
+def change_rows(file: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the rows of a published file, whose digest stays what it was."""
+    rows = pq.read_table(file).to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows), file)
