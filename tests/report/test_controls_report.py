@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,12 @@ from harness.report.controls import (
     Controls,
     KnownControls,
     checked_runs,
-    choosing,
     inadmissible,
     inadmissible_claims,
     paper_worth,
     worth_of,
 )
+from harness.report.model import CheckedControl
 from harness.report.render import as_csv, as_markdown, as_text
 from harness.report.scores import Measured, RunScores
 from harness.runtime import Store
@@ -62,17 +63,14 @@ def measured(
     What is wholly right stays as it is in a world where prompts matter, unless told.
     """
     rng = np.random.default_rng(seed)
-    return {
-        (row.run_id(table().columns[0]), root, column): {
-            f"p{i:02}": value
-            for i, value in enumerate(
-                by_row[row.id.partition("-")[2]] + noise * rng.normal(size=30)
-            )
-        }
-        for row in table().rows
-        for root in SEEDS
-        for column, by_row in (("ah_wr", levels), ("ah_exact", exact))
-    }
+    found: Measured = {}
+    for row, root in itertools.product(table().rows, SEEDS):
+        for column, by_row in (("ah_wr", levels), ("ah_exact", exact)):
+            values = by_row[row.id.partition("-")[2]] + noise * rng.normal(size=30)
+            found[row.run_id(table().columns[0]), root, column] = {
+                f"p{i:02}": float(value) for i, value in enumerate(values)
+            }
+    return found
 
 
 def controls(noise: float = 1.0, seeds: tuple[int, ...] = SEEDS, **levels: Any) -> Controls:
@@ -93,6 +91,7 @@ def test_in_a_world_where_prompts_matter_every_control_passes() -> None:
     found = controls()
     assert {control.state for control in found.checked} == {"passed"}
     assert found.why_not("offline") is found.why_not("online") is None
+    assert found.why_not_choosing("offline") is found.why_not_choosing("online") is None
     dose = next(control for control in found.checked if control.id == "dose-offline")
     assert dose.doses == (1, 2, 3, 6)
     assert dose.distance == pytest.approx(10.0, abs=1.0)
@@ -162,23 +161,20 @@ def test_what_has_not_run_or_cannot_is_said() -> None:
     assert found.why_not("online") is None
 
 
-def test_a_control_that_cannot_run_does_not_stand_in_the_way_and_a_dose_response_must_pass() -> (
-    None
-):
+def with_state(state: str, which: Callable[[CheckedControl], bool]) -> Controls:
+    """Return passed controls, some of which are in another state."""
     found = controls()
-    passed = found.checked
-    without = [c.model_copy(update={"state": "not_available"}) if "positive" in c.id else c
-               for c in passed]  # fmt: skip
-    assert replace(found, checked=tuple(without)).why_not("offline") is None
-    none = [c.model_copy(update={"state": "not_available"}) if c.doses else c for c in passed]
-    assert (
-        replace(found, checked=tuple(none)).why_not("offline")
-        == "no dose-response of offline training can run here"
-    )
-    assert (
-        replace(found, checked=()).why_not("online")
-        == "no dose-response of online training can run here"
-    )
+    checked = [c.model_copy(update={"state": state}) if which(c) else c for c in found.checked]
+    return replace(found, checked=tuple(checked))
+
+
+def test_a_control_that_cannot_run_is_not_needed_and_a_dose_response_must_pass() -> None:
+    without = with_state("not_available", lambda control: "positive" in control.id)
+    assert without.why_not("offline") is None
+    why = "no dose-response of {} training can run here"
+    none = with_state("not_available", lambda control: bool(control.doses))
+    assert none.why_not("offline") == why.format("offline")
+    assert replace(none, checked=()).why_not("online") == why.format("online")
 
 
 def test_only_tables_about_prompts_need_controls_and_only_of_their_training() -> None:
@@ -224,14 +220,13 @@ def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_numb
     worth: Any = worth_of(like_2x, found, "offline", "ah_wr", SEEDS)
     assert worth.times == pytest.approx(2.0, rel=0.1)
     assert worth.low < worth.times < worth.high
-    lower: Any = {"3x": 41.0}
     most: Any = worth_of(above, found, "offline", "ah_wr", SEEDS)
     assert (most.times, most.text, most.interval) == (None, "more than 6x", "more than 6x")
     assert worth_of(above, found, "offline", "mt_avg", SEEDS) is None
     # With four seeds its interval would go from below 1x to above 6x.
     four: Any = RunScores(scores, SEEDS[:4]).of_run("dpo-h1-other", "ah_wr")
     assert worth_of(four, found, "offline", "ah_wr", SEEDS[:4]) is None
-    assert worth_of(above, controls(**lower), "offline", "ah_wr", SEEDS) is None
+    assert worth_of(above, controls(**{"3x": 41.0}), "offline", "ah_wr", SEEDS) is None
 
 
 def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> None:
@@ -329,81 +324,25 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
 
 # --- Controls of choosing ---
 
-CHOICES = {
-    "choose-parents": ("uniform", "best"), "choose-parents-worst": ("worst", "uniform"),
-    "choose-parents-shuffled": ("uniform", "shuffled"), "choose-prompts": ("uniform", "best"),
-    "choose-prompts-worst": ("worst", "uniform"),
-    "choose-prompts-shuffled": ("uniform", "shuffled"),
-}  # fmt: skip
-GOOD = {
-    "1x": 40.0, "uniform": 42.0, "best": 44.0, "worst": 40.0, "shuffled": 42.0, "off": 41.0,
-    "3x": 46.0,
-}  # fmt: skip
-
-
-def choosing_table(*, online: bool = False) -> Table:
-    """Return a table with the controls of choosing, `off-target` and a dose-response."""
-    end, training = ("-online", "online") if online else ("", "offline")
-    declared = table().model_dump(exclude={"claims", "controls", "rows"})
-    declared["rows"] = [
-        {"id": row, "label": row, "run": f"run-{row}", "baseline": None,
-         "recipe": {"algorithm": "dpo", "chain": ["human"]}}
-        for row in GOOD
-    ]  # fmt: skip
-    common = {"training": training, "column": "ah_wr", "statement": "So it is."}
-    declared["controls"] = [
-        {"id": name + end, "kind": "alike" if "shuffled" in name else "rising", "rows": rows,
-         "standard_errors": 3, **common}
-        for name, rows in CHOICES.items()
-    ] + [
-        {"id": "off-target" + end, "kind": "less", "share": 0.5, "rows": ["1x", "off", "3x"],
-         "standard_errors": 0, **common},
-        {"id": "dose" + end, "kind": "rising", "rows": ["1x", "3x"], "doses": [1, 3],
-         "standard_errors": 3, **common},
-    ]  # fmt: skip
-    return Table.model_validate(declared | {"source": "ours"})
-
-
-def chosen(noise: float = 0.5, *, online: bool = False, **changed: Any) -> Controls:
-    rng = np.random.default_rng(7)
-    levels = GOOD | changed
-    scores = {
-        (f"run-{row}", seed, "ah_wr"): {
-            f"p{i:02}": level + noise * value for i, value in enumerate(rng.normal(size=30))
-        }
-        for row, level in levels.items()
-        for seed in SEEDS
-    }
-    return checked_runs(choosing_table(online=online), MICRO, SEEDS, scores, {})
-
-
-@pytest.mark.parametrize("online", [False, True])
-def test_controls_of_choosing_admit_claims_about_choosing(online: bool) -> None:
-    found = chosen(online=online)
-    assert {control.state for control in found.checked} == {"passed"}
-    training: Any
-    other: Any
-    training, other = ("online", "offline") if online else ("offline", "online")
-    assert found.why_not(training) is found.why_not_choosing(training) is None
-    assert "`choose-parents" in (found.why_not_choosing(other) or "")
-
 
 @pytest.mark.parametrize(
-    ("changed", "failing"),
+    ("row", "level", "failing"),
     [
-        ({"best": 42.0}, {"choose-parents", "choose-prompts"}),
-        ({"worst": 42.0}, {"choose-parents-worst", "choose-prompts-worst"}),
-        ({"shuffled": 43.0}, {"choose-parents-shuffled", "choose-prompts-shuffled"}),
-        ({"shuffled": 41.0}, {"choose-parents-shuffled", "choose-prompts-shuffled"}),
+        ("oracle", 40.0, ["choose-parents", "choose-prompts"]),
+        ("worst", 40.0, ["choose-parents-worst", "choose-prompts-worst"]),
+        ("shuffled", 41.0, ["choose-parents-shuffled", "choose-prompts-shuffled"]),
+        ("shuffled", 39.0, ["choose-parents-shuffled", "choose-prompts-shuffled"]),
     ],
 )
 def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
-    changed: dict[str, Any], failing: set[str]
+    row: str, level: float, failing: list[str]
 ) -> None:
-    found = chosen(**changed)
-    assert {c.id for c in found.checked if c.state == "failed"} == failing
+    """Of parents and of human prompts, chosen so; drawn evenly both score 40."""
+    found = controls(**{f"eva_{row}": level, f"pool_{row}": level})
+    failed = [c.id for c in found.checked if (c.training, c.state) == ("offline", "failed")]
+    assert failed == failing
     assert found.why_not("offline") is None
-    named = ", ".join(f"`{name}`" for name in choosing("offline") if name in failing)
+    named = ", ".join(f"`{name}`" for name in failing)
     assert found.why_not_choosing("offline") == (
         f"whether choosing can be seen is not shown: controls failed: {named}"
     )
@@ -412,17 +351,18 @@ def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
 @pytest.mark.parametrize(("off", "state"), [(42.9, "passed"), (43.1, "failed"), (39.0, "passed")])
 def test_off_target_prompts_gain_less_than_half(off: float, state: str) -> None:
     """3x gains 6 over 1x; half of it, less what the others gain, is 3 - 2.9, 3 - 3.1 or 3 + 1."""
-    (found,) = (c for c in chosen(noise=1e-3, off=off).checked if c.id == "off-target")
-    assert found.state == state
-    assert found.distance == pytest.approx(43.0 - off, abs=1e-2)
-    why = chosen(noise=1e-3, off=off).why_not("offline")
-    assert why == (None if state == "passed" else "offline controls failed: `off-target`")
+    found = controls(noise=1e-3, off_target=off)
+    (own,) = (c for c in found.checked if c.id == "off-target")
+    assert own.state == state
+    assert own.distance == pytest.approx(43.0 - off, abs=1e-2)
+    why = None if state == "passed" else "offline controls failed: `off-target`"
+    assert found.why_not("offline") == why
 
 
 def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
     """None is declared of choosing in a world that only sees what more prompts do."""
     declared = [c for c in controls().checked if not c.id.startswith(CHOOSING)]
-    known = replace(chosen(), checked=tuple(declared))
+    known = replace(controls(), checked=tuple(declared))
     tables = all_tables()
     barred = inadmissible_claims(tables["table4"], known)
     assert "t4-uniform-dpo-ah" not in barred
@@ -436,21 +376,16 @@ def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
         assert inadmissible_claims(tables[name], known) == {}, name
     why = barred["t4-amin-uniform-ah"]
     assert "controls not declared: `choose-parents`, " in why
-    assert inadmissible_claims(tables["table4"], chosen()) == {}
+    assert inadmissible_claims(tables["table4"], controls()) == {}
 
 
 def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_not() -> None:
-    def with_state(state: str) -> str | None:
-        checked = [
-            it.model_copy(update={"state": state}) if it.id == "choose-prompts" else it
-            for it in chosen().checked
-        ]
-        return replace(chosen(), checked=tuple(checked)).why_not_choosing("offline")
-
-    assert with_state("not_available") is None
-    assert with_state("not_run") == (
-        "whether choosing can be seen is not shown: controls not run: `choose-prompts`"
-    )
+    said = {}
+    for state in ("not_available", "not_run"):
+        found = with_state(state, lambda control: control.id == "choose-prompts")
+        said[state] = found.why_not_choosing("offline")
+    why = "whether choosing can be seen is not shown: controls not run: `choose-prompts`"
+    assert said == {"not_available": None, "not_run": why}
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from null_tables import evidence_of
-from test_claims import PAPER, ROWS, around, cell_of, measured_by
+from test_claims import PAPER, ROWS, around, cell_of, measured_by, verdict_in_words
 
 from harness.cli.plan import power_line
 from harness.registry.schema import Table
 from harness.report.claims import looks_until, power_of, undecided
-from harness.report.model import ClaimVerdict, VerdictWord
+from harness.report.model import ClaimVerdict
 from harness.report.verdicts import Evidence, judge
 
 
@@ -48,34 +49,27 @@ def test_a_run_looks_every_two_seeds_and_at_the_most() -> None:
     assert looks_until(3, 9) == (3, 5, 7, 9)
 
 
-def verdict(name: str, word: VerdictWord, *, primary: bool = True) -> ClaimVerdict:
-    return ClaimVerdict(
-        id=name, table="t", statement="s", verdict=word, scale="toy", primary=primary
-    )
-
-
 def test_what_one_look_decided_stays_decided_and_what_no_seed_decides_is_not_waited_for() -> None:
-    first = [
-        verdict("a", "supported"), verdict("b", "inconclusive"), verdict("c", "underpowered"),
-        verdict("d", "inadmissible"), verdict("e", "not_testable"),
-        verdict("f", "inconclusive", primary=False),
-    ]  # fmt: skip
+
+    def look(**words: str) -> list[ClaimVerdict]:
+        return [verdict_in_words(word, id=name, primary=True) for name, word in words.items()]
+
+    first = look(a="supported", b="inconclusive", c="underpowered", d="inadmissible",
+                 e="not_testable")  # fmt: skip
+    first.append(verdict_in_words("inconclusive", id="f"))
     assert undecided([first]) == ["b", "c"]
-    second = [verdict("a", "inconclusive"), verdict("b", "contradicted"), verdict("c", "supported")]
+    second = look(a="inconclusive", b="contradicted", c="supported")
     assert undecided([first, second]) == []
 
 
 def test_a_look_decides_at_its_own_level() -> None:
     """Margins 3.9, 4 and 4.1 have t = 4 / (0.1 / sqrt(3)) = 69.3 with 2 degrees: p = 0.00021."""
     at_5 = evidence(44.0, 40.0, 30.0, 0.1)
+    judged: Any
+    found: Any
     (judged,) = judge(at_5)
     assert judged.verdict == "supported"
-    assert judged.p is not None
-    early = replace(at_5, level=judged.p)
-    (found,) = judge(early)
+    (found,) = judge(replace(at_5, level=judged.p))
     assert found.verdict in ("inconclusive", "underpowered")
-    assert found.reason is not None
     assert f"level {judged.p:.2g}" in found.reason
-    assert found.detectable is not None
-    assert judged.detectable is not None
     assert found.detectable > judged.detectable

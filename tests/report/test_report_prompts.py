@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from null_tables import counted, simulated_nulls
@@ -130,14 +129,6 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
     assert "counts operations" in (complexity.by_construction or "")
     assert complexity.margin == pytest.approx(1.0)
     assert (quality.text, quality.by_construction) == ("contradicted (toy)", None)
-
-
-def test_by_construction_marks_what_is_supported_and_nothing_else() -> None:
-    said: Any = {"id": "x", "table": "t", "statement": "s", "primary": True}
-    known = ClaimVerdict(**said, by_construction="so", verdict="supported", scale="paper")
-    assert known.text == "supported (by construction)"
-    other = known.model_copy(update={"verdict": "inconclusive", "scale": "toy"})
-    assert other.text == "inconclusive (toy)"
 
 
 def test_the_report_says_how_prompts_are_compared_and_what_is_by_construction(
