@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from toy_tables import CLAIM, DECLARATION
 
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
@@ -138,21 +139,11 @@ def _two_names(scores: Sequence[str]) -> Table:
     """Return a table of two rows, with a claim on each score; the first is primary."""
     texts = ("benchmark", "metric", "printed", "unit")
     columns = [{"id": s, **dict.fromkeys(texts, "-"), "direction": "none"} for s in scores]
+    above = CLAIM["test"] | {"left": "a", "right": "b"}
     claims = [
-        {
-            "id": score,
-            "primary": score == scores[0],
-            "statement": "One name of a recipe is above the other.",
-            "source": "none",
-            "test": {"kind": "compare", "left": "a", "op": ">", "right": "b", "column": score},
-        }
+        CLAIM | {"id": score, "primary": score == scores[0], "test": above | {"column": score}}
         for score in scores
     ]
-    return Table.model_validate({
-        "id": "aa", "kind": "ablation", "title": "One recipe under two names",
-        "question": "Is there a difference where there is none?",
-        "source": {"section": "-", "table": 1, "caption": "-"},
-        "columns": columns,
-        "rows": [{"id": name, "label": name, "run": name} for name in ("a", "b")],
-        "claims": claims,
-    })  # fmt: skip
+    rows = [{"id": name, "label": name, "run": name} for name in ("a", "b")]
+    fields = {"id": "aa", "columns": columns, "rows": rows, "claims": claims}
+    return Table.model_validate(DECLARATION | fields)

@@ -326,8 +326,8 @@ def test_rows_that_cannot_run_say_why() -> None:
 
 
 def verdict_in_words(word: str, scale: str = "toy", **fields: Any) -> ClaimVerdict:
-    known: Any = {"id": "it", "table": "table90", "statement": "s", "primary": False} | fields
-    return ClaimVerdict(**known, verdict=word, scale=scale)
+    known = {"id": "it", "table": "table90", "statement": "s", "primary": False, "verdict": word}
+    return ClaimVerdict.model_validate(known | {"scale": scale} | fields)
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,10 @@ def measured(
     return found
 
 
-def controls(noise: float = 1.0, seeds: tuple[int, ...] = SEEDS, **levels: Any) -> Controls:
-    found = LEVELS | {name.replace("_", "-"): level for name, level in levels.items()}
+def controls(
+    changed: Mapping[str, float] | None = None, noise: float = 1.0, seeds: tuple[int, ...] = SEEDS
+) -> Controls:
+    found = LEVELS | dict(changed or {})
     return checked_runs(table(), MICRO, seeds, measured(found, noise), {})
 
 
@@ -116,7 +118,7 @@ def test_each_control_fails_where_its_effect_is_gone(
     changed: dict[str, Any], failing: set[str]
 ) -> None:
     """Of one row moved, the controls that compare it, and no other ones."""
-    found = controls(**changed)
+    found = controls(changed)
     assert {name for name, state in states(found).items() if state == "failed"} == failing
     why: Any = found.why_not("offline")
     for name in failing:
@@ -185,7 +187,7 @@ def test_only_tables_about_prompts_need_controls_and_only_of_their_training() ->
     assert tables["table7"].about_prompts == (), "it scores prompts, and no policy"
     assert inadmissible(tables["table4"], None) == {"offline": NO_CONTROLS}
     assert inadmissible(tables["table4"], controls()) == {}
-    failed = controls(flat=40.0)
+    failed = controls({"flat": 40.0})
     assert set(inadmissible(tables["table4"], failed)) == {"offline"}
     assert inadmissible(tables["table1"], failed) == {}
 
@@ -226,7 +228,7 @@ def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_numb
     # With four seeds its interval would go from below 1x to above 6x.
     four: Any = RunScores(scores, SEEDS[:4]).of_run("dpo-h1-other", "ah_wr")
     assert worth_of(four, found, "offline", "ah_wr", SEEDS[:4]) is None
-    assert worth_of(above, controls(**{"3x": 41.0}), "offline", "ah_wr", SEEDS) is None
+    assert worth_of(above, controls({"3x": 41.0}), "offline", "ah_wr", SEEDS) is None
 
 
 def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> None:
@@ -338,7 +340,7 @@ def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
     row: str, level: float, failing: list[str]
 ) -> None:
     """Of parents and of human prompts, chosen so; drawn evenly both score 40."""
-    found = controls(**{f"eva_{row}": level, f"pool_{row}": level})
+    found = controls({f"eva-{row}": level, f"pool-{row}": level})
     failed = [c.id for c in found.checked if (c.training, c.state) == ("offline", "failed")]
     assert failed == failing
     assert found.why_not("offline") is None
@@ -351,7 +353,7 @@ def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
 @pytest.mark.parametrize(("off", "state"), [(42.9, "passed"), (43.1, "failed"), (39.0, "passed")])
 def test_off_target_prompts_gain_less_than_half(off: float, state: str) -> None:
     """3x gains 6 over 1x; half of it, less what the others gain, is 3 - 2.9, 3 - 3.1 or 3 + 1."""
-    found = controls(noise=1e-3, off_target=off)
+    found = controls({"off-target": off}, noise=1e-3)
     (own,) = (c for c in found.checked if c.id == "off-target")
     assert own.state == state
     assert own.distance == pytest.approx(43.0 - off, abs=1e-2)

@@ -21,7 +21,7 @@ from harness.pipeline.runs import FigureRuns, plan_figure
 from harness.registry.profile import Profile
 from harness.report.figures.data import ScoreData, stored_prompts
 from harness.report.figures.points import Point
-from harness.report.figures.report import FigureReport, assemble_figure, points_of
+from harness.report.figures.report import FigureReport, assemble_figure
 from harness.runtime import Stage, Store
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
 from harness.worlds.stage_io import read_rows
@@ -255,21 +255,3 @@ def test_topics_told_by_a_model_are_of_the_prompts_and_need_the_rewards_beside_t
 def test_a_row_that_cannot_run_leaves_its_figure_without_numbers(name: str, store: Store) -> None:
     bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
     not_available(toy_figure(name, (0,), bare), store, "`micro` has no algorithm `dpo`")
-
-
-@pytest.mark.parametrize("name", ["figure5", "figure6", "figure7", "figure10", "figure12"])
-def test_data_are_the_same_after_writing_and_reading(
-    name: str, store: Store, tmp_path: Path
-) -> None:
-    """With a seed missing as well: what is not there stays not there."""
-    runs = toy_figure(name)
-    write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
-    write_judges(store, runs, "arena_hard", "mt_bench", seeds=(0,))
-    report = assemble_figure(runs, store)
-    report.data.write(tmp_path / "data.parquet")
-    head = report.data.model_validate(report.data.model_dump(mode="json"))
-    again = head.read(tmp_path / "data.parquet")
-    points = points_of(report.figure, again, report.points)
-    assert [(p.value, p.low, p.high) for p in points] == [
-        (p.value, p.low, p.high) for p in report.points
-    ]

@@ -78,13 +78,20 @@ def test_a_published_figure_follows_from_its_data(
     assert "scale: toy" in page.splitlines()[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("figure5", r"lacks .* / 0 \(partial\)"),
+        ("figure7", r"lacks base policy / writing \(partial\)"),
+    ],
+)
 def test_a_figure_with_a_seed_missing_is_published_without_numbers(
-    report_of: Reporting, tmp_path: Path
+    name: str, lacking: str, report_of: Reporting, tmp_path: Path
 ) -> None:
-    report = report_of("figure7", (0, 1, 2))
-    with pytest.raises(Refused, match=r"lacks base policy / writing \(partial\), .* and \d+ more"):
+    report = report_of(name, (0, 1, 2))
+    with pytest.raises(Refused, match=rf"{lacking}, .* and \d+ more"):
         publish_figure(report, tmp_path)
-    assert not (tmp_path / "micro" / "figure7").exists()
+    assert not (tmp_path / "micro" / name).exists()
     folder = publish_figure(report, tmp_path, allow_fewer=True)
     assert figure_extent(FIGURE.check(folder)).numbers == 0
     assert "2/3 seeds" in (folder / "report.md").read_text(encoding="utf-8")
@@ -173,7 +180,7 @@ def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_chan
     ],
 )  # fmt: skip
 def test_a_changed_point_is_named(
-    name: str, change: Callable[[Rows], object], said: str, report_of: Reporting, tmp_path: Path
+    name: str, change: Callable[[Rows], None], said: str, report_of: Reporting, tmp_path: Path
 ) -> None:
     folder = publish_figure(report_of(name), tmp_path)
     forge(folder, lambda data: change(data["points"]))

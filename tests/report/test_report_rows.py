@@ -42,7 +42,7 @@ def test_a_rows_facts_are_means_over_seeds_of_what_can_be_derived_by_hand(store:
     """
     runs = toy_runs()
     write_creator(store, runs, "dpo-eva-a_min", 0, select=SELECT, evolve=EVOLVE, pair=PAIR)
-    more = {
+    more: dict[str, dict[str, object]] = {
         "select": {"selected": 4, "without_weight": 3, "without_spread": 0.75},
         "evolve": {"calls": 30, "dropped": 4, "unusable": {"too long": 15}},
         "pair": {"pairs": 16, "ties": 8},
