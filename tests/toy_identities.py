@@ -1,9 +1,10 @@
-"""The embedded world without its files, and where toy stages say that they come from."""
+"""The worlds without their files, and where toy stages say that they come from."""
 
 from __future__ import annotations
 
 from harness.runtime import Provenance
 from harness.worlds.embedded.world import EmbeddedWorld
+from harness.worlds.real.world import World
 
 PROVENANCE: Provenance = {
     "commit": "0123456789abcdef0123456789abcdef01234567",
@@ -31,3 +32,17 @@ class ToyWorld(EmbeddedWorld):
 
     def judge(self, name: str) -> str:
         return f"toy-1/{name}"
+
+
+class NamedWorld(World):
+    """Identities made of a profile's names, as on a machine where nothing is downloaded."""
+
+    def policy(self) -> str:
+        return f"{self.profile.policy}@not-downloaded"
+
+    def reward_model(self, role: str) -> str:
+        return f"{self.profile.reward_models[role]}@not-downloaded"  # type: ignore[index]
+
+    def benchmark(self, name: str) -> str:
+        known = name.replace("_", "-")
+        return f"{'lm-eval' if name == 'downstream' else known}@not-downloaded"

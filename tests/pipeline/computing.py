@@ -11,9 +11,10 @@ from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns
 from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
-from harness.runtime import Engine, Plan, Stage, Store
+from harness.registry.training import Hardware
+from harness.runtime import Engine, Plan, Stage, StageContext, Store
 from harness.runtime.worker import StageWorker
-from harness.worlds.stage_io import Rows, read_rows
+from harness.worlds.stage_io import Rows, read_rows, write_rows
 
 
 def trained(runs: TableRuns, work: Path) -> Store:
@@ -37,6 +38,19 @@ def small(profile: Profile, x: int = 16, *, segments: int = 1, **changes: Any) -
         "training": profile.training.model_copy(update=training),
     }
     return profile.model_copy(update=few | changes)
+
+
+def on_processors(**changes: Any) -> Hardware:
+    """Return the hardware of two processes without GPUs, but for `changes`."""
+    declared: dict[str, Any] = {
+        "accelerate": "cpu-two-processes.yaml",
+        "devices": 2,
+        "micro_batch": 1,
+        "gradient_checkpointing": False,
+        "checkpoint_every": 2,
+        "attention": "eager",
+    }
+    return Hardware.model_validate(declared | changes)
 
 
 def of(runs: TableRuns, row: str) -> Run:
@@ -71,10 +85,29 @@ def rows(store: Store, stage: Stage, name: str) -> Rows:
     return read_rows(store.open(stage.fingerprint) / f"{name}.parquet")
 
 
-def summary(store: Store, stage: Stage) -> dict[str, Any]:
-    path = store.open(stage.fingerprint) / "summary.json"
+def read_json(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def summary(store: Store, stage: Stage) -> dict[str, Any]:
+    return read_json(store.open(stage.fingerprint) / "summary.json")
+
+
+def given(folder: Path, name: str, rows: Rows) -> Path:
+    """Write a file as a stage before would have; return its folder."""
+    folder.mkdir(exist_ok=True)
+    write_rows(folder / f"{name}.parquet", rows)
+    return folder
+
+
+def run_stage(
+    function: Any, folder: Path, settings: Any, inputs: Any = None, seed: int = 0
+) -> Path:
+    """Call a stage's function with a new folder to write to; return that."""
+    folder.mkdir()
+    function(StageContext(settings, inputs or {}, folder, seed))
+    return folder
 
 
 def online_rows(store: Store, run: Run) -> Rows:

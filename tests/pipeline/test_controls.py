@@ -7,32 +7,30 @@ from pathlib import Path
 
 import computing
 import pytest
-from computing import evolve_of, of, online_rows
+from computing import evolve_of, of, online_rows, rows
 
 from harness.errors import UserError
 from harness.eva.informativeness import informativeness
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns, plan_table
-from harness.registry.declared import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles, table_unsupported
+from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, Store
 from harness.worlds.embedded import files
 from harness.worlds.embedded.choosing import names_of
 from harness.worlds.embedded.texts import TOPIC_OF, best_known_topics
 from harness.worlds.lookup import runtime_of, world_of
-from harness.worlds.stage_io import read_prompts, read_rewards, read_rows
+from harness.worlds.stage_io import read_prompts, read_rewards
 
 X = 24
 WHO = ("uniform", "oracle", "worst", "shuffled")
-
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
-    return find_table(load_tables(), "controls")
+def table(tables: dict[str, Table]) -> Table:
+    return tables["controls"]
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +41,9 @@ def whole(micro: Profile, table: Table) -> TableRuns:
 @pytest.fixture(scope="module")
 def small(micro: Profile, table: Table) -> TableRuns:
     """The rows in which nobody chooses, with 24 prompts an iteration and two answers each."""
-    rows = [row.id for row in table.rows if row.id.rpartition("-")[2] not in WHO]
+    names = [row.id for row in table.rows if row.id.rpartition("-")[2] not in WHO]
     profile = computing.small(micro, X, benchmarks=micro.benchmarks)
-    return plan_table(table, profile, (0,), rows)
+    return plan_table(table, profile, (0,), names)
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +76,15 @@ def test_no_row_is_eva_and_every_row_stands_in_a_control(table: Table) -> None:
     assert {row for control in table.controls for row in control.rows} == {r.id for r in table.rows}
 
 
-def test_rows_of_the_papers_tables_are_the_papers_runs(whole: TableRuns, micro: Profile) -> None:
-    tables = load_tables()
+def test_rows_of_the_papers_tables_are_the_papers_runs(
+    whole: TableRuns, tables: dict[str, Table], micro: Profile
+) -> None:
     for name, theirs, ours in (
         ("table13", "dpo-1", "dpo-1x"),
         ("table15", "dpo-1", "dpo-6x"),
         ("table1", "rloo-6x", "rloo-6x"),
     ):
-        other = plan_table(find_table(tables, name), micro, (0,), [theirs])
+        other = plan_table(tables[name], micro, (0,), [theirs])
         assert of(whole, ours).training == of(other, theirs).training
 
 
@@ -108,14 +107,9 @@ def test_online_the_same_prompts_again_begin_with_the_run_that_sees_them_once(
     assert again.training[0] == many.training[0] == once.training[0]
     assert {prompts_of(again, part) for part in range(6)} == {prompts_of(once)}
     assert len({prompts_of(many, part) for part in range(6)}) == 6
-    stretches = [
-        [stage.settings[name] for name in ("first_step", "last_step", "new_prompts")]
-        for stage in again.training
-    ]
-    assert stretches == [
-        [stage.settings[name] for name in ("first_step", "last_step", "new_prompts")]
-        for stage in many.training
-    ]
+    for name in ("first_step", "last_step", "new_prompts"):
+        stretches = [[s.settings[name] for s in run.training] for run in (again, many)]
+        assert stretches[0] == stretches[1]
     assert [stage.settings.get("pass") for stage in again.training] == [None, 1, 2, 3, 4, 5]
 
 
@@ -132,10 +126,11 @@ def test_the_flat_prompts_are_selected_on_the_base_policy_from_6x(whole: TableRu
 
 def test_rows_of_choosing_differ_in_who_chooses_alone(whole: TableRuns) -> None:
     """From x and from 6x; all evolve the same policy's choice and train as the even row does."""
-    for rows in ("dpo-eva", "dpo-eva-6x"):
-        runs = [of(whole, f"{rows}-{who}") for who in WHO]
-        assert len({evolve_of(run).inputs["selected"] for run in runs}) == 4
-        assert len({evolve_of(run).inputs["selected"].inputs["prompts"] for run in runs}) == 1
+    for start in ("dpo-eva", "dpo-eva-6x"):
+        runs = [of(whole, f"{start}-{who}") for who in WHO]
+        choices = [evolve_of(run).inputs["selected"] for run in runs]
+        assert len(set(choices)) == 4
+        assert len({choice.inputs["prompts"] for choice in choices}) == 1
         assert {run.iterations[0] for run in runs} == {of(whole, "dpo-1x").iterations[0]}
         assert len({str(run.training[-1].settings) for run in runs}) == 1
         assert len({run.iterations[1].pairs.inputs["base"] for run in runs}) == 1
@@ -166,8 +161,7 @@ def test_matched_prompts_of_the_embedded_world_are_new_and_of_the_seeds_own(micr
 
     def drawn(seed: int, first: int, count: int) -> list[str]:
         asked = {**settings, "seed": seed, "first": first, "count": count}
-        found = runtime.human_prompts(asked)
-        return list(found.values())
+        return list(runtime.human_prompts(asked).values())
 
     many = drawn(0, 0, 300)
     assert len(set(many)) == 300
@@ -205,19 +199,19 @@ def test_a_small_run_selects_the_prompts_of_the_smallest_gaps(
     select = iteration.prompts
     ids, rewards = read_rewards(store.open(select.inputs["rewards"].fingerprint))
     gaps = dict(zip(ids, informativeness(rewards, "a_min"), strict=True))
-    rows = read_rows(store.open(select.fingerprint) / "selected.parquet")
-    chosen = [gaps.pop(row["prompt_id"]) for row in rows]
+    drawn = rows(store, select, "selected")
+    chosen = [gaps.pop(row["prompt_id"]) for row in drawn]
     assert len(chosen) == X
     assert max(chosen) <= min(gaps.values())
-    pairs = read_rows(store.open(iteration.pairs.fingerprint) / "pairs.parquet")
-    assert {row["prompt_id"] for row in pairs} == {row["prompt_id"] for row in rows}
+    pairs = rows(store, iteration.pairs, "pairs")
+    assert {row["prompt_id"] for row in pairs} == {row["prompt_id"] for row in drawn}
 
 
 def test_a_small_run_sees_its_prompts_six_times_each_in_another_order(
     small: TableRuns, store: Store
 ) -> None:
-    rows = online_rows(store, of(small, "rloo-1x-again"))
-    passes = [[row["prompt"] for row in rows[i : i + X]] for i in range(0, len(rows), X)]
+    seen = [row["prompt"] for row in online_rows(store, of(small, "rloo-1x-again"))]
+    passes = [seen[i : i + X] for i in range(0, len(seen), X)]
     assert len(passes) == 6
     assert len({tuple(order) for order in passes}) == 6
     assert {frozenset(Counter(order).items()) for order in passes} == {
@@ -226,33 +220,12 @@ def test_a_small_run_sees_its_prompts_six_times_each_in_another_order(
 
 
 def test_a_small_run_trains_on_matched_prompts_and_says_so(small: TableRuns, store: Store) -> None:
-    rows = online_rows(store, of(small, "rloo-matched"))
-    assert [row["prompt"] for row in rows] == texts(store, prompts_of(of(small, "dpo-matched")))
-    assert {row["source"] for row in rows} == {"matched"}
+    seen = online_rows(store, of(small, "rloo-matched"))
+    assert [row["prompt"] for row in seen] == texts(store, prompts_of(of(small, "dpo-matched")))
+    assert {row["source"] for row in seen} == {"matched"}
 
 
 @pytest.mark.slow
 def test_every_row_in_which_nobody_chooses_trains(small: TableRuns, tmp_path: Path) -> None:
     store = computing.trained(small, tmp_path)
     assert {store.status(run.training[-1].fingerprint) for run in small.runs.values()} == {"done"}
-
-
-def test_a_file_of_matched_prompts_is_read_in_the_order_of_the_seed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    file = tmp_path / "matched.jsonl"
-    file.write_text("".join(f'{{"prompt": "ask {i}"}}\n' for i in range(10)), encoding="utf-8")
-    real = find_profile(load_profiles(), "single-gpu")
-    prompts = real.prompts.model_copy(update={"matched": str(file)})
-    settings = world_of(real.model_copy(update={"prompts": prompts})).prompts.matched()
-    assert settings is not None
-    runtime = runtime_of(str(settings["source"]))
-    cuts = [
-        runtime.human_prompts({**settings, "seed": 0, "first": first, "count": 5})
-        for first in (0, 5)
-    ]
-    drawn = [text for cut in cuts for text in cut.values()]
-    assert sorted(drawn) == sorted(f"ask {i}" for i in range(10))
-    with pytest.raises(UserError, match="11 are needed; name a file with more"):
-        runtime.human_prompts({**settings, "seed": 0, "first": 6, "count": 5})

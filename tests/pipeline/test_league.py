@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from computing import compute, small
+from computing import compute, online_rows, rows, small, summary
 from scipy.stats import entropy
 
 from harness.errors import UserError
@@ -18,10 +17,8 @@ from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.report.league import _at_the_end
 from harness.report.rows import StoreReader
-from harness.runtime import Store
 from harness.worlds.embedded.world import category_of_first_operation
 from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import read_rows
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
@@ -39,40 +36,29 @@ def planned(
     return Planner(world_of(small(profile))).run(f"run-{name}", recipe, 0)
 
 
-def read(store: Store, run: Run, part: int, name: str) -> dict[str, Any]:
-    path = store.open(run.training[part].fingerprint) / name
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def trained(micro: Profile, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A run of every selector in both leagues, and of some controls, computed once."""
-    from harness.registry.profile import load_profiles
-
-    profile = load_profiles()["micro"]
     cut = {"uniform": 2, "mopps": 2}
-    runs = {
-        name: planned(profile, name, budget="rollouts", marks=cut.get(name, 1)) for name in NAMES
-    }
-    runs |= {f"{name}+": planned(profile, name, grows=True) for name in ("eva", "accel", "mopps")}
-    runs["oracle"] = planned(profile, "uniform", online={"oracle": "best"})
-    runs["ignored"] = planned(profile, "lilo", online={"shuffled": True})
-    runs["steps"] = planned(profile, "dapo", budget="steps")
-    runs["whole"] = planned(profile, "mopps", budget="rollouts", marks=1)
-    runs["oaif"] = planned(profile, "lilo", algorithm="oaif", budget="steps")
+    runs = {name: planned(micro, name, budget="rollouts", marks=cut.get(name, 1)) for name in NAMES}
+    runs |= {f"{name}+": planned(micro, name, grows=True) for name in ("eva", "accel", "mopps")}
+    runs["oracle"] = planned(micro, "uniform", online={"oracle": "best"})
+    runs["ignored"] = planned(micro, "lilo", online={"shuffled": True})
+    runs["steps"] = planned(micro, "dapo", budget="steps")
+    runs["whole"] = planned(micro, "mopps", budget="rollouts", marks=1)
+    runs["oaif"] = planned(micro, "lilo", algorithm="oaif", budget="steps")
     targets = [stage for run in runs.values() for stage in run.training]
     store = compute(tmp_path_factory.mktemp("league"), *targets)
-    return {"store": store, "runs": runs, "profile": profile}
+    return {"store": store, "runs": runs}
 
 
 @pytest.mark.parametrize("name", [*NAMES, "eva+", "accel+", "mopps+", "oracle", "ignored", "steps"])
 def test_every_rollout_is_charged_once(name: str, trained: dict[str, Any]) -> None:
     """Trained on are N rollouts of B prompts a step, what the trainer itself has counted."""
     store, run = trained["store"], trained["runs"][name]
-    rows, last = [], 0
-    for part, stage in enumerate(run.training):
-        said = read(store, run, part, "summary.json")
+    trained_on = last = 0
+    for stage in run.training:
+        said = summary(store, stage)
         points = store.progress(stage.fingerprint)
         steps = [point.step for point in points]
         assert steps == list(range(last + 1, last + 1 + len(steps)))
@@ -80,8 +66,8 @@ def test_every_rollout_is_charged_once(name: str, trained: dict[str, Any]) -> No
         assert said["gradient_steps"] == last
         assert said["trained"] == last * B * N
         assert points[-1].metrics["rollouts"] == said["rollouts"]
-        rows += read_rows(store.open(stage.fingerprint) / "trained.parquet")
-        assert len(rows) == last * B
+        trained_on += len(rows(store, stage, "trained"))
+        assert trained_on == last * B
     assert said["rollouts"] >= said["trained"] + said["insertion"]
     assert said["scored_tokens"] == said["tokens"] >= said["rollouts"]
     screens = name in ("dapo", "band", "speed", "lilo", "greso", "sfl", "cures", "adarft", "steps")
@@ -98,25 +84,21 @@ def test_a_row_ends_with_the_step_that_uses_its_budget_up(
 ) -> None:
     """16 prompts of 6 rollouts are 96, and 48 at the first of two marks."""
     store, run = trained["store"], trained["runs"][name]
-    parts = len(run.training)
-    for part in range(parts):
-        amount = 96 * (part + 1) // parts
-        spent = read(store, run, part, "summary.json")["rollouts"]
-        points = store.progress(run.training[part].fingerprint)
+    for part, stage in enumerate(run.training, start=1):
+        points = store.progress(stage.fingerprint)
         before = points[-2].metrics["rollouts"] if len(points) > 1 else 0
-        assert before < amount <= spent
+        assert before < 96 * part // len(run.training) <= summary(store, stage)["rollouts"]
 
 
-def test_what_a_row_cost_is_read_off_its_stages(trained: dict[str, Any]) -> None:
+def test_what_a_row_cost_is_read_off_its_stages(trained: dict[str, Any], micro: Profile) -> None:
     """Four steps of four prompts in two parts; e to the entropy of their categories."""
     store, run = trained["store"], trained["runs"]["mopps"]
-    found = _at_the_end(run, StoreReader(store), small(trained["profile"]))
-    folders = [store.open(stage.fingerprint) for stage in run.training]
-    rows = [row for folder in folders for row in read_rows(folder / "trained.parquet")]
-    told = Counter(category_of_first_operation(row["prompt"]) for row in rows)
-    assert len(rows) == 16
+    found = _at_the_end(run, StoreReader(store), small(micro))
+    seen = online_rows(store, run)
+    told = Counter(category_of_first_operation(row["prompt"]) for row in seen)
+    assert len(seen) == 16
     assert found["topics"] == pytest.approx(np.exp(entropy(list(told.values()))))
-    assert found["prompts"] == len({row["prompt_id"] for row in rows})
+    assert found["prompts"] == len({row["prompt_id"] for row in seen})
     assert (found["trained"], found["screened"], found["insertion"]) == (96, 0, 0)
 
 
@@ -131,16 +113,12 @@ def test_where_a_run_is_judged_changes_nothing(trained: dict[str, Any]) -> None:
 def test_what_was_screened_is_what_is_trained_on(trained: dict[str, Any]) -> None:
     """The rewards of LILO's prompts are those they were chosen by: none is flatter than dropped."""
     store, runs = trained["store"], trained["runs"]
-    mean = {}
-    for name in ("lilo", "ignored"):
-        rows = [
-            row
-            for stage in runs[name].training
-            for row in read_rows(store.open(stage.fingerprint) / "trained.parquet")
-        ]
-        mean[name] = sum(row["spread"] for row in rows) / len(rows)
-    assert mean["lilo"] > mean["ignored"]
-    assert read(store, runs["oaif"], 0, "summary.json")["gradient_steps"] == 4
+    lilo, ignored = (
+        np.mean([row["spread"] for row in online_rows(store, runs[name])])
+        for name in ("lilo", "ignored")
+    )
+    assert lilo > ignored
+    assert summary(store, runs["oaif"].training[0])["gradient_steps"] == 4
 
 
 def test_a_budget_is_what_even_draws_take(micro: Profile) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from computing import small
+from computing import on_processors, read_json, small
 from safetensors.torch import load_file
 
 from harness.errors import HarnessError
@@ -19,9 +18,8 @@ from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import stage_hardware
 from harness.pipeline.online_steps import online_stage, train_here
 from harness.pipeline.steps import prompts_stage
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.registry.training import Hardware
 from harness.runtime import Stage, StageContext
 from harness.training.online import OPTIMIZER
 from harness.training.placement import Placement
@@ -32,22 +30,13 @@ MODEL = "model.safetensors"
 WEIGHTS = f"model/{MODEL}"
 EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 2, "minibatch": 4, "warm_up": 0.25}
 
-
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 def profile_on(devices: int, micro_batch: int, parts: int = 2) -> Profile:
     """The embedded profile with 16 prompts an iteration, in so many segments, and hardware."""
-    hardware = Hardware(
-        accelerate="cpu-two-processes.yaml",
-        devices=devices,
-        micro_batch=micro_batch,
-        gradient_checkpointing=False,
-        checkpoint_every=1,
-        attention="eager",
-    )
-    micro = find_profile(load_profiles(), "micro")
-    return small(micro, segments=parts, hardware=hardware)
+    hardware = on_processors(devices=devices, micro_batch=micro_batch, checkpoint_every=1)
+    return small(load_profiles()["micro"], segments=parts, hardware=hardware)
 
 
 def segments(profile: Profile, algorithm: str) -> list[Stage]:
@@ -125,7 +114,7 @@ def test_two_processes_train_as_one_does(
         first, second = tmp_path / "one" / number, tmp_path / "two" / number
         assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
         for name in ("stream.json", "summary.json"):
-            assert json.loads((first / name).read_text()) == json.loads((second / name).read_text())
+            assert read_json(first / name) == read_json(second / name)
         assert read_rows(first / "trained.parquet") == read_rows(second / "trained.parquet")
         ours, theirs = load_file(second / WEIGHTS), load_file(first / WEIGHTS)
         assert apart(ours, theirs) < 0.01 * apart(theirs, start)

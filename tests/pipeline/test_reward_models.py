@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from computing import given, read_json, run_stage
 from pydantic import ValidationError
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import TRAINING, reward_models_named
 from harness.pipeline.runs import plan_table
 from harness.pipeline.studies import plan_study
-from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.profile import unsupported as lacking
 from harness.registry.recipe import Online, Recipe
+from harness.registry.schema import Table
 from harness.report.build import assumptions_of
-from harness.runtime import Json, Plan, StageContext
+from harness.runtime import Json, Plan
 from harness.worlds.embedded import files
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,
@@ -32,17 +32,7 @@ from harness.worlds.embedded.reward import (
 )
 from harness.worlds.embedded.world import EmbeddedWorld
 from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import read_rows, write_rows
-
-GRADED = (
-    "pointwise_brief_1",
-    "pointwise_brief_2",
-    "pointwise_brief_3",
-    "pointwise_brief_4",
-    "pointwise_noisy_1",
-    "pointwise_noisy_2",
-)
-
+from harness.worlds.stage_io import read_rows
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
@@ -88,11 +78,11 @@ def test_online_training_reads_reward_models_from_files(micro: Profile) -> None:
 
 def test_the_graded_ones_differ_in_one_setting_from_their_neighbours(micro: Profile) -> None:
     trained: Any = micro.trained_reward_models
-    assert tuple(trained) == GRADED
-    brief = [trained[role] for role in GRADED[:4]]
+    assert len(trained) == 6
+    brief = [trained[f"pointwise_brief_{n}"] for n in (1, 2, 3, 4)]
     assert [m.steps for m in brief] == sorted({m.steps for m in brief})
     assert {m.flipped for m in brief} == {REWARD_MODELS["pointwise"].flipped}
-    noisy = [trained[role] for role in GRADED[4:]]
+    noisy = [trained[f"pointwise_noisy_{n}"] for n in (1, 2)]
     assert {m.steps for m in noisy} == {brief[-1].steps}
     assert noisy[0].flipped > noisy[1].flipped > brief[-1].flipped
 
@@ -104,17 +94,17 @@ def test_a_reward_model_is_named_or_trained_and_not_both(micro: Profile) -> None
         Profile.model_validate(declared)
 
 
-def test_reports_list_the_settings_of_the_reward_models_that_are_used(micro: Profile) -> None:
+def test_reports_list_the_settings_of_the_reward_models_that_are_used(
+    tables: dict[str, Table], micro: Profile
+) -> None:
     """Table 4 annotates with the shipped model, and says nothing of the graded ones."""
-    tables = load_tables()
-    plain = plan_table(find_table(tables, "table4"), micro, (0,), ["dpo-1"])
-    graded = plan_table(find_table(tables, "reward-models"), micro, (0,), ["brief-1"])
-    found = [
-        {a.name for a in assumptions_of(runs) if "reward_models" in a.name}
-        for runs in (plain, graded)
-    ]
-    assert found[0] == {"reward_models.pointwise"}
-    assert found[1] == {
+
+    def listed(table: str, row: str) -> set[str]:
+        runs = plan_table(tables[table], micro, (0,), [row])
+        return {a.name for a in assumptions_of(runs) if "reward_models" in a.name}
+
+    assert listed("table4", "dpo-1") == {"reward_models.pointwise"}
+    assert listed("reward-models", "brief-1") == {
         "trained_reward_models.pointwise_brief_1.steps",
         "trained_reward_models.pointwise_brief_1.flipped",
     }
@@ -135,10 +125,10 @@ def test_reward_models_are_named_by_their_identity_or_by_how_they_are_trained(
 
 
 def test_a_study_measures_each_reward_model_once_on_the_same_pairs_and_answers(
-    planner: Planner,
+    planner: Planner, tables: dict[str, Table]
 ) -> None:
     """Three of four rows have a reward model, two of them trained; the base model has none."""
-    table = find_table(load_tables(), "reward-models")
+    table = tables["reward-models"]
     rows = [table.row(name) for name in ("base", "brief-1", "noisy-1", "pointwise")]
     study = plan_study(planner, table, rows, (0, 1))
     assert dict(study.roles) == {
@@ -155,22 +145,19 @@ def test_a_study_measures_each_reward_model_once_on_the_same_pairs_and_answers(
         "annotate": 6,
         "best_of_n": 6,
     }
-    tested = [
-        {k: v for k, v in s.settings.items() if k != "reward_model"}
-        for s in study.held_out.values()
-    ]
-    assert tested == [{"reads": "one answer", "held_out": 2000, "seed": 0}] * 3
+    tested = [{**s.settings, "reward_model": None} for s in study.held_out.values()]
+    asked = {"reads": "one answer", "held_out": 2000, "seed": 0, "reward_model": None}
+    assert tested == [asked] * 3
     for seed in (0, 1):
         answers = {s.inputs["completions"] for (_, of), s in study.best_of_n.items() if of == seed}
         assert len(answers) == 1
 
 
 def test_a_pairwise_reward_model_reads_two_answers(
-    micro: Profile, monkeypatch: pytest.MonkeyPatch
+    planner: Planner, tables: dict[str, Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EmbeddedWorld, "reward_model", lambda self, role: f"toy/rm_{role}")
-    planner = Planner(world_of(micro))
-    table = find_table(load_tables(), "reward-models")
+    table = tables["reward-models"]
     study = plan_study(planner, table, [table.row("pairwise")], (0,))
     assert study.held_out["pairwise"].settings["reads"] == "two answers"
     rewards = study.best_of_n["pairwise", 0].inputs["rewards"]
@@ -190,14 +177,6 @@ def settings(**changes: Any) -> dict[str, Json]:
     return small | changes
 
 
-def run_stage(
-    function: Any, folder: Path, given: dict[str, Json], inputs: dict[str, Path], seed: int = 0
-) -> Path:
-    folder.mkdir()
-    function(StageContext(given, inputs, folder, seed))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A reward model after three steps."""
@@ -215,7 +194,7 @@ def test_a_reward_model_is_the_same_each_time_and_another_with_other_labels(
     ]
     assert weights[0] == weights[1]
     assert weights[0] != weights[2]
-    log = json.loads((trained / "log.json").read_text(encoding="utf-8"))
+    log = read_json(trained / "log.json")
     assert [point["step"] for point in log["history"]] == [1, 2, 3]
     assert log["summary"] == {"steps": 3, "loss_last": log["history"][-1]["loss"]}
 
@@ -223,8 +202,8 @@ def test_a_reward_model_is_the_same_each_time_and_another_with_other_labels(
 def test_accuracy_is_the_mean_of_what_is_written_for_each_pair(
     trained: Path, tmp_path: Path
 ) -> None:
-    given: dict[str, Json] = {"reads": "one answer", "held_out": 70, "seed": 0}
-    out = run_stage(held_out_stage, tmp_path / "graded", given, {"reward_model": trained})
+    asked: dict[str, Json] = {"reads": "one answer", "held_out": 70, "seed": 0}
+    out = run_stage(held_out_stage, tmp_path / "graded", asked, {"reward_model": trained})
     rows = read_rows(out / "scores.parquet")
     assert len({row["prompt_id"] for row in rows}) == len(rows) == 70
     assert {row["column"] for row in rows} == {"rm_accuracy"}
@@ -232,15 +211,7 @@ def test_accuracy_is_the_mean_of_what_is_written_for_each_pair(
     config = replace(REWARD_MODELS["pointwise"], held_out=70)
     right = in_order(trained / "model", config, held_out_pairs(config))
     assert [row["value"] for row in rows] == [float(one) for one in right]
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    assert summary == {"pairs": 70, "right": sum(right)}
-
-
-COMPLETIONS: list[dict[str, Any]] = [
-    {"prompt_id": f"p{p}", "prompt": "reverse-5 : a b c", "sample": i, "completion": text}
-    for p, texts in enumerate((["c b a", "a b c"], ["b", "c b a"]))
-    for i, text in enumerate(texts)
-]
+    assert read_json(out / "summary.json") == {"pairs": 70, "right": sum(right)}
 
 
 def test_the_best_of_n_is_the_answer_of_highest_reward(
@@ -254,33 +225,19 @@ def test_the_best_of_n_is_the_answer_of_highest_reward(
     monkeypatch.setattr(
         "harness.worlds.embedded.language.score", lambda prompt, answer: float(answer)
     )
-    completions, rewards = tmp_path / "completions", tmp_path / "rewards"
-    completions.mkdir()
-    rewards.mkdir()
-    scores = (("0.2", "0.5", "0.8"), ("0.9", "0.0", "0.6"))
-    given = ((1.0, 3.0, 2.0), (2.0, 2.0, 1.0))
+    said = {("p0", 0): ("0.2", 1.0), ("p0", 1): ("0.5", 3.0), ("p0", 2): ("0.8", 2.0),
+            ("p1", 0): ("0.9", 2.0), ("p1", 1): ("0.0", 2.0), ("p1", 2): ("0.6", 1.0)}  # fmt: skip
     rows: list[dict[str, Any]] = [
-        {"prompt_id": f"p{p}", "prompt": "now reverse-5", "sample": i, "completion": scores[p][i]}
-        for p in (0, 1)
-        for i in (0, 1, 2)
+        {"prompt_id": name, "sample": i, "prompt": "now reverse-5", "completion": text, "reward": r}
+        for (name, i), (text, r) in said.items()
     ]
-    write_rows(completions / "completions.parquet", rows)
-    write_rows(
-        rewards / "rewards.parquet",
-        [
-            {"prompt_id": row["prompt_id"], "sample": row["sample"],
-             "reward": given[int(row["prompt_id"][1])][row["sample"]]}
-            for row in rows
-        ],
-    )  # fmt: skip
-    inputs = {"completions": completions, "rewards": rewards}
+    inputs = {name: given(tmp_path / name, name, rows) for name in ("completions", "rewards")}
     out = run_stage(best_of_n_stage, tmp_path / "out", {"judge": "toy-1/oracle"}, inputs)
     assert read_rows(out / "scores.parquet") == [
         {"prompt_id": "p0", "column": "best_of_n", "value": 0.5},
         {"prompt_id": "p1", "column": "best_of_n", "value": 0.9},
     ]
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    assert summary == {
+    assert read_json(out / "summary.json") == {
         "n": 3,
         "judge": "toy-1/oracle",
         "chosen": pytest.approx(0.7),

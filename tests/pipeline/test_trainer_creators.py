@@ -15,28 +15,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computing import compute, rows, summary, tried
+from computing import compute, given, rows, run_stage, summary, tried
 from judge_stand_in import StandIn, completion, digest
 
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError
+from harness.eva.evolving import Prompt
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.steps import evolve_stage
 from harness.registry.documents import RegistryError
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Stage, Store
-from harness.runtime.stage import StageContext
 from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.real.creator import Scheme, load_scheme
 from harness.worlds.real.world import Runtime
-from harness.worlds.stage_io import SELECTED_SCHEMA, Rows, write_rows
 
 X, POOL = 16, 93
 """Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""
-
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
@@ -55,9 +53,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def profile(work: Path) -> Profile:
+def profile(work: Path, micro: Profile) -> Profile:
     """The embedded profile with prompts from a file and a creator at an endpoint."""
-    micro = find_profile(load_profiles(), "micro")
     pool = read_prompts(files.resolve(files.card().identity("prompts")))[:POOL]
     path = work.parent / "prompts.jsonl"
     path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in pool))
@@ -117,11 +114,10 @@ def rewrite(body: Any) -> Any:
 
 
 def test_a_creator_at_an_endpoint_is_identified_by_model_scheme_and_words(profile: Profile) -> None:
-    evolve = stage_of(planned(profile), "evolve")
+    settings: Any = stage_of(planned(profile), "evolve").settings
     scheme = load_scheme("evol_instruct")
-    assert evolve.settings["creator"] == f"stand-in/writer/evol_instruct@{scheme.digest[:16]}"
-    spelled = evolve.settings["rewriting"]
-    assert isinstance(spelled, dict)
+    assert settings["creator"] == f"stand-in/writer/evol_instruct@{scheme.digest[:16]}"
+    spelled = settings["rewriting"]
     assert Scheme.model_validate(spelled["templates"]) == scheme
     assert spelled["model"] == "stand-in/writer"
     assert spelled["sampling"] == {"temperature": 0.9, "max_tokens": 99}
@@ -273,38 +269,20 @@ def test_online_a_tree_grows_through_endpoints(
     assert methods <= set(load_scheme("appendix_f").methods)
 
 
-def test_a_tree_needs_a_scorer_and_asks_what_was_planned(profile: Profile) -> None:
-    with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
-        online(with_creator(profile, scorer=None), method="tree_bon", tree_depth=2)
-    (segment,) = online(profile, method="tree_bon", tree_depth=2).training
-    assert Runtime().tree_score(segment.settings) is not None
-    scorer = segment.settings["scorer"]
-    assert isinstance(scorer, dict)
-    changed: Any = {**segment.settings, "scorer": {**scorer, "asked": ["other questions"]}}
-    with pytest.raises(HarnessError, match="other questions"):
-        Runtime().tree_score(changed)
-    (alone,) = online(profile).training
-    assert Runtime().tree_score(alone.settings) is None
-
-
 def test_rules_of_another_version_are_refused(profile: Profile) -> None:
-    settings = stage_of(planned(profile), "evolve").settings
-    spelled = settings["rewriting"]
-    assert isinstance(spelled, dict)
+    settings: Any = stage_of(planned(profile), "evolve").settings
     with pytest.raises(HarnessError, match="plan the run again"):
-        Runtime().evolver({**settings, "rewriting": {**spelled, "rules": 0}})
+        Runtime().evolver({**settings, "rewriting": {**settings["rewriting"], "rules": 0}})
 
 
 def test_rewrites_of_which_none_can_be_used_are_one_sentence(tmp_path: Path) -> None:
     """The embedded creator hands back what is no task: three tries for each of two prompts."""
-    chosen: Rows = [
-        {**dict.fromkeys(SELECTED_SCHEMA.names), "prompt_id": f"h{i}", "prompt": text,
-         "source": "human", "generation": 0}
-        for i, text in enumerate(("tell me a joke", "what is it"))
-    ]  # fmt: skip
-    write_rows(tmp_path / "selected.parquet", chosen, SELECTED_SCHEMA)
-    settings: Any = {
+    chosen = [
+        vars(Prompt(f"h{i}", text)) for i, text in enumerate(("tell me a joke", "what is it"))
+    ]
+    inputs = {"selected": given(tmp_path / "selected", "selected", chosen)}
+    settings = {
         "creator": f"{files.VERSION}/evol_instruct", "evolutions": 1, "retries": 2, "iteration": 1
     }  # fmt: skip
     with pytest.raises(HarnessError, match=r"none of 6 rewrites .* \(6 unchanged\): look at"):
-        evolve_stage(StageContext(settings, {"selected": tmp_path}, tmp_path, 0))
+        run_stage(evolve_stage, tmp_path / "out", settings, inputs)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from computing import given, on_processors, run_stage
 
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Planner
@@ -13,27 +14,18 @@ from harness.pipeline.factory import KINDS, needs_of
 from harness.pipeline.steps import train_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.registry.training import Hardware, StageNeed
-from harness.runtime import Need, StageContext
+from harness.registry.training import StageNeed
+from harness.runtime import Need
 from harness.training.placement import Placement
 from harness.worlds.embedded.world import EmbeddedWorld
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
 RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))
-DECLARED: dict[str, Any] = {
-    "accelerate": "cpu-two-processes.yaml",
-    "devices": 2,
-    "micro_batch": 1,
-    "gradient_checkpointing": False,
-    "checkpoint_every": 2,
-    "attention": "eager",
-}
 LORA = {"rank": 8, "alpha": 16, "targets": ["q_proj"]}
 
 
 def on(micro: Profile, dtype: str = "float32", **changes: Any) -> Profile:
-    hardware = Hardware.model_validate(DECLARED | changes)
-    return micro.model_copy(update={"hardware": hardware, "dtype": dtype})
+    return micro.model_copy(update={"hardware": on_processors(**changes), "dtype": dtype})
 
 
 def training(profile: Profile, recipe: Recipe = DPO) -> Any:
@@ -124,16 +116,10 @@ def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
         assert passes * micro_batch == share
 
 
-def test_a_stage_for_hardware_outside_a_run_is_one_sentence(
-    micro: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "pairs.parquet")
-    ctx = StageContext(training(on(micro)).settings, {"pairs": tmp_path}, tmp_path, 1)
+def test_a_stage_for_hardware_outside_a_run_is_one_sentence(micro: Profile, tmp_path: Path) -> None:
+    inputs = {"pairs": given(tmp_path / "pairs", "pairs", [{"prompt": "a"}])}
     with pytest.raises(HarnessError, match="nothing says on what hardware"):
-        train_stage(ctx)
+        run_stage(train_stage, tmp_path / "out", training(on(micro)).settings, inputs)
 
 
 def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(

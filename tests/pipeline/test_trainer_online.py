@@ -11,14 +11,13 @@ from computing import compute, online_rows, small, summary
 from harness.errors import UserError
 from harness.pipeline.algorithm import Planner, Run, training_settings
 from harness.pipeline.runs import plan_table
-from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
+from harness.registry.schema import Table
 from harness.runtime import Plan
 from harness.worlds.lookup import world_of
 
 EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, "minibatch": 4}
-
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
@@ -39,22 +38,20 @@ def test_checkpoints_of_a_continual_run_share_their_segments(micro: Profile) -> 
     assert two[:1] == one
 
 
-def test_table_1_trains_thirteen_segments_a_seed(micro: Profile) -> None:
-    """RLOO: 6 on human prompts (1x is the first) and 3 of eva; OAIF: 1 and 3."""
-    runs = plan_table(find_table(load_tables(), "table1"), micro, (0, 1))
-    kinds = [stage.kind for stage in Plan(runs.targets)]
-    assert kinds.count("online") == 2 * 13
+def test_table_1_trains_thirteen_segments_a_seed_and_table_8_nine_others(
+    tables: dict[str, Table], micro: Profile
+) -> None:
+    """RLOO: 6 on human prompts (1x is the first) and 3 of eva; OAIF: 1 and 3.
 
+    Table 8's baseline and default settings are table 1's; it has 3 other settings of 3 segments.
+    """
 
-def test_table_8_shares_what_table_1_has(micro: Profile) -> None:
-    """Its baseline and its default settings are table 1's; 3 other settings of 3 segments."""
-    tables = load_tables()
-    found = [
-        {s.fingerprint for s in Plan(plan_table(tables[name], micro, (0,)).targets)
-         if s.kind == "online"}
-        for name in ("table1", "table8")
-    ]  # fmt: skip
-    assert len(found[1] - found[0]) == 3 * 3
+    def segments(name: str, *seeds: int) -> set[str]:
+        plan = Plan(plan_table(tables[name], micro, seeds).targets)
+        return {stage.fingerprint for stage in plan if stage.kind == "online"}
+
+    assert len(segments("table1", 0, 1)) == 2 * 13
+    assert len(segments("table8", 0) - segments("table1", 0)) == 3 * 3
 
 
 def test_a_human_run_sees_new_prompts_each_x_and_eva_the_first_x_only(micro: Profile) -> None:

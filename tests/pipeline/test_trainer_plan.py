@@ -1,8 +1,4 @@
-"""Laws of the plan: which stages a table needs, and which of them rows and seeds share.
-
-Planning reads identities from the world's card and nothing else, so that a world of a few bytes
-will do.
-"""
+"""Laws of the plan: which stages a table needs, and which of them rows and seeds share."""
 
 from __future__ import annotations
 
@@ -12,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from computing import evolve_of
+from computing import evolve_of, run_stage
+from world_of_names import write_world
 
 from harness.errors import UserError
 from harness.eva.informativeness import selected_count
@@ -20,63 +17,25 @@ from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.factory import KINDS
 from harness.pipeline.runs import TableRuns, cells_served, plan_table
 from harness.pipeline.steps import FUNCTIONS, prompts_stage
-from harness.registry.declared import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Online, Recipe
 from harness.registry.schema import Table
-from harness.runtime import Plan, Stage, StageContext
+from harness.runtime import Plan, Stage
 from harness.worlds.embedded import files
-from harness.worlds.embedded.texts import HUMAN, draw_prompts, write_prompts
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
 SEEDS = (0, 1, 2)
-EVA_ROWS = (
-    "eva-uniform",
-    "eva-var",
-    "eva-mean",
-    "eva-mean_inv",
-    "eva-a_min_inv",
-    "eva-a_avg",
-    "eva-a_dis",
-    "eva-a_min",
-)
+METRICS = ("uniform", "var", "mean", "mean_inv", "a_min_inv", "a_avg", "a_dis", "a_min")
+X = 400
 
-
-def fill(folder: Path) -> Path:
-    """Write a world whose models and benchmarks are a few bytes, with real human prompts."""
-    folder.mkdir(exist_ok=True)
-    for name, path in files.ASSETS.items():
-        if name == "prompts":
-            write_prompts(draw_prompts("human", HUMAN, 0, 200), folder / path)
-        elif path.endswith(".parquet"):
-            (folder / path).write_bytes(name.encode())
-        else:
-            (folder / path).mkdir()
-            (folder / path / "model.safetensors").write_bytes(name.encode())
-    files.write_card(folder, {})
-    return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A world of a few bytes, in use by every test here."""
-    folder = fill(tmp_path_factory.mktemp("small") / "world")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_WORLD", str(folder))
-        yield folder
+pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture(scope="module")
-def micro() -> Profile:
-    """The embedded profile, with 20 prompts an iteration."""
-    return find_profile(load_profiles(), "micro").model_copy(update={"x": 20})
-
-
-@pytest.fixture(scope="module")
-def table4() -> Table:
+def table4(tables: dict[str, Table]) -> Table:
     """The table of informativeness metrics."""
-    return find_table(load_tables(), "table4")
+    return tables["table4"]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +45,7 @@ def planned(table4: Table, micro: Profile) -> TableRuns:
 
 
 @pytest.fixture
-def planner(micro: Profile, small_world: Path) -> Planner:
+def planner(micro: Profile) -> Planner:
     """A planner of single recipes."""
     return Planner(world_of(micro))
 
@@ -156,8 +115,8 @@ def test_one_dpo_training_is_the_beginning_of_all_eva_rows_of_a_seed(planned: Ta
     assert (len(from_base), len(trainings)) == (3, 27)
     for seed in SEEDS:
         [first] = planned.runs["dpo-h1", seed].training
-        for row in EVA_ROWS:
-            run = planned.runs[f"dpo-{row}", seed]
+        for metric in METRICS:
+            run = planned.runs[f"dpo-eva-{metric}", seed]
             assert run.training[0] == first
             assert run.training[1].inputs["policy"] == first
             assert len(run.training) == 2
@@ -189,9 +148,9 @@ def test_a_row_alone_has_the_same_stages_as_in_the_whole_table(
 ) -> None:
     """So adding a row, in the middle too, changes no other row's fingerprints."""
     everything = distinct(planned)
-    for row in EVA_ROWS:
-        alone = plan_table(table4, micro, (1,), [row])
-        assert set(alone.runs) == {("dpo-h1", 1), (f"dpo-{row}", 1)}
+    for metric in METRICS:
+        alone = plan_table(table4, micro, (1,), [f"eva-{metric}"])
+        assert set(alone.runs) == {("dpo-h1", 1), (f"dpo-eva-{metric}", 1)}
         assert set(distinct(alone)) <= set(everything)
 
 
@@ -218,28 +177,24 @@ def test_what_cannot_be_planned_is_the_users_mistake(table4: Table, micro: Profi
         plan_table(table4, two_arms, (0,))
 
 
-def test_new_human_prompts_are_new_in_each_iteration(
-    planner: Planner, small_world: Path, tmp_path: Path
-) -> None:
-    """Three iterations cut [0, 20), [20, 40) and [40, 60) out of the seed's order of the pool."""
+def test_new_human_prompts_are_new_in_each_iteration(planner: Planner, tmp_path: Path) -> None:
+    """Three iterations cut [0, X), [X, 2 X) and [2 X, 3 X) out of the seed's order of the pool."""
     run = chain(planner, "human", "human", "human", seed=4)
     cuts = [iteration.prompts for iteration in run.iterations]
     assert [(s.settings["first"], s.settings["count"]) for s in cuts] == [
-        (0, 20),
-        (20, 20),
-        (40, 20),
+        (0, X),
+        (X, X),
+        (2 * X, X),
     ]
     texts: list[str] = []
     for number, stage in enumerate(cuts):
-        output = tmp_path / str(number)
-        output.mkdir()
-        prompts_stage(StageContext(stage.settings, {}, output, stage.seed))
+        output = run_stage(prompts_stage, tmp_path / str(number), stage.settings)
         rows = read_rows(output / "prompts.parquet")
         assert {(row["source"], row["generation"], row["parent_id"]) for row in rows} == {
             ("human", 0, None)
         }
         texts += [row["prompt"] for row in rows]
-    assert len(texts) == len(set(texts)) == 60
+    assert len(texts) == len(set(texts)) == 3 * X
 
 
 def test_a_human_iteration_starts_from_the_policy_before_it(planner: Planner) -> None:
@@ -298,7 +253,7 @@ def test_the_oracle_chooses_human_prompts_on_the_base_policy(planner: Planner) -
     recipe = Recipe(algorithm="dpo", chain=("human",), pool=6, creator=creator)
     zero, one = (planner.run("pool", recipe, seed).iterations[0].prompts for seed in (0, 1))
     assert (zero.kind, zero.settings["fraction"]) == ("choose", 1 / 6)
-    assert zero.inputs["prompts"].settings["count"] == 6 * 20
+    assert zero.inputs["prompts"].settings["count"] == 6 * X
     assert zero.inputs["probe"].inputs == {}
     assert zero.inputs["probe"].settings["policy"] == files.card().identity("theta0")
     assert zero.inputs["probe"] == one.inputs["probe"]
@@ -313,10 +268,10 @@ def test_of_a_larger_pool_as_many_parents_are_chosen(planner: Planner, size: int
     pools = [evolve_of(run).inputs["selected"].inputs["prompts"] for run in (large, small)]
     assert [pool.kind for pool in pools] == ["prompts", "prompts"]
     assert pools[1] == small.iterations[0].prompts
-    assert pools[0].settings == {**pools[1].settings, "count": 6 * 20}
+    assert pools[0].settings == {**pools[1].settings, "count": 6 * X}
     selected = evolve_of(large).inputs["selected"]
     assert selected.settings["fraction"] == 0.25 * size / 6
-    assert selected_count(6 * 20, 0.25 * size / 6) == selected_count(size * 20, 0.25) == 5 * size
+    assert selected_count(6 * X, 0.25 * size / 6) == selected_count(size * X, 0.25) == 100 * size
     answers = selected.inputs["rewards"].inputs["completions"]
     assert answers.inputs == {"prompts": pools[0], "policy": large.iterations[0].policy}
     # What is mixed in unevolved is of the iteration before, as ever.
@@ -329,8 +284,8 @@ def test_off_target_prompts_come_after_the_x_that_the_human_row_has(planner: Pla
     human = chain(planner, "human").iterations[0].prompts.settings
     assert found == {
         **human,
-        "count": 3 * 20,
-        "on_target": 20,
+        "count": 3 * X,
+        "on_target": X,
         "off_target": files.card().identity("off_target"),
     }
 
@@ -379,7 +334,7 @@ def test_a_hyperparameter_makes_new_what_is_downstream_of_it_and_nothing_else(
     }
 
 
-def test_identities_name_bytes_and_no_places(planned: TableRuns, small_world: Path) -> None:
+def test_identities_name_bytes_and_no_places(planned: TableRuns) -> None:
     """No setting holds a path: identities are `version/name@digest`, other strings are words."""
     found = {text for stage in distinct(planned).values() for text in strings(stage.settings)}
     identities = {text for text in found if "/" in text}
@@ -394,31 +349,28 @@ def test_identities_name_bytes_and_no_places(planned: TableRuns, small_world: Pa
         "micro-4/evol_instruct",
         "micro-4/oracle",
     }
-    assert not any(str(small_world) in text or "\\" in text for text in found)
+    assert not any(str(files.folder()) in text or "\\" in text for text in found)
 
 
-def test_the_same_world_elsewhere_gives_the_same_fingerprints(
-    planned: TableRuns, table4: Table, micro: Profile, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("HARNESS_WORLD", str(fill(tmp_path / "elsewhere")))
-    assert set(distinct(plan_table(table4, micro, SEEDS))) == set(distinct(planned))
-
-
-def test_a_changed_policy_makes_everything_new_but_the_prompts(
+def test_the_same_world_elsewhere_is_the_same_and_another_policy_keeps_the_prompts_alone(
     table4: Table, micro: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = distinct(plan_table(table4, micro, (0,)))
-    other = fill(tmp_path / "other")
-    (other / "theta0" / "model.safetensors").write_bytes(b"other weights")
-    files.write_card(other, {})
-    monkeypatch.setenv("HARNESS_WORLD", str(other))
-    after = distinct(plan_table(table4, micro, (0,)))
-    assert {before[f].kind for f in before.keys() & after.keys()} == {"prompts"}
+    """Planning reads identities from the card alone, so that worlds of a few bytes will do."""
+
+    def planned_in(name: str) -> dict[str, Stage]:
+        monkeypatch.setenv("HARNESS_WORLD", str(tmp_path / name))
+        return distinct(plan_table(table4, micro, (0,)))
+
+    for name in ("here", "elsewhere", "other"):
+        write_world(tmp_path / name)
+    (tmp_path / "other" / "theta0" / "model.safetensors").write_bytes(b"other weights")
+    files.write_card(tmp_path / "other", {})
+    here, other = planned_in("here"), planned_in("other")
+    assert here.keys() == planned_in("elsewhere").keys()
+    assert {here[f].kind for f in here.keys() & other.keys()} == {"prompts"}
 
 
-def test_the_places_a_run_stands_behind_are_listed_by_run_id() -> None:
-    tables = load_tables()
+def test_the_places_a_run_stands_behind_are_listed_by_run_id(tables: dict[str, Table]) -> None:
     served = cells_served({name: table for name, table in tables.items() if not table.is_ours})
     assert "table4/dpo-1" in served["dpo-h1"]
     assert "table4/eva-a_min" in served["dpo-eva-a_min"]

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computing import compute
+from computing import compute, given, read_json, run_stage
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from harness.eva.evolving import Prompt
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.models.loading import from_folder, load_tokenizer
@@ -27,10 +26,10 @@ from harness.models.policy import generate
 from harness.models.reward_model import load_reward_model, score
 from harness.pipeline.algorithm import Iteration, Planner, Run
 from harness.pipeline.runs import TableRuns, plan_table
-from harness.pipeline.steps import FUNCTIONS, pair_stage
-from harness.registry.declared import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.pipeline.steps import FUNCTIONS, assistant, pair_stage, user
+from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Recipe
+from harness.registry.schema import Table
 from harness.runtime import (
     Engine,
     Event,
@@ -38,7 +37,6 @@ from harness.runtime import (
     Plan,
     RunOutcome,
     Stage,
-    StageContext,
     StageFinished,
     StageProgress,
     Store,
@@ -50,7 +48,7 @@ from harness.worlds.embedded.pretrain import Course, PretrainConfig
 from harness.worlds.embedded.reward import REWARD_MODELS, RewardConfig
 from harness.worlds.embedded.texts import GENERAL, HARD, read_items
 from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
+from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rows
 
 X, SAMPLES, BATCH = 24, 3, 8
 """Prompts of an iteration, answers to each, pairs of an update: 3 updates of 8 pairs."""
@@ -93,9 +91,8 @@ def _short_reward_training() -> dict[str, RewardConfig]:
 
 
 @pytest.fixture(scope="module")
-def profile() -> Profile:
+def profile(micro: Profile) -> Profile:
     """The embedded profile at the size of this file."""
-    micro = find_profile(load_profiles(), "micro")
     assert micro.training.dpo is not None
     dpo = micro.training.dpo.model_copy(update={"batch_size": BATCH})
     sampling = {"n": SAMPLES, "batch_size": 48, "max_new_tokens": 8}
@@ -130,9 +127,7 @@ class Finished:
         return read_rows(self.store.open(stage.fingerprint) / f"{name}.parquet")
 
     def json(self, stage: Stage, name: str) -> dict[str, Any]:
-        path = self.store.open(stage.fingerprint) / f"{name}.json"
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return data
+        return read_json(self.store.open(stage.fingerprint) / f"{name}.json")
 
     @property
     def human(self) -> Iteration:
@@ -157,15 +152,17 @@ def run(
 
 @pytest.fixture(scope="module")
 def finished(
-    built: tuple[Path, list[str]], profile: Profile, tmp_path_factory: pytest.TempPathFactory
+    built: tuple[Path, list[str]],
+    tables: dict[str, Table],
+    profile: Profile,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Finished:
     """The runs of this file, computed.
 
     The chain that evolves twice has half of its mix evolved: rewrites of six deep prompts can be
     too few for four fifths of 24.
     """
-    table = find_table(load_tables(), "table4")
-    runs = plan_table(table, profile, (0,), ["dpo-1", "eva-a_min"])
+    runs = plan_table(tables["table4"], profile, (0,), ["dpo-1", "eva-a_min"])
     planner = Planner(world_of(profile))
     creator = Creator(evolved_share=0.5)
     twice = planner.run(
@@ -181,9 +178,6 @@ def stages(finished: Finished, kind: str) -> list[Stage]:
     found = [stage for stage in Plan(finished.targets) if stage.kind == kind]
     assert found
     return found
-
-
-# The build.
 
 
 def test_a_build_makes_every_asset_and_a_card_that_names_it(built: tuple[Path, list[str]]) -> None:
@@ -210,9 +204,8 @@ def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card
     titles |= {f"rm_{role}": f"Reward model {role}" for role in REWARD_MODELS}
     for name, title in titles.items():
         kind = AutoModelForCausalLM if name == "theta0" else AutoModelForSequenceClassification
-        config = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
-        assert config["model_type"] == "gemma2"
-        assert config["dtype"] == "bfloat16"
+        config = read_json(folder / name / "config.json")
+        assert (config["model_type"], config["dtype"]) == ("gemma2", "bfloat16")
         model = from_folder(kind, folder / name)
         parameters = sum(p.numel() for p in model.parameters())
         assert 400_000 < parameters < 1_400_000
@@ -222,9 +215,6 @@ def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card
         assert f"{parameters:,} parameters" in card
         assert f"Digest {files.digest(folder / name)}" in card
         assert (folder / name / "model.safetensors").stat().st_size < 2 * 1.4e6
-
-
-# What stages hand to one another.
 
 
 def test_each_kind_writes_its_own_files(finished: Finished) -> None:
@@ -272,10 +262,8 @@ def test_completions_are_those_of_the_policy_that_the_stage_names(
     """Sampled again here from θ0, with the stage's seed."""
     stage = finished.human.pairs.inputs["completions"]
     rows = finished.rows(stage, "completions")
-    conversations = [
-        [{"role": "user", "content": row["prompt"]}]
-        for row in finished.rows(finished.human.prompts, "prompts")
-    ]
+    prompts = finished.rows(finished.human.prompts, "prompts")
+    conversations = [user(row["prompt"]) for row in prompts]
     again = generate(
         built[0] / "theta0",
         conversations,
@@ -298,13 +286,7 @@ def test_rewards_are_the_reward_models_scores_of_prompt_and_completion(
     rewards = finished.rows(stage.inputs["rewards"], "rewards")
     keys = ("prompt_id", "sample")
     assert [[r[k] for k in keys] for r in rewards] == [[c[k] for k in keys] for c in completions]
-    conversations = [
-        [
-            {"role": "user", "content": row["prompt"]},
-            {"role": "assistant", "content": row["completion"]},
-        ]
-        for row in completions
-    ]
+    conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in completions]
     model = load_reward_model(built[0] / "rm_pointwise")
     again = score(model, conversations, batch_size=16)
     np.testing.assert_allclose([row["reward"] for row in rewards], again, atol=1e-4)
@@ -341,30 +323,21 @@ def test_ties_are_counted_among_the_prompts_asked_for_whether_or_not_dropped(
     tmp_path: Path, drop_ties: bool, only: bool
 ) -> None:
     """Of three prompts the second and third are tied, and the first two are asked for."""
-    completions = [
-        {**vars(Prompt(f"h{i}", "now reverse-3")), "sample": s, "completion": "1", "n_tokens": 1}
+    named = dict.fromkeys(PROMPT_SCHEMA.names)
+    rows: Rows = [
+        {**named, "prompt_id": f"h{i}", "sample": s, "completion": "1",
+         "reward": float(i == 0 and s == 1)}
         for i in range(3)
         for s in (0, 1)
-    ]
-    rewards = [
-        {"prompt_id": f"h{i}", "sample": s, "reward": float(i == 0 and s == 1)}
-        for i in range(3)
-        for s in (0, 1)
-    ]
-    inputs = {name: tmp_path / name for name in ("completions", "rewards", "only")}
-    for folder in (*inputs.values(), tmp_path / "output"):
-        folder.mkdir()
-    write_rows(inputs["completions"] / "completions.parquet", completions, COMPLETION_SCHEMA)
-    write_rows(inputs["rewards"] / "rewards.parquet", rewards)
-    chosen = [vars(Prompt(f"h{i}", "now reverse-3")) for i in (0, 1)]
-    write_rows(inputs["only"] / "prompts.parquet", chosen, PROMPT_SCHEMA)
-    if not only:
-        del inputs["only"]
-    pair_stage(StageContext({"drop_ties": drop_ties}, inputs, tmp_path / "output", seed=0))
+    ]  # fmt: skip
+    inputs = {name: given(tmp_path / name, name, rows) for name in ("completions", "rewards")}
+    if only:
+        inputs["only"] = given(tmp_path / "only", "prompts", rows[:4])
+    output = run_stage(pair_stage, tmp_path / "output", {"drop_ties": drop_ties}, inputs)
     ties = 1 if only else 2
-    summary = json.loads((tmp_path / "output" / "summary.json").read_text(encoding="utf-8"))
+    summary = read_json(output / "summary.json")
     assert summary == {"pairs": 1 if drop_ties else 1 + ties, "ties": ties}
-    pairs = read_rows(tmp_path / "output" / "pairs.parquet")
+    pairs = read_rows(output / "pairs.parquet")
     assert [pair["prompt_id"] for pair in pairs] == ["h0", "h1", "h2"][: summary["pairs"]]
 
 
@@ -468,13 +441,10 @@ def test_benchmarks_are_answered_turn_by_turn(
         assert len(rows) == len(asked)
         for (item_id, turn), row in asked.items():
             conversation = json.loads(row["conversation"])
-            expected: Rows = [{"role": "user", "content": items[item_id].turn_1}]
+            expected = user(items[item_id].turn_1)
             if turn == 2:
                 first = asked[item_id, 1]["completion"]
-                expected += [
-                    {"role": "assistant", "content": first},
-                    {"role": "user", "content": items[item_id].turn_2},
-                ]
+                expected += [assistant(first), *user(items[item_id].turn_2 or "")]
             assert conversation == expected
 
 
@@ -493,9 +463,6 @@ def test_every_score_is_the_plain_mean_of_its_per_prompt_values(finished: Finish
             assert math.fsum(values[column]) / len(values[column]) == pytest.approx(expected)
             found.add(column)
     assert found >= {"ah_wr", "ah_len", "ae_wr", "mt_avg", "mt_t1", "mt_t2"}
-
-
-# Repeating.
 
 
 def test_a_run_that_was_stopped_and_continued_gives_the_same_bytes(
@@ -524,9 +491,5 @@ def test_a_run_that_was_stopped_and_continued_gives_the_same_bytes(
     assert last in outcome.finished
     assert not set(outcome.finished) & set(done)
     for stage in Plan(finished.runs.targets):
-        files = store.manifest(stage.fingerprint)["files"]
-        assert files == finished.store.manifest(stage.fingerprint)["files"], stage.title
-        if stage.kind == "judge":
-            mine, other = (s.open(stage.fingerprint) for s in (store, finished.store))
-            name = "scores.parquet"
-            assert (mine / name).read_bytes() == (other / name).read_bytes()
+        ours, theirs = (s.manifest(stage.fingerprint) for s in (store, finished.store))
+        assert ours["files"] == theirs["files"], stage.title

@@ -1,4 +1,4 @@
-"""Laws of training from scratch, of the rewriter and of evolving methods, on real small runs."""
+"""Laws of scratch, the rewriter, evolving methods and the oracle's choice, on real small runs."""
 
 from __future__ import annotations
 
@@ -7,39 +7,49 @@ from pathlib import Path
 from typing import Any
 
 import computing
+import numpy as np
 import pytest
-from computing import compute, evolve_of, rows
+from computing import compute, evolve_of, online_rows, rows, run_stage, summary
 
-from harness.pipeline import steps
 from harness.pipeline.algorithm import Planner, Run
-from harness.registry.profile import Profile, find_profile, load_profiles
-from harness.registry.recipe import Creator, Recipe
-from harness.runtime import StageContext, Store
+from harness.pipeline.steps import prompts_stage
+from harness.registry.profile import Profile
+from harness.registry.recipe import Creator, Online, Recipe
+from harness.runtime import Store
+from harness.worlds.embedded.choosing import mean_taught, names_of, taught_by_name
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import read_rows
+
+X = 16
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture(scope="module")
-def small() -> Profile:
+def small(micro: Profile) -> Profile:
     """The embedded profile with 16 prompts an iteration, two answers each, and no benchmarks."""
-    return computing.small(find_profile(load_profiles(), "micro"))
-
-
-def planned(profile: Profile, **changes: Any) -> Run:
-    creator = Creator(method=changes.pop("method", "evol_instruct"), metric="uniform")
-    recipe = Recipe(algorithm="dpo", chain=("human", "eva"), creator=creator, **changes)
-    return Planner(world_of(profile)).run("run", recipe, 0)
+    return computing.small(micro, X)
 
 
 @pytest.fixture(scope="module")
 def runs(small: Profile) -> dict[str, Run]:
+    def planned(recipe: Recipe) -> Run:
+        return Planner(world_of(small)).run("run", recipe, 0)
+
+    def offline(creator: Any = None, **changes: Any) -> Run:
+        settings = Creator(**{"metric": "uniform"} | (creator or {}))
+        chain = {"algorithm": "dpo", "chain": ("human", "eva"), "creator": settings}
+        return planned(Recipe.model_validate(chain | changes))
+
+    chooses = {"oracle": "best", "parents": 6, "reach": "even", "evolutions": 6}
+    online = Online(size=2, minibatch=4, buffer=0.5, n_new=2, oracle="worst", shuffled=True)
     return {
-        "plain": planned(small),
-        "scratch": planned(small, train="scratch"),
-        "rewriter": planned(small, rewriter=True),
-        "self_instruct": planned(small, method="self_instruct"),
+        "plain": offline(),
+        "scratch": offline(train="scratch"),
+        "rewriter": offline(rewriter=True),
+        "self_instruct": offline({"method": "self_instruct"}),
+        "oracle": offline({**chooses, "evolved_share": 0.5}),
+        "online": planned(Recipe(algorithm="rloo", online=online)),
     }
 
 
@@ -71,12 +81,11 @@ def test_the_rewriter_changes_chosen_answers_alone_and_records_what_became_of_th
         assert {k: v for k, v in one.items() if k not in touched} == {
             k: v for k, v in other.items() if k not in touched
         }
-    path = store.open(after.fingerprint) / "summary.json"
-    summary = json.loads(path.read_text(encoding="utf-8"))
+    said = summary(store, after)
     same = [one["chosen"] == other["chosen"] for one, other in zip(old, new, strict=True)]
-    assert summary["unchanged"] == sum(same)
+    assert said["unchanged"] == sum(same)
     mean = sum(row["reward_chosen"] for row in new) / len(new)
-    assert summary["reward_after"] == pytest.approx(mean)
+    assert said["reward_after"] == pytest.approx(mean)
     assert runs["rewriter"].training[-1].inputs["policy"] == runs["plain"].training[0]
 
 
@@ -84,32 +93,46 @@ def test_self_instruct_children_are_all_of_the_sampled_prompt(
     runs: dict[str, Run], store: Store
 ) -> None:
     stage = evolve_of(runs["self_instruct"])
-    children = read_rows(store.open(stage.fingerprint) / "prompts.parquet")
+    children = rows(store, stage, "prompts")
     assert {child["generation"] for child in children} == {1}
     assert {child["method"] for child in children} == {"new"}
     assert stage.settings["shape"] == "independent"
 
 
+def test_a_quarter_of_x_is_chosen_from_six_times_as_many(
+    runs: dict[str, Run], store: Store
+) -> None:
+    """And as the probe of the policy has it, they teach more than the pool does."""
+    choose = evolve_of(runs["oracle"]).inputs["selected"]
+    chosen = rows(store, choose, "selected")
+    pool = [row["prompt"] for row in rows(store, choose.inputs["prompts"], "prompts")]
+    assert len(pool) == len(set(pool)) == 6 * X
+    assert len({row["prompt"] for row in chosen} & set(pool)) == len(chosen) == X // 4
+    measured = rows(store, choose.inputs["probe"], "names")
+    taught = taught_by_name({row["name"]: row["right"] for row in measured})
+    means = [mean_taught(names_of(row["prompt"]), taught) for row in chosen]
+    assert means == [row["informativeness"] for row in chosen]
+    assert np.mean(means) > np.mean([mean_taught(names_of(text), taught) for text in pool])
+
+
+def test_an_online_run_goes_to_its_end_with_the_oracle_in_place_of_the_metric(
+    runs: dict[str, Run], store: Store
+) -> None:
+    """Rewrites are valued by their text, so that nothing is rolled out but what is trained on."""
+    trained = online_rows(store, runs["online"])
+    assert len(trained) == 2 * X
+    assert sum(row["generation"] > 0 for row in trained) > 0
+    said = summary(store, runs["online"].training[-1])
+    assert said["children"] > 0
+    assert said["rollouts"] == 6 * 2 * X
+
+
 def test_prompts_of_a_benchmark_are_its_first_turns(small: Profile, tmp_path: Path) -> None:
     identity = world_of(small).benchmark("validation")
-    steps.prompts_stage(StageContext({"benchmark": identity}, {}, tmp_path, 0))
-    rows = read_rows(tmp_path / "prompts.parquet")
+    out = run_stage(prompts_stage, tmp_path / "out", {"benchmark": identity})
+    asked = read_rows(out / "prompts.parquet")
     items = runtime_of(identity).questions(identity)
-    assert [(row["prompt_id"], row["prompt"]) for row in rows] == [
+    assert [(row["prompt_id"], row["prompt"]) for row in asked] == [
         (item.item_id, item.turn_1) for item in items
     ]
-    assert {row["source"] for row in rows} == {"benchmark"}
-
-
-def test_pairs_are_gone_over_again_until_they_are_as_many(
-    runs: dict[str, Run], store: Store, tmp_path: Path
-) -> None:
-    stage = runs["plain"].iterations[0].pairs
-    before = rows(store, stage, "pairs")
-    inputs = {"pairs": store.open(stage.fingerprint)}
-    size = 2 * len(before) + 3
-    steps.repeat_stage(StageContext({"size": size}, inputs, tmp_path, 7))
-    found = [row["prompt_id"] for row in read_rows(tmp_path / "pairs.parquet")]
-    ids = sorted(row["prompt_id"] for row in before)
-    assert len(found) == size
-    assert [sorted(found[i : i + len(ids)]) for i in (0, len(ids))] == [ids, ids]
+    assert {row["source"] for row in asked} == {"benchmark"}
