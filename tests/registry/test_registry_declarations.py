@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.project import figures_dir, profiles_dir
 from harness.registry.declared import find_table, load_tables, table_files
 from harness.registry.documents import read_document, sources, yaml_files
-from harness.registry.profile import load_profiles, table_unsupported, unsupported
+from harness.registry.figures import Figure, load_figures
+from harness.registry.profile import Profile, load_profiles, table_unsupported, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 
@@ -34,29 +34,33 @@ def _stem(path: Path) -> str:
     return path.stem
 
 
-@pytest.mark.parametrize("path", TABLE_FILES, ids=_stem)
-def test_every_table_file_is_valid_alone(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [*TABLE_FILES, *FIGURE_FILES, *PROFILE_FILES], ids=_stem)
+def test_every_file_is_valid_alone(path: Path, tables: dict[str, Table], tmp_path: Path) -> None:
     folder = tmp_path / path.parent.name
     folder.mkdir()
     shutil.copy(path, folder)
-    assert list(load_tables([tmp_path])) == [path.stem]
+    if path in TABLE_FILES:
+        assert list(load_tables([folder])) == [path.stem]
+    elif path in FIGURE_FILES:
+        assert list(load_figures(tables, folder)) == [path.stem]
+    else:
+        assert list(load_profiles(folder)) == [path.stem]
 
 
-@pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
-def test_every_profile_file_is_valid_alone(path: Path, tmp_path: Path) -> None:
-    shutil.copy(path, tmp_path)
-    assert list(load_profiles(tmp_path)) == [path.stem]
+def test_no_declaration_is_missing(tables: dict[str, Table], figures: dict[str, Figure]) -> None:
+    """The paper numbers tables 1 to 16; table 3 holds definitions and no measured value.
 
-
-def test_no_declaration_is_missing() -> None:
-    """The paper numbers tables 1 to 16; table 3 holds definitions and no measured value."""
+    Its figures 1, 2, 8 and 11 are drawings of the method.
+    """
     assert len(PAPER_TABLES) == 15
-    assert {path.stem for path in TABLE_FILES} == PAPER_TABLES | OUR_TABLES
-    assert len(TABLE_FILES) == len(PAPER_TABLES | OUR_TABLES)
-    assert len(PROFILE_FILES) == 5
-    assert {path.stem for path in PROFILE_FILES} == {
-        "micro", "laptop", "consumer-gpu", "single-gpu", "paper"
-    }  # fmt: skip
+    assert sorted(path.stem for path in TABLE_FILES) == sorted(PAPER_TABLES | OUR_TABLES)
+    assert {name for name, table in tables.items() if table.is_ours} == OUR_TABLES
+    assert [name for name in tables if name in OUR_TABLES] == list(tables)[-len(OUR_TABLES) :]
+    assert list(figures) == [f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)]
+    assert len(FIGURE_FILES) == len(figures)
+    assert sorted(path.stem for path in PROFILE_FILES) == [
+        "consumer-gpu", "laptop", "micro", "paper", "single-gpu"
+    ]  # fmt: skip
 
 
 def test_the_paper_has_362_values_and_64_runs(tables: dict[str, Table]) -> None:
@@ -66,33 +70,6 @@ def test_the_paper_has_362_values_and_64_runs(tables: dict[str, Table]) -> None:
     assert len(runs) == 64
 
 
-def test_tables_are_the_papers_or_ours(tables: dict[str, Table]) -> None:
-    assert {name for name, table in tables.items() if table.is_ours} == OUR_TABLES
-    assert [name for name in tables if name in OUR_TABLES] == list(tables)[-len(OUR_TABLES) :]
-    for name in OUR_TABLES:
-        assert tables[name].paper_values == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"values": {"ah_wr": "51.6"}}, "the paper prints no value of `dpo-1`"),
-        ({"printed_notes": {"ah_wr": "(+8.5)"}}, "the paper prints no value of `dpo-1`"),
-    ],
-)
-def test_a_table_of_ours_has_no_printed_values(
-    tables: dict[str, Table], change: dict[str, Any], complaint: str
-) -> None:
-    declared = tables["components"].model_dump(mode="json")
-    declared["rows"][0] |= change
-    with pytest.raises(ValidationError, match=complaint):
-        Table.model_validate(declared)
-    claims = tables["table4"].model_dump()["claims"]
-    declared = tables["components"].model_dump() | {"claims": claims}
-    with pytest.raises(ValidationError, match="claims nothing of a table of ours"):
-        Table.model_validate(declared)
-
-
 def test_a_table_is_called_by_its_number_or_by_its_title(tables: dict[str, Table]) -> None:
     assert tables["table4"].heading == "Table 4: Informativeness metric"
     assert tables["table4"].place == "arXiv 2411.00062, section 4.2.1, table 4"
@@ -100,10 +77,16 @@ def test_a_table_is_called_by_its_number_or_by_its_title(tables: dict[str, Table
     assert tables["controls"].place == "ours, beyond the paper's tables"
 
 
+@pytest.fixture(scope="module")
+def printed(shared_dir: Path) -> dict[str, Any]:
+    """Return the tables as the paper prints them."""
+    found: dict[str, Any] = yaml.safe_load((shared_dir / "paper/tables.yaml").read_text("utf-8"))
+    return found
+
+
 def test_values_runs_and_labels_are_those_of_the_paper(
-    tables: dict[str, Table], shared_dir: Path
+    tables: dict[str, Table], printed: dict[str, Any]
 ) -> None:
-    printed: dict[str, Any] = yaml.safe_load((shared_dir / "paper/tables.yaml").read_text("utf-8"))
     for name, table in _paper(tables).items():
         theirs = printed["tables"][name]
         assert [column.id for column in table.columns] == theirs["columns"]
@@ -119,18 +102,13 @@ def test_values_runs_and_labels_are_those_of_the_paper(
 
 
 def test_columns_have_the_paper_s_unit_and_direction(
-    tables: dict[str, Table], shared_dir: Path
+    tables: dict[str, Table], printed: dict[str, Any]
 ) -> None:
-    printed: dict[str, Any] = yaml.safe_load((shared_dir / "paper/tables.yaml").read_text("utf-8"))
     for table in _paper(tables).values():
         for column in table.columns:
             theirs = printed["columns"][column.id]
-            assert (column.benchmark, column.metric, column.unit, column.direction) == (
-                theirs["benchmark"],
-                theirs["metric"],
-                theirs["unit"],
-                theirs["direction"],
-            )
+            for name in ("benchmark", "metric", "unit", "direction"):
+                assert getattr(column, name) == theirs[name]
 
 
 def test_baseline_rows(tables: dict[str, Table]) -> None:
@@ -199,20 +177,18 @@ def test_every_hyperparameter_has_its_source_beside_it(path: Path) -> None:
 
 
 def test_micro_runs_table4_and_the_paper_profile_offers_everything(
-    tables: dict[str, Table],
+    tables: dict[str, Table], micro: Profile, paper: Profile
 ) -> None:
-    profiles = load_profiles()
     for name in ("table4", "table7"):
-        assert table_unsupported(tables[name], profiles["micro"]) == []
+        assert table_unsupported(tables[name], micro) == []
     table9 = tables["table9"]
     rows = [table9.row(name) for name in ("base", "dpo-1", "dpo-eva")]
-    assert table_unsupported(table9, profiles["micro"], rows) == []
+    assert table_unsupported(table9, micro, rows) == []
     for table in _paper(tables).values():
-        assert table_unsupported(table, profiles["paper"]) == []
+        assert table_unsupported(table, paper) == []
 
 
-def test_what_a_profile_lacks_is_named() -> None:
-    micro = load_profiles()["micro"]
+def test_what_a_profile_lacks_is_named(micro: Profile) -> None:
     bare = micro.model_copy(
         update={
             "algorithms": ("dpo",),
@@ -260,15 +236,15 @@ def test_what_a_profile_lacks_is_named() -> None:
         ({"algorithm": "rloo", "online": {"oracle": "worst"}}, "oracle to choose prompts"),
     ],
 )
-def test_what_only_the_embedded_world_has_is_named(recipe: dict[str, Any], lacks: str) -> None:
-    profiles = load_profiles()
+def test_what_only_the_embedded_world_has_is_named(
+    recipe: dict[str, Any], lacks: str, micro: Profile, paper: Profile
+) -> None:
     asked = Recipe.model_validate({"algorithm": "dpo"} | recipe)
-    assert unsupported(asked, [], profiles["paper"]) == [f"`paper` has no {lacks}"]
-    assert unsupported(asked, [], profiles["micro"]) == []
+    assert unsupported(asked, [], paper) == [f"`paper` has no {lacks}"]
+    assert unsupported(asked, [], micro) == []
 
 
-def test_a_pool_of_parents_needs_as_many_human_prompts() -> None:
-    micro = load_profiles()["micro"]
+def test_a_pool_of_parents_needs_as_many_human_prompts(micro: Profile) -> None:
     recipe = Recipe.model_validate(
         {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"parents": 7}}
     )

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from harness.project import project_root
-from harness.registry.declared import FILE, deviations, table_files, value_in
+from harness.registry.declared import FILE, deviations, value_in
 from harness.registry.documents import RegistryError
-from harness.registry.profile import load_profiles
+from harness.registry.profile import Profile
 
 
 def test_there_are_24_discrepancies_and_17_ambiguities() -> None:
@@ -29,8 +29,7 @@ def test_every_choice_names_where_it_is_made() -> None:
         assert entry.settings or entry.modules, entry.topic
 
 
-def test_every_setting_has_a_value_in_the_paper_s_own_profile() -> None:
-    paper = load_profiles()["paper"]
+def test_every_setting_has_a_value_in_the_paper_s_own_profile(paper: Profile) -> None:
     found = deviations()
     settings = {s for e in (*found.discrepancies, *found.ambiguities) for s in e.settings}
     kinds = {setting: value_in(paper, setting)[0] for setting in settings}
@@ -47,13 +46,8 @@ def test_every_setting_has_a_value_in_the_paper_s_own_profile() -> None:
         ("recipe.creator.fraction", ("default", 0.25)),
     ],
 )
-def test_a_setting_is_looked_up(setting: str, expected: tuple[str, object]) -> None:
-    assert value_in(load_profiles()["micro"], setting) == expected
-
-
-def test_the_file_declares_no_table() -> None:
-    assert (project_root() / FILE).is_file()
-    assert project_root() / FILE not in table_files()
+def test_a_setting_is_looked_up(setting: str, expected: tuple[str, object], micro: Profile) -> None:
+    assert value_in(micro, setting) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.project import profiles_dir
+from harness.registry.claims import figure_claims
 from harness.registry.declared import load_tables
 from harness.registry.documents import Problem, RegistryError
 from harness.registry.profile import load_profiles
@@ -118,12 +119,6 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
             4,
             "no column `ah_wrr`; did you mean `ah_wr`?",
         ),
-        (
-            'source: {section: "4", table: 4, caption: "A demo."}',
-            "source: ours",
-            1,
-            "the paper prints no value of `first`, a row of ours",
-        ),
     ],
 )
 def test_a_mistake_is_named_with_its_line(
@@ -142,6 +137,53 @@ def test_a_row_of_prompts_needs_a_chain_that_has_some(tmp_path: Path) -> None:
     base = text.replace("recipe: {chain: [human]}", "recipe: {algorithm: null}")
     (problem,) = _problems(tmp_path, demo=base)
     assert "a row of prompts needs an offline `chain`" in problem.message
+
+
+CLAIM = """
+  - id: a
+    primary: true
+    statement: Two beats one.
+    source: here
+    test: {kind: compare, left: second, op: ">", right: first, column: ah_wr}
+"""
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        (CLAIM.replace("right: first", "right: firts"), "no row `firts`; did you mean `first`?"),
+        (CLAIM.replace("ah_wr", "ah_w"), "no column `ah_w`; did you mean `ah_wr`?"),
+        (CLAIM.replace("    primary: true\n", ""), "not none"),
+        (CLAIM + CLAIM.replace("id: a", "id: b"), "not `a`, `b`"),
+        (CLAIM + CLAIM.replace("    primary: true\n", ""), "`a` is already in"),
+        (CLAIM.replace("kind: compare", "kind: compares"), "compares"),
+        (CLAIM.replace("source: here", "sauce: here"), "did you mean `source`?"),
+    ],
+)
+def test_a_wrong_claim_is_named(tmp_path: Path, claims: str, message: str) -> None:
+    problems = _problems(tmp_path, demo=f"{TABLE}claims:{claims}")
+    assert any(message in problem.message for problem in problems)
+
+
+def test_figures_hold_no_comparison(tmp_path: Path) -> None:
+    path = tmp_path / "figures.yaml"
+    figure = "figures:\n  - id: figure90\n    claims:" + CLAIM.replace("\n  ", "\n      ")
+    path.write_text("noise: {}\n" + figure, encoding="utf-8")
+    with pytest.raises(RegistryError, match="only a table has scores"):
+        figure_claims(path)
+
+
+def test_a_table_of_ours_has_no_printed_values_notes_or_claims(tmp_path: Path) -> None:
+    ours = _changed('source: {section: "4", table: 4, caption: "A demo."}', "source: ours")
+    notes = ours.replace("values:", "printed_notes:")
+    claims = "".join(line for line in ours.splitlines(True) if "values:" not in line)
+    for text, message in (
+        (ours, "the paper prints no value of `first`, a row of ours"),
+        (notes, "the paper prints no value of `first`, a row of ours"),
+        (f"{claims}claims:{CLAIM}", "claims nothing of a table of ours"),
+    ):
+        (problem,) = _problems(tmp_path, demo=text)
+        assert message in problem.message
 
 
 def test_a_mistake_in_shared_settings_is_reported_once(tmp_path: Path) -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from harness.errors import UserError
-from harness.project import figures_dir
-from harness.registry.declared import table_files
-from harness.registry.documents import RegistryError, yaml_files
+from harness.registry.documents import RegistryError
 from harness.registry.figures import MODELS, Figure, find_figure, load_figures
 from harness.registry.schema import Table
-
-FILES = yaml_files(figures_dir())
 
 HEAD = """
 id: figure90
@@ -34,31 +29,9 @@ def problems(tmp_path: Path, tables: dict[str, Table] | None, text: str) -> list
     return [f"{problem.line}: {problem.message}" for problem in caught.value.problems]
 
 
-def test_no_figure_is_missing() -> None:
-    """Figures 1, 2, 8 and 11 are drawings of the method and hold no measured value."""
-    assert len(FILES) == 8
-    assert {path.stem for path in FILES} == {f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_figure_file_is_valid_alone(
-    path: Path, tables: dict[str, Table], tmp_path: Path
-) -> None:
-    shutil.copy(path, tmp_path)
-    assert list(load_figures(tables, tmp_path)) == [path.stem]
-
-
-def test_a_figure_is_no_table() -> None:
-    assert not {path.stem for path in FILES} & {path.stem for path in table_files()}
-
-
 def test_every_kind_is_used_and_known(figures: dict[str, Figure]) -> None:
     assert {figure.kind for figure in figures.values()} == set(MODELS)
     assert len(MODELS) == 7
-
-
-def test_figures_come_in_the_paper_s_order(figures: dict[str, Figure]) -> None:
-    assert list(figures) == [f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)]
 
 
 def test_a_figure_survives_as_json(figures: dict[str, Figure]) -> None:
