@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable, Iterable, Mapping
 
-from harness.cost.assumptions import Gpus, priced_gpus
+import pytest
+from toy_identities import NamedWorld
+
+from harness.cost.assumptions import priced_gpus
+from harness.cost.price import PlanPrice
+from harness.cost.pricing import price
 from harness.cost.work import Costing
 from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile
-from harness.worlds.real.world import World
-
-
-class NamedWorld(World):
-    """Identities made of a profile's names, as on a machine where nothing is downloaded."""
-
-    def policy(self) -> str:
-        return f"{self.profile.policy}@not-downloaded"
-
-    def reward_model(self, role: str) -> str:
-        return f"{self.profile.reward_models[role]}@not-downloaded"  # type: ignore[index]
-
-    def benchmark(self, name: str) -> str:
-        known = name.replace("_", "-")
-        return f"{'lm-eval' if name == 'downstream' else known}@not-downloaded"
+from harness.runtime.stage import Stage
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +28,13 @@ def planner(paper: Profile) -> Planner:
 
 
 @pytest.fixture
-def h100s(paper: Profile) -> Gpus:
-    """Eight H100."""
-    found = priced_gpus(paper)
-    assert found is not None
-    return found
+def priced(paper: Profile) -> Callable[..., PlanPrice]:
+    """Return a function that prices stages at the paper's profile, on eight H100."""
+
+    def of(stages: Iterable[Stage], done: Mapping[str, float | None] | None = None) -> PlanPrice:
+        return price(stages, paper, priced_gpus(paper), done)
+
+    return of
 
 
 @pytest.fixture

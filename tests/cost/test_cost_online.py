@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from harness.cost.assumptions import Gpus
-from harness.cost.pricing import price
+from harness.cost.price import PlanPrice
 from harness.cost.work import Costing, count_steps
 from harness.pipeline.algorithm import Planner
-from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan
 from harness.selectors.eva import StreamSettings
 
+Priced = Callable[..., PlanPrice]
 SMALL: dict[str, Any] = {"x": 120, "buffer": 64 / 120}
 
 
@@ -51,23 +51,21 @@ def online_stages(planner: Planner, size: int, prompts: str = "eva") -> list[Any
     return [stage for stage in Plan(run.targets) if stage.kind == "online"]
 
 
-def test_the_creator_is_asked_about_48_000_times_to_3x(
-    planner: Planner, paper: Profile, h100s: Gpus
-) -> None:
+def test_the_creator_is_asked_about_48_000_times_to_3x(planner: Planner, priced: Priced) -> None:
     """Warm-up 200 steps and mix-up 2,100 with 16 rewrites each, bootstrap to 3,750 with 8.
 
     2,300 x 16 + 1,450 x 8 = 48,400 rewrites, and a tenth of them asked for again.
     """
-    found = price(online_stages(planner, 3), paper, h100s)
+    found = priced(online_stages(planner, 3))
     (call,) = found.usd.calls
     assert call.requests == pytest.approx(48_400 * 1.1)
 
 
 def test_checkpoints_of_one_run_cost_what_the_longest_does(
-    planner: Planner, paper: Profile, h100s: Gpus
+    planner: Planner, priced: Priced
 ) -> None:
     one, three = online_stages(planner, 1), online_stages(planner, 3)
-    together, alone = (price(stages, paper, h100s) for stages in (one + three, three))
+    together, alone = (priced(stages) for stages in (one + three, three))
     assert together.gpu_hours.known == pytest.approx(alone.gpu_hours.known)
     assert together.usd.known == alone.usd.known
 
