@@ -137,7 +137,7 @@ def test_sppo_asks_for_win_probabilities_and_weights_prompts_by_a_pointwise_mode
     recipe = Recipe(algorithm="sppo", chain=("human", "eva"), reward_model="pairwise")
     run = Planner(NamedWorld(paper)).run("sppo", recipe, 0)
     evolved = run.iterations[1].pairs.inputs["evolved"]
-    models: dict[str, Any] = dict(paper.reward_models)
+    models: Any = paper.reward_models
     assert evolved.inputs["rewards"].settings == {
         "reward_model": f"{models['pairwise']}@not-downloaded",
         "rewards": "win_probability",

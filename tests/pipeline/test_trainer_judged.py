@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +34,7 @@ ANSWERING: dict[str, Json] = {
 }
 
 
-def kinds(targets: list[Stage]) -> Counter[str]:
+def kinds(targets: Iterable[Stage]) -> Counter[str]:
     return Counter(stage.kind for stage in Plan(targets))
 
 
