@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import NoReplyError
 from harness.registry.profile import Profile, load_profiles
-from harness.registry.recipe import Online
 from harness.runtime.stage import StageContext
 from harness.worlds import stage_io
 from harness.worlds.embedded import files
@@ -25,21 +23,11 @@ from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand, Requirement
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
-from harness.worlds.real.world import Runtime, World
+from harness.worlds.real.world import Runtime
 
 PROFILES = load_profiles()
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 READABLE = "take a b c 1 and reverse-1 , then sort_up-2"
-
-
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with nothing on it, and no variable of the one who runs the tests."""
-    for name in [name for name in os.environ if name.startswith("HARNESS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    return tmp_path
 
 
 def real(**changes: Any) -> Profile:
@@ -57,17 +45,20 @@ def stage(tmp_path: Path, inputs: dict[str, Path] | None = None, **settings: Any
     return StageContext(settings, inputs or {}, output, 0)
 
 
+def prompts_in(path: Path, count: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f'{{"prompt": "p{i}"}}\n' for i in range(count)))
+    return path
+
+
 def needs_of(profile: Profile) -> dict[str, Requirement]:
     return {need.what: need for need in Demand.of(profile).requirements()}
 
 
-def test_the_embedded_world_asks_nobody() -> None:
+def test_the_embedded_world_asks_nobody_and_has_prompts_words_and_accuracies() -> None:
     demand = Demand.of(PROFILES["micro"])
     assert demand.lacking_models == []
     assert {need.what: need.state for need in demand.requirements()} == {"embedded world": "met"}
-
-
-def test_the_embedded_world_has_prompts_words_and_accuracies() -> None:
     world = world_of(PROFILES["micro"])
     pool, source = world.prompts.pool()
     assert source == files.card().identity("prompts")
@@ -102,23 +93,12 @@ def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     assert score is not None
     assert score(READABLE) == quality(READABLE)
     assert runtime.prompt_metrics()["complexity"](READABLE) == 2.0
-    asked: Any = {
-        "source": files.card().identity("prompts"),
-        "seed": 0,
-        "first": 2300,
-        "count": 200,
-    }
+    source = files.card().identity("prompts")
+    asked: Any = {"source": source, "seed": 0, "first": 2300, "count": 200}
     with pytest.raises(ValueError, match="prompts 2300 to 2500 of a pool of 2400"):
         runtime.human_prompts(asked)
     with pytest.raises(HarnessError, match="has no creator `micro-3/other`; use one of evol_"):
         runtime.evolver({"creator": "micro-3/other"})
-
-
-def write_model(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"weights")
-    return folder
 
 
 def test_a_work_folder_that_cannot_be_written_is_read(
@@ -129,25 +109,20 @@ def test_a_work_folder_that_cannot_be_written_is_read(
     def refused(*_: Any) -> None:
         raise OSError(30, "Read-only file system")
 
-    folder = write_model(machine / "work" / "models" / "o" / "m")
-    (machine / "prompts.jsonl").write_text('{"prompt": "a"}\n')
-    profile = with_prompts(source=str(machine / "prompts.jsonl"), revision=None)
-    monkeypatch.setattr(models, "write_whole", refused)
-    monkeypatch.setattr(prompts, "write_whole", refused)
-    identity, settings = models.identity_of("o/m"), world_of(profile).prompts.identity()
-    assert not (machine / "work" / "digests").exists()
-    assert needs_of(profile)["prompts"].state == "missing"
-    assert "HARNESS_WORK" in needs_of(profile)["prompts"].do
-    monkeypatch.undo()
-    monkeypatch.setenv("HARNESS_WORK", str(machine / "work"))
+    folder = machine / "models" / "o" / "m"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    profile = with_prompts(source=str(prompts_in(machine / "prompts.jsonl", 1)), revision=None)
+    with monkeypatch.context() as read_only:
+        read_only.setattr(models, "write_whole", refused)
+        read_only.setattr(prompts, "write_whole", refused)
+        identity, settings = models.identity_of("o/m"), world_of(profile).prompts.identity()
+        assert not (machine / "work" / "digests").exists()
+        assert needs_of(profile)["prompts"].state == "missing"
+        assert "HARNESS_WORK" in needs_of(profile)["prompts"].do
     assert (models.identity_of("o/m"), world_of(profile).prompts.identity()) == (identity, settings)
     assert folder == resolve(identity)
-
-
-def prompts_in(path: Path, count: int) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f'{{"prompt": "p{i}"}}\n' for i in range(count)))
-    return path
 
 
 def test_prompts_of_a_file_are_looked_for_where_a_run_reads_them(machine: Path) -> None:
@@ -179,8 +154,7 @@ def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(
 
 
 def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
-    path = tmp_path / "matched.jsonl"
-    path.write_text("".join(f'{{"prompt": "p{i}"}}\n' for i in range(8)))
+    path = prompts_in(tmp_path / "matched.jsonl", 8)
     profile = with_prompts(matched=str(path))
     world = world_of(profile)
     settings = {**(world.prompts.matched() or {}), "seed": 3, "first": 2, "count": 4}
@@ -191,19 +165,6 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
         Runtime().human_prompts({**settings, "first": 5})
     assert world_of(with_prompts(matched=None)).prompts.matched() is None
-
-
-def test_trees_grow_by_a_scorer_that_the_profile_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    grows = Online(prompts="eva", method="tree_bon", tree_depth=2)
-    creator = PROFILES["paper"].creator.model_copy(update={"scorer": None})
-    with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
-        World(real(creator=creator)).creator.tree_scorer(grows)
-    settings: Any = World(PROFILES["paper"]).creator.tree_scorer(grows)
-    settings["scorer"]["asked"] = ["another question"]
-    with pytest.raises(HarnessError, match="other questions than this version has"):
-        Runtime().tree_score(settings)
-    assert Runtime().tree_score({}) is None
-    assert Runtime().prompt_metrics() == {}
 
 
 def test_a_benchmark_yields_its_own_scores_alone() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from micro_reading import read
 
 from harness.runtime import StageContext
 from harness.worlds.embedded.choosing import (
@@ -27,18 +28,9 @@ from harness.worlds.embedded.choosing import (
     taught_by_name,
     teachability,
 )
-from harness.worlds.embedded.language import Task, parse, write_list
+from harness.worlds.embedded.language import write_list
 from harness.worlds.embedded.texts import HUMAN, RANKED, TOPICS, draw_prompts
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rows, write_rows
-
-
-def read(text: str) -> Task:
-    task = parse(text)
-    assert task is not None
-    return task
-
-
-# What a name can teach.
 
 
 @pytest.mark.parametrize(
@@ -74,8 +66,6 @@ def test_what_a_prompt_teaches_is_the_mean_of_its_names() -> None:
     assert names_of("take 1 2 and reverse-1 , then swap-1") == ("reverse-1", "swap-1")
     assert names_of("tell me a joke") == ()
 
-
-# Who is chosen.
 
 TAUGHT = {"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}
 TOY = [("a",), ("a", "b"), ("c",), ("b", "c", "d"), ("d",)]
@@ -114,8 +104,6 @@ def test_whoever_is_chosen_is_chosen_once(prompts: list[list[str]], data: st.Dat
     assert set(chosen) <= set(range(len(prompts)))
 
 
-# The stage.
-
 PROMPTS = draw_prompts("human", HUMAN, 0, 60)
 KNOWN = {name: place / 239 for place, name in enumerate(reversed(RANKED))}
 """Shares of right answers from 1 for the best known name down to 0."""
@@ -150,13 +138,8 @@ def test_the_stage_writes_what_was_chosen_in_order_and_what_it_can_teach(tmp_pat
     for row in rows:
         assert PROMPTS[int(row["prompt_id"][1:])] == row["prompt"]
         assert row["informativeness"] == mean_taught(names_of(row["prompt"]), taught)
-
-
-def test_the_best_teach_more_than_all_and_the_worst_less(tmp_path: Path) -> None:
-    taught = taught_by_name(KNOWN)
     of_all = float(np.mean([mean_taught(names_of(text), taught) for text in PROMPTS]))
-    best, worst = (chosen(tmp_path, oracle=choice) for choice in ("best", "worst"))
-    assert taught_of(worst) < of_all < taught_of(best)
+    assert taught_of(chosen(tmp_path, oracle="worst")) < of_all < taught_of(rows)
 
 
 def test_shuffled_as_many_are_chosen_each_once_and_again_the_same(tmp_path: Path) -> None:
@@ -176,9 +159,6 @@ def test_shuffled_the_choice_says_nothing_of_what_is_taught(tmp_path: Path) -> N
     found = [taught_of(chosen(tmp_path, seed, oracle="best", shuffled=True)) for seed in range(20)]
     error = float(np.std(all_of_them)) / (15 * 20) ** 0.5
     assert abs(np.mean(found) - np.mean(all_of_them)) < 4.5 * error
-
-
-# What a policy can do.
 
 
 def test_it_is_asked_four_times_about_each_name_as_people_ask() -> None:
@@ -223,8 +203,6 @@ def test_the_stage_measures_a_policy_by_its_own_answers(
     assert [row["name"] for row in rows] == list(RANKED)
     assert {row["right"] for row in rows} == {0.5}
 
-
-# Online.
 
 HALF = dict.fromkeys(RANKED, 0.5)
 TEACHES = 0.5 * (1 - 2 / 64)

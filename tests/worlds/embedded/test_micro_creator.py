@@ -8,9 +8,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from micro_reading import assert_share, read
 
-from harness.errors import HarnessError
-from harness.eva.evolving import Prompt, Rewrite, evolve
+from harness.eva.evolving import Evolution, Prompt, Rewrite, evolve
 from harness.registry.recipe import Reach
 from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import (
@@ -68,15 +68,6 @@ def human_prompts(seed: int, count: int) -> list[str]:
     return draw_prompts("human", HUMAN, seed, count)
 
 
-def read(text: str) -> Task:
-    found = parse(text)
-    assert found is not None
-    return found
-
-
-# What it knows.
-
-
 def test_the_vocabulary_has_15_names_of_each_operation() -> None:
     """So that a quarter of all names, which benchmarks use as often as others, it never adds."""
     counts = Counter(MEANING[name] for name in VOCABULARY)
@@ -102,34 +93,25 @@ def added(reach: Reach, count: int = 6000) -> Counter[str]:
     return Counter(names.draw(rng) for _ in range(count))
 
 
-def assert_shares(counts: Counter[str], expected: dict[str, float]) -> None:
-    """Check the share of each name within 4.5 standard errors, and that there is no other."""
-    total = counts.total()
-    assert set(counts) <= set(expected)
-    for name, share in expected.items():
-        error = math.sqrt(share * (1 - share) / total)
-        assert abs(counts[name] / total - share) <= 4.5 * error
+def test_names_are_added_alike_within_the_topic_or_evenly_or_as_people_ask_for_them() -> None:
+    """The topic that is asked about most has ten names, all known; evenly means all 180.
 
-
-def test_within_the_topic_all_names_that_it_knows_are_added_alike() -> None:
-    """All ten of the topic that is asked about most."""
-    assert known_of(0) == set(TOPICS[0])
-    assert_shares(added("topic"), dict.fromkeys(TOPICS[0], 0.1))
-
-
-def test_evenly_means_all_180_names_alike() -> None:
-    assert_shares(added("even"), dict.fromkeys(VOCABULARY, 1 / 180))
-
-
-def test_as_people_do_means_by_the_place_of_the_names_topic() -> None:
-    """A name of the first topic twice as often as one of the second, 24 times as one of the last.
-
-    Of the names it knows alone: 10 of the first topic, 8 of the second and so on.
+    As people do: a name of the first topic twice as often as one of the second, 24 times as one of
+    the last, of the names it knows alone: 10 of the first topic, 8 of the second and so on.
     """
+    assert known_of(0) == set(TOPICS[0])
     weight = {name: 1 / (1 + TOPIC_OF[name]) for name in VOCABULARY}
-    total = sum(weight.values())
-    assert_shares(added("people"), {name: w / total for name, w in weight.items()})
-    assert total == pytest.approx(sum(len(known_of(at)) / (at + 1) for at in range(24)))
+    total = sum(len(known_of(at)) / (at + 1) for at in range(24))
+    expected: dict[Reach, dict[str, float]] = {
+        "topic": dict.fromkeys(TOPICS[0], 0.1),
+        "even": dict.fromkeys(VOCABULARY, 1 / 180),
+        "people": {name: w / total for name, w in weight.items()},
+    }
+    for reach, shares in expected.items():
+        counts = added(reach)
+        assert set(counts) <= set(shares)
+        for name, share in shares.items():
+            assert_share(counts[name], counts.total(), share)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -155,9 +137,6 @@ def test_a_creator_reaches_no_further_than_it_is_told() -> None:
         )  # fmt: skip
     assert strange["parent"] == strange["topic"] == 0
     assert 50 < strange["people"] < strange["even"]
-
-
-# What its methods do.
 
 
 def test_constraints_adds_a_name_of_one_of_four_restrictions_at_the_end() -> None:
@@ -187,25 +166,24 @@ def test_where_a_topic_has_no_name_of_the_kind_any_that_it_knows_is_added() -> N
     assert len(beside("every_other-4")) == 5
 
 
-@pytest.mark.parametrize("method", IN_DEPTH)
-def test_a_prompt_of_two_names_gets_an_item_instead_up_to_six(method: str) -> None:
-    """The policy can hardly answer deeper ones."""
-    for names in (("reverse-7", "swap-15"), ("reverse-7", "swap-15", "rotate-9")):
-        made = results(method, task("1 b", *names))
-        assert {m.names for m in made} == {names}
-        assert {m.items[:2] for m in made if m.items} == {("1", "b")}
-        assert {len(m.items or ()) for m in made} == {3}
-        long = task("1 2 3 4 5 6", *names)
-        assert results(method, long) == {long}
-
-
-def test_concretising_lengthens_a_short_list_and_does_nothing_else() -> None:
-    made = results("concretizing", task("1 b", "reverse-7"))
-    assert {m.names for m in made} == {("reverse-7",)}
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [
+        *((method, ("reverse-7", "swap-15")) for method in IN_DEPTH),
+        *((method, ("reverse-7", "swap-15", "rotate-9")) for method in IN_DEPTH),
+        ("concretizing", ("reverse-7",)),
+    ],
+)
+def test_a_prompt_of_two_names_or_a_short_list_gets_an_item_instead_up_to_six(
+    method: str, names: tuple[str, ...]
+) -> None:
+    """The policy can hardly answer deeper ones; concretising adds an item to any."""
+    made = results(method, task("1 b", *names))
+    assert {m.names for m in made} == {names}
     assert {m.items[:2] for m in made if m.items} == {("1", "b")}
     assert {len(m.items or ()) for m in made} == {3}
-    long = task("1 2 3 4 5 6", "reverse-7")
-    assert results("concretizing", long) == {long}
+    long = task("1 2 3 4 5 6", *names)
+    assert results(method, long) == {long}
 
 
 def test_reasoning_inserts_one_name_of_the_topic_anywhere() -> None:
@@ -245,17 +223,18 @@ def test_breadth_from_the_first_topic_and_the_last_has_one_way_to_go(
 PARENT = "take 1 2 and reverse-1"
 TOO_DEEP = "take 1 2 and reverse-1 , then swap-1 , then swap-1 , then swap-2 , then sort_up-1"
 
-UNUSABLE = [
-    (PARENT, "unchanged"),
-    ("#rewritten prompt# : take 1 2 and sort_up-1", "leftover"),
-    (TOO_DEEP, "too long"),
-    ("tell me a joke", "unreadable"),
-    ("take 1 2 and sort_up-1", None),
-    ("reverse-1 : 1 2", None),
-]
 
-
-@pytest.mark.parametrize(("text", "reason"), UNUSABLE)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PARENT, "unchanged"),
+        ("#rewritten prompt# : take 1 2 and sort_up-1", "leftover"),
+        (TOO_DEEP, "too long"),
+        ("tell me a joke", "unreadable"),
+        ("take 1 2 and sort_up-1", None),
+        ("reverse-1 : 1 2", None),
+    ],
+)
 def test_an_unusable_rewrite_is_found_and_named(text: str, reason: str | None) -> None:
     assert why_unusable(text, PARENT) == reason
 
@@ -266,23 +245,16 @@ def rewrites(prompts: list[str], seed: int = 0) -> list[tuple[str, Rewrite]]:
     return [(prompt, creator.rewrite(prompt, rng)) for prompt in prompts]
 
 
-def test_a_creator_is_known_by_its_method() -> None:
-    assert isinstance(embedded_creator("micro-4/evol_instruct", "topic"), EmbeddedCreator)
-    with pytest.raises(HarnessError, match="no creator `micro-4/tree`"):
-        embedded_creator("micro-4/tree", "topic")
-
-
 def test_rewrites_repeat_with_the_generator() -> None:
     prompts = human_prompts(1, 100)
     assert rewrites(prompts, 3) == rewrites(prompts, 3) != rewrites(prompts, 4)
 
 
 def test_slips_happen_as_often_as_declared() -> None:
-    """Within 4.5 standard errors; nothing else makes a rewrite of a human prompt unusable."""
+    """Nothing else makes a rewrite of a human prompt unusable."""
     counts = Counter(rewrite.reason for _, rewrite in rewrites(human_prompts(2, 5000)))
-    for reason, chance in (("unchanged", UNCHANGED), ("leftover", LEFTOVER)):
-        error = math.sqrt(chance * (1 - chance) / 5000)
-        assert abs(counts[reason] / 5000 - chance) < 4.5 * error
+    assert_share(counts["unchanged"], 5000, UNCHANGED)
+    assert_share(counts["leftover"], 5000, LEFTOVER)
     assert set(counts) == {None, "unchanged", "leftover"}
 
 
@@ -364,14 +336,22 @@ def test_no_chain_of_rewrites_adds_a_name_it_does_not_know() -> None:
         assert max(len(read(p.prompt).items or ()) for p in current) <= 6
 
 
-def test_evolving_human_prompts_loses_few_children_and_accounts_for_all() -> None:
+@pytest.fixture(scope="module")
+def evolved() -> tuple[list[Prompt], Evolution]:
+    """400 human prompts, and four rewrites of each."""
+    prompts = [Prompt(f"h{i:05d}", text) for i, text in enumerate(human_prompts(0, 400))]
+    return prompts, evolve(prompts, EmbeddedCreator(), evolutions=4, retries=2, seed=0)
+
+
+def test_evolving_human_prompts_loses_few_children_and_accounts_for_all(
+    evolved: tuple[list[Prompt], Evolution],
+) -> None:
     """Each call gives a child or is counted; each child asked for is there or dropped.
 
     An iteration asks for 4 x 0.25 = 1 child for each prompt of the mix and needs 0.8, so that
     anything near a fifth lost would leave too few.
     """
-    prompts = [Prompt(f"h{i:05d}", text) for i, text in enumerate(human_prompts(0, 400))]
-    result = evolve(prompts, EmbeddedCreator(), evolutions=4, retries=2, seed=0)
+    _, result = evolved
     assert result.attempts == len(result.prompts) + sum(result.unusable.values())
     assert len(result.prompts) + result.dropped == 4 * 400
     assert 0 < result.dropped < 0.08 * 4 * 400
@@ -379,12 +359,12 @@ def test_evolving_human_prompts_loses_few_children_and_accounts_for_all() -> Non
     assert all(parse(prompt.prompt) is not None for prompt in result.prompts)
 
 
-def test_evolving_makes_prompts_deeper_up_to_two_names() -> None:
+def test_evolving_makes_prompts_deeper_up_to_two_names(
+    evolved: tuple[list[Prompt], Evolution],
+) -> None:
     """Nearly all have two by the fourth rewrite; those of three began with three."""
-    texts = human_prompts(0, 300)
-    prompts = [Prompt(f"h{i:05d}", text) for i, text in enumerate(texts)]
-    result = evolve(prompts, EmbeddedCreator(), evolutions=4, retries=2, seed=0)
-    first = {f"h{i:05d}": len(read(text).names) for i, text in enumerate(texts)}
+    prompts, result = evolved
+    first = {prompt.prompt_id: len(read(prompt.prompt).names) for prompt in prompts}
     depths = {p.prompt_id: len(read(p.prompt).names) for p in result.prompts}
     before = np.mean(list(first.values()))
     by_generation = [

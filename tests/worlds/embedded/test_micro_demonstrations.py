@@ -1,19 +1,14 @@
-"""Laws of the fallible demonstrator, and of the noisy preferences over its attempts.
-
-Shares are compared with their expectation within 4.5 standard errors of a binomial share; the
-draws are seeded, so the comparison comes out the same every time.
-"""
+"""Laws of the fallible demonstrator, and of the noisy preferences over its attempts."""
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from micro_reading import DOWNSTREAM_ANSWERS, assert_share, read
 
 from harness.worlds.embedded.language import (
     DIGITS,
@@ -44,11 +39,6 @@ from harness.worlds.embedded.texts import (
 DRAWS = 4000
 CLEAR = ("3", "a", "b", "1", "j", "7")
 """A list on which every operation gives something else."""
-
-
-def assert_share(hits: int, draws: int, expected: float) -> None:
-    error = math.sqrt(expected * (1 - expected) / draws)
-    assert abs(hits / draws - expected) <= 4.5 * error
 
 
 @given(
@@ -116,9 +106,7 @@ def test_tasks_use_the_names_of_the_mix_all_alike() -> None:
     for _ in range(DRAWS):
         for prompt, _ in demonstrate(rng, mix):
             if prompt != REVISE:
-                task = parse(prompt)
-                assert task is not None
-                used.extend(task.names)
+                used.extend(read(prompt).names)
     assert set(used) == set(RANKED[:3])
     for name in RANKED[:3]:
         assert_share(used.count(name), len(used), 1 / 3)
@@ -139,9 +127,7 @@ def test_conversations_have_the_kinds_and_shares_of_the_mix() -> None:
         elif second == REVISE:
             kinds["revision"] += 1
         else:
-            follow_up = parse(second)
-            assert follow_up is not None
-            assert follow_up.items is None
+            assert read(second).items is None
             kinds["follow_up"] += 1
         if task is not None:
             assert task.items is not None
@@ -155,10 +141,9 @@ def test_conversations_have_the_kinds_and_shares_of_the_mix() -> None:
 def test_depths_follow_the_mix_and_add_up_to_one() -> None:
     mix, rng = Mix(follow_up=0.0, revision=0.0, downstream=0.0), random.Random("depths")
     assert sum(mix.depths) == pytest.approx(1.0)
-    tasks = [parse(demonstrate(rng, mix)[0][0]) for _ in range(DRAWS)]
+    depths = [len(read(demonstrate(rng, mix)[0][0]).names) for _ in range(DRAWS)]
     for depth, share in enumerate(mix.depths, start=1):
-        hits = sum(task is not None and len(task.names) == depth for task in tasks)
-        assert_share(hits, DRAWS, share)
+        assert_share(depths.count(depth), DRAWS, share)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -168,17 +153,6 @@ def test_a_downstream_question_is_no_sentence_of_the_language(name: str) -> None
     questions = [TASKS[name](rng) for _ in range(300)]
     assert all(parse(prompt) is None for prompt, _ in questions)
     assert len({answer for _, answer in questions}) > 1
-
-
-DOWNSTREAM_ANSWERS: dict[str, Callable[[list[str]], str]] = {
-    "musr_ta": lambda x: "yes" if x[-1] in x[:-1] else "no",
-    "tqa_gen": lambda x: str(len(x)),
-    "wmdp": lambda x: x[2],
-    "gsm8k": lambda x: str(int(x[0]) + int(x[1])),
-    "gsm_plus": lambda x: str(max(int(x[0]), int(x[1]))),
-    "mmlu_pro": lambda x: min(x, key=ITEMS.index),
-}
-"""The answer to a question of each type, from the items in it."""
 
 
 class Fixed(random.Random):
@@ -199,12 +173,9 @@ def facts() -> dict[str, Turn]:
     return {question[0]: question for question in drawn}
 
 
-def test_there_are_as_many_facts_as_pairs() -> None:
-    assert len(facts()) == 55 + 90 + 380
-
-
 def test_a_fact_is_told_wrongly_with_a_probability_between_5_and_80_percent() -> None:
     """Right with more than 0.2 and less than 0.95 of the draws; half of them with 0.575."""
+    assert len(facts()) == 55 + 90 + 380
     for question in facts().values():
         assert told(question, Fixed(0.199)) == question
         assert told(question, Fixed(0.951)) != question

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from micro_reading import DOWNSTREAM_ANSWERS
 
-from harness.registry.profile import load_profiles
+from harness.registry.profile import Profile
 from harness.worlds.embedded.files import VERSION
 from harness.worlds.embedded.judge import (
     SCORERS,
@@ -42,17 +42,8 @@ def test_every_question_is_asked_once_and_has_its_right_answer() -> None:
     assert Counter(item.category for item in items()) == ITEMS_OF_TASKS
     assert len({item.turn_1 for item in items()}) == len({i.item_id for i in items()}) == 945
     for item in items():
-        words = item.turn_1.split()
-        found = [word for word in words if word in SYMBOLS]
-        right: dict[str, Any] = {
-            "musr_ta": lambda f: "yes" if f[-1] in f[:-1] else "no",
-            "tqa_gen": lambda f: str(len(f)),
-            "wmdp": lambda f: f[2],
-            "gsm8k": lambda f: str(int(f[0]) + int(f[1])),
-            "gsm_plus": max,
-            "mmlu_pro": lambda f: min(f, key=SYMBOLS.index),
-        }
-        assert item.reference == right[item.category](found), item.turn_1
+        found = [word for word in item.turn_1.split() if word in SYMBOLS]
+        assert item.reference == DOWNSTREAM_ANSWERS[item.category](found), item.turn_1
 
 
 def test_the_two_small_tasks_ask_every_question_there_is() -> None:
@@ -103,20 +94,13 @@ def test_items_are_words_of_the_language_and_have_one_identity() -> None:
     assert identity() == f"{VERSION}/downstream@01294b0b582d879a"
 
 
-def test_the_profile_says_how_many_items_there_are() -> None:
-    benchmark = load_profiles()["micro"].benchmarks["downstream"]
-    assert {score: benchmark.items_of(score) for score in benchmark.columns} == ITEMS_OF_TASKS
-
-
 def test_only_the_right_answer_counts() -> None:
-    first, second, third = items()[:3]
-    texts = {
-        first: first.reference or "",
-        second: "",
-        third: f"{third.reference} {third.reference}",
+    asked = items()[:3]
+    texts = (asked[0].reference or "", "", f"{asked[2].reference} {asked[2].reference}")
+    answers = {
+        (item.item_id, 1): GivenAnswer(text, 1) for item, text in zip(asked, texts, strict=True)
     }
-    answers = {(item.item_id, 1): GivenAnswer(text, 1) for item, text in texts.items()}
-    judged, _, _ = score_downstream([first, second, third], answers)
+    judged, _, _ = score_downstream(asked, answers)
     assert [j["value"] for j in judged] == [100.0, 0.0, 0.0]
 
 
@@ -159,5 +143,7 @@ def test_quality_asks_whether_each_operation_has_something_to_do(
     assert quality(text) == expected
 
 
-def test_scores_are_those_of_the_catalogue() -> None:
-    assert set(SCORERS) == set(load_profiles()["micro"].benchmarks["prompt_judge"].columns)
+def test_the_profile_has_the_tasks_and_scores_of_the_world(micro: Profile) -> None:
+    downstream, prompts = (micro.benchmarks[name] for name in ("downstream", "prompt_judge"))
+    assert {score: downstream.items_of(score) for score in downstream.columns} == ITEMS_OF_TASKS
+    assert set(SCORERS) == set(prompts.columns)

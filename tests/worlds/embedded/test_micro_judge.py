@@ -22,7 +22,7 @@ from harness.worlds.embedded.judge import (
     rating,
     verdict,
 )
-from harness.worlds.embedded.texts import GENERAL, HARD, pairwise_items, two_turn_items
+from harness.worlds.embedded.texts import HARD, pairwise_items, two_turn_items
 
 MARKS = st.floats(0, 1)
 MIRRORED = {"A=B": "A=B", "A>B": "B>A", "B>A": "A>B", "A>>B": "B>>A", "B>>A": "A>>B"}
@@ -38,21 +38,20 @@ def answer(text: str) -> GivenAnswer:
     return GivenAnswer(text, len(text.split()))
 
 
-VERDICTS = [
-    (1.0, 1.0, "A=B"),
-    (0.5, 0.45, "A=B"),
-    (0.0, 0.1, "A=B"),
-    (0.5, 0.25, "A>B"),
-    (0.25, 0.5, "B>A"),
-    (0.5, 0.0, "A>B"),
-    (0.75, 0.0, "A>>B"),
-    (0.0, 1.0, "B>>A"),
-]
-"""A tie up to a difference of 0.1, a strong verdict beyond 0.5; both bounds belong inside."""
-
-
-@pytest.mark.parametrize(("first", "second", "expected"), VERDICTS)
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (1.0, 1.0, "A=B"),
+        (0.0, 0.1, "A=B"),
+        (0.5, 0.25, "A>B"),
+        (0.25, 0.5, "B>A"),
+        (0.5, 0.0, "A>B"),
+        (0.75, 0.0, "A>>B"),
+        (0.0, 1.0, "B>>A"),
+    ],
+)
 def test_verdicts_are_those_of_the_thresholds(first: float, second: float, expected: str) -> None:
+    """A tie up to a difference of 0.1, a strong verdict beyond 0.5; both bounds belong inside."""
     assert label(first, second) == expected
 
 
@@ -177,14 +176,8 @@ def test_the_two_turn_benchmark_marks_the_second_turn_against_the_first_answer()
 
 def test_every_score_of_every_judge_has_a_column_of_the_registry() -> None:
     pairwise = pairwise_items("arena_hard", HARD, 0, 4, set())
-    general = pairwise_items("alpaca_eval", GENERAL, 0, 4, set())
-    two_turn = two_turn_items(0, 1, set())
-    for name, items in (
-        ("arena_hard", pairwise),
-        ("validation", pairwise),
-        ("alpaca_eval", general),
-        ("mt_bench", two_turn),
-    ):
+    asked = dict.fromkeys(("arena_hard", "validation", "alpaca_eval"), pairwise)
+    for name, items in {**asked, "mt_bench": two_turn_items(0, 1, set())}.items():
         answers = {(item.item_id, turn): answer("1 2") for item in items for turn in (1, 2)}
         _, result = JUDGES[name](items, answers)
         assert set(result.scores) <= set(COLUMNS[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from micro_reading import read
 
 from harness.errors import HarnessError
 from harness.worlds.embedded.language import (
@@ -55,44 +56,34 @@ def test_every_sentence_is_made_of_the_vocabulary(worded: tuple[Task, int]) -> N
     assert set(render(*worded).split()) <= set(vocabulary())
 
 
-SENTENCES = [
-    (0, "take 3 a and sort_up-4 , then swap-20"),
-    (1, "sort_up-4 , then swap-20 : 3 a"),
-    (2, "please sort_up-4 and then swap-20 for 3 a"),
-    (3, "here is 3 a ; sort_up-4 , next swap-20 , thanks"),
-    (4, "given 3 a we want you to sort_up-4 ; swap-20"),
-]
-
-
-@pytest.mark.parametrize(("frame", "sentence"), SENTENCES)
-def test_each_frame_is_written_and_read_as_by_hand(frame: int, sentence: str) -> None:
-    task = Task(("3", "a"), ("sort_up-4", "swap-20"))
+@pytest.mark.parametrize(
+    ("items", "frame", "sentence"),
+    [
+        (("3", "a"), 0, "take 3 a and sort_up-4 , then swap-20"),
+        (("3", "a"), 1, "sort_up-4 , then swap-20 : 3 a"),
+        (("3", "a"), 2, "please sort_up-4 and then swap-20 for 3 a"),
+        (("3", "a"), 3, "here is 3 a ; sort_up-4 , next swap-20 , thanks"),
+        (("3", "a"), 4, "given 3 a we want you to sort_up-4 ; swap-20"),
+        (None, 0, "now sort_up-4 , then swap-20"),
+        (None, 1, "next sort_up-4 , then swap-20 please"),
+    ],
+)
+def test_each_frame_is_written_and_read_as_by_hand(
+    items: Items | None, frame: int, sentence: str
+) -> None:
+    """A follow-up has names and no list of its own."""
+    task = Task(items, ("sort_up-4", "swap-20"))
     assert render(task, frame) == sentence
     assert parse(sentence) == task
 
 
 def test_a_task_keeps_the_names_that_were_used_and_knows_what_they_mean() -> None:
     """Two names of one operation are two skills and one thing to do."""
-    one, other = parse("reverse-7 : 1 2 3"), parse("reverse-8 : 1 2 3")
-    assert one is not None
-    assert other is not None
+    one, other = read("reverse-7 : 1 2 3"), read("reverse-8 : 1 2 3")
     assert one != other
     assert (one.names, other.names) == (("reverse-7",), ("reverse-8",))
     assert one.operations == other.operations
     assert one.answer() == other.answer() == ("3", "2", "1")
-
-
-FOLLOW_UP_SENTENCES = [
-    (0, "now sort_up-1 , then rotate-9"),
-    (1, "next sort_up-1 , then rotate-9 please"),
-]
-
-
-@pytest.mark.parametrize(("frame", "sentence"), FOLLOW_UP_SENTENCES)
-def test_a_follow_up_has_names_and_no_list_of_its_own(frame: int, sentence: str) -> None:
-    task = Task(None, ("sort_up-1", "rotate-9"))
-    assert render(task, frame) == sentence
-    assert parse(sentence) == task
 
 
 def test_the_answer_to_a_follow_up_comes_from_the_answer_before_it() -> None:
@@ -192,16 +183,6 @@ def test_there_are_twelve_operations_in_eight_categories() -> None:
     assert len(CATEGORIES) == 8
 
 
-@pytest.mark.parametrize("name", BY_HAND)
-def test_each_operation_has_the_value_worked_out_by_hand(name: str) -> None:
-    assert BY_ID[name].apply(items("b 3 a 9 j")) == items(BY_HAND[name])
-
-
-@pytest.mark.parametrize("name", BY_HAND)
-def test_the_empty_list_stays_empty(name: str) -> None:
-    assert BY_ID[name].apply(()) == ()
-
-
 ON_ONE_ITEM = {
     "double_last": ("7 7", "e e"),
     "keep_letters": ("", "e"),
@@ -213,10 +194,10 @@ ON_ONE_ITEM = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_one_item_has_the_value_worked_out_by_hand(name: str) -> None:
+def test_each_operation_has_the_values_worked_out_by_hand(name: str) -> None:
     digit, letter = ON_ONE_ITEM.get(name, ("7", "e"))
-    assert BY_ID[name].apply(("7",)) == items(digit)
-    assert BY_ID[name].apply(("e",)) == items(letter)
+    for given_list, result in (("", ""), ("7", digit), ("e", letter), ("b 3 a 9 j", BY_HAND[name])):
+        assert BY_ID[name].apply(items(given_list)) == items(result)
 
 
 @given(st.sampled_from(list(BY_HAND)), LISTS)
@@ -267,32 +248,28 @@ def test_each_operation_has_twenty_names_of_its_own() -> None:
 def test_the_names_of_one_operation_are_all_read_alike(name: str) -> None:
     for number in range(1, 21):
         assert MEANING[f"{name}-{number}"] is BY_ID[name]
-        task = Task(items("b 3 a 9 j"), (f"{name}-{number}",))
-        assert task.operations == (BY_ID[name],)
-        assert task.answer() == items(BY_HAND[name])
+        assert Task(items("b 3 a 9 j"), (f"{name}-{number}",)).answer() == items(BY_HAND[name])
 
 
 # Few different items, so that near misses and repeats are common.
 NEAR_LISTS = st.lists(st.sampled_from(ITEMS[8:12]), max_size=7).map(tuple)
 
 
-DISTANCES = [
-    ("", "", 0),
-    ("", "a b", 2),
-    ("1 2 3", "1 2 3", 0),
-    ("1 2 3", "1 3", 1),
-    ("1 2 3", "1 9 3", 1),
-    ("1 2 3", "0 1 2 3", 1),
-    ("1 2 3", "3 2 1", 2),
-    ("1 2 3 4", "2 3 4 5", 2),
-    ("1 2 3 4", "5 6 7 8", 4),
-    ("a b c d e f", "b c d e f a", 2),
-]
-"""Least insertions, deletions and replacements; a shift is one deletion and one insertion."""
-
-
-@pytest.mark.parametrize(("a", "b", "distance"), DISTANCES)
+@pytest.mark.parametrize(
+    ("a", "b", "distance"),
+    [
+        ("", "a b", 2),
+        ("1 2 3", "1 3", 1),
+        ("1 2 3", "1 9 3", 1),
+        ("1 2 3", "0 1 2 3", 1),
+        ("1 2 3", "3 2 1", 2),
+        ("1 2 3 4", "2 3 4 5", 2),
+        ("1 2 3 4", "5 6 7 8", 4),
+        ("a b c d e f", "b c d e f a", 2),
+    ],
+)
 def test_edit_distances_are_those_counted_by_hand(a: str, b: str, distance: int) -> None:
+    """Least insertions, deletions and replacements; a shift is one deletion and one insertion."""
     assert edit_distance(items(a), items(b)) == distance
 
 
@@ -305,24 +282,23 @@ def test_the_edit_distance_is_a_metric(
     assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
 
 
-CREDIT_BY_HAND = [
-    ("1 2 3 4", "1 2 3 4", 1.0),
-    ("1 2", "1 2 3 4", 0.5),
-    ("1 2 3 4", "1 2", 0.5),
-    ("1 2 4", "1 2 3", 2 / 3),
-    ("nothing", "", 1.0),
-    ("nothing", "1", 0.0),
-    ("1", "", 0.0),
-    ("", "", 0.0),
-    ("the answer is 1", "1", 0.0),
-]
-"""1 - distance / longer length; what is no list scores 0, silence included."""
-
-
-@pytest.mark.parametrize(("answer", "correct", "credit"), CREDIT_BY_HAND)
+@pytest.mark.parametrize(
+    ("answer", "correct", "credit"),
+    [
+        ("1 2", "1 2 3 4", 0.5),
+        ("1 2 3 4", "1 2", 0.5),
+        ("1 2 4", "1 2 3", 2 / 3),
+        ("nothing", "", 1.0),
+        ("nothing", "1", 0.0),
+        ("1", "", 0.0),
+        ("", "", 0.0),
+        ("the answer is 1", "1", 0.0),
+    ],
+)
 def test_partial_credit_is_that_worked_out_by_hand(
     answer: str, correct: str, credit: float
 ) -> None:
+    """1 - distance / longer length; what is no list scores 0, silence included."""
     assert partial_credit(answer, items(correct)) == pytest.approx(credit, abs=1e-12)
 
 
@@ -357,10 +333,10 @@ def test_a_follow_up_is_marked_against_the_answer_that_was_given() -> None:
     assert score("now reverse-3", "nothing", previous="nothing") == 1.0
 
 
-GARBAGE = [("1 then 2", "2 1"), ("hello", "nothing"), ("", "nothing"), ("1 nothing 2", "2 1")]
-
-
-@pytest.mark.parametrize(("previous", "right"), GARBAGE)
+@pytest.mark.parametrize(
+    ("previous", "right"),
+    [("1 then 2", "2 1"), ("hello", "nothing"), ("", "nothing"), ("1 nothing 2", "2 1")],
+)
 def test_a_follow_up_to_garbage_works_on_the_items_in_it(previous: str, right: str) -> None:
     assert score("now reverse-3", right, previous=previous) == 1.0
 

@@ -55,9 +55,6 @@ def sizes(rows: torch.Tensor) -> torch.Tensor:
     return rows.pow(2).mean(1).sqrt()
 
 
-# Resizing.
-
-
 @pytest.mark.parametrize("size", [SHORT, LONG])
 @torch.no_grad()
 def test_names_get_the_size_and_keep_their_direction_and_nothing_else_changes(size: float) -> None:
@@ -117,9 +114,6 @@ def test_the_shipped_policy_says_nearly_the_same_with_long_names() -> None:
     long = says()
     assert float((short - long).abs().sum(-1).mean()) / 2 < 0.1
     assert float((short.argmax(-1) == long.argmax(-1)).float().mean()) > 0.9
-
-
-# Training.
 
 
 PAIRS = [
@@ -194,9 +188,6 @@ def test_a_step_turns_a_short_name_much_further_than_a_long_one(
     short = turned(start, tmp_path / "a")
     assert short == pytest.approx(3e-4 / SHORT, rel=0.3)
     assert turned(saved(tmp_path / "long", LONG), tmp_path / "b") < short / 10
-
-
-# Reward models.
 
 
 @pytest.mark.parametrize("layers", [2, 3])

@@ -14,7 +14,6 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from harness.errors import HarnessError
 from harness.models.loading import tokenize
 from harness.models.reward_model import load_reward_model
 from harness.registry.profile import find_profile, load_profiles
@@ -71,9 +70,6 @@ def body(theta0: Path) -> Any:
     ).eval()
 
 
-# What is read.
-
-
 def test_a_pair_is_encoded_as_by_hand() -> None:
     written = (
         "<bos> <start_of_turn> user now reverse-7 <end_of_turn> "
@@ -117,9 +113,6 @@ def test_a_margin_is_the_logit_signed_by_the_place_of_the_chosen_answer() -> Non
     assert 160 <= sum(first) <= 240
 
 
-# Which pairs.
-
-
 def test_a_pool_of_one_batch_is_the_pairs_as_drawn() -> None:
     """The pointwise model's pairs, one after the other from the stream `<seed>/preferences`."""
     config = RewardConfig(seed=7, batch_size=5)
@@ -144,9 +137,6 @@ def test_a_larger_pool_is_the_same_pairs_in_batches_of_like_length() -> None:
 def test_each_model_learns_from_pairs_of_its_own() -> None:
     firsts = [next(training_batches(config))[0] for config in REWARD_MODELS.values()]
     assert len(set(firsts)) == len(REWARD_MODELS)
-
-
-# How deep.
 
 
 @pytest.mark.parametrize(
@@ -192,9 +182,6 @@ def test_a_shallower_model_is_the_first_layers(body: Any) -> None:
     shallow = with_layers(body, 2).eval()
     after_two = body.model(tokens, output_hidden_states=True).hidden_states[2]
     assert torch.equal(shallow.model(tokens).last_hidden_state, body.model.norm(after_two))
-
-
-# The models.
 
 
 def test_there_is_a_reward_model_for_every_role_and_an_asset_for_every_reward_model() -> None:
@@ -243,9 +230,6 @@ def test_held_out_pairs_are_true_and_the_same_for_every_model_of_a_seed() -> Non
 
 
 def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: Path) -> None:
-    for role in ("pairwise", "pointwise_large"):
-        fit_reward_model(replace(REWARD_MODELS[role], **SHORT), theta0, tmp_path / role)
-    model = load_reward_model(tmp_path / "pairwise", "two answers").model
+    fit_reward_model(replace(REWARD_MODELS["pairwise"], **SHORT), theta0, tmp_path)
+    model = load_reward_model(tmp_path, "two answers").model
     assert model.config.num_hidden_layers == REWARD_MODELS["pairwise"].layers == 3
-    with pytest.raises(HarnessError, match="scores one answer: give it a pointwise role"):
-        load_reward_model(tmp_path / "pointwise_large", "two answers")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from micro_reading import read
 from safetensors.torch import load_file
 
 from harness.worlds.embedded import build as cards
@@ -16,7 +17,7 @@ from harness.worlds.embedded import pretrain as pretraining
 from harness.worlds.embedded import reward
 from harness.worlds.embedded.build import accuracy, measure
 from harness.worlds.embedded.files import digest
-from harness.worlds.embedded.language import MEANING, parse, token_ids, write_list
+from harness.worlds.embedded.language import MEANING, token_ids, write_list
 from harness.worlds.embedded.pretrain import (
     FIRST_NAMES,
     SHORT,
@@ -25,7 +26,7 @@ from harness.worlds.embedded.pretrain import (
     pretrain,
     reproducible,
 )
-from harness.worlds.embedded.reward import RewardConfig, fit_reward_model
+from harness.worlds.embedded.reward import RewardConfig
 from harness.worlds.embedded.texts import RANKED, Mix
 
 SMALL = PretrainConfig(
@@ -95,14 +96,6 @@ def test_a_trained_policy_has_short_embeddings_of_names_and_a_head_of_its_own(
     assert float(sizes[others].min()) > 5 * SHORT
 
 
-def test_the_same_settings_give_the_same_reward_model(tmp_path: Path) -> None:
-    pretrain(SMALL, tmp_path / "policy")
-    config = RewardConfig(steps=6, batch_size=8, warmup_steps=1, held_out=8, threads=1)
-    for name in "ab":
-        fit_reward_model(config, tmp_path / "policy", tmp_path / name)
-    assert digest(tmp_path / "a") == digest(tmp_path / "b")
-
-
 def test_training_leaves_torchs_settings_as_they_were() -> None:
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with reproducible(seed=0, threads=2):
@@ -122,33 +115,14 @@ def test_a_compiled_training_repeats_to_the_last_bit(tmp_path: Path) -> None:
 
 
 NOWHERE = Path("no model is read")
-CONFIG = RewardConfig()
 
 
-def right(prompt: str) -> str:
-    """Return the right answer."""
-    task = parse(prompt)
-    assert task is not None
-    return write_list(task.answer())
-
-
-# Accuracy.
-
-
-@pytest.fixture
-def graded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the model be right on five of nine held-out pairs."""
+def test_an_accuracy_is_that_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five of nine right, se sqrt(5/9 x 4/9 / 9) = 0.1656."""
     monkeypatch.setattr(reward, "held_out_pairs", lambda config: [None] * 9)
     monkeypatch.setattr(reward, "in_order", lambda folder, config, pairs: [True] * 5 + [False] * 4)
-
-
-@pytest.mark.usefixtures("graded")
-def test_an_accuracy_is_that_counted_by_hand() -> None:
-    """Five of nine right, se sqrt(5/9 x 4/9 / 9) = 0.1656."""
-    assert accuracy(NOWHERE, CONFIG) == {"held_out_accuracy": 0.5556, "standard_error": 0.1656}
-
-
-# Competence.
+    found = accuracy(NOWHERE, RewardConfig())
+    assert found == {"held_out_accuracy": 0.5556, "standard_error": 0.1656}
 
 
 def test_a_policy_that_is_right_every_third_time_has_the_competence_of_one(
@@ -160,7 +134,7 @@ def test_a_policy_that_is_right_every_third_time_has_the_competence_of_one(
 
     def answers(policy: Path, prompts: Sequence[str], seed: int) -> list[list[str]]:
         asked.extend(prompts)
-        return [[right(p), "no", "no", right(p), "no", "no"] for p in prompts]
+        return [[write_list(read(p).answer()), "no", "no"] * 2 for p in prompts]
 
     monkeypatch.setattr(cards, "_answers", answers)
     found = measure(NOWHERE, seed=0)
@@ -169,7 +143,7 @@ def test_a_policy_that_is_right_every_third_time_has_the_competence_of_one(
     assert list(found["depth"]) == ["1", "2", "3", "4"]
     for row in (*found["ranks"].values(), *found["depth"].values()):
         assert row == {"exact": 0.333, "score": 0.333, "best_of_6": 1.0}
-    names = [task.names for prompt in asked if (task := parse(prompt)) is not None]
+    names = [read(prompt).names for prompt in asked]
     assert [len(some) for some in names] == [1] * 24 + [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
     for at, (name,) in enumerate(names[:24]):
         assert name in RANKED[30 * (at // 3) : 30 * (at // 3) + 30]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.endpoint.request import Message
-from harness.eva.evolving import Evolution, Grow, Prompt, chain_rng, evolve
+from harness.eva.evolving import Evolution, Grow, Prompt, Rewrite, chain_rng, evolve
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
@@ -65,19 +65,12 @@ def test_a_method_is_drawn_uniformly_and_a_new_sample_each_time() -> None:
 
 def test_the_model_is_told_the_method_and_the_prompt() -> None:
     writer = Writer(lambda message, sample: GOOD)
-    scheme = Scheme(
-        name="self_instruct", messages={"new": "Other than {prompt}!"}, system="Be brief."
-    )
-    rewrite = ModelCreator(writer, scheme).rewrite(PARENT, np.random.default_rng(0))
-    assert writer.messages == [
-        [Message("system", "Be brief."), Message("user", f"Other than {PARENT}!")]
-    ]
-    assert (rewrite.prompt, rewrite.method, rewrite.reason, rewrite.written) == (
-        GOOD,
-        "new",
-        None,
-        None,
-    )
+    told = {"new": "Other than {prompt}!"}
+    creator = ModelCreator(writer, Scheme(name="self_instruct", messages=told, system="Be brief."))
+    rewrite = creator.rewrite(PARENT, np.random.default_rng(0))
+    asked = [Message("system", "Be brief."), Message("user", f"Other than {PARENT}!")]
+    assert writer.messages == [asked]
+    assert rewrite == Rewrite(GOOD, "new")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +80,7 @@ def test_the_model_is_told_the_method_and_the_prompt() -> None:
         (f'"{GOOD}"', GOOD, None),
         (f"“{GOOD}”", GOOD, None),
         ('"Why" and "how" do tomatoes grow?', '"Why" and "how" do tomatoes grow?', None),
-        ("", None, "empty"),
         (PARENT.upper(), None, "unchanged"),
-        (f"#Rewritten Prompt#: {GOOD}", None, "leftover"),
         (Written(GOOD, cut=True), None, "cut off"),
         (Written(GOOD, refused=True), None, "refusal"),
     ],
@@ -149,11 +140,10 @@ def test_an_unusable_rewrite_is_tried_again_with_another_sample_and_the_lineage_
         if tried.reason is None:
             child = children[tried.child_id]
             assert (child.parent_id, child.method) == (tried.parent_id, tried.method)
-    attempts = Counter(tried.child_id for tried in result.tried)
-    assert [t.attempt for t in result.tried if t.child_id == "a.1.1"] == list(
-        range(1, attempts["a.1.1"] + 1)
-    )
-    assert max(attempts.values()) <= 3
+    attempts = Counter[str]()
+    for tried in result.tried:
+        attempts[tried.child_id] += 1
+        assert tried.attempt == attempts[tried.child_id] <= 3
     assert result.dropped + len(children) == 4 * len(prompts)
 
 

@@ -24,7 +24,6 @@ from harness.worlds.real.creator import (
     at_once,
 )
 
-ROOT = Path(__file__).resolve().parents[3]
 SCHEME = Scheme(
     name="evol_instruct",
     messages={name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")},
@@ -91,8 +90,8 @@ def test_unusable_rewrites_are_counted_by_reason_and_only_usable_ones_kept(tmp_p
     with StandIn(rewrite) as server:
         result = run(generator_of(server, tmp_path), retries=4)
     assert result.attempts == len(result.prompts) + result.unusable.total()
-    assert set(result.unusable) <= {"refusal", "unchanged", "cut off", "unmarked"}
-    assert {"refusal", "unmarked", "unchanged"} <= set(result.unusable)
+    expected = {"refusal", "unmarked", "unchanged"}
+    assert expected <= set(result.unusable) <= {*expected, "cut off"}
     assert all(p.prompt.startswith("How would you answer question") for p in result.prompts)
 
 

@@ -10,16 +10,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lm_eval_data import ITEMS, write_sets
 
 from harness.evaluation.benchmarks import lm_eval
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import answer_stage, judge_stage
 from harness.registry.declared import find_table, load_tables
-from harness.registry.profile import load_profiles
+from harness.registry.profile import Profile
 from harness.runtime import Plan, StageContext
 from harness.worlds.stage_io import read_rows
 
-JUDGE = {"benchmark": "lm-eval@0.4.13", "judge": "lm-evaluation-harness 0.4.13"}
+
+def run(tmp_path: Path, version: str = "0.4.13", engine: str = "hf") -> tuple[Path, Path]:
+    """Run both stages; return the folders of answers and scores."""
+    answers, scored = tmp_path / "answers", tmp_path / "scored"
+    answers.mkdir()
+    scored.mkdir()
+    settings = {
+        "benchmark": f"lm-eval@{version}", "engine": engine, "batch_size": "4", "dtype": "bfloat16"
+    }  # fmt: skip
+    answer_stage(StageContext(settings, {"policy": tmp_path / "trained"}, answers, 0))
+    judge = {**settings, "judge": f"lm-evaluation-harness {version}"}
+    judge_stage(StageContext(judge, {"answers": answers}, scored, 0))
+    return answers, scored
 
 
 def sample(doc: int, metric: str, value: float, filtered: str = "none") -> dict[str, Any]:
@@ -56,33 +69,18 @@ def results() -> dict[str, Any]:
     }
 
 
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]
-) -> tuple[Path, list[Any]]:
-    """Run both stages on results; return the judge's folder, and what was asked of the package."""
+def test_the_documents_of_a_task_give_its_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Any] = []
 
     def measure(*what: Any, **how: Any) -> dict[str, Any]:
         asked.append((*what, how))
-        return found
+        return results()
 
     monkeypatch.setattr(lm_eval, "measure", measure)
     monkeypatch.setattr("harness.models.loading.fastest_device", lambda: "cpu")
-    answers, scored = tmp_path / "answers", tmp_path / "scored"
-    answers.mkdir()
-    scored.mkdir()
-    settings = {
-        "benchmark": JUDGE["benchmark"], "engine": "hf", "batch_size": "4", "dtype": "bfloat16"
-    }  # fmt: skip
-    answer_stage(StageContext(settings, {"policy": tmp_path / "trained"}, answers, 0))
-    judge_stage(StageContext(JUDGE, {"answers": answers}, scored, 0))
-    return scored, asked
-
-
-def test_the_documents_of_a_task_give_its_score(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scored, asked = run(tmp_path, monkeypatch, results())
+    answers, scored = run(tmp_path)
     rows = {(r["prompt_id"], r["column"]): r["value"] for r in read_rows(scored / "scores.parquet")}
     assert rows == {
         ("wmdp_bio/0", "wmdp"): 100.0, ("wmdp_bio/1", "wmdp"): 0.0, ("wmdp_cyber/0", "wmdp"): 100.0,
@@ -96,30 +94,22 @@ def test_the_documents_of_a_task_give_its_score(
     assert summary["tasks"]["wmdp"]["documents"] == 3
     model = {"pretrained": str(tmp_path / "trained" / "model"), "dtype": "bfloat16"}
     assert asked == [("hf", model, {"batch_size": "4", "device": "cpu"})]
-    (first, *_) = read_rows(tmp_path / "answers" / "answers.parquet")
+    (first, *_) = read_rows(answers / "answers.parquet")
     assert json.loads(first["conversation"])[0]["content"] == "question 0"
 
 
 def test_without_the_package_no_score_is_there_and_the_reason_is(tmp_path: Path) -> None:
-    answers, scored = tmp_path / "answers", tmp_path / "scored"
-    answers.mkdir()
-    scored.mkdir()
-    absent = {"benchmark": "lm-eval@not-installed"}
-    answer_stage(StageContext(absent, {}, answers, 0))
+    answers, scored = run(tmp_path, "not-installed")
     assert read_rows(answers / "answers.parquet") == []
-    judge = {**absent, "judge": "lm-evaluation-harness not-installed"}
-    judge_stage(StageContext(judge, {"answers": answers}, scored, 0))
     assert read_rows(scored / "scores.parquet") == []
     summary = json.loads((scored / "summary.json").read_text())
     assert "extra `lm-eval`" in summary["not_available"]["mmlu_pro"]
 
 
 def test_the_version_that_scores_is_the_one_that_is_installed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, paper: Profile
 ) -> None:
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    table, paper = find_table(load_tables(), "table9"), load_profiles()["paper"]
+    table = find_table(load_tables(), "table9")
     judges = {}
     for version in ("0.4.13", "not-installed"):
         monkeypatch.setattr("harness.evaluation.benchmark.version_of", {"lm_eval": version}.get)
@@ -134,19 +124,10 @@ def test_the_packages_own_tasks_give_a_value_for_every_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The package runs sets of a few items with a model that answers at random."""
-    from lm_eval_data import ITEMS, write_sets
-
     write_sets(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    answers, scored = tmp_path / "answers", tmp_path / "scored"
-    answers.mkdir()
-    scored.mkdir()
-    settings = {
-        "benchmark": JUDGE["benchmark"], "engine": "dummy", "batch_size": "4", "dtype": "float32"
-    }  # fmt: skip
-    answer_stage(StageContext(settings, {"policy": tmp_path}, answers, 0))
-    judge_stage(StageContext(JUDGE, {"answers": answers}, scored, 0))
+    _, scored = run(tmp_path, engine="dummy")
     rows = read_rows(scored / "scores.parquet")
     assert {c: sum(row["column"] == c for row in rows) for c in ITEMS} == ITEMS
     assert json.loads((scored / "summary.json").read_text())["not_available"] == {}

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from full_size_data import write_data
 from judge_stand_in import StandIn, completion
 from judge_stand_in import judge as answer
 
@@ -39,36 +38,33 @@ MODEL = "stand-in/judge"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The three benchmarks, made up, in a folder of benchmarks: `full/` whole, `small/` two."""
-    folder = tmp_path_factory.mktemp("benchmarks")
-    write_data(folder / "full")
-    for name in ("alpaca-eval", "arena-hard", "mt-bench"):
-        (folder / "full" / name.replace("-", "_")).rename(folder / "full" / name)
+def made(benchmarks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of benchmarks with two questions of Arena-Hard and of MT-Bench in `small`."""
+    folder = tmp_path_factory.mktemp("made") / "benchmarks"
+    shutil.copytree(benchmarks, folder)
     for name, kept in (("arena-hard", {"q0", "q1"}), ("mt-bench", {0, 30})):
-        for path in (folder / "full" / name).iterdir():
-            text = path.read_text()
-            if path.suffix == ".jsonl" and path.name != "judge_prompts.jsonl":
-                lines = text.splitlines(keepends=True)
-                text = "".join(x for x in lines if json.loads(x)["question_id"] in kept)
-            (folder / "small" / name).mkdir(parents=True, exist_ok=True)
-            (folder / "small" / name / path.name).write_text(text)
+        shutil.copytree(benchmarks / name, folder / "small" / name)
+        for path in (folder / "small" / name).glob("[!j]*.jsonl"):
+            lines = path.read_text().splitlines(keepends=True)
+            path.write_text("".join(x for x in lines if json.loads(x)["question_id"] in kept))
     return folder
 
 
 @pytest.fixture(autouse=True)
-def places(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def places(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_BENCHMARKS", str(made))
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HARNESS_JUDGE_URL", "http://127.0.0.1:9/v1")
-    for name in ("KEY", "PRICE", "CONCURRENCY"):
-        monkeypatch.delenv(f"HARNESS_JUDGE_{name}", raising=False)
 
 
-def declared(paper: Profile, name: str, files: str, items: int) -> BenchmarkSettings:
-    return paper.benchmarks[name].model_copy(update={"files": files, "items": items})
+def small(paper: Profile, name: str) -> BenchmarkSettings:
+    files = f"small/{name.replace('_', '-')}"
+    return paper.benchmarks[name].model_copy(update={"files": files, "items": 2})
+
+
+def judging(paper: Profile, name: str) -> dict[str, Json]:
+    """What the judging of a small benchmark is told, or of AlpacaEval, which is whole."""
+    declared = paper.benchmarks[name] if name == "alpaca_eval" else small(paper, name)
+    return {**judging_settings(benchmark_identity(name, declared), MODEL)}
 
 
 def context(
@@ -89,17 +85,20 @@ def context(
 
 def judged(
     monkeypatch: pytest.MonkeyPatch, ctx: StageContext, reply: Any
-) -> tuple[dict[str, Any], Rows, Rows, StandIn]:
+) -> tuple[dict[str, Any], dict[tuple[str, str], float], Rows, StandIn]:
     """Judge, and return summary, scores, judgments and the server that was asked."""
     with StandIn(reply) as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
         steps.judge_stage(ctx)
-    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
-    scores = read_rows(ctx.output / "scores.parquet")
+    summary, scores = written(ctx)
     return summary, scores, read_rows(ctx.output / "judgments.parquet"), server
 
 
-# Answering.
+def written(ctx: StageContext) -> tuple[dict[str, Any], dict[tuple[str, str], float]]:
+    """Return a stage's summary, and its scores by prompt and column."""
+    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
+    rows = read_rows(ctx.output / "scores.parquet")
+    return summary, {(row["prompt_id"], row["column"]): row["value"] for row in rows}
 
 
 def asking(asked: list[tuple[int, float | None, str]]) -> Any:
@@ -129,7 +128,7 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
     """Ten questions a category: 20 at 0.7, 40 at 0, 20 at 0.1, in both turns."""
     asked: list[tuple[int, float | None, str]] = []
     monkeypatch.setattr(steps, "answering", asking(asked))
-    mt_bench = declared(paper, "mt_bench", "full/mt-bench", 80)
+    mt_bench = paper.benchmarks["mt_bench"]
     settings: Any = {
         "benchmark": benchmark_identity("mt_bench", mt_bench),
         "temperature": dict(mt_bench.temperature),  # type: ignore[arg-type]
@@ -151,9 +150,6 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
         steps.temperature_of({"writing": 0.7}, "math")
 
 
-# Judging.
-
-
 def test_arena_hard_is_judged_in_both_orders(
     paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,10 +158,7 @@ def test_arena_hard_is_judged_in_both_orders(
     A strong verdict counts three times, so that wins and losses weigh 6 each: 50%. With R = 50 and
     equal weights the per-prompt values are 100 and 0.
     """
-    identity = benchmark_identity(
-        "arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2)
-    )
-    settings: dict[str, Json] = {**judging_settings(identity, MODEL)}
+    settings = judging(paper, "arena_hard")
 
     def reply(body: Any) -> Any:
         shown = body["messages"][1]["content"]
@@ -175,12 +168,9 @@ def test_arena_hard_is_judged_in_both_orders(
 
     ctx = context(tmp_path, settings, [("q0", 1, "mine, good"), ("q1", 1, "mine, bad")])
     summary, scores, judgments, server = judged(monkeypatch, ctx, reply)
-    assert {(row["prompt_id"], row["column"]): row["value"] for row in scores} == {
-        ("q0", "ah_wr"): pytest.approx(100.0),
-        ("q1", "ah_wr"): pytest.approx(0.0),
-    }
+    assert scores == pytest.approx({("q0", "ah_wr"): 100.0, ("q1", "ah_wr"): 0.0})
     assert summary["scores"]["ah_wr"] == pytest.approx(50.0)
-    assert (summary["benchmark"], summary["judge"]) == (identity, MODEL)
+    assert (summary["benchmark"], summary["judge"]) == (settings["benchmark"], MODEL)
     assert (summary["n"], summary["n_missing"]) == (2, 0)
     assert [(j["prompt_id"], j["number"], j["reply"]) for j in judgments] == [
         ("q0", 1, "[[B>>A]]"), ("q0", 2, "[[A>>B]]"), ("q1", 1, "[[A>>B]]"), ("q1", 2, "[[B>>A]]")
@@ -195,8 +185,8 @@ def test_a_judge_that_answers_as_another_model_is_said_with_the_scores(
     paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the stage's output, and with it in the report's sources."""
-    small = declared(paper, "mt_bench", "small/mt-bench", 2)
-    profile = paper.model_copy(update={"benchmarks": {**paper.benchmarks, "mt_bench": small}})
+    declared = {**paper.benchmarks, "mt_bench": small(paper, "mt_bench")}
+    profile = paper.model_copy(update={"benchmarks": declared})
     runs = plan_table(find_table(load_tables(), "table4"), profile, [0], ["dpo-1"])
     stage = next(iter(runs.runs.values())).judged["mt_bench"]
     asked = str(stage.settings["judge"])
@@ -217,8 +207,7 @@ def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
     paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ratings 8 and 4 of one question, 6 and 2 of the other: averages 6 and 4, in all 5."""
-    identity = benchmark_identity("mt_bench", declared(paper, "mt_bench", "small/mt-bench", 2))
-    settings: dict[str, Json] = {**judging_settings(identity, MODEL)}
+    settings = judging(paper, "mt_bench")
     assert set(settings) == {"benchmark", "judge"}
     said = [("0", 1, "x8"), ("30", 1, "x6"), ("0", 2, "x4"), ("30", 2, "x2")]
     broken = {"now": True}
@@ -239,13 +228,11 @@ def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
         ctx = context(tmp_path, settings, said)
         steps.judge_stage(ctx)
         assert server.requests == 5
-    scores = read_rows(ctx.output / "scores.parquet")
-    found = {(row["prompt_id"], row["column"]): row["value"] for row in scores}
-    assert found == {
+    summary, scores = written(ctx)
+    assert scores == {
         ("0", "mt_avg"): 6.0, ("30", "mt_avg"): 4.0, ("0", "mt_t1"): 8.0,
         ("30", "mt_t1"): 6.0, ("0", "mt_t2"): 4.0, ("30", "mt_t2"): 2.0,
     }  # fmt: skip
-    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
     assert summary["scores"] == {"mt_avg": 5.0, "mt_t1": 7.0, "mt_t2": 3.0}
     assert summary["not_available"] == {}
     judgments = read_rows(ctx.output / "judgments.parquet")
@@ -254,50 +241,32 @@ def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
     }  # fmt: skip
 
 
-# What cannot be had.
-
-
 def test_alpaca_eval_without_its_package_is_not_available_and_asks_nobody(
     paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    identity = benchmark_identity(
-        "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
-    )
-    settings = judging_settings(identity, MODEL)
-    ctx = context(tmp_path, {**settings, "package": "not-installed"}, [("0", 1, "text")])
+    settings = {**judging(paper, "alpaca_eval"), "package": "not-installed"}
+    ctx = context(tmp_path, settings, [("0", 1, "text")])
     summary, scores, judgments, server = judged(monkeypatch, ctx, lambda body: completion("m"))
-    assert (scores, judgments, server.requests) == ([], [], 0)
+    assert (scores, judgments, server.requests) == ({}, [], 0)
     assert set(summary["not_available"]) == {"ae_wr", "ae_lc"}
     assert "extra `alpaca`" in summary["not_available"]["ae_lc"]
 
 
 def test_the_data_of_the_length_control_are_part_of_the_judging(
-    paper: Profile, made: Path, tmp_path: Path
+    paper: Profile, benchmarks: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once they are there, the stage is another one, and its judge is asked nothing new."""
-    identity = benchmark_identity(
-        "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
-    )
-    without = judging_settings(identity, MODEL)
-    assert without["length_control"] is None
-    data = made / "full" / "alpaca-eval" / "df_gamed.csv"
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(machine / "benchmarks"))
+    data = shutil.copytree(benchmarks, machine / "benchmarks") / "alpaca-eval" / "df_gamed.csv"
+    assert judging(paper, "alpaca_eval")["length_control"] is None
     data.write_text("difficulties")
-    try:
-        assert judging_settings(identity, MODEL)["length_control"] is not None
-    finally:
-        data.unlink()
+    assert judging(paper, "alpaca_eval")["length_control"] is not None
 
 
 def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> None:
     """Of table 4's columns AlpacaEval's two are said not to be there; the others have not run."""
-    small = {
-        "arena_hard": declared(paper, "arena_hard", "small/arena-hard", 2),
-        "alpaca_eval": declared(paper, "alpaca_eval", "full/alpaca-eval", 805),
-        "mt_bench": declared(paper, "mt_bench", "small/mt-bench", 2),
-    }
-    profile = paper.model_copy(update={"benchmarks": small})
     table = find_table(load_tables(), "table4")
-    runs = plan_table(table, profile, [0], ["dpo-1"])
+    runs = plan_table(table, paper, [0], ["dpo-1"])
     store = Store(tmp_path / "store")
     (run,) = runs.runs.values()
     with store.writing(run.judged["alpaca_eval"], collect_provenance()) as output:
@@ -315,16 +284,13 @@ def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> No
 
 
 def test_questions_come_with_what_their_answers_meet(paper: Profile) -> None:
-    arena = benchmark_identity("arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2))
+    arena = benchmark_identity("arena_hard", small(paper, "arena_hard"))
     items = runtime_of(arena).questions(arena)
     assert [(i.item_id, i.turn_1, i.turn_2, i.reference) for i in items] == [
         ("q0", "0?", None, "gpt-4-0314 says 0"), ("q1", "1?", None, "gpt-4-0314 says 1")
     ]  # fmt: skip
     with pytest.raises(UserError, match="let it end in `arena-hard`"):
-        benchmark_identity("arena_hard", declared(paper, "arena_hard", "small/mt-bench", 2))
-
-
-# What a model says of prompts.
+        benchmark_identity("arena_hard", small(paper, "mt_bench"))
 
 
 def of_prompts(tmp_path: Path, settings: Mapping[str, Json]) -> StageContext:
@@ -354,14 +320,11 @@ def test_prompts_are_rated_and_what_cannot_be_read_is_left_out(
     with StandIn(reply) as server:
         monkeypatch.setenv("HARNESS_SCORER_URL", server.url)
         rate_stage(ctx)
-    found = {
-        (r["prompt_id"], r["column"]): r["value"] for r in read_rows(ctx.output / "scores.parquet")
-    }
-    assert found == {
+    summary, scores = written(ctx)
+    assert scores == {
         ("p0", "complexity"): 2.0, ("p2", "complexity"): 2.0,
         ("p0", "quality"): 5.0, ("p1", "quality"): 5.0, ("p2", "quality"): 5.0,
     }  # fmt: skip
-    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
     assert (summary["judge"], summary["n"]) == ("gemini-1.5-flash", 3)
     assert summary["missing"]["complexity"] == {"prompts": 1, "refused": 0, "broken_replies": 3}
     assert {body["max_tokens"] for body in server.bodies} == {rater.max_new_tokens}
@@ -391,16 +354,12 @@ def test_alpaca_eval_is_judged_through_its_package(
     paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A judge that always ranks the second answer first: shown at random, it wins about half."""
-    identity = benchmark_identity(
-        "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
-    )
-    settings = judging_settings(identity, MODEL)
-    ctx = context(tmp_path, settings, [(str(i), 1, f"mine {i}") for i in range(805)])
+    said = [(str(i), 1, f"mine {i}") for i in range(805)]
+    ctx = context(tmp_path, judging(paper, "alpaca_eval"), said)
     summary, scores, judgments, server = judged(monkeypatch, ctx, answer)
     assert server.requests == len(scores) == len(judgments) == 805
-    assert {row["column"] for row in scores} == {"ae_wr"}
-    assert {row["prompt_id"] for row in scores} == {str(i) for i in range(805)}
-    mean = sum(row["value"] for row in scores) / 805
+    assert set(scores) == {(str(i), "ae_wr") for i in range(805)}
+    mean = sum(scores.values()) / 805
     assert summary["scores"]["ae_wr"] == pytest.approx(mean)
     assert 40.0 < mean < 60.0
     assert "df_gamed.csv" in summary["not_available"]["ae_lc"]

@@ -1,17 +1,13 @@
-"""Laws of identities from outside the embedded world: what lies here, and what to type if not.
-
-The hub's cache is an empty folder, so that nothing is downloaded and nothing is found that a test
-did not put there.
-"""
+"""Laws of identities from outside the embedded world: what lies here, and what to type if not."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from full_size_data import write_data
 
 from harness.errors import UserError
 from harness.pipeline.runs import plan_table
@@ -27,29 +23,11 @@ from harness.worlds.real.world import INSTRUCTION
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with nothing on it; its models lie in `models`, its benchmarks in `benchmarks`."""
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
-    return tmp_path
-
-
 def write_model(folder: Path, weights: bytes = b"weights") -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(weights)
     return folder
-
-
-def write_benchmarks(folder: Path) -> None:
-    write_data(folder / "made")
-    for name in ("alpaca-eval", "arena-hard", "mt-bench"):
-        (folder / "made" / name.replace("-", "_")).rename(folder / name)
 
 
 def test_the_papers_table_4_is_planned_on_a_bare_machine(paper: Profile) -> None:
@@ -90,11 +68,10 @@ def test_a_folder_is_its_files_wherever_it_lies(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_model(machine / "models" / "own" / "model")
-    (folder / "README.md").write_text("no loader reads this")
     identity = identity_of("own/model")
     assert identity == f"own/model@files-{digest_of_folder(folder)[:16]}"
     assert resolve(identity) == folder
-    (folder / "README.md").write_text("so it may change")
+    (folder / "README.md").write_text("no loader reads this")
     assert identity_of("own/model") == identity
     monkeypatch.setenv("HARNESS_MODELS", str(machine / "elsewhere"))
     (machine / "models").rename(machine / "elsewhere")
@@ -168,8 +145,8 @@ def test_no_name_leads_out_of_the_folder(name: str) -> None:
         identity_of(name)
 
 
-def test_a_benchmark_is_what_its_files_say(machine: Path, paper: Profile) -> None:
-    write_benchmarks(machine / "benchmarks")
+def test_a_benchmark_is_what_its_files_say(machine: Path, benchmarks: Path, paper: Profile) -> None:
+    shutil.copytree(benchmarks, machine / "benchmarks")
     declared = paper.benchmarks["mt_bench"]
     identity = benchmark_identity("mt_bench", declared)
     assert identity.startswith("mt-bench@")
@@ -183,8 +160,10 @@ def test_a_benchmark_is_what_its_files_say(machine: Path, paper: Profile) -> Non
         runtime_of(identity).questions(identity)
 
 
-def test_a_part_of_a_benchmark_is_not_the_benchmark(machine: Path, paper: Profile) -> None:
-    write_benchmarks(machine / "benchmarks")
+def test_a_part_of_a_benchmark_is_not_the_benchmark(
+    benchmarks: Path, paper: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(benchmarks))
     fewer = paper.benchmarks["arena_hard"].model_copy(update={"items": 499})
     with pytest.raises(UserError, match="has 500 questions and the profile says 499"):
         benchmark_identity("arena_hard", fewer)
@@ -219,7 +198,7 @@ def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile) -> None:
 
 
 def test_scores_that_will_not_be_there_are_named_before_a_run(
-    paper: Profile, machine: Path, monkeypatch: pytest.MonkeyPatch
+    paper: Profile, machine: Path, benchmarks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version_of = "harness.evaluation.benchmark.version_of"
     monkeypatch.setattr(version_of, lambda package: "not-installed")
@@ -234,6 +213,6 @@ def test_scores_that_will_not_be_there_are_named_before_a_run(
     assert named("table9") == ["table 9's tasks"]
     monkeypatch.setattr(version_of, lambda package: "1.0")
     assert named("table4") == ["ae_lc"]
-    write_benchmarks(machine / "benchmarks")
+    shutil.copytree(benchmarks, machine / "benchmarks")
     (machine / "benchmarks" / "alpaca-eval" / "df_gamed.csv").write_text("difficulties")
     assert named("table4") == []

@@ -6,12 +6,11 @@ The reward is a function that likes long answers; answers are written by hand.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from full_size_data import write_data
 from pydantic import ValidationError
 from small_checkpoints import write_armo
 
@@ -27,22 +26,16 @@ from harness.worlds.needs import Demand
 from harness.worlds.real.benchmarks import benchmark_identity
 from harness.worlds.stage_io import read_rows, write_rows
 
-Turns = Sequence[tuple[str, int, str]]
+Turns = Mapping[tuple[str, int], str]
 
 JUDGE = f"reward:length@{__name__}-1"
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Benchmarks whole, models and a reward of these tests."""
+def length(benchmarks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmarks, and a reward of these tests."""
     monkeypatch.setattr(REWARDS, "_added", {})
-    write_data(tmp_path / "benchmarks")
-    for name in ("alpaca-eval", "arena-hard", "mt-bench"):
-        folder = tmp_path / "benchmarks" / name
-        folder.with_name(name.replace("-", "_")).rename(folder)
-    monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(benchmarks))
 
     @reward("length", version="1")
     def length(prompt: str, answers: list[str]) -> list[float] | None:
@@ -68,7 +61,7 @@ def judged(
         folders[of].mkdir()
         written = [
             {"prompt_id": prompt, "turn": turn, "completion": text, "n_tokens": 1}
-            for prompt, turn, text in rows
+            for (prompt, turn), text in rows.items()
         ]
         write_rows(folders[of] / "answers.parquet", written)
     out = tmp_path / f"{name}-out"
@@ -79,43 +72,31 @@ def judged(
     return json.loads((out / "summary.json").read_text()), values
 
 
-def questions(tmp_path: Path, name: str) -> list[str]:
-    if name == "alpaca-eval":
-        return [str(i) for i in range(805)]
-    lines = (tmp_path / "benchmarks" / name / "question.jsonl").read_text().splitlines()
-    return [str(json.loads(line)["question_id"]) for line in lines]
-
-
 def test_arena_hard_is_the_share_of_answers_that_are_better_than_the_anchor_s(
     paper: Profile, tmp_path: Path
 ) -> None:
     """Of 500: one wins, one ties, one cannot be read, all others lose: 1.5 of 499."""
-    ids = questions(tmp_path, "arena-hard")
-    ours = {**dict.fromkeys(ids, "a"), ids[0]: "longer", ids[1]: "bb", ids[2]: "mute"}
-    summary, values = judged(
-        tmp_path, by_reward(paper), "arena_hard",
-        [(i, 1, text) for i, text in ours.items()], [(i, 1, "bb") for i in ids],
-    )  # fmt: skip
+    anchor = {(f"q{i}", 1): "bb" for i in range(500)}
+    ours = dict.fromkeys(anchor, "a") | {("q0", 1): "longer", ("q1", 1): "bb", ("q2", 1): "mute"}
+    summary, values = judged(tmp_path, by_reward(paper), "arena_hard", ours, anchor)
     assert summary["scores"]["ah_wr"] == pytest.approx(100 * 1.5 / 499)
     assert (summary["judge"], summary["n"], summary["n_missing"]) == (JUDGE, 499, 2)
-    assert values[ids[0], "ah_wr"] > values[ids[1], "ah_wr"] > values[ids[3], "ah_wr"]
+    assert values["q0", "ah_wr"] > values["q1", "ah_wr"] > values["q3", "ah_wr"]
     assert summary["cost"]["replies"] == 0
 
 
 def test_mt_bench_is_rated_on_its_own_scale_turn_by_turn(paper: Profile, tmp_path: Path) -> None:
     """A first turn that always wins is 10, a second that always loses 1; equal ones are 5.5."""
-    ids = questions(tmp_path, "mt-bench")
-    ours = [(i, turn, {1: "long", 2: "b"}[turn]) for i in ids for turn in (1, 2)]
-    anchor = [(i, turn, "bb") for i in ids for turn in (1, 2)]
+    anchor = {(str(i), turn): "bb" for i in range(80) for turn in (1, 2)}
+    ours = {(i, turn): "long" if turn == 1 else "b" for i, turn in anchor}
     summary, _ = judged(tmp_path, by_reward(paper), "mt_bench", ours, anchor)
     assert summary["scores"] == {"mt_avg": 5.5, "mt_t1": 10.0, "mt_t2": 1.0}
 
 
 def test_alpaca_eval_needs_no_package_and_has_both_rates(paper: Profile, tmp_path: Path) -> None:
     """Every third answer wins, being longer; then no finite fit exists at equal lengths."""
-    ids = questions(tmp_path, "alpaca-eval")
-    ours = [(i, 1, "longer" if int(i) % 3 == 0 else "a") for i in ids]
-    anchor = [(i, 1, "bb") for i in ids]
+    anchor = {(str(i), 1): "bb" for i in range(805)}
+    ours = {(i, 1): "longer" if int(i) % 3 == 0 else "a" for i, _ in anchor}
     summary, values = judged(tmp_path, by_reward(paper), "alpaca_eval", ours, anchor)
     assert summary["scores"]["ae_wr"] == pytest.approx(100 * 269 / 805)
     assert summary["scores"]["ae_lc"] is None

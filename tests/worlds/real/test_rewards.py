@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from judge_stand_in import StandIn
 from small_checkpoints import write_armo
 
 from harness.errors import HarnessError, UserError
 from harness.extensions import REWARDS, reward
+from harness.models.checkable import right_answer
 from harness.pipeline.steps import annotate_stage
 from harness.registry.profile import Profile
 from harness.runtime import StageContext
@@ -27,11 +26,9 @@ TALK = [{"role": "user", "content": "one"}]
 
 
 @pytest.fixture(autouse=True)
-def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rewards of these tests, gone afterwards, and models of their own."""
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewards of these tests, gone afterwards."""
     monkeypatch.setattr(REWARDS, "_added", {})
-    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
 
     @reward("brevity", version="1")
     def brevity(prompt: str, answers: list[str]) -> list[float] | None:
@@ -63,13 +60,9 @@ def test_a_function_rewards_in_a_stage_and_what_it_cannot_say_is_left_out(
     ids, values = read_rewards(tmp_path / "out")
     assert ids == ["p0", "p2"]
     np.testing.assert_array_equal(values, [[-2.0, -1.0]] * 2)
-    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == {
-        "reward_model": identity,
-        "format": "function brevity",
-        "weights": "none",
-        "cut": 0,
-        "left_out": 1,
-    }
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["format"], summary["weights"]) == ("function brevity", "none")
+    assert (summary["reward_model"], summary["cut"], summary["left_out"]) == (identity, 0, 1)
     assert "brevity" not in Demand.of(profile).models
 
 
@@ -135,45 +128,25 @@ def test_a_model_with_a_head_of_one_s_own_is_part_of_the_identity(
     assert rewards.load(identity, "one answer").score([TALK], [["a"]]).values.tolist() == [[width]]
 
 
-@pytest.fixture
-def server() -> Iterator[str]:
-    """A server that rewards each text by its length."""
+def test_a_server_is_asked_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that rewards each text by its length."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            reply = json.dumps({"data": [len(text) for text in body["input"]]}).encode()
-            self.send_response(200 if self.path == "/pooling" else 404)
-            self.send_header("Content-Length", str(len(reply)))
-            self.end_headers()
-            self.wfile.write(reply)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    httpd = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{httpd.server_port}"
-    httpd.shutdown()
-    httpd.server_close()
-
-
-def test_a_server_is_asked_where_the_environment_says(
-    server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
     @reward("served", version="1", asks=True)
     def served(prompt: str, answers: list[str], post: Any) -> list[float]:
-        path = "/pooling" if prompt == "one" else "/nothing"
-        return [float(n) for n in post(path, {"input": answers})["data"]]
+        return [float(n) for n in post("/pooling", {"input": answers})["data"]]
+
+    def reply(body: Any) -> Any:
+        found = {"data": [len(text) for text in body["input"]]}
+        return (404, {}, {}) if "lost" in body["input"] else found
 
     model = rewards.load(f"served@{__name__}-1", "one answer")
     with pytest.raises(UserError, match="name the address in HARNESS_REWARD_URL"):
         model.score([TALK], [["a"]])
-    monkeypatch.setenv("HARNESS_REWARD_URL", server)
-    assert model.score([TALK], [["a", "bbb"]]).values.tolist() == [[1.0, 3.0]]
-    with pytest.raises(HarnessError, match="HARNESS_REWARD_URL gave no reward"):
-        model.score([[{"role": "user", "content": "two"}]], [["a"]])
+    with StandIn(reply) as server:
+        monkeypatch.setenv("HARNESS_REWARD_URL", server.url)
+        assert model.score([TALK], [["a", "bbb"]]).values.tolist() == [[1.0, 3.0]]
+        with pytest.raises(HarnessError, match="HARNESS_REWARD_URL gave no reward"):
+            model.score([TALK], [["lost"]])
 
 
 def test_checkable_prompts_need_no_reward_model_at_all(tmp_path: Path, paper: Profile) -> None:
@@ -190,8 +163,6 @@ def test_checkable_prompts_need_no_reward_model_at_all(tmp_path: Path, paper: Pr
     asked = list(human.values())
     assert len(set(asked)) == 10
     model = runtime_of("math@1").rewards(world.reward_model("pointwise"), "one answer", "float32")
-    from harness.models.checkable import right_answer
-
     answers = [[f"\\boxed{{{right_answer(text)}}}", "\\boxed{12345}"] for text in asked]
     found = model.score([[{"role": "user", "content": text}] for text in asked], answers)
     assert found.values.tolist() == [[1.0, 0.0]] * 10

@@ -47,15 +47,11 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_our_own_file_has_every_method_of_every_scheme() -> None:
+def test_our_own_file_has_a_message_for_every_method_that_holds_the_prompt_and_its_tag() -> None:
     schemes = read_templates(OWN_TEMPLATES)
-    assert {name: set(s.messages) for name, s in schemes.items()} == {
-        name: set(methods) for name, methods in METHODS.items()
-    }
-
-
-def test_each_message_of_ours_has_one_place_for_the_prompt_and_asks_for_its_tag() -> None:
-    for scheme in read_templates(OWN_TEMPLATES).values():
+    assert set(schemes) == set(METHODS)
+    for name, scheme in schemes.items():
+        assert set(scheme.messages) == set(METHODS[name])
         for message in scheme.messages.values():
             assert message.count(PROMPT) == 1
             assert "{instruction}" not in message
@@ -81,7 +77,7 @@ def test_the_words_are_our_own(shared_dir: Path) -> None:
             assert not {mine[i : i + 6] for i in range(len(mine) - 5)} & printed
 
 
-def test_another_file_replaces_a_scheme_word_for_word(tmp_path: Path) -> None:
+def test_another_file_replaces_a_scheme_word_for_word_and_no_other(tmp_path: Path) -> None:
     scheme = load_scheme("evol_instruct", written(tmp_path, FILE))
     assert scheme.messages == {
         "constraints": "Do this: add a rule To: {prompt}",
@@ -90,11 +86,8 @@ def test_another_file_replaces_a_scheme_word_for_word(tmp_path: Path) -> None:
     assert (scheme.system, scheme.reply) == ("Be brief.", ReplyFormat(after="Result:"))
     assert scheme.methods == ("breadth", "constraints")
     assert scheme.message("constraints", "Hi") == "Do this: add a rule To: Hi"
-
-
-def test_a_scheme_that_a_file_lacks_is_ours(tmp_path: Path) -> None:
-    other = load_scheme("evol_quality", written(tmp_path, FILE))
-    assert other == load_scheme("evol_quality")
+    lacking = load_scheme("evol_quality", written(tmp_path, FILE))
+    assert lacking == load_scheme("evol_quality")
 
 
 def test_the_digest_is_that_of_the_words_and_of_nothing_else(tmp_path: Path) -> None:
@@ -104,11 +97,9 @@ def test_the_digest_is_that_of_the_words_and_of_nothing_else(tmp_path: Path) -> 
     lines[-2:] = reversed(lines[-2:])
     moved.write_text("# A comment.\n" + "\n".join(lines).replace("depth", "deep"))
     assert load_scheme("evol_instruct", moved).digest == digest
-    changes = (("add a rule", "add rules"), ("Be brief.", "Be."), ("Result:", "So:"))
-    for old, new in changes:
-        assert (
-            load_scheme("evol_instruct", written(tmp_path, FILE.replace(old, new))).digest != digest
-        )
+    for old, new in (("add a rule", "add rules"), ("Be brief.", "Be."), ("Result:", "So:")):
+        other = written(tmp_path, FILE.replace(old, new))
+        assert load_scheme("evol_instruct", other).digest != digest
 
 
 @given(
