@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,65 +17,45 @@ CONTENT = b"the questions\n"
 HOMES = {
     (name, file.name): file for name in BENCHMARKS.shipped for file in benchmark_class(name).homes
 }
-DIGEST = hashlib.sha256(CONTENT).hexdigest()
+NOBODY = "http://127.0.0.1:9/file"
 
 
 @pytest.fixture
-def home() -> Iterator[tuple[str, list[str]]]:
-    """Serve one file on loopback; yield its address and the paths that were asked for."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(200 if self.path == "/file" else 404)
-            self.end_headers()
-            self.wfile.write(CONTENT)
-
-        def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    server.shutdown()
-    server.server_close()
+def home(tmp_path: Path) -> HomeFile:
+    """Return a file at its home."""
+    path = tmp_path / "home"
+    path.write_bytes(CONTENT)
+    return HomeFile("question.jsonl", path.as_uri(), hashlib.sha256(CONTENT).hexdigest())
 
 
 def test_a_file_is_fetched_once_and_again_where_it_is_not_whole(
-    home: tuple[str, list[str]], tmp_path: Path
+    home: HomeFile, tmp_path: Path
 ) -> None:
-    url, asked = home
-    file = HomeFile("question.jsonl", f"{url}/file", DIGEST)
     told: list[bool] = []
-    (path,) = fetch([file], tmp_path / "mt-bench", lambda _, there: told.append(there))
+    (path,) = fetch([home], tmp_path / "mt-bench", lambda _, there: told.append(there))
     assert path.read_bytes() == CONTENT
     assert path == tmp_path / "mt-bench" / "question.jsonl"
-    fetch([file], tmp_path / "mt-bench", lambda _, there: told.append(there))
+    fetch([replace(home, url=NOBODY)], path.parent, lambda _, there: told.append(there))
     path.write_bytes(CONTENT[:3])
-    fetch([file], tmp_path / "mt-bench", lambda _, there: told.append(there))
+    fetch([home], path.parent, lambda _, there: told.append(there))
     assert path.read_bytes() == CONTENT
     assert told == [False, True, False]
-    assert asked == ["/file"] * 2
 
 
-def test_another_file_is_not_kept(home: tuple[str, list[str]], tmp_path: Path) -> None:
-    file = HomeFile("question.jsonl", f"{home[0]}/file", "0" * 64)
-    with pytest.raises(HarnessError, match=f"has the digest {DIGEST}"):
-        fetch([file], tmp_path / "mt-bench", lambda _, there: None)
-    assert list(tmp_path.rglob("*")) == []
-
-
-def test_a_file_that_cannot_be_fetched_is_one_sentence(
-    home: tuple[str, list[str]], tmp_path: Path
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"sha256": "0" * 64}, f"has the digest {hashlib.sha256(CONTENT).hexdigest()}"),
+        ({"url": NOBODY}, "Cannot fetch"),
+        ({"url": Path("/nowhere").as_uri()}, "Cannot fetch"),
+    ],
+)
+def test_what_cannot_be_fetched_or_is_another_file_is_one_sentence_and_not_kept(
+    home: HomeFile, tmp_path: Path, change: dict[str, str], says: str
 ) -> None:
-    absent = HomeFile("question.jsonl", f"{home[0]}/other", DIGEST)
-    with pytest.raises(HarnessError, match="Cannot fetch"):
-        fetch([absent], tmp_path / "mt-bench", lambda _, there: None)
-    nobody = HomeFile("question.jsonl", "http://127.0.0.1:9/file", DIGEST)
-    with pytest.raises(HarnessError, match="Cannot fetch"):
-        fetch([nobody], tmp_path / "mt-bench", lambda _, there: None)
+    with pytest.raises(HarnessError, match=says):
+        fetch([replace(home, **change)], tmp_path / "mt-bench", lambda _, there: None)
+    assert not (tmp_path / "mt-bench").exists()
 
 
 def test_every_home_is_pinned_to_a_revision() -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
@@ -94,10 +93,9 @@ def test_raw_replies_are_kept_with_their_requests(tmp_path: Path) -> None:
     raw = completion("text", refusal=None) | {"system_fingerprint": "fp"}
     with StandIn(lambda body: raw) as server:
         client_of(server, tmp_path).ask(ask_for("a"))
-        (entry,) = kept_lines(tmp_path)
-        assert entry["address"] == ask_for("a").address(server.url)
-    assert entry["reply"] == raw
-    assert entry["request"] == ask_for("a").body()
+    (entry,) = kept_lines(tmp_path)
+    assert (entry["request"], entry["reply"]) == (ask_for("a").body(), raw)
+    assert entry["address"] == ask_for("a").address(server.url)
 
 
 def test_a_line_that_is_not_whole_is_asked_for_again_and_the_others_are_not(
@@ -225,23 +223,24 @@ def test_what_is_turned_away_costs_nothing_and_what_is_lost_may_have(tmp_path: P
     assert (spending.prompt_tokens, spending.completion_tokens) == (100, 10)
 
 
-def test_a_slow_endpoint_is_a_timeout_and_is_tried_again(tmp_path: Path) -> None:
+def test_a_slow_or_unreachable_endpoint_is_one_sentence_and_is_tried_again(tmp_path: Path) -> None:
+    """What was sent may have to be paid; what was not, not."""
     with StandIn(latency_s=0.3) as server:
         client = client_of(server, tmp_path, timeout_s=0.05, attempts=2)
         with pytest.raises(UnansweredError, match=r"did not reply within 0.05 s.*2 times"):
             client.ask(ask_for("a"))
         assert client.ledger.spending.usd_unconfirmed > 0
-
-
-def test_an_unreachable_endpoint_is_one_sentence(tmp_path: Path) -> None:
     client = client_of("http://127.0.0.1:9/v1", tmp_path, attempts=2)
     with pytest.raises(UnansweredError, match=r"127.0.0.1:9 cannot be reached"):
         client.ask(ask_for("a"))
     assert client.ledger.spending.usd_unconfirmed == 0
 
 
-def test_a_dead_endpoint_ends_the_evaluation_early(tmp_path: Path) -> None:
-    with StandIn(lambda body: (500, {}, {})) as server:
+@pytest.mark.parametrize("status", [400, 500])
+def test_an_endpoint_that_answers_nothing_ends_the_evaluation_early(
+    tmp_path: Path, status: int
+) -> None:
+    with StandIn(lambda body: (status, {}, {})) as server:
         client = client_of(server, tmp_path, attempts=2)
         with pytest.raises(HarnessError, match="5 requests in a row had no answer"):
             ask_all(client, [ask_for(str(i)) for i in range(500)], 2)
@@ -263,12 +262,9 @@ def test_an_item_without_an_answer_lets_the_others_finish(tmp_path: Path) -> Non
         assert server.requests == before + 1
 
 
-def test_a_refused_item_is_left_out_but_a_model_that_refuses_all_is_an_error(
-    tmp_path: Path,
-) -> None:
-    refusal: Any = (400, {"error": {"message": "too long"}}, {})
-
+def test_a_refused_item_is_left_out(tmp_path: Path) -> None:
     def reply(body: Any) -> Any:
+        refusal = (400, {"error": {"message": "too long"}}, {})
         return refusal if body["messages"][0]["content"] == "3" else completion("fine")
 
     requests = [ask_for(str(i)) for i in range(6)]
@@ -279,11 +275,6 @@ def test_a_refused_item_is_left_out_but_a_model_that_refuses_all_is_an_error(
         assert [o.refused for o in outcomes] == [False] * 3 + [True] + [False] * 2
         assert "too long" in str(outcomes[3].failure)
         assert server.requests == 6
-    with (
-        StandIn(lambda body: refusal) as server,
-        pytest.raises(HarnessError, match="5 requests in a row"),
-    ):
-        ask_all(client_of(server, tmp_path / "other"), requests, 1)
 
 
 @pytest.mark.parametrize(
@@ -363,8 +354,7 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
     assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16 + TOKENS_PER_TEMPLATE, 10))
 
 
-ASKED: Any = {"max_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}]}
-PLAIN = ASKED
+PLAIN: Any = {"max_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}]}
 THINKING: Any = {"max_completion_tokens": 100 + 8192, "tools": [{}]}
 SILENCED: Any = {
     "max_completion_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}],
@@ -384,7 +374,7 @@ SILENCED: Any = {
     ],
 )  # fmt: skip
 def test_a_model_s_name_says_how_it_is_asked(model: str, settings: Any) -> None:
-    assert worded(model, ASKED) == settings
+    assert worded(model, PLAIN) == settings
 
 
 def test_a_model_that_thinks_is_asked_and_estimated_with_room_for_it(tmp_path: Path) -> None:
@@ -425,25 +415,16 @@ def test_the_shipped_prices_say_their_date_digest_and_source() -> None:
     assert prices.of("unheard") is None
 
 
-@pytest.mark.parametrize(
-    ("model", "day", "successor"),
-    [
-        ("gpt-4", "2026-10-23", "gpt-6-sol"),
-        ("gpt-4-1106-preview", "2026-10-23", "gpt-6-sol"),
-        ("gemini-1.5-pro", "2025-09-24", "gemini-3.8-flash"),
-        ("gemini-1.5-flash", "2025-09-24", "gemini-3.5-flash-lite"),
-    ],
-)
-def test_the_judges_and_creators_of_record_are_retired_and_have_priced_successors(
-    model: str, day: str, successor: str
-) -> None:
+def test_every_retired_model_has_a_priced_successor_that_is_not_retired() -> None:
+    """The judges and creators of record among them."""
     prices = read_prices()
-    found = prices.retirements[model]
-    assert (found.retired.isoformat(), found.successor) == (day, successor)
-    assert f"{model} was retired by its seller on {day} (https://" in found.sentence
-    assert "seen 2026-11-22" in found.source
-    assert prices.of(successor) is not None
-    assert successor not in prices.retirements
+    of_record = {"gpt-4", "gpt-4-1106-preview", "gemini-1.5-pro", "gemini-1.5-flash"}
+    assert of_record <= set(prices.retirements)
+    for model, found in prices.retirements.items():
+        assert f"{model} was retired by its seller on {found.retired} (https://" in found.sentence
+        assert "seen 2026-11-22" in found.source
+        assert prices.of(found.successor or "") is not None
+        assert found.successor not in prices.retirements
 
 
 @pytest.mark.parametrize(
@@ -470,27 +451,22 @@ def everything(folder: Path) -> str:
     return "\n".join([*map(str, files), *(path.read_text() for path in files)])
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        lambda body: completion(f"You sent me {KEY}"),
-        lambda body: (400, {"error": {"message": f"You sent me {KEY}"}}, {}),
-        lambda body: (500, {"error": {"message": f"You sent me {KEY}"}}, {}),
-        lambda body: (404, {"error": {"message": f"You sent me {KEY}"}}, {}),
-        lambda body: (401, {"error": {"message": f"You sent me {KEY}"}}, {}),
-        lambda body: (418, f"You sent me {KEY}", {}),
-    ],
-)
+@pytest.mark.parametrize("status", [200, 400, 401, 404, 418, 500])
 def test_the_key_is_in_no_file_no_error_and_no_log(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    reply: Callable[[Any], Any],
+    status: int,
 ) -> None:
+    said = f"You sent me {KEY}"
+    reply: Any = status, {"error": {"message": said}}, {}
+    if status == 200:
+        reply = completion(said)
+    elif status == 418:
+        reply = status, said, {}
     monkeypatch.setenv("JUDGE_TEST_KEY", KEY)
     caplog.set_level(logging.DEBUG)
-    said = ""
-    with StandIn(reply) as server:
+    with StandIn(lambda body: reply) as server:
         client = client_of(server, tmp_path, attempts=2)
         try:
             said = client.ask(ask_for("a")).text
@@ -526,11 +502,9 @@ def test_an_address_that_is_none_or_carries_a_secret_is_a_mistake(url: str) -> N
 
 def test_an_interrupted_evaluation_sends_nothing_more(tmp_path: Path) -> None:
     """The interrupt comes after two items; those under way are kept, the others never sent."""
-    seen = threading.Event()
 
     def interrupt(count: int, total: int) -> None:
         if count >= 2:
-            seen.set()
             raise KeyboardInterrupt
 
     requests = [ask_for(str(i)) for i in range(100)]
@@ -543,4 +517,3 @@ def test_an_interrupted_evaluation_sends_nothing_more(tmp_path: Path) -> None:
         assert sum(kept(client, request) for request in requests) == sent
         assert None not in ask_all(client_of(server, tmp_path), requests)
         assert set(server.answered.values()) == {1}
-    assert seen.is_set()

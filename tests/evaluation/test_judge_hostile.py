@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,49 +18,25 @@ from harness.evaluation.benchmarks.mt_bench import parse_rating
 from harness.worlds.real.scoring import only_field
 
 DEEP = "[" * 100_000 + "]" * 100_000
-DIGITS = "9" * 5000
 
 
-@contextmanager
-def raw_server(*parts: bytes, gap_s: float = 0.0) -> Iterator[str]:
-    """Send these parts to whoever connects, with a gap between them, and go on with the last."""
-    listener, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
-    listener.settimeout(0.05)
+def pours(data: bytes, gap_s: float = 0.0) -> Any:
+    """Return what answers with a head and then with these bytes, again and again."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n"
 
-    def serve() -> None:
-        while not over.is_set():
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                continue
-            with connection:
-                connection.recv(1 << 16)
-                index = 0
-                while not over.is_set():
-                    try:
-                        connection.sendall(parts[min(index, len(parts) - 1)])
-                    except OSError:
-                        break
-                    index += 1
-                    over.wait(gap_s)
+    def pour(request: Any, body: Any) -> None:
+        request.wfile.write(head)
+        while not threading.Event().wait(gap_s):  # until nobody reads any more, which is an error
+            request.wfile.write(data)
+            request.wfile.flush()
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    finally:
-        over.set()
-        listener.close()
-        thread.join(5)
-
-
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n"
+    return lambda body, times: pour
 
 
 @pytest.mark.parametrize("body", [DEEP, f'{{"choices": {DEEP}}}', "[", "\x00"])
 def test_a_body_that_cannot_be_read_lets_the_others_go_on(tmp_path: Path, body: str) -> None:
     with StandIn(lambda request: body) as server:
-        client = client_of(server.url, tmp_path, attempts=2)
+        client = client_of(server, tmp_path, attempts=2)
         with pytest.raises(UnansweredError, match=r"no JSON that can be read for prompt a"):
             client.ask(ask_for("a"))
     assert client.ledger.spending.usd_unconfirmed > 0
@@ -94,8 +67,8 @@ def test_a_rating_that_is_not_on_the_scale_is_none(number: str) -> None:
 
 def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) -> None:
     """A byte every 20 ms never leaves the gap of 0.3 s, and the body would take two days."""
-    with raw_server(HEAD, b" ", gap_s=0.02) as url:
-        client = client_of(url, tmp_path, timeout_s=0.3, attempts=1)
+    with StandIn(instead=pours(b" ", gap_s=0.02)) as server:
+        client = client_of(server, tmp_path, timeout_s=0.3, attempts=1)
         begun = time.monotonic()
         with pytest.raises(UnansweredError, match=r"did not reply within 0.3 s to prompt a"):
             client.ask(ask_for("a"))
@@ -104,8 +77,8 @@ def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) ->
 
 def test_a_reply_without_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MOST_BYTES", 10_000)
-    with raw_server(HEAD, b" " * 1000) as url:
-        client = client_of(url, tmp_path, attempts=1)
+    with StandIn(instead=pours(b" " * 1000)) as server:
+        client = client_of(server, tmp_path, attempts=1)
         with pytest.raises(UnansweredError, match=r"broke off"):
             client.ask(ask_for("a"))
 

@@ -17,26 +17,19 @@ def array(*values: float) -> np.ndarray:
     return np.array(values, dtype=np.float64)
 
 
-def test_two_lengths_are_fitted_exactly() -> None:
+@pytest.mark.parametrize(("high", "low"), [(2, -1), (1, 2)])
+def test_two_lengths_are_fitted_exactly(high: float, low: float) -> None:
     """Derivation: preferences 0.8 at d = 2 and 0.4 at d = -1, each twice, sd(d) = sqrt(3).
 
     Two values of x and two parameters: the line through logit 0.8 at tanh(2/sqrt 3) and logit 0.4
-    at tanh(-1/sqrt 3), read off at zero.
+    at tanh(-1/sqrt 3), read off at zero. At d = 1 and d = 2, sd(d) = 1 / sqrt(3), they differ
+    little, tanh 0.939 and 0.998, and are carried to zero as well.
     """
-    result = control_length(array(0.8, 0.8, 0.4, 0.4), array(2, 2, -1, -1))
-    high, low = np.tanh(2 / np.sqrt(3)), np.tanh(-1 / np.sqrt(3))
-    slope = (logit(0.8) - logit(0.4)) / (high - low)
+    result = control_length(array(0.8, 0.8, 0.4, 0.4), array(high, high, low, low))
+    near, far = np.tanh(array(high, low) * 3**0.5 / abs(high - low))
+    slope = (logit(0.8) - logit(0.4)) / (near - far)
     assert result.state == "fitted"
     assert result.slope == pytest.approx(slope)
-    assert result.rate == pytest.approx(expit(logit(0.8) - slope * high))
-
-
-def test_lengths_that_differ_little_are_carried_to_zero_as_well() -> None:
-    """As above, for 0.8 at d = 1 and 0.4 at d = 2: sd(d) = 1 / sqrt(3), tanh 0.939 and 0.998."""
-    result = control_length(array(0.8, 0.8, 0.4, 0.4), array(1, 1, 2, 2))
-    near, far = np.tanh(3**0.5), np.tanh(2 * 3**0.5)
-    slope = (logit(0.4) - logit(0.8)) / (far - near)
-    assert result.state == "fitted"
     assert result.rate == pytest.approx(expit(logit(0.8) - slope * near))
 
 

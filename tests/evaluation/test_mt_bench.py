@@ -246,10 +246,8 @@ def test_ratings_are_read_as_the_benchmark_reads_them(text: str, rating: float |
 
 
 RATINGS = [
-    Judgment("a", 10.0, 1),
-    Judgment("a", 6.0, 2),
-    Judgment("b", 5.0, 1),
-    Judgment("b", None, 2),
+    *(Judgment("a", 10.0, 1), Judgment("a", 6.0, 2)),
+    *(Judgment("b", 5.0, 1), Judgment("b", None, 2)),
 ]
 
 
