@@ -1,18 +1,36 @@
-"""A Llama written out, one unpadded sequence at a time, in double precision."""
+"""A Llama written out, one unpadded sequence at a time, in double precision; what it is told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
+from small_checkpoints import tensors_of
+
+ASSISTANT = "<|start_header_id|>assistant<|end_header_id|>\n\n"
 
 
-def llama_outputs(
-    tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any], ids: Sequence[int]
-) -> torch.Tensor:
+def talk(answer: str, prompt: str = "one two") -> list[dict[str, str]]:
+    """Return a conversation of one prompt and its answer."""
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+
+
+def told(prompt: str) -> str:
+    """Return a prompt as Llama-3's template writes it, up to the answer."""
+    return f"<|start_header_id|>user<|end_header_id|>\n\n{prompt}<|eot_id|>{ASSISTANT}"
+
+
+def weights_of(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint, in float64."""
+    return {name: tensor.double() for name, tensor in tensors_of(path).items()}
+
+
+def llama_outputs(path: Path, ids: Sequence[int]) -> torch.Tensor:
     """Return the T x H outputs after the last norm, in float64."""
-    weights = {name: tensor.double() for name, tensor in tensors.items()}
+    weights = weights_of(path)
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
     size = config["hidden_size"] // heads
     length = len(ids)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from llama_by_hand import llama_outputs
-from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, tensors_of, write_armo
+from llama_by_hand import ASSISTANT, llama_outputs, talk, told, weights_of
+from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, write_armo
 
 from harness.errors import UserError
 from harness.models.formats import Armo
@@ -17,12 +16,7 @@ from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, score
 
 ANSWERS = ["three", "four five six", "", "seven\n\neight " * 5]
-FOLLOWS = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
-
-
-def talk(answer: str, prompt: str = "one two") -> list[dict[str, str]]:
-    """Return a conversation of one prompt and its answer."""
-    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+FOLLOWS = f"<|eot_id|>{ASSISTANT}"
 
 
 def answered(answer: str) -> Answered:
@@ -45,9 +39,7 @@ def armo(path: Path) -> Armo:
 
 def by_hand(path: Path, ids: list[int], prompt_end: int) -> float:
     """Write the reward out, objective by objective."""
-    tensors = {name: tensor.double() for name, tensor in tensors_of(path).items()}
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    outputs = llama_outputs(tensors, config, ids)
+    tensors, outputs = weights_of(path), llama_outputs(path, ids)
     rewards = [float(row @ outputs[-1]) for row in tensors["regression_layer.weight"]]
     x = outputs[prompt_end].numpy()
     for i in range(3):
@@ -57,10 +49,8 @@ def by_hand(path: Path, ids: list[int], prompt_end: int) -> float:
     e = np.exp(x / 10)
     coefficients = e / e.sum() * float(tensors["gating.logit_scale"])
     transform = tensors["reward_transform_matrix"].numpy()
-    total = 0.0
-    for k in range(19):
-        total += coefficients[k] * sum(rewards[j] * transform[j, k] for j in range(19))
-    return total
+    transformed = [sum(rewards[j] * transform[j, k] for j in range(19)) for k in range(19)]
+    return float(sum(coefficients[k] * transformed[k] for k in range(19)))
 
 
 def test_a_reward_is_the_gated_sum_of_the_transformed_objectives(path: Path, armo: Armo) -> None:
@@ -68,10 +58,7 @@ def test_a_reward_is_the_gated_sum_of_the_transformed_objectives(path: Path, arm
     tokenizer = armo.tokenizer
     expected = []
     for answer in ANSWERS:
-        text = (
-            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\none two"
-            f"{FOLLOWS}{answer.strip()}<|eot_id|>"
-        )
+        text = f"<|begin_of_text|>{told('one two')}{answer.strip()}<|eot_id|>"
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         end = ids.index(tokenizer.convert_tokens_to_ids("<|eot_id|>"))
         expected.append(by_hand(path, ids, end))
@@ -87,13 +74,7 @@ def test_the_gate_looks_at_the_end_of_the_last_prompt(armo: Armo) -> None:
     ends = [i for i, token in enumerate(tokens) if token == "<|eot_id|>"]
     assert len(ends) == 4
     assert armo.prompt_ends(torch.tensor([encoded.tokens])).tolist() == [ends[2]]
-    assert tokens[ends[2] : ends[2] + 5] == [
-        "<|eot_id|>",
-        "<|start_header_id|>",
-        "assistant",
-        "<|end_header_id|>",
-        "ĊĊ",
-    ]
+    assert armo.tokenizer.decode(encoded.tokens[ends[2] : ends[2] + 5]) == FOLLOWS
 
 
 def test_an_answer_that_spells_control_tokens_cannot_move_the_gate(armo: Armo) -> None:
@@ -116,9 +97,8 @@ def test_an_answer_over_the_limit_is_cut_at_its_end_and_stays_closed(path: Path)
     assert words[-1] == "<|eot_id|>"
     assert encoded.tokens[:-1][: len(whole.tokens) - 1] == whole.tokens[:-1]
     cut: list[int] = []
-    rewards = score(
-        armo, [talk(long), talk("x"), talk(long + "four")], batch_size=4, on_cut=cut.append
-    )
+    talks = [talk(long), talk("x"), talk(long + "four")]
+    rewards = score(armo, talks, batch_size=4, on_cut=cut.append)
     assert cut == [2]
     assert rewards[0] == rewards[2], "what is cut off does not count"
 

@@ -27,10 +27,8 @@ EQUAL, K = (0, 3), 4
 @pytest.fixture(scope="module")
 def pair_model(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """Return a random pairwise model."""
-    path = tmp_path_factory.mktemp("pairwise")
-    build_tiny_gemma(
-        path, seed=2, outputs=1, id2label={0: FIRST_IS_BETTER}, label2id={FIRST_IS_BETTER: 0}
-    )
+    names = {"id2label": {0: FIRST_IS_BETTER}, "label2id": {FIRST_IS_BETTER: 0}}
+    path = build_tiny_gemma(tmp_path_factory.mktemp("pairwise"), seed=2, outputs=1, **names)
     return load_reward_model(path, "two answers")
 
 
@@ -111,8 +109,6 @@ def test_batching_changes_no_probability_and_equal_answers_are_exactly_equal(
     assert wins[0, first, second] == wins[0, second, first] == 0.5
     assert (wins[0, first] == wins[0, second]).all()
     assert (wins[0, :, first] == wins[0, :, second]).all()
-    means = mean_win_probabilities(wins)
-    assert means[0, first] == means[0, second]
 
 
 answer = st.lists(st.sampled_from("abcdefgh"), max_size=4).map(" ".join)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-from llama_by_hand import llama_outputs
-from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, tensors_of, write_pair_llm
+from llama_by_hand import llama_outputs, told, weights_of
+from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, write_pair_llm
 
 from harness.errors import HarnessError, UserError
 from harness.models.formats import PairPreferenceLLM, question
@@ -37,14 +36,8 @@ def llm(path: Path) -> PairPreferenceLLM:
 def by_hand(path: Path, llm: PairPreferenceLLM, first: str, second: str) -> float:
     """Return the probability that the model answers A and not B, of one unpadded message."""
     asked = f"[CONTEXT] \n\n<turn> user\n one two\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
-    text = (
-        f"<|start_header_id|>user<|end_header_id|>\n\n{asked.strip()}<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n"
-    )
-    ids = llm.tokenizer(text, add_special_tokens=False)["input_ids"]
-    tensors = tensors_of(path)
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    logits = llama_outputs(tensors, config, ids)[-1] @ tensors["lm_head.weight"].double().T
+    ids = llm.tokenizer(told(asked.strip()), add_special_tokens=False)["input_ids"]
+    logits = llama_outputs(path, ids)[-1] @ weights_of(path)["lm_head.weight"].T
     a, b = (float(logits[llm.tokenizer.convert_tokens_to_ids(letter)]) for letter in "AB")
     return math.exp(a) / (math.exp(a) + math.exp(b))
 
@@ -66,11 +59,9 @@ def test_a_probability_is_the_mean_of_both_orders_letters(
 def test_a_message_has_no_bos_and_ends_where_the_letter_begins(llm: PairPreferenceLLM) -> None:
     turns = [*PROMPT, {"role": "assistant", "content": "three"}, *PROMPT]
     [encoded] = llm.encode([Answered(turns, ("four", "five"))])
-    assert llm.tokenizer.decode(encoded.tokens) == (
-        "<|start_header_id|>user<|end_header_id|>\n\n[CONTEXT] \n"
-        "\n<turn> user\n one two\n<turn> assistant\n three\n<turn> user\n one two\n"
+    assert llm.tokenizer.decode(encoded.tokens) == told(
+        "[CONTEXT] \n\n<turn> user\n one two\n<turn> assistant\n three\n<turn> user\n one two\n"
         " [RESPONSE A] four [RESPONSE B] five"
-        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     )
 
 
@@ -85,12 +76,8 @@ def test_a_template_that_always_begins_an_answer_begins_one(path: Path, tmp_path
     write_pair_llm(tmp_path)
     always = LLAMA_TEMPLATE.replace("{% if add_generation_prompt %}", "{% if true %}")
     llama_tokenizer(chat_template=always).save_pretrained(tmp_path)
-    wins = [
-        win_probabilities(
-            load_reward_model(folder, "two answers"), [PROMPT], [ANSWERS], batch_size=8
-        )
-        for folder in (path, tmp_path)
-    ]
+    models = [load_reward_model(folder, "two answers") for folder in (path, tmp_path)]
+    wins = [win_probabilities(model, [PROMPT], [ANSWERS], batch_size=8) for model in models]
     assert (wins[0] == wins[1]).all()
 
 

@@ -40,13 +40,9 @@ def by_hand(path: Path, source: str, first: str, second: str) -> float:
     """Return one unpadded sequence's logit: transformers' network, and the head written out."""
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tensors = tensors_of(path)
-    body = {
-        name.removeprefix("pretrained_model."): tensor
-        for name, tensor in tensors.items()
-        if name.startswith("pretrained_model.")
-    }
     network = DebertaV2Model(DebertaV2Config(**config)).eval()
-    network.load_state_dict(body)
+    body = {name.removeprefix("pretrained_model."): tensor for name, tensor in tensors.items()}
+    network.load_state_dict({name: body[name] for name in network.state_dict()})
     tokenizer = DebertaV2Tokenizer.from_pretrained(path)
     ids: list[int] = []
     for mark, text in zip(PAIRRM_MARKS, (source, first, second), strict=False):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_gemma import build_tiny_gemma
 
-from harness.models.loading import pad, tokenize
+from harness.models.loading import tokenize
 from harness.models.policy import Completion, generate, load_policy, next_tokens
 
 TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f"]
@@ -20,15 +20,8 @@ CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
 def sample(
     path: Path, conversations: Any = CONVERSATIONS, **settings: Any
 ) -> list[list[Completion]]:
-    defaults: dict[str, object] = {
-        "n": 3,
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "max_new_tokens": 12,
-        "batch_size": 256,
-        "seed": 0,
-    }
-    return generate(path, conversations, **{**defaults, **settings})  # type: ignore[arg-type]
+    usual = {"n": 3, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 12, "batch_size": 256}
+    return generate(path, conversations, **{**usual, "seed": 0, **settings})
 
 
 @pytest.mark.parametrize("window", [4, 64])
@@ -98,19 +91,6 @@ def test_batching_and_added_conversations_change_no_completion(policy_path: Path
     assert sample(policy_path, batch_size=1) == everything
     assert sample(policy_path, batch_size=7) == everything
     assert sample(policy_path, CONVERSATIONS[:3]) == everything[:3]
-
-
-def test_padding_is_on_the_side_asked_for(policy_path: Path) -> None:
-    tokenizer = load_policy(policy_path).tokenizer
-    left, left_mask = pad(tokenizer, [[7], [8, 9]], "left", "cpu")
-    right, right_mask = pad(tokenizer, [[7], [8, 9]], "right", "cpu")
-    assert left.tolist() == [[0, 7], [8, 9]]
-    assert left_mask.tolist() == [[0, 1], [1, 1]]
-    assert right.tolist() == [[7, 0], [8, 9]]
-    assert right_mask.tolist() == [[1, 0], [1, 1]]
-
-
-def test_nothing_to_answer_gives_nothing(policy_path: Path) -> None:
     assert sample(policy_path, []) == []
 
 

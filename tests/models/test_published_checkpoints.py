@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from llama_by_hand import talk
 
 from harness.models.formats import Armo, PairRM
 from harness.models.reader import Answered
@@ -42,8 +43,7 @@ def test_armo_gives_the_values_of_its_card() -> None:
     assert isinstance(armo, Armo)
     said: list[torch.Tensor] = []
     armo.model.regression_layer.register_forward_hook(lambda *a: said.append(a[2]))
-    talk = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
-    score(armo, [talk], batch_size=1)
+    score(armo, [talk(ANSWER, QUESTION)], batch_size=1)
     expected = [2.78125, 2.859375, 3.484375, 1.3847656, 1.296875]
     assert (said[0][0, :5] * 5 - 0.5).tolist() == pytest.approx(expected, abs=0.05)
 
@@ -72,8 +72,7 @@ def test_pairrm_gives_the_logits_of_its_card(
 )
 def test_skywork_prefers_an_answer_to_a_refusal_to_give_one(name: str) -> None:
     skywork = load_reward_model(folder(name), dtype="bfloat16")
-    turn = {"role": "user", "content": QUESTION}
-    talks = [[turn, {"role": "assistant", "content": text}] for text in (ANSWER, "No idea.")]
+    talks = [talk(text, QUESTION) for text in (ANSWER, "No idea.")]
     better, worse = score(skywork, talks, batch_size=2)
     assert better > worse
 

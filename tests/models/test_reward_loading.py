@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,16 @@ ANSWERS = ["three", "four five six", "", "seven eight " * 5, "ten?"]
 Write = Callable[[Path], Path]
 
 
-def write_classifier(path: Path) -> Path:
-    """Write a small sequence classifier."""
-    return build_tiny_gemma(path, seed=1, outputs=1)
-
-
 def write_two_turns(path: Path) -> Path:
     """Write a small sequence classifier of two turns."""
     names = {"id2label": {0: FIRST_IS_BETTER}, "label2id": {FIRST_IS_BETTER: 0}}
     return build_tiny_gemma(path, seed=2, outputs=1, **names)
 
 
-POINTWISE: dict[str, Write] = {"classifier": write_classifier, "armo": write_armo}
+POINTWISE: dict[str, Write] = {
+    "classifier": partial(build_tiny_gemma, seed=1, outputs=1),
+    "armo": write_armo,
+}
 PAIRWISE: dict[str, Write] = {
     "two turns": write_two_turns,
     "pairrm": write_pairrm,
@@ -204,17 +203,18 @@ def test_pickled_weights_are_refused_with_a_way_out(tmp_path: Path) -> None:
         load_reward_model(path)
 
 
-def test_a_missing_folder_says_how_to_get_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("config.json", r"config.json is no.*: download the model again"),
+        ("model.safetensors.index.json", r"the weights at .* cannot be read"),
+    ],
+)
+def test_a_missing_folder_or_a_broken_file_is_one_clear_error(
+    file: str, says: str, tmp_path: Path
+) -> None:
     with pytest.raises(HarnessError, match=r"no checkpoint at .*hf download NAME.*gated"):
         load_reward_model(tmp_path / "nowhere")
-
-
-def test_a_broken_configuration_or_index_is_one_clear_error(tmp_path: Path) -> None:
-    path = write_armo(tmp_path / "a")
-    (path / "config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match=r"config.json is no.*: download the model again"):
-        load_reward_model(path)
-    path = write_armo(tmp_path / "b")
-    (path / "model.safetensors.index.json").write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match=r"the weights at .* cannot be read"):
-        load_reward_model(path)
+    (write_armo(tmp_path) / file).write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match=says):
+        load_reward_model(tmp_path)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from llama_by_hand import llama_outputs
+from llama_by_hand import llama_outputs, talk, told, weights_of
 from small_checkpoints import (
     gemma_tokenizer,
     llama_config,
     llama_shapes,
     llama_tokenizer,
     random_tensors,
-    tensors_of,
     write_classifier,
     write_model,
 )
@@ -29,11 +27,6 @@ from harness.errors import UserError
 from harness.models.reward_model import load_reward_model, score
 
 ANSWERS = ["three", "four five six", "", "seven eight " * 9, "<pad>"]
-
-
-def talk(answer: str) -> list[dict[str, str]]:
-    """Return a conversation of one prompt and its answer."""
-    return [{"role": "user", "content": "one two"}, {"role": "assistant", "content": answer}]
 
 
 def write_llama(path: Path) -> Path:
@@ -77,19 +70,12 @@ def test_a_gemma_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
 def test_a_llama_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
     """Against a Llama written out; its tokenizer has no token for padding and needs none."""
     path = write_llama(tmp_path)
-    tensors = tensors_of(path)
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    tokenizer = llama_tokenizer()
+    tokenizer, head = llama_tokenizer(), weights_of(path)["score.weight"][0]
     expected = []
     for answer in ANSWERS[:3]:
-        text = (
-            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\none two<|eot_id|>"
-            f"<|start_header_id|>assistant<|end_header_id|>\n\n{answer}<|eot_id|>"
-        )
-        outputs = llama_outputs(
-            tensors, config, tokenizer(text, add_special_tokens=False).input_ids
-        )
-        expected.append(float(outputs[-1] @ tensors["score.weight"][0].double()))
+        text = f"<|begin_of_text|>{told('one two')}{answer}<|eot_id|>"
+        outputs = llama_outputs(path, tokenizer(text, add_special_tokens=False).input_ids)
+        expected.append(float(outputs[-1] @ head))
     actual = score(load_reward_model(path), [talk(answer) for answer in ANSWERS[:3]], batch_size=8)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     assert np.ptp(actual) > 0.1, "the test needs a model that tells the answers apart"
@@ -99,13 +85,9 @@ def test_an_encoder_is_refused(tmp_path: Path) -> None:
     """Its number is not at the last token, and where a text ends in it is not this reader's."""
     tokenizer = gemma_tokenizer()
     config = DebertaV2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=48,
-        num_labels=1,
-    )
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=48, num_labels=1,
+    )  # fmt: skip
     DebertaV2ForSequenceClassification(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(UserError, match="DebertaV2ForSequenceClassification, which is no decoder"):
@@ -121,15 +103,13 @@ TALKS = [talk(answer) for answer in ("a", "b c d e f g h", "c d", "", "d e f g h
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 256])
-def test_equal_answers_have_exactly_equal_rewards(reward_path: Path, batch_size: int) -> None:
+def test_equal_conversations_are_read_once_and_have_exactly_equal_rewards(
+    reward_path: Path, sequences_read: list[int], batch_size: int
+) -> None:
     rewards = score(load_reward_model(reward_path), TALKS, batch_size=batch_size)
+    assert sequences_read == [5]
     assert rewards[0] == rewards[5]
     assert rewards[2] == rewards[6]
-
-
-def test_equal_conversations_are_read_once(reward_path: Path, sequences_read: list[int]) -> None:
-    assert len(score(load_reward_model(reward_path), TALKS, batch_size=3)) == len(TALKS) > 5
-    assert sequences_read == [5]
 
 
 def test_nothing_to_score_gives_nothing(reward_path: Path) -> None:
