@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import CONVERSATIONS, SAMPLING, TEXTS, Requests
 from judge_stand_in import StandIn
 
 from harness.endpoint.access import model_of
@@ -19,18 +20,6 @@ from harness.inference.served import CompletionsEngine
 from harness.inference.solver import Solver, Start, started
 from harness.registry.serving import Served
 from harness.serving.engines import Installed, environment, spread
-
-Requests = Callable[[], list[dict[str, Any]]]
-
-TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
-CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
-SAMPLING: dict[str, Any] = {
-    "n": 3,
-    "seed": 11,
-    "temperature": 0.7,
-    "top_p": 0.9,
-    "max_new_tokens": 12,
-}
 
 
 def start(policy: Path, keep: Path, **how: Any) -> Start:
@@ -89,10 +78,7 @@ def test_the_number_of_requests_at_once_changes_no_answer(
 
 
 def test_an_engine_that_dies_in_the_middle_keeps_what_was_answered(
-    policy_path: Path,
-    fake_vllm: Requests,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 24 answers it gives 10, so at least two prompts are whole; the rest is asked again."""
     undisturbed = answers(policy_path, tmp_path / "undisturbed")
@@ -118,32 +104,30 @@ def test_nothing_is_started_when_every_answer_is_kept(
     assert answers(policy_path, tmp_path / "keep") == first
 
 
-def test_an_engine_that_adds_a_bos_is_refused(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_ADDS_BOS", "1")
-    with pytest.raises(HarnessError, match="read a prompt of 8 tokens where it was sent 7"):
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("FAKE_ADDS_BOS", "1", "read a prompt of 8 tokens where it was sent 7"),
+        ("FAKE_FAILS_AFTER", "0", r"vllm 0.30.0 died in the middle .* the core is lost"),
+    ],
+)
+def test_an_engine_that_adds_a_bos_or_answers_with_an_error_is_refused(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    variable: str, value: str, says: str,
+) -> None:  # fmt: skip
+    """With an error: what computes has died, and what listens answers 500 and then ends too."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(HarnessError, match=says):
         answers(policy_path, tmp_path / "keep", CONVERSATIONS[5:6])
 
 
-def test_secrets_are_not_handed_to_the_server(
-    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_are_not_handed_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("HF_TOKEN", "hf-secret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     given = environment()
     assert given["CUDA_VISIBLE_DEVICES"] == "3"
     assert not {"sk-secret", "hf-secret"} & set(given.values())
-
-
-def test_a_server_that_answers_with_an_error_is_quoted(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What computes has died, and what listens answers 500 and then ends too."""
-    monkeypatch.setenv("FAKE_FAILS_AFTER", "4")
-    with pytest.raises(HarnessError, match=r"vllm 0.30.0 died in the middle .* the core is lost"):
-        answers(policy_path, tmp_path / "keep")
 
 
 def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
@@ -174,10 +158,7 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
 
 
 def test_copies_of_a_policy_share_the_requests_and_no_answer_depends_on_it(
-    policy_path: Path,
-    fake_vllm: Requests,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = answers(policy_path, tmp_path / "alone")
     told = tmp_path / "arguments"
@@ -206,10 +187,8 @@ def test_a_policy_is_served_as_its_profile_declares(
         solving.answer(CONVERSATIONS, **{**SAMPLING, "n": 1})
         assert solving.shortened == sum(len(text.split()) > 2 for text in TEXTS)
     given = json.loads(told.read_text())
-    assert (given["gpu_memory_utilization"], given["kv_cache_memory_bytes"]) == (
-        "0.5",
-        "2000000000",
-    )
+    assert given["gpu_memory_utilization"] == "0.5"
+    assert given["kv_cache_memory_bytes"] == "2000000000"
     assert (given["max_num_seqs"], given["max_model_len"]) == ("8", "20")
     assert given["dtype"] == "float32"  # the stage's, which is in its identity
     assert all(len(sent["prompt"]) + sent["max_tokens"] <= 20 for sent in fake_vllm())

@@ -6,12 +6,11 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from asked import CONVERSATIONS, TEXTS, Requests
 
 from harness.errors import UserError
 from harness.models.policy import generate
@@ -19,22 +18,14 @@ from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import generate_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
-from harness.runtime import Json, Stage, StageContext, Store
+from harness.runtime import Json, Plan, Stage, StageContext, Store
 from harness.serving.engines import identity, installed, needed
 from harness.worlds.lookup import answering, world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
 
-Requests = Callable[[], list[dict[str, Any]]]
-
-TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
 SAMPLING: dict[str, Json] = {
-    "n": 3,
-    "temperature": 0.7,
-    "top_p": 0.9,
-    "top_k": 0,
-    "max_new_tokens": 12,
-    "batch_size": 4,
-}
+    "n": 3, "temperature": 0.7, "top_p": 0.9, "top_k": 0, "max_new_tokens": 12, "batch_size": 4
+}  # fmt: skip
 
 
 def context(folder: Path, policy: Path, **settings: Json) -> StageContext:
@@ -42,25 +33,14 @@ def context(folder: Path, policy: Path, **settings: Json) -> StageContext:
     prompts, trained, output = (folder / name for name in ("prompts", "a1b2c3d4e5f6a7", "output"))
     if not prompts.exists():
         prompts.mkdir(parents=True)
-        rows = [
-            {"prompt_id": f"p{i}", "prompt": text, "source": "human", "generation": 0}
-            for i, text in enumerate(TEXTS)
-        ]
-        write_rows(
-            prompts / "prompts.parquet",
-            [{**dict.fromkeys(PROMPT_SCHEMA.names), **row} for row in rows],
-            PROMPT_SCHEMA,
-        )
+        row = {**dict.fromkeys(PROMPT_SCHEMA.names), "source": "human", "generation": 0}
+        rows = [{**row, "prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(TEXTS)]
+        write_rows(prompts / "prompts.parquet", rows, PROMPT_SCHEMA)
         trained.mkdir()
         (trained / "model").symlink_to(policy)
     output.mkdir(exist_ok=True)
-    return StageContext(
-        {**SAMPLING, **settings},
-        {"prompts": prompts, "policy": trained},
-        output,
-        seed=5,
-        unfinished=folder / "unfinished",
-    )
+    inputs, settings = {"prompts": prompts, "policy": trained}, {**SAMPLING, **settings}
+    return StageContext(settings, inputs, output, seed=5, unfinished=folder / "unfinished")
 
 
 ENGINE: dict[str, Json] = {"engine": "vllm 0.30.0", "dtype": "float32"}
@@ -79,13 +59,7 @@ def test_a_stage_with_an_engine_gets_its_answers_there(
     ]
     assert len(fake_vllm()) == 24
     said = json.loads((ctx.output / "engine.json").read_text())
-    assert said == {
-        "engine": "vllm 0.30.0",
-        "dtype": "float32",
-        "prompts": 8,
-        "shortened": 0,
-        "left_out": 0,
-    }
+    assert said == {**ENGINE, "prompts": 8, "shortened": 0, "left_out": 0}
     assert told == [(done, done / 8) for done in range(1, 9)]
 
 
@@ -126,15 +100,9 @@ def test_a_stage_without_engine_answers_as_it_always_did(policy_path: Path, tmp_
     ctx = context(tmp_path, policy_path)
     generate_stage(ctx)
     expected = generate(
-        policy_path,
-        [[{"role": "user", "content": text}] for text in TEXTS],
-        n=3,
-        temperature=0.7,
-        top_p=0.9,
-        max_new_tokens=12,
-        batch_size=4,
-        seed=5,
-    )
+        policy_path, CONVERSATIONS, n=3, temperature=0.7, top_p=0.9, max_new_tokens=12,
+        batch_size=4, seed=5,
+    )  # fmt: skip
     rows = read_rows(ctx.output / "completions.parquet")
     assert [(row["completion"], row["n_tokens"]) for row in rows] == [
         (answer.text, answer.n_tokens) for own in expected for answer in own
@@ -148,24 +116,18 @@ def test_two_calls_of_a_stage_share_the_engine_and_keep_their_answers_apart(
     policy_path: Path, fake_vllm: Requests, tmp_path: Path
 ) -> None:
     ctx = context(tmp_path, policy_path, **ENGINE)
-    asked = [[{"role": "user", "content": text}] for text in TEXTS[:2]]
+    two = CONVERSATIONS[:2]
     with answering(ctx) as ask:
-        first = ask(asked, n=1, seed=1, part="turn-1")
-        assert ask(asked, n=1, seed=2, part="turn-2", temperature=0.0) != first
-        assert ask(asked, n=1, seed=1, part="turn-1") == first
+        first = ask(two, n=1, seed=1, part="turn-1")
+        assert ask(two, n=1, seed=2, part="turn-2", temperature=0.0) != first
+        assert ask(two, n=1, seed=1, part="turn-1") == first
     assert [sent["temperature"] for sent in fake_vllm()] == [0.7, 0.7, 0.0, 0.0]
 
 
 def answering_stages(profile: Profile) -> list[Stage]:
     """Return the stages of table 4 in which the policy answers."""
     targets = plan_table(find_table(load_tables(), "table4"), profile, (0,), ["dpo-1"]).targets
-    found: dict[str, Stage] = {}
-    waiting = list(targets)
-    while waiting:
-        stage = waiting.pop()
-        found[stage.fingerprint] = stage
-        waiting += stage.inputs.values()
-    return [stage for stage in found.values() if stage.kind in ("generate", "answer", "rewrite")]
+    return [stage for stage in Plan(targets) if stage.kind in ("generate", "answer", "rewrite")]
 
 
 def test_the_embedded_policies_stages_say_nothing_of_an_engine(micro: Profile) -> None:

@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import asked
 import pytest
 import torch
+from asked import CONVERSATIONS, TEXTS
 from tiny_gemma import build_tiny_gemma
 from transformers import AutoModelForCausalLM
 
@@ -20,22 +22,13 @@ from harness.models.loading import from_folder
 from harness.models.policy import decode
 from harness.serving.engines import identity
 
-TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
-CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
-SAMPLING: Any = {"n": 3, "seed": 11, "temperature": 1.0, "top_p": 0.95, "max_new_tokens": 12}
+SAMPLING: Any = asked.SAMPLING | {"temperature": 1.0, "top_p": 0.95}
 
 
 def solver(policy: Path, keep: Path, batch_size: int = 6) -> Solver:
     keep.mkdir(exist_ok=True)
-    start = partial(
-        started,
-        identity=identity("transformers"),
-        folder=policy,
-        dtype="float32",
-        batch_size=batch_size,
-        log=keep / "log",
-    )
-    return Solver(policy, start, keep)
+    how: Any = {"identity": identity("transformers"), "dtype": "float32", "batch_size": batch_size}
+    return Solver(policy, partial(started, folder=policy, log=keep / "log", **how), keep)
 
 
 def answers(policy: Path, keep: Path, batch_size: int = 6, **other: Any) -> Any:
@@ -55,10 +48,10 @@ def test_greedy_answers_are_those_of_transformers_generate(
 ) -> None:
     [[answer], *_] = answers(policy_path, tmp_path / "a", n=1, temperature=0.0)
     model, renderer = from_folder(AutoModelForCausalLM, policy_path), Renderer(policy_path)
-    [asked, *_] = renderer.requests(CONVERSATIONS, n=1, seed=0, max_new_tokens=12)
+    [first, *_] = renderer.requests(CONVERSATIONS, n=1, seed=0, max_new_tokens=12)
     output = model.generate(
-        torch.tensor([asked.tokens]), max_new_tokens=12, do_sample=False, eos_token_id=[1, 5]
-    )[0, len(asked.tokens) :].tolist()
+        torch.tensor([first.tokens]), max_new_tokens=12, do_sample=False, eos_token_id=[1, 5]
+    )[0, len(first.tokens) :].tolist()
     assert answer.tokens == tuple(token for token in output if token not in (1, 5))
 
 
@@ -73,21 +66,17 @@ def test_a_batch_that_does_not_fit_is_halved_and_changes_no_answer(
     assert max(tried[3:]) <= 3
 
 
-def test_one_prompts_answers_are_divided_where_they_do_not_fit(
+def test_one_prompts_answers_are_divided_where_they_do_not_fit_down_to_a_single_one(
     policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = answers(policy_path, tmp_path / "a", 3)
-    tried = limited_memory(monkeypatch, 1)
-    assert answers(policy_path, tmp_path / "b", 3) == expected
-    assert tried[:2] == [3, 1]
-
-
-def test_a_single_answer_that_does_not_fit_is_one_sentence(
-    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    with monkeypatch.context() as small:
+        tried = limited_memory(small, 1)
+        assert answers(policy_path, tmp_path / "b", 3) == expected
+        assert tried[:2] == [3, 1]
     limited_memory(monkeypatch, 0)
     with pytest.raises(HarnessError, match="a single answer to a prompt of 7 tokens does not fit"):
-        answers(policy_path, tmp_path / "a")
+        answers(policy_path, tmp_path / "c")
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
@@ -140,16 +129,13 @@ def test_an_answer_ends_where_the_context_does_and_that_is_counted(
     assert max(sample.n_tokens for sample in first) <= 3
 
 
-def test_a_tokenizer_without_chat_template_is_one_sentence(
+def test_a_checkpoint_that_cannot_be_asked_or_writes_no_text_is_one_sentence(
     policy_path: Path, tmp_path: Path
 ) -> None:
     bare = Path(shutil.copytree(policy_path, tmp_path / "bare"))
     (bare / "chat_template.jinja").unlink()
     with pytest.raises(UserError, match="has no chat template"):
         solver(bare, tmp_path / "a")
-
-
-def test_a_checkpoint_of_another_architecture_is_one_sentence(tmp_path: Path) -> None:
     other = build_tiny_gemma(tmp_path / "rm", outputs=1)
     with pytest.raises(UserError, match="Gemma2ForSequenceClassification, which writes no text"):
         solver(other, tmp_path / "a")

@@ -1,0 +1,12 @@
+"""What the tests of engines ask, and how they read the requests that came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Requests = Callable[[], list[dict[str, Any]]]
+
+TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
+CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
+SAMPLING: Any = {"n": 3, "seed": 11, "temperature": 0.7, "top_p": 0.9, "max_new_tokens": 12}
