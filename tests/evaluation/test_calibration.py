@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -95,8 +96,6 @@ def test_ties_and_broken_preferences_are_left_out(tmp_path: Path) -> None:
 
 def test_the_published_comparisons_hold_themselves_in_full(shared_dir: Path) -> None:
     """The judge that gave them agrees in all 805 but five ties, and likes the longer answer."""
-    import hashlib
-
     path = shared_dir / "benchmarks/alpaca_eval/FuseChat-Gemma-2-9B-Instruct/annotations.json"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == PUBLISHED.sha256
     judge, pairs = read_comparisons(path)

@@ -264,7 +264,7 @@ def test_an_item_without_an_answer_lets_the_others_finish(tmp_path: Path) -> Non
 
 def test_a_refused_item_is_left_out(tmp_path: Path) -> None:
     def reply(body: Any) -> Any:
-        refusal = (400, {"error": {"message": "too long"}}, {})
+        refusal: Any = (400, {"error": {"message": "too long"}}, {})
         return refusal if body["messages"][0]["content"] == "3" else completion("fine")
 
     requests = [ask_for(str(i)) for i in range(6)]

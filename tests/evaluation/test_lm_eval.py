@@ -32,7 +32,6 @@ INSTALLED = importlib.util.find_spec("lm_eval") is not None
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Return the package's stand-in."""
     yield from stood_in(monkeypatch)
 
 
@@ -63,20 +62,15 @@ def results(**change: Any) -> dict[str, Any]:
     }
 
 
-def test_the_columns_are_table_9_s() -> None:
-    assert [task.column for task in TASKS] == [
-        c.id for c in find_table(load_tables(), "table9").columns
-    ]
-
-
 def test_every_printed_value_is_a_share_of_whole_items() -> None:
     """If a set had another size, or a metric were no share, some value would be no multiple.
 
     The paper rounds to two decimals; a share of 250 to 12,032 items is further from the next
     than that in all sets but the largest.
     """
-    by_column = {task.column: task for task in TASKS}
-    for row in find_table(load_tables(), "table9").rows:
+    by_column, table = {task.column: task for task in TASKS}, find_table(load_tables(), "table9")
+    assert list(by_column) == [column.id for column in table.columns]
+    for row in table.rows:
         for column, printed in row.values.items():
             items = by_column[column].documents
             right = round(float(printed.value) / 100 * items)
@@ -140,18 +134,14 @@ def test_a_file_that_holds_no_results_is_one_sentence(tmp_path: Path, text: str)
 
 
 def test_a_local_model_is_asked_as_the_authors_script_does(package: Any) -> None:
-    found = measure("hf", {"pretrained": "org/model", "dtype": "bfloat16"}, limit=7)
-    (call,) = package.CALLS
-    assert call == {
-        "model": "hf",
-        "model_args": {"pretrained": "org/model", "dtype": "bfloat16"},
-        "tasks": [task.name for task in TASKS],
-        "batch_size": "4",
-        "limit": 7,
-        "device": None,
-        "chat": False,
-        "key": None,
-    }
+    model = {"pretrained": "org/model", "dtype": "bfloat16"}
+    found = measure("hf", model, limit=7)
+    assert [
+        {
+            "model": "hf", "model_args": model, "tasks": [task.name for task in TASKS],
+            "batch_size": "4", "limit": 7, "device": None, "chat": False, "key": None,
+        }
+    ] == package.CALLS  # fmt: skip
     evaluation = evaluate_results(found, "mine")
     assert set(evaluation.scores.values()) == {25.0}
     assert (evaluation.n, evaluation.n_missing) == (6 * 7, 6 * 93)

@@ -25,13 +25,11 @@ def answered(answer: str) -> Answered:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a small ArmoRM."""
     return write_armo(tmp_path_factory.mktemp("armo"))
 
 
 @pytest.fixture(scope="module")
 def armo(path: Path) -> Armo:
-    """Return it in memory."""
     model = load_reward_model(path)
     assert isinstance(model, Armo)
     return model

@@ -30,15 +30,11 @@ def test_the_right_answer_follows_from_the_prompt(prompt: str, right: str) -> No
 @pytest.mark.parametrize(
     "prompt",
     [
-        "Why is the sky blue?",
-        "What is 1 / 0?",
-        "What is 3 +?",
+        "Why is the sky blue?", "What is 1 / 0?", "What is 3 +?", "Solve 2x + 1 = 2x + 3 for x.",
         "What is 2 ** 9?",  # powers could be made to take for ever
-        "Solve 2x + 1 = 2x + 3 for x.",
-        "Solve x * x = 4 for x.",
-        "What is the remainder when 8 is divided by 0?",
+        "Solve x * x = 4 for x.", "What is the remainder when 8 is divided by 0?",
     ],
-)
+)  # fmt: skip
 def test_nothing_follows_from_other_prompts(prompt: str) -> None:
     assert right_answer(prompt) is None
     assert MATH.score(prompt, ["\\boxed{1}"]) is None

@@ -26,7 +26,6 @@ EQUAL, K = (0, 3), 4
 
 @pytest.fixture(scope="module")
 def pair_model(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """Return a random pairwise model."""
     names = {"id2label": {0: FIRST_IS_BETTER}, "label2id": {FIRST_IS_BETTER: 0}}
     path = build_tiny_gemma(tmp_path_factory.mktemp("pairwise"), seed=2, outputs=1, **names)
     return load_reward_model(path, "two answers")

@@ -21,13 +21,11 @@ ANSWERS = ["three", "four five, six", ""]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a small pair-preference model."""
     return write_pair_llm(tmp_path_factory.mktemp("pair-preference"))
 
 
 @pytest.fixture(scope="module")
 def llm(path: Path) -> PairPreferenceLLM:
-    """Return it in memory."""
     model = load_reward_model(path, "two answers")
     assert isinstance(model, PairPreferenceLLM)
     return model

@@ -24,13 +24,11 @@ ANSWERS = ["four", "five six seven, eight", ""]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a small PairRM."""
     return write_pairrm(tmp_path_factory.mktemp("pairrm"))
 
 
 @pytest.fixture(scope="module")
 def pairrm(path: Path) -> PairRM:
-    """Return it in memory."""
     model = load_reward_model(path, "two answers")
     assert isinstance(model, PairRM)
     return model

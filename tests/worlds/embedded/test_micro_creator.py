@@ -322,20 +322,6 @@ def test_names_of_the_prompt_are_kept_but_where_a_method_replaces_them(scheme: s
     assert set(seen) == set(SCHEMES[scheme]) & set(KEPT)
 
 
-def test_no_chain_of_rewrites_adds_a_name_it_does_not_know() -> None:
-    """Starting where no prompt holds one of them, three chains of four later none does."""
-    prompts = [p for p in human_prompts(4, 400) if set(read(p).names) <= VOCABULARY]
-    current = [Prompt(f"h{i}", text) for i, text in enumerate(prompts)]
-    for iteration in range(1, 4):
-        result = evolve(
-            current[:200], EmbeddedCreator(), evolutions=4, retries=2, seed=0, iteration=iteration
-        )
-        current = result.prompts
-        assert len(current) > 400
-        assert all(set(read(p.prompt).names) <= VOCABULARY for p in current)
-        assert max(len(read(p.prompt).items or ()) for p in current) <= 6
-
-
 @pytest.fixture(scope="module")
 def evolved() -> tuple[list[Prompt], Evolution]:
     """400 human prompts, and four rewrites of each."""

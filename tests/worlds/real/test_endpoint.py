@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, completion, digest
+from judge_stand_in import StandIn, client_of, completion, digest
 
 from harness.endpoint.access import model_of
-from harness.endpoint.budget import Ledger
-from harness.endpoint.client import Client, ReplyCache, ServedModel
+from harness.endpoint.client import ServedModel
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import TokenPrice
 from harness.errors import HarnessError, UserError
@@ -40,33 +39,21 @@ def rewrite(body: Any) -> Any:
     good = f"<new>How would you answer question {number} if you had only one day for it?</new>"
     if number % 5:
         return completion(f"Sure!\n{good}\n")
-    kind = number // 5 % 6
-    if kind == 0:
-        return completion("I'm sorry, but I can't help with that.")
-    if kind == 1:
-        return completion(f"<new>{parent}</new>")
-    if kind == 2:
-        reply = completion(good[:30])
-        reply["choices"][0]["finish_reason"] = "length"
-        return reply
-    if kind == 3:
-        return completion(None, refusal="I will not do that.")
-    if kind == 4:
-        return 400, {"error": {"message": "the prompt was filtered"}}, {}
-    return completion(f"Rewritten prompt: {parent} now")
-
-
-def generator_of(server: StandIn, folder: Path, **options: Any) -> EndpointGenerator:
-    ledger = Ledger(options.pop("budget", None))
-    client = Client(
-        Endpoint(server.url, "CREATOR_TEST_KEY"),
-        ReplyCache(folder / "replies"),
-        ledger,
-        options.pop("price", None),
-        attempts=options.pop("attempts", 8),
-        sleep=lambda seconds: None,
+    cut = completion(good[:30])
+    cut["choices"][0]["finish_reason"] = "length"
+    failures: tuple[Any, ...] = (
+        completion("I'm sorry, but I can't help with that."),
+        completion(f"<new>{parent}</new>"),
+        cut,
+        completion(None, refusal="I will not do that."),
+        (400, {"error": {"message": "the prompt was filtered"}}, {}),
+        completion(f"Rewritten prompt: {parent} now"),
     )
-    return EndpointGenerator(ServedModel(client, "writer", SAMPLING))
+    return failures[number // 5 % 6]
+
+
+def generator_of(server: StandIn, folder: Path) -> EndpointGenerator:
+    return EndpointGenerator(ServedModel(client_of(server, folder, price=None), "writer", SAMPLING))
 
 
 def run(generator: EndpointGenerator, concurrency: int = 4, retries: int = 2) -> Evolution:
@@ -120,15 +107,19 @@ def test_an_endpoint_that_refuses_everything_ends_the_stage(tmp_path: Path) -> N
     assert server.requests <= 4 + 5 + 1
 
 
+def server_of(model: str) -> Endpoint:
+    server = model_of("creator", model).client.endpoint
+    assert isinstance(server, Endpoint)
+    return server
+
+
 def test_where_a_model_is_reached_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
     found = model_of("creator", "google/gemma-2-9b-it")
-    server = found.client.endpoint
-    assert isinstance(server, Endpoint)
-    assert server.address == "http://127.0.0.1:8000/v1"
-    assert server.key_variable == "HARNESS_CREATOR_KEY"
+    assert found.client.endpoint.address == "http://127.0.0.1:8000/v1"
+    assert server_of("google/gemma-2-9b-it").key_variable == "HARNESS_CREATOR_KEY"
     assert (found.concurrency, found.client.price) == (8, None)
     monkeypatch.setenv("HARNESS_CREATOR_CONCURRENCY", "32")
     monkeypatch.setenv("HARNESS_CREATOR_PRICE", "2.5,10")
@@ -151,13 +142,9 @@ def test_a_sellers_key_goes_to_the_seller_alone(
     with pytest.raises(UserError, match=f"set {variable}, or name another endpoint"):
         model_of("creator", model)
     monkeypatch.setenv(variable, "a-key")
-    server = model_of("creator", model).client.endpoint
-    assert isinstance(server, Endpoint)
-    assert (server.key_variable, server.host) == (variable, host)
+    assert (server_of(model).key_variable, server_of(model).host) == (variable, host)
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:1/v1")
-    server = model_of("creator", model).client.endpoint
-    assert isinstance(server, Endpoint)
-    assert server.key_variable == "HARNESS_CREATOR_KEY"
+    assert server_of(model).key_variable == "HARNESS_CREATOR_KEY"
 
 
 @pytest.mark.parametrize(

@@ -273,14 +273,11 @@ def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> No
         write_rows(output / "scores.parquet", [{"prompt_id": "", "column": "", "value": 0.0}])
         reasons = {"ae_lc": "no data", "ae_wr": "no data"}
         (output / "summary.json").write_text(json.dumps({"not_available": reasons}))
-    states = {
-        cell.column: (cell.state, cell.reason)
-        for cell in StoredTable(runs, StoreReader(store)).cells
-    }
+    cells = {cell.column: cell for cell in StoredTable(runs, StoreReader(store)).cells}
     for column in table.columns:
         missing = column.reads.startswith("ae_")
         expected = ("not_available", "no data") if missing else ("not_run", None)
-        assert states[column.id] == expected
+        assert (cells[column.id].state, cells[column.id].reason) == expected
 
 
 def test_questions_come_with_what_their_answers_meet(paper: Profile) -> None:
