@@ -93,6 +93,7 @@ def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     assert score is not None
     assert score(READABLE) == quality(READABLE)
     assert runtime.prompt_metrics()["complexity"](READABLE) == 2.0
+    assert Runtime().prompt_metrics() == {}
     source = files.card().identity("prompts")
     asked: Any = {"source": source, "seed": 0, "first": 2300, "count": 200}
     with pytest.raises(ValueError, match="prompts 2300 to 2500 of a pool of 2400"):
