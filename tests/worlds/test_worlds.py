@@ -15,6 +15,7 @@ from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import NoReplyError
 from harness.registry.profile import Profile, load_profiles
+from harness.registry.recipe import Online
 from harness.runtime.stage import StageContext
 from harness.worlds import stage_io
 from harness.worlds.embedded import files
@@ -23,7 +24,7 @@ from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand, Requirement
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
-from harness.worlds.real.world import Runtime
+from harness.worlds.real.world import Runtime, World
 
 PROFILES = load_profiles()
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -166,6 +167,18 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
         Runtime().human_prompts({**settings, "first": 5})
     assert world_of(with_prompts(matched=None)).prompts.matched() is None
+
+
+def test_trees_grow_by_a_scorer_that_the_profile_names() -> None:
+    grows = Online(prompts="eva", method="tree_bon", tree_depth=2)
+    creator = PROFILES["paper"].creator.model_copy(update={"scorer": None})
+    with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
+        World(real(creator=creator)).creator.tree_scorer(grows)
+    settings: Any = World(PROFILES["paper"]).creator.tree_scorer(grows)
+    settings["scorer"]["asked"] = ["another question"]
+    with pytest.raises(HarnessError, match="other questions than this version has"):
+        Runtime().tree_score(settings)
+    assert Runtime().tree_score({}) is None
 
 
 def test_a_benchmark_yields_its_own_scores_alone() -> None:
