@@ -36,13 +36,6 @@ def answers(policy: Path, keep: Path, batch_size: int = 6, **other: Any) -> Any:
         return solving.answer(CONVERSATIONS, **{**SAMPLING, **other})
 
 
-def test_batching_changes_no_answer(policy_path: Path, tmp_path: Path) -> None:
-    together = answers(policy_path, tmp_path / "a", 256)
-    assert answers(policy_path, tmp_path / "b", 1) == together
-    assert answers(policy_path, tmp_path / "c", 7) == together
-    assert len({sample.text for own in together for sample in own}) > len(TEXTS)
-
-
 def test_greedy_answers_are_those_of_transformers_generate(
     policy_path: Path, tmp_path: Path
 ) -> None:
@@ -55,11 +48,14 @@ def test_greedy_answers_are_those_of_transformers_generate(
     assert answer.tokens == tuple(token for token in output if token not in (1, 5))
 
 
-def test_a_batch_that_does_not_fit_is_halved_and_changes_no_answer(
+def test_no_batching_changes_an_answer_and_a_batch_that_does_not_fit_is_halved(
     policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory for five answers: 24 are tried, then 12, 6 and 3, and from then on never above 3."""
     expected = answers(policy_path, tmp_path / "a", 256)
+    assert len({sample.text for own in expected for sample in own}) > len(TEXTS)
+    for size in (1, 7):
+        assert answers(policy_path, tmp_path / str(size), size) == expected
     tried = limited_memory(monkeypatch, 5)
     assert answers(policy_path, tmp_path / "b", 256) == expected
     assert tried[:4] == [24, 12, 6, 3]

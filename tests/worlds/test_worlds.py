@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -194,14 +195,10 @@ def test_a_benchmark_yields_its_own_scores_alone() -> None:
     [(Written("", refused=True), "refusal"), (Written("half", cut=True), "cut off")],
 )
 def test_a_plug_in_is_told_why_there_is_no_reply(written: Written, reason: str) -> None:
-    class Writes:
-        def write(self, messages: Any, sample: int, label: str) -> Written:
-            return written
-
-    generator: Any = Writes()
+    generator: Any = SimpleNamespace(write=lambda *_: written)
     with pytest.raises(NoReplyError, match=reason):
         replied(generator, "rewrite this", np.random.default_rng(0))
-    written = Written("whole")
+    generator.write = lambda *_: Written("whole")
     assert replied(generator, "rewrite this", np.random.default_rng(0)) == "whole"
 
 
