@@ -211,13 +211,16 @@ def reports_of_run(
     work: Work, stored: Sequence[StoredTable], store: Store, outcome: RunOutcome | None
 ) -> Reports:
     """Return the reports of work that was just run."""
-    from harness.report.figures.report import assemble_figure
+    figure = None
+    if isinstance(work, FigureRuns):
+        from harness.report.figures.report import assemble_figure
 
+        figure = assemble_figure(work, store)
     tables = [table.runs.table for table in stored]
     shown = dict.fromkeys((table.id for table in tables), work.seeds)
     return Reports(
         tuple(table.report for table in stored),
-        assemble_figure(work, store) if isinstance(work, FigureRuns) else None,
+        figure,
         outcome,
         lambda: page_of(tables, work.profile, shown, store),
     )

@@ -37,7 +37,6 @@ from harness.registry.profile import BASE, REWARD_JUDGE, Profile, benchmark_name
 from harness.registry.profile import BenchmarkSettings as Declared
 from harness.runtime.stage import Json, StageContext
 from harness.worlds import Item, stage_io
-from harness.worlds.real.evaluating import judge_of
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
 from harness.worlds.stage_io import Rows
 
@@ -252,6 +251,8 @@ def judge_answers(ctx: StageContext) -> None:
         UserError: No endpoint is configured for the judge, or the benchmark's files have changed.
         HarnessError: The judge does not answer, the budget is used up, or a plug-in is missing.
     """
+    from harness.worlds.real.evaluating import judge_of
+
     identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
     said = {"benchmark": identity, "judge": model}
     if are_tasks(identity):
