@@ -227,6 +227,14 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
     assert second > first
 
 
+def test_a_p_value_that_was_corrected_is_called_adjusted() -> None:
+    test = compare("a", ">", "b")
+    claims = [claim("first", test, primary=True), claim("second", test)]
+    found = verdicts_of(claims, scores_of({"a": 10.0, "b": 10.0}))
+    assert found["first"].reason == "not significant (p = 1; level 0.05)"
+    assert found["second"].reason == "not significant (adjusted p = 1; level 0.05)"
+
+
 def test_one_seed_decides_nothing() -> None:
     """A less b is 7, 9, 7, 9: the interval is over prompts, 2 / sqrt(3) / sqrt(4) = 0.577 wide."""
     measured = scores_of({"a": 10.0, "b": 1.0}, seeds=1, scatter=1.0)
@@ -320,9 +328,11 @@ def test_what_is_missing_is_said(fields: dict[str, Any], reason: str) -> None:
 
 
 def test_rows_that_cannot_run_say_why() -> None:
-    table = table_of(claim("it", compare("a", ">", "b"), primary=True))
-    (it,) = judge_without(table, "reduced", "no such model")
+    drawn = claim("drawn", {"kind": "qualitative", "reason": "A drawing."})
+    table = table_of(claim("it", compare("a", ">", "b"), primary=True), drawn)
+    it, other = judge_without(table, "reduced", "no such model")
     assert (it.verdict, it.scale, it.reason) == ("not_run", "reduced", "no such model")
+    assert (other.verdict, other.reason) == ("not_testable", "A drawing.")
 
 
 def verdict_in_words(word: str, scale: str = "toy", **fields: Any) -> ClaimVerdict:
