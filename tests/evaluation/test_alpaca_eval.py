@@ -145,16 +145,13 @@ def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
 def annotated(count: int = 805) -> list[dict[str, Any]]:
     return [
         {
-            "instruction": f"instruction {i}",
-            "output_1": reference(i)["output"],
-            "output_2": own(i)["output"],
-            "generator_1": "gpt4_1106_preview",
-            "generator_2": "m",
+            "instruction": f"instruction {i}", "preference": 1.0 + (i * 37 % 101) / 100,
+            "output_1": reference(i)["output"], "generator_1": "gpt4_1106_preview",
+            "output_2": own(i)["output"], "generator_2": "m",
             "annotator": "weighted_alpaca_eval_gpt4_turbo",
-            "preference": 1.0 + (i * 37 % 101) / 100,
         }
         for i in range(count)
-    ]
+    ]  # fmt: skip
 
 
 INSTRUCTIONS = [f"instruction {i}" for i in range(805)]

@@ -78,22 +78,13 @@ def test_equal_lengths_leave_nothing_to_control_for() -> None:
 @pytest.mark.parametrize(
     ("preference", "difference"),
     [
-        (array(1, 0, 1), array(7, 7, 7)),
-        (array(0, 0, 1, 1), array(-2, -1, 1, 2)),
-        (array(1, 1, 0, 0), array(-2, -1, 1, 2)),
-        (array(0, 0, 0.5, 1), array(-2, -1, 1, 2)),
-        (array(1, 0), array(3, 3)),
-        (array(0.5, 0.5, 0.7), array(600, 601, 602)),
+        (array(1, 0, 1), array(7, 7, 7)),  # one length
+        (array(0, 0, 1, 1), array(-2, -1, 1, 2)),  # longer wins
+        (array(1, 1, 0, 0), array(-2, -1, 1, 2)),  # shorter wins
+        (array(0, 0, 0.5, 1), array(-2, -1, 1, 2)),  # half a win between
+        (array(1, 0), array(3, 3)),  # two alike
+        (array(0.5, 0.5, 0.7), array(600, 601, 602)),  # all far from zero
         (array(0.5), array(3)),
-    ],
-    ids=[
-        "one length",
-        "longer wins",
-        "shorter wins",
-        "half a win between",
-        "two alike",
-        "all far from zero",
-        "one",
     ],
 )
 def test_what_no_fit_can_tell_has_no_rate(preference: np.ndarray, difference: np.ndarray) -> None:

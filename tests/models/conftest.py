@@ -13,13 +13,11 @@ from harness.models import reward_model
 
 @pytest.fixture(scope="session")
 def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a random policy."""
     return build_tiny_gemma(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="session")
 def reward_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a random reward model."""
     return build_tiny_gemma(tmp_path_factory.mktemp("reward"), seed=1, outputs=1)
 
 

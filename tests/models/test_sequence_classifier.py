@@ -33,12 +33,9 @@ def write_llama(path: Path) -> Path:
     """Write a small Skywork-Reward of the Llama kind, tensor by tensor."""
     tokenizer = llama_tokenizer(pad_token=None)
     config = llama_config(
-        len(tokenizer),
-        architectures=["LlamaForSequenceClassification"],
-        id2label={"0": "LABEL_0"},
-        label2id={"LABEL_0": 0},
-        pad_token_id=None,
-    )
+        len(tokenizer), architectures=["LlamaForSequenceClassification"], pad_token_id=None,
+        id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0},
+    )  # fmt: skip
     shapes = {**llama_shapes(config), "score.weight": (1, 32)}
     tokenizer.save_pretrained(path)
     return write_model(path, config, random_tensors(shapes, 6))

@@ -126,27 +126,14 @@ USED = [IDS[n] for n in ("reverse-7", "swap-2", "sort_up-1", "successor-4", "kee
 UNUSED = [index for index in NAMES if index not in USED]
 
 
-def trained(start: Path, out: Path, pairs: Any = PAIRS, **changes: Any) -> torch.Tensor:
+def trained(start: Path, out: Path, **changes: Any) -> torch.Tensor:
     """Train by the harness's DPO; the embeddings that come of it."""
     settings: dict[str, Any] = {
-        "learning_rate": 3e-4,
-        "beta": 2.0,
-        "epochs": 1,
-        "batch_size": 4,
-        "micro_batch_size": 4,
-        "max_length": 64,
-        "schedule": "constant_with_warmup",
-        "warmup_ratio": 0.0,
-    }
+        "learning_rate": 3e-4, "beta": 2.0, "epochs": 1, "batch_size": 4, "micro_batch_size": 4,
+        "max_length": 64, "schedule": "constant_with_warmup", "warmup_ratio": 0.0,
+    }  # fmt: skip
     out.mkdir()
-    offline.train(
-        DPO(**settings | changes),
-        start,
-        pairs,
-        out,
-        seed=0,
-        on_log=lambda step, metrics: None,
-    )
+    offline.train(DPO(**settings | changes), start, PAIRS, out, seed=0, on_log=lambda *_: None)
     return embeddings(out / "model")
 
 

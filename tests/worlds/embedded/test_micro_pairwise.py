@@ -39,13 +39,8 @@ from harness.worlds.embedded.reward import (
 torch.set_num_threads(1)
 
 SHORT: dict[str, Any] = {
-    "steps": 3,
-    "batch_size": 4,
-    "warmup_steps": 1,
-    "held_out": 40,
-    "threads": 1,
-    "compiled": False,
-}
+    "steps": 3, "batch_size": 4, "warmup_steps": 1, "held_out": 40, "threads": 1, "compiled": False
+}  # fmt: skip
 """A training of a moment."""
 
 ROLES = list(REWARD_MODELS)

@@ -30,13 +30,9 @@ from harness.worlds.embedded.reward import RewardConfig
 from harness.worlds.embedded.texts import RANKED, Mix
 
 SMALL = PretrainConfig(
-    operations=Course(8, 3e-3, 2),
-    names=Course(4, 1e-3, 1),
-    batch_size=16,
-    pool_batches=4,
-    threads=1,
-    compiled=False,
-)
+    operations=Course(8, 3e-3, 2), names=Course(4, 1e-3, 1), batch_size=16, pool_batches=4,
+    threads=1, compiled=False,
+)  # fmt: skip
 
 
 def trained(config: PretrainConfig, folder: Path) -> str:
