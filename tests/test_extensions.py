@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import harness as package
 from harness import extensions, project
 from harness.cli.main import app
+from harness.eva.informativeness import informativeness
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -84,20 +85,26 @@ def harder(prompt, rng, write):
 """
 
 
-def python(code: str, folder: Path, *plugins: Path) -> str:
-    """Run code in a process with plug-ins, and return what it prints."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "HARNESS_WORK": str(folder / "work"),
-        "HARNESS_PLUGINS": ",".join(map(str, plugins)),
-    }
+def started(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, which has a work folder and no plug-ins but these."""
+    own = {"PYTHONPATH": str(ROOT), "HARNESS_WORK": str(folder / "work"), "HARNESS_PLUGINS": ""}
+    environment = os.environ | own | variables
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as a user has it
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    return subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
     )
+
+
+def python(code: str, folder: Path, plugin: Path) -> str:
+    """Run code in a process with a plug-in, and return what it prints."""
+    done = started(folder, "-c", code, HARNESS_PLUGINS=str(plugin))
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def harness(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return started(folder, "-m", "harness.cli.main", *arguments)
 
 
 def plugin(folder: Path, text: str, name: str = "mine") -> Path:
@@ -134,12 +141,15 @@ def table(folder: Path, name: str, recipe: str) -> Path:
     return path
 
 
-def harness(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HARNESS_WORK": str(folder / "work")}
-    environment.pop("HARNESS_PLUGINS", None)
-    command = [sys.executable, "-m", "harness.cli.main", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def wider(folder: Path, *changes: tuple[str, str]) -> Path:
+    """Write the embedded profile under another name and with texts replaced; return its file."""
+    text = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
+    for old, new in (("name: micro\n", "name: wider\n"), *changes):
+        assert old in text
+        text = text.replace(old, new, 1)
+    path = folder / "wider.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 @pytest.fixture
@@ -157,65 +167,35 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
-def test_a_metric_of_ones_own_is_planned_with_its_version(tmp_path: Path) -> None:
+def test_a_metric_of_ones_own_is_planned_with_its_version(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
     """Its plug-in and version are in the identity of the stages that select by it alone."""
     own = table(tmp_path, "mine_table", "creator: {metric: top_gap}")
-    code = (
-        "import json, harness\n"
-        f"runs = harness.load({str(own)!r}, seeds=[0]).plan()\n"
-        "found = {s.kind: [s.settings.get('plugin'), s.fingerprint] for s in runs.stages}\n"
-        "print(json.dumps(found))"
-    )
-    first, again, newer = (
-        json.loads(python(code, tmp_path, plugin(tmp_path, METRIC.format(version=version))))
-        for version in ("1", "1", "2")
-    )
+
+    def planned(version: str) -> dict[str, Any]:
+        mine = plugin(tmp_path, METRIC.format(version=version))
+        assert here("validate", "--plugin", str(mine)).exit_code == 0
+        stages = package.load(str(own), seeds=[0]).plan().stages
+        return {stage.kind: (stage.settings.get("plugin"), stage.fingerprint) for stage in stages}
+
+    first, again, newer = map(planned, "112")
     assert first == again
     assert first["select"][0] == {"name": "mine", "version": "1"}
     assert newer["select"][0] == {"name": "mine", "version": "2"}
     assert newer["select"][1] != first["select"][1]
-    assert not (tmp_path / "__pycache__").exists()
-    assert newer["generate"][0] is None
-    assert {kind for kind in first if first[kind][0] is not None} == {"select"}
-
-
-def test_a_worker_finds_the_metric(tmp_path: Path) -> None:
-    """By hand: (1, 3) has max 3, mean 2 and so 3 - 2 + 1 = 2; (2, 2) has 1."""
-    (tmp_path / "steps.py").write_text(
-        "from harness.eva.informativeness import informativeness\n"
-        "def measure_stage(ctx):\n"
-        "    found = informativeness([[1, 3], [2, 2]], ctx.settings['metric']).tolist()\n"
-        "    (ctx.output / 'found.txt').write_text(str(found))\n"
-    )
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from harness.runtime import Engine, Plan\n"
-        "from harness.runtime import Stage, Store\n"
-        f"folder = Path({str(tmp_path)!r})\n"
-        "store = Store(folder / 'store')\n"
-        "stage = Stage('measure', 1, {'metric': 'top_gap'}, {}, 'measure')\n"
-        "functions = {'measure': 'steps:measure_stage'}\n"
-        "engine = Engine(store, functions, folder / 'logs', jobs=1)\n"
-        "outcome = engine.run(Plan([stage]))\n"
-        "assert outcome.ok, outcome.failed\n"
-        "print((store.open(stage.fingerprint) / 'found.txt').read_text())"
-    )
-    found = python(code, tmp_path, plugin(tmp_path, METRIC.format(version="1")))
-    assert json.loads(found) == [2.0, 1.0]
+    assert {kind for kind, (named, _) in newer.items() if named is not None} == {"select"}
 
 
 def test_a_loss_of_ones_own_has_hyperparameters_and_trains(tmp_path: Path) -> None:
     """A profile states its hyperparameters as DPO's; planning it needs no torch."""
     shipped = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
     block = shipped[shipped.index("  dpo:\n") : shipped.index("  sppo:\n")]
-    text = shipped.replace("name: micro\n", "name: wider\n", 1).replace(
-        "  sppo:\n", block.replace("dpo", "ipo", 1) + "  sppo:\n", 1
+    profile = wider(
+        tmp_path,
+        ("  sppo:\n", block.replace("dpo", "ipo", 1) + "  sppo:\n"),
+        ("algorithms: {value: [dpo", "algorithms: {value: [ipo, dpo"),
     )
-    text = text.replace("algorithms: {value: [dpo", "algorithms: {value: [ipo, dpo", 1)
-    profile = tmp_path / "wider.yaml"
-    profile.write_text(text, encoding="utf-8")
     own = table(tmp_path, "ipo_table", "algorithm: ipo")
     code = (
         "import sys, harness\n"
@@ -377,6 +357,8 @@ def test_a_stage_planned_with_another_version_is_not_computed(
     metrics = extensions.METRICS
     planned = metrics.identity("top_gap")["plugin"]
     metrics.check("top_gap", planned)
+    # (1, 3) has max 3, mean 2 and so 3 - 2 + 1 = 2; (2, 2) has 1.
+    assert informativeness([[1, 3], [2, 2]], "top_gap").tolist() == [2.0, 1.0]
     with pytest.raises(package.HarnessError, match="plan the run again"):
         metrics.check("top_gap", {**planned, "version": "1"})
     with pytest.raises(package.UserError, match="unknown informativeness metric `none`"):
@@ -388,15 +370,8 @@ def test_a_stage_planned_with_another_version_is_not_computed(
 
 
 def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
-    """Of a tiny run, planned with the plug-in's version: each rewrite differs in one digit."""
-    shipped = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
-    profile = tmp_path / "tiny.yaml"
-    profile.write_text(
-        shipped.replace("name: micro\n", "name: tiny\n", 1).replace(
-            "x: {value: 400,", "x: {value: 16,", 1
-        ),
-        encoding="utf-8",
-    )
+    """Of a tiny run in workers, planned with the plug-in's version: it differs in one digit."""
+    profile = wider(tmp_path, ("x: {value: 400,", "x: {value: 16,"))
     own = table(tmp_path, "other_table", "creator: {method: other_item, fraction: 0.5}")
     code = (
         "import json, harness\n"
@@ -417,6 +392,7 @@ def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
         " json.loads((folder / 'summary.json').read_text())]))"
     )
     printed = python(code, tmp_path, plugin(tmp_path, CREATOR.format(version="2")))
+    assert not (tmp_path / "__pycache__").exists()
     settings, selected, children, summary = json.loads(printed)
     assert settings == {"name": "mine", "version": "2"}
     texts = {row["prompt_id"]: row["prompt"] for row in [*selected, *children]}
@@ -489,7 +465,6 @@ def item_by_item(messages):
 def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path: Path) -> None:
     """The report's cell is the mean of what the function says of the answers it was shown."""
     mine = str(plugin(tmp_path, REVERSING.format(version="1")))
-    shipped = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
     block = """
   reversing:
     columns: [reversed]
@@ -499,8 +474,8 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
     top_p: 1.0
     max_new_tokens: 14
 """
-    profile = tmp_path / "wider.yaml"
-    profile.write_text(shipped.replace("name: micro\n", "name: wider\n", 1) + block)
+    profile = wider(tmp_path)
+    profile.write_text(profile.read_text() + block)
     own = table(tmp_path, "lists", "")
     text = own.read_text().replace("mt_avg", "reversed").replace("chain: [human, eva]", "chain: []")
     text = text.replace("recipe: {algorithm: dpo, chain: [], reward_model: pointwise}\n", "")

@@ -64,7 +64,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~/{}<>$-])/(?:home|root|tmp|work|mnt|scratch
 def project_files() -> Iterator[Path]:
     """Yield the project's files: those at the top and those in its folders."""
     for path in ROOT.iterdir():
-        if path.is_file():
+        if path.is_file() and path.name != ".git":  # as a second working tree has it
             yield path
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):

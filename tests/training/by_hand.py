@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from harness.models.loading import load_model, load_tokenizer, tokenize
@@ -46,9 +47,8 @@ def head_and_tail(path: Path, prompt: str, completion: str) -> tuple[list[int], 
     return head, tokenizer.convert_tokens_to_ids([*completion.split(), "<end_of_turn>"])
 
 
-def log_probabilities(model: Any, path: Path, prompt: str, completion: str) -> torch.Tensor:
-    """Return the log-probability of each token of the completion, its end of turn included."""
-    head, tail = head_and_tail(path, prompt, completion)
+def log_probabilities(model: Any, head: list[int], tail: list[int]) -> torch.Tensor:
+    """Return the log-probability of each token of the tail, one sequence unpadded."""
     logits = model(torch.tensor([head + tail])).logits[0].float()
     each = logits.log_softmax(-1)[len(head) - 1 : -1]
     return each.gather(1, torch.tensor(tail)[:, None])[:, 0]
@@ -57,7 +57,7 @@ def log_probabilities(model: Any, path: Path, prompt: str, completion: str) -> t
 def both_sides(model: Any, path: Path, pair: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the log-probabilities of the tokens of the chosen and of the rejected completion."""
     chosen, rejected = (
-        log_probabilities(model, path, pair["prompt"], pair[side])
+        log_probabilities(model, *head_and_tail(path, pair["prompt"], pair[side]))
         for side in ("chosen", "rejected")
     )
     return chosen, rejected
@@ -94,6 +94,14 @@ def assert_close(policy: Any, folder: Path, atol: float = 2e-5) -> None:
     saved = load_model(folder).state_dict()
     for name, weight in policy.state_dict().items():
         torch.testing.assert_close(saved[name], weight, atol=atol, rtol=0)
+
+
+def assert_same(one: Path, other: Path, *, atol: float = 0.0, rtol: float = 0.0) -> None:
+    """Check that two files hold the same tensors, up to rounding."""
+    left, right = load_file(one), load_file(other)
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        torch.testing.assert_close(right[name], value, atol=atol, rtol=rtol)
 
 
 def digest(folder: Path) -> str:

@@ -22,6 +22,12 @@ def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def other_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return another random policy."""
-    return build_tiny_gemma(tmp_path_factory.mktemp("other"), seed=5)
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return another random policy, which online training and its segments start from."""
+    return build_tiny_gemma(tmp_path_factory.mktemp("start"), seed=1)
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the reference of an online training."""
+    return build_tiny_gemma(tmp_path_factory.mktemp("other"), seed=2)

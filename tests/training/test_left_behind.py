@@ -9,11 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from accelerate import PartialState
+from by_hand import assert_same
 from safetensors.torch import load_file
-from tiny_gemma import build_tiny_gemma
 
 from harness.models.loading import load_model, load_tokenizer
 from harness.runtime.processes import free_port
@@ -21,11 +20,6 @@ from harness.training.distributed import GivenOptimizer, save_optimizer, save_po
 from harness.training.placement import PLAIN, Placement
 
 IDS = torch.tensor([[2, 7, 8, 9], [2, 9, 9, 8]])
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_gemma(tmp_path_factory.mktemp("policy"), seed=3)
 
 
 def trainer_of(start: Path, *, sharded: bool = False) -> Any:
@@ -98,13 +92,6 @@ def in_two_processes(*segments: tuple[Path, Path | None, Path]) -> None:
     assert [process.wait(200) for process in processes] == [0, 0]
 
 
-def same(one: Path, other: Path, **how: float) -> None:
-    left, right = load_file(one), load_file(other)
-    assert left.keys() == right.keys()
-    for name, value in left.items():
-        torch.testing.assert_close(right[name], value, **how)
-
-
 def test_a_state_is_read_back_to_the_last_bit(start: Path, tmp_path: Path) -> None:
     """Parameter 0 is the first that decays; two steps have been taken."""
     one, again = trainer_of(start), trainer_of(start)
@@ -120,7 +107,7 @@ def test_a_state_is_read_back_to_the_last_bit(start: Path, tmp_path: Path) -> No
     before, now = load_model(start).state_dict(), again.model.state_dict()
     assert all(torch.equal(now[name], weight) for name, weight in before.items())
     save_optimizer(again, tmp_path / "second")
-    same(tmp_path / "first", tmp_path / "second", rtol=0, atol=0)
+    assert_same(tmp_path / "first", tmp_path / "second")
 
 
 def test_shards_of_two_processes_go_on_from_one_and_one_from_them(
@@ -138,7 +125,7 @@ def test_shards_of_two_processes_go_on_from_one_and_one_from_them(
     segment(folders["two"], folders["two"], folders["two-one"], trainer_of(folders["two"]))
     for name, expected in (("two", "one"), ("one-two", "one-one"), ("two-one", "one-one")):
         for file in ("optimizer", "model.safetensors"):
-            same(folders[expected] / file, folders[name] / file, rtol=1e-4, atol=1e-6)
+            assert_same(folders[expected] / file, folders[name] / file, rtol=1e-4, atol=1e-6)
     moved = load_file(folders["one-two"] / "model.safetensors")
     there = load_file(start / "model.safetensors")
     assert all(not torch.equal(weight, there[name]) for name, weight in moved.items())

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from by_hand import assert_same, head_and_tail, log_probabilities
 from safetensors.torch import load_file
-from tiny_gemma import build_tiny_gemma
-from torch.nn import functional as F
 
 from harness.errors import UserError
-from harness.models.loading import load_model, load_tokenizer, tokenize
+from harness.models.loading import load_model
 from harness.training.offline import TrainingError
 from harness.training.online import (
     OPTIMIZER,
@@ -56,16 +54,6 @@ class Source:
         assert not policy.model.training
         self.births.append(self.step)
         return {"born": float(self.step)}
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_gemma(tmp_path_factory.mktemp("policy"), seed=1)
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_gemma(tmp_path_factory.mktemp("reference"), seed=2)
 
 
 def of_tests(kind: type[OnlineAlgorithm], **changes: Any) -> OnlineAlgorithm:
@@ -125,15 +113,6 @@ def rolled_out(monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
     return seen
 
 
-def log_probability(model: Any, path: Path, prompt: str, tail: list[int]) -> torch.Tensor:
-    """Sum of the log-probabilities of a completion's tokens, one sequence unpadded."""
-    user = [{"role": "user", "content": prompt}]
-    [head] = tokenize(load_tokenizer(path), [user], add_generation_prompt=True)
-    logits = model(torch.tensor([head + tail])).logits[0].float()
-    chosen = F.log_softmax(logits[len(head) - 1 : -1], -1).gather(1, torch.tensor(tail)[:, None])
-    return chosen.sum()
-
-
 def test_rloo_takes_the_gradient_of_its_equation(
     start: Path, other: Path, tmp_path: Path, rolled_out: list[list[list[int]]]
 ) -> None:
@@ -147,9 +126,10 @@ def test_rloo_takes_the_gradient_of_its_equation(
     for i, row in enumerate(source.seen[0]):
         logs, penalised = [], []
         for j, text in enumerate(row):
-            where = (source.drawn[0][i], rolled_out[0][3 * i + j])
-            logs.append(log_probability(policy, start, *where))
-            theirs = log_probability(reference, other, *where)
+            head, _ = head_and_tail(start, source.drawn[0][i], "")
+            where = (head, rolled_out[0][3 * i + j])
+            logs.append(log_probabilities(policy, *where).sum())
+            theirs = log_probabilities(reference, *where).sum()
             kl = float(logs[-1].detach() - theirs.detach())
             kls.append(kl)
             penalised.append(len(set(text.split())) - BETA * kl)
@@ -178,9 +158,10 @@ def test_oaif_has_the_loss_of_its_equation(
         ratios = []
         for j in range(2):
             # All first rollouts come before all second ones.
-            where = (source.drawn[0][i], rolled_out[0][2 * j + i])
-            ours = log_probability(policy, start, *where)
-            theirs = log_probability(reference, other, *where)
+            head, _ = head_and_tail(start, source.drawn[0][i], "")
+            where = (head, rolled_out[0][2 * j + i])
+            ours = log_probabilities(policy, *where).sum()
+            theirs = log_probabilities(reference, *where).sum()
             ratios.append(float(ours.detach() - theirs.detach()))
         rewards = [len(set(text.split())) for text in row]
         best = 0 if rewards[0] >= rewards[1] else 1
@@ -217,11 +198,7 @@ def test_where_a_run_is_cut_changes_nothing(
     )  # fmt: skip
     assert first + second == whole
     for name in ("model/model.safetensors", OPTIMIZER):
-        digests = [
-            hashlib.sha256((tmp_path / folder / name).read_bytes()).hexdigest()
-            for folder in ("whole", "second")
-        ]
-        assert digests[0] == digests[1]
+        assert_same(tmp_path / "whole" / name, tmp_path / "second" / name)
 
 
 @pytest.mark.parametrize("algorithm", [RLOO, OAIF])
@@ -284,9 +261,8 @@ def test_micro_batches_see_the_same_rollouts_and_take_one_step_together(
     parts, cut = placed(RLOO, start, tmp_path / "parts", place)
     assert len(logs) == len(cut) == 3
     assert whole.seen[0] == parts.seen[0]
-    expected = load_file(tmp_path / "whole" / "model" / "model.safetensors")
-    for name, weight in load_file(tmp_path / "parts" / "model" / "model.safetensors").items():
-        torch.testing.assert_close(weight, expected[name], atol=2e-5, rtol=0)
+    weights = Path("model") / "model.safetensors"
+    assert_same(tmp_path / "whole" / weights, tmp_path / "parts" / weights, atol=2e-5)
 
 
 @pytest.mark.parametrize("algorithm", [RLOO, OAIF])
