@@ -18,17 +18,6 @@ from harness.worlds.lookup import world_of
 SEEDS = (0, 1)
 
 
-def test_a_figure_needs_the_runs_of_its_rows_and_their_baselines(
-    figures: dict[str, Figure], tables: dict[str, Table], micro: Profile
-) -> None:
-    """One row of table 4 and its baseline: two runs for each seed."""
-    runs = plan_figure(figures["figure10"], tables, micro, SEEDS)
-    assert set(runs.runs) == {(r, s) for r in ("dpo-h1", "dpo-eva-a_min") for s in SEEDS}
-    assert runs.row_ids == ["table4/eva-a_min"]
-    assert runs.id == "figure10"
-    assert {stage.kind for stage in runs.targets} == {"judge", "train"}
-
-
 def test_rows_of_several_tables_share_their_runs(
     figures: dict[str, Figure], tables: dict[str, Table], micro: Profile
 ) -> None:

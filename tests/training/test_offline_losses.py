@@ -73,15 +73,6 @@ def test_the_first_loss_of_sppo_is_that_of_the_targets_alone(
         assert metrics[name] == pytest.approx(0, abs=1e-6)  # not moved by the probabilities
 
 
-def test_a_pair_of_even_chances_is_pulled_to_the_reference(
-    policy_path: Path, tmp_path: Path
-) -> None:
-    """With both probabilities 1/2 both targets are 0, where the reference is: loss 0."""
-    even = [{**pair, "p_chosen": 0.5, "p_rejected": 0.5} for pair in PAIRS]
-    summary, _ = soft(policy_path, tmp_path, pairs=even)
-    assert summary["loss_first"] == pytest.approx(0, abs=1e-8)
-
-
 def test_rewards_of_sppo_are_beta_times_the_log_ratios(policy_path: Path, tmp_path: Path) -> None:
     """Whatever the win probabilities: after a step the margin is that of the ratios by hand."""
     once, _ = soft(policy_path, tmp_path / "1", learning_rate=1e-2)
