@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computing import compute, given, rows, run_stage, summary, tried
+from computing import compute, given, rows, run_stage, small, summary, tried
 from judge_stand_in import StandIn, completion, digest
 
 from harness.errors import HarnessError
@@ -66,14 +66,8 @@ def profile(work: Path, micro: Profile) -> Profile:
         "temperature": 0.9,
         "max_new_tokens": 99,
     }
-    return micro.model_copy(
-        update={
-            "x": X,
-            "benchmarks": {},
-            "prompts": micro.prompts.model_copy(update={"source": str(path)}),
-            "creator": micro.creator.model_copy(update=creator),
-        }
-    )
+    prompts = micro.prompts.model_copy(update={"source": str(path)})
+    return small(micro, X, prompts=prompts, creator=micro.creator.model_copy(update=creator))
 
 
 def with_creator(profile: Profile, **changes: Any) -> Profile:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.errors import UserError
 from harness.project import figures_dir, profiles_dir
-from harness.registry.declared import find_table, load_tables, table_files
+from harness.registry.declared import load_tables, table_files
 from harness.registry.documents import read_document, sources, yaml_files
 from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, load_profiles, table_unsupported, unsupported
@@ -249,10 +248,3 @@ def test_a_pool_of_parents_needs_as_many_human_prompts(micro: Profile) -> None:
         {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"parents": 7}}
     )
     assert unsupported(recipe, [], micro) == ["`micro` has 6x human prompts and 7x are needed"]
-
-
-def test_unknown_names_come_with_the_nearest(tables: dict[str, Table]) -> None:
-    with pytest.raises(UserError, match="no table `tabel4`; did you mean `table4`"):
-        find_table(tables, "tabel4")
-    with pytest.raises(UserError, match="no row `eva-amin`; did you mean `eva-a_min`"):
-        find_table(tables, "table4").row("eva-amin")

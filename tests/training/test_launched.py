@@ -117,12 +117,9 @@ def test_a_training_of_which_a_process_was_killed_goes_on(
     assert_same(weights_in(tmp_path / "two"), weights_in(tmp_path / "one"), atol=5e-5)
 
 
-# What is launched, here a few lines of Python in place of a trainer.
-
-
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Launch a program given as text; `sys.argv[1]` is the job's file."""
+    """Launch a program given as text in place of a trainer; `sys.argv[1]` is the job's file."""
 
     def use(program: str) -> None:
         def command(*args: Any) -> list[str]:
@@ -239,9 +236,6 @@ def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_
         launch(policy_path, tmp_path, hardware(), stop)
     assert seen == [3]  # the supervisor among them
     assert not descendants()
-
-
-# What can be wrong before anything is launched.
 
 
 def test_a_configuration_goes_with_its_number_of_devices() -> None:

@@ -241,9 +241,6 @@ def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: P
         )  # fmt: skip
 
 
-# Laid on devices.
-
-
 def placed(
     algorithm: type[OnlineAlgorithm], start: Path, out: Path, place: Placement
 ) -> tuple[Source, list[dict[str, float]]]:
@@ -277,14 +274,9 @@ def test_bfloat16_trains_float32_weights(
     assert any(not torch.equal(weight, before[name]) for name, weight in after.items())
 
 
-def test_a_micro_batch_that_cannot_be_is_the_users_error(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="4 pairs cannot be made of micro-batches of 3"):
-        Placement(micro_batch=3).batches(4)
+def test_hardware_that_does_not_fit_a_step_is_the_users_error(start: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"set `hardware.micro_batch` to 4 for `oaif`"):
         placed(OAIF, start, tmp_path / "out", Placement(micro_batch=2))
-
-
-def test_devices_that_do_not_divide_a_step_are_the_users_error(start: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="2 prompts or rollouts of a step cannot be shared by 3"):
         placed(OAIF, start, tmp_path / "out", Placement(devices=3))
     with pytest.raises(UserError, match="micro-batches of 3 on 2 device"):
