@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+from harness import selectors
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Rewrite, evolve
 from harness.extensions import SELECTORS
@@ -67,7 +71,10 @@ def asked(seed: int = 0, *, step: int = 1, k: int = 2, n: int = 4, **more: Any) 
     return replace(base, **more)
 
 
-def paid(rewards: Mapping[str, Sequence[float]], log: list[tuple[int, int, str]]) -> Any:
+Log = list[tuple[int, int, str]]
+
+
+def paid(rewards: Mapping[str, Sequence[float]], log: Log) -> Any:
     """Roll prompts out to known rewards, and note how many, how often and what for."""
 
     def roll_out(some: Sequence[Prompt], n: int, phase: Any) -> list[Group]:
@@ -109,13 +116,12 @@ def test_uniform_draws_evenly_and_another_stream_draws_otherwise() -> None:
     assert said.propensity == (0.4,) * 4
     assert drawn(pool, 4, asked(1)) == said
     assert Uniform(stream=1).propose(pool, 4, asked(1)).prompts != said.prompts
-    counts = np.zeros(10)
-    for seed in range(500):
-        for prompt in drawn(pool, 2, asked(seed)).prompts:
-            counts[int(prompt.prompt_id[1:])] += 1
+    counts = Counter(
+        name for seed in range(500) for name in names(drawn(pool, 2, asked(seed)).prompts)
+    )
     # 100 expected; the standard error is sqrt(500 * 0.2 * 0.8) = 9.
-    assert counts.min() > 64
-    assert counts.max() < 136
+    assert len(counts) == 10
+    assert all(64 < count < 136 for count in counts.values())
 
 
 def test_dapo_keeps_what_spreads_more_than_the_flattest_quarter_of_the_first() -> None:
@@ -154,7 +160,7 @@ def test_lilo_keeps_the_most_learnable_and_its_controls_others(by: str, kept: in
 def test_sfl_takes_half_from_the_most_learnable_of_a_paid_sample() -> None:
     """Four prompts, all rolled out; the best half of them is h2 and h3."""
     rewards = {"h0": [0, 0], "h1": [0, 1], "h2": [0, 5], "h3": [0, 9]}
-    log: list[tuple[int, int, str]] = []
+    log: Log = []
     selector = SFL(share=1.0, top=0.5)
     ctx = asked(k=2, n=2, roll_out=paid(rewards, log))
     said = selector.propose(Pool(prompts(4), 0), 2, ctx)
@@ -239,7 +245,8 @@ def test_plr_replays_by_rank_and_staleness_once_all_were_seen() -> None:
 
 def test_accel_scores_its_edits_and_displaces_the_lowest() -> None:
     children = [Prompt("c0", "a", "evolved", "h0"), Prompt("c1", "b", "evolved", "h0")]
-    selector, log = ACCEL(), []  # type: tuple[ACCEL, list[tuple[int, int, str]]]
+    selector = ACCEL()
+    log: Log = []
     rewards = {"c0": [0.0, 0.0], "c1": [0.0, 1.0]}
     ctx = asked(n=2, roll_out=paid(rewards, log))
     assert selector.enter(children, np.zeros(2), ctx) == [0.0, 0.25]
@@ -275,7 +282,7 @@ def test_cures_shares_rollouts_out_in_proportion() -> None:
 def test_cures_probes_every_period_and_draws_by_the_exponential() -> None:
     """Probes of 4: all right (5, 1), half (3, 3): sigma sqrt(5/36) and 1/2."""
     rewards = {"h0": [1.0] * 4, "h1": [0.0, 0.0, 1.0, 1.0]}
-    log: list[tuple[int, int, str]] = []
+    log: Log = []
     selector = CurES(period=2, tau=0.01, distinct=0.5)
     said = selector.propose(Pool(prompts(2), 0), 2, asked(k=2, roll_out=paid(rewards, log)))
     assert log == [(2, 4, "screen")]
@@ -294,7 +301,7 @@ def test_adarft_labels_once_and_follows_the_mean_reward() -> None:
     T is 0, so the easiest come first. A mean of 0.8: T = 50 tanh(0.6) = 26.9.
     """
     rewards = {f"h{i}": [float(i + 1)] for i in range(4)}
-    log: list[tuple[int, int, str]] = []
+    log: Log = []
     selector = AdaRFT()
     said = selector.propose(Pool(prompts(4), 0), 2, asked(n=1, roll_out=paid(rewards, log)))
     assert log == [(4, 1, "screen")]
@@ -318,7 +325,6 @@ def test_sec_pays_categories_by_the_size_of_their_advantages() -> None:
     assert selector.worth == {"2": 1.5}
     long = Prompt("h9", "one two three four")
     pool = Pool([*prompts(2), long], 0)
-    assert names(selector.propose(pool, 2, asked()).prompts) != ["h9"]
     assert "h9" not in names(selector.propose(pool, 2, asked()).prompts)
     selector.observe([Group(long, np.array([1.0, 1.0]))], asked())
     assert selector.worth == {"2": 1.5, "3": 0.0}
@@ -440,33 +446,24 @@ def test_who_was_screened_with_few_rollouts_gets_the_rest_if_kept() -> None:
     batch = streamed("speed").draw(noted)
     assert log[-1] == (4, 2)
     assert set(log[:-1]) == {(12, 4)}
-    assert [len(own.rewards) for own in batch.kept] == [6] * 4
-    assert [len(own.answers) for own in batch.kept] == [6] * 4
+    assert [(len(own.rewards), len(own.answers)) for own in batch.kept] == [(6, 6)] * 4
     assert {len(own.rewards) for own in batch.dropped} == {4}
 
 
 def test_a_selector_that_gives_too_few_prompts_is_named() -> None:
-    class Short(Selector):
-        pass
-
-    run = PromptStream(Short(), Pool(prompts(2), 0), 0, minibatch=4)
+    run = PromptStream(Selector(), Pool(prompts(2), 0), 0, minibatch=4)
     with pytest.raises(HarnessError, match="needs 4 prompts and the selector gives 2"):
         run.draw()
 
 
 def test_nothing_that_a_selector_is_given_or_imports_leads_to_the_oracle() -> None:
     """The fields of a context, and what the selectors import of the project."""
-    import ast
-    from pathlib import Path
-
-    import harness.selectors as package
-
     assert set(Context.__dataclass_fields__) == {
         "step", "phase", "rng", "k", "n", "n_new", "view", "roll_out", "embed", "spawned",
         "from_buffer",
     }  # fmt: skip
     parts = set()
-    for path in Path(str(package.__file__)).parent.glob("*.py"):
+    for path in Path(str(selectors.__file__)).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("harness."):
                 parts.add(str(node.module).split(".")[1])
