@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toy_figures import TopicWorld
-from toy_tables import stored, toy_runs, write_all, write_prompts
+from toy_figures import FIGURES, TopicWorld, whole_figure
+from toy_tables import stored, toy_runs, write_whole
 
 from harness.registry.profile import Profile
+from harness.report.figures.report import FigureReport
 from harness.report.publish import publish
 from harness.runtime import Store
 from harness.worlds.embedded import freeze
@@ -28,8 +29,7 @@ def store(tmp_path: Path) -> Store:
 def folder(store: Store, tmp_path: Path) -> Path:
     """Return the folder of the toy table, published from the store."""
     runs = toy_runs()
-    write_all(store, runs)
-    write_prompts(store, runs)
+    write_whole(store, runs)
     return publish(stored(runs, store), tmp_path / "results")
 
 
@@ -39,6 +39,15 @@ def toy_world() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.pipeline.runs.world_of", TopicWorld)
         yield
+
+
+@pytest.fixture(scope="module")
+def whole(toy_world: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
+    """Return every figure's report from a store that has all it reads."""
+    store = Store(tmp_path_factory.mktemp("whole") / "store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        return {name: whole_figure(store, name) for name in FIGURES}
 
 
 @pytest.fixture(autouse=True)

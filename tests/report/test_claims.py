@@ -222,9 +222,7 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
     assert found["absent"].verdict == "not_run"
     assert found["absent"].p_adjusted is None
     first, second = found["first"].detectable, found["second"].detectable
-    assert first is not None
-    assert second is not None
-    assert second > first
+    assert (second or 0.0) > (first or 0.0) > 0.0
 
 
 def test_a_p_value_that_was_corrected_is_called_adjusted() -> None:
@@ -437,10 +435,8 @@ def test_a_wider_margin_never_makes_rows_less_alike(
 def test_correction_never_helps_and_stays_a_probability(
     levels: list[float], noise: list[float]
 ) -> None:
+    verdict: Any
     for verdict in verdicts_of(KINDS, noisy(levels, noise)).values():
-        assert verdict.p is not None
-        assert verdict.p_adjusted is not None
-        assert verdict.detectable is not None
         assert 0.0 <= verdict.p <= verdict.p_adjusted <= 1.0
         undecided = verdict.verdict in ("inconclusive", "underpowered")
         assert undecided == (verdict.p_adjusted >= 0.05)

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from toy_figures import declared, toy_figure, write_judges, write_stages
+from toy_figures import FIGURES, declared, toy_figure, whole_figure
 
 from harness.report.figures.drawing import draw_figure, figure_picture
 from harness.report.figures.report import FigureReport, assemble_figure
@@ -15,25 +15,7 @@ from harness.runtime import Store
 
 SVG = "{http://www.w3.org/2000/svg}"
 
-FIGURES = ("figure3", "figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
-
-
 pytestmark = pytest.mark.usefixtures("toy_world")
-
-
-@pytest.fixture(scope="module")
-def whole(toy_world: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
-    """Return every figure's report from a store that has all it reads."""
-    store = Store(tmp_path_factory.mktemp("whole") / "store")
-    reports = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda _: None)
-        for name in FIGURES:
-            runs = toy_figure(name)
-            write_judges(store, runs, "arena_hard", "alpaca_eval", "mt_bench")
-            write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
-            reports[name] = assemble_figure(runs, store)
-    return reports
 
 
 def drawn(report: FigureReport, path: Path) -> ElementTree.Element:
@@ -71,9 +53,7 @@ def test_a_figure_without_any_number_is_drawn(name: str, store: Store, tmp_path:
 
 @pytest.mark.parametrize("name", ["figure6", "figure9", "figure10", "figure12"])
 def test_one_seed_is_drawn_without_intervals(name: str, store: Store, tmp_path: Path) -> None:
-    runs = toy_figure(name, (0,))
-    write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
-    report = assemble_figure(runs, store)
+    report = whole_figure(store, name, (0,))
     assert {(p.low, p.high) for p in report.points} == {(None, None)}
     assert dict(report.facts)["Intervals"] == "none: one seed has no spread"
     assert drawn(report, tmp_path / "a.svg").tag == f"{SVG}svg"

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from forging import forge, seal
 from rich.console import Console
-from toy_figures import declared, toy_figure, toy_profile, write_judges, write_stages
+from toy_figures import FIGURES, declared, toy_profile, whole_figure
 from toy_tables import change_rows
 
 from harness.errors import HarnessError
@@ -23,7 +23,7 @@ from harness.report.figures.published import (
     print_figure,
     publish_figure,
 )
-from harness.report.figures.report import FigureReport, assemble_figure
+from harness.report.figures.report import FigureReport
 from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.plots import Target
@@ -32,23 +32,16 @@ from harness.report.rows import StoreReader
 from harness.report.verify import verify
 from harness.runtime import Store
 
-NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
-Reporting = Callable[..., FigureReport]
+NAMES = FIGURES[1:]
+"""All figures but that of tables whose runs are long."""
+Whole = dict[str, FigureReport]
 Rows = list[dict[str, Any]]
 
 pytestmark = pytest.mark.usefixtures("toy_world")
 
 
-@pytest.fixture
-def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Reporting:
-    """Return a function that returns a figure's report, its drawing a stand-in that is quick."""
-
-    def report(name: str, seeds: tuple[int, ...] = (0, 1)) -> FigureReport:
-        runs = toy_figure(name, seeds)
-        write_judges(store, runs, "arena_hard", "alpaca_eval", "mt_bench", seeds=(0, 1))
-        write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
-        return assemble_figure(runs, store)
-
+@pytest.fixture(autouse=True)
+def _drawn_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(report: FigureReport, target: Target) -> None:
         if isinstance(target, Path):
             target.write_text("<svg/>")
@@ -56,14 +49,11 @@ def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Reporting:
             target.write(b"<svg/>")
 
     monkeypatch.setattr("harness.report.figures.drawing.draw_figure", draw)
-    return report
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_published_figure_follows_from_its_data(
-    name: str, report_of: Reporting, tmp_path: Path
-) -> None:
-    report = report_of(name)
+def test_a_published_figure_follows_from_its_data(name: str, whole: Whole, tmp_path: Path) -> None:
+    report = whole[name]
     folder = publish_figure(report, tmp_path)
     assert folder == tmp_path / "micro" / name
     files = {path.name for path in folder.iterdir()}
@@ -86,9 +76,9 @@ def test_a_published_figure_follows_from_its_data(
     ],
 )
 def test_a_figure_with_a_seed_missing_is_published_without_numbers(
-    name: str, lacking: str, report_of: Reporting, tmp_path: Path
+    name: str, lacking: str, store: Store, tmp_path: Path
 ) -> None:
-    report = report_of(name, (0, 1, 2))
+    report = whole_figure(store, name, (0, 1, 2))
     with pytest.raises(Refused, match=rf"{lacking}, .* and \d+ more"):
         publish_figure(report, tmp_path)
     assert not (tmp_path / "micro" / name).exists()
@@ -98,7 +88,7 @@ def test_a_figure_with_a_seed_missing_is_published_without_numbers(
 
 
 def test_a_page_of_the_store_has_no_published_figure(
-    report_of: Reporting, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is published is not shown, and what the store holds is drawn, published or not.
 
@@ -106,7 +96,7 @@ def test_a_page_of_the_store_has_no_published_figure(
     """
     # The toy stages hold no prompts whose distances the table could show.
     monkeypatch.setattr("harness.report.build.prompt_distances", lambda *_: ())
-    report = report_of("figure10")
+    report = whole_figure(store, "figure10")
     publish_figure(report, tmp_path)
     tables, figures = declared()
     page = functools.partial(from_store, [tables["table4"]], toy_profile())
@@ -154,9 +144,9 @@ def raised(rows: Rows, field: str, by: float = 0.001, at: int = 0) -> None:
     ],
 )
 def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_changes(
-    report_of: Reporting, tmp_path: Path, name: str, column: str, number: str
+    whole: Whole, tmp_path: Path, name: str, column: str, number: str
 ) -> None:
-    report = report_of(name)
+    report = whole[name]
     folder = publish_figure(report, tmp_path)
     change_rows(folder / report.data.file, functools.partial(raised, field=column, by=50.0))
     with pytest.raises(HarnessError, match="is not what was published"):
@@ -180,20 +170,20 @@ def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_chan
     ],
 )  # fmt: skip
 def test_a_changed_point_is_named(
-    name: str, change: Callable[[Rows], None], said: str, report_of: Reporting, tmp_path: Path
+    name: str, change: Callable[[Rows], None], said: str, whole: Whole, tmp_path: Path
 ) -> None:
-    folder = publish_figure(report_of(name), tmp_path)
+    folder = publish_figure(whole[name], tmp_path)
     forge(folder, lambda data: change(data["points"]))
     with pytest.raises(HarnessError, match=said):
         FIGURE.check(folder)
 
 
 def test_verify_knows_figures_from_tables_and_finds_their_stages(
-    report_of: Reporting, store: Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     results = tmp_path / "results"
     for name in ("figure10", "figure6"):
-        publish_figure(report_of(name), results)
+        publish_figure(whole_figure(store, name), results)
     assert list(published_folders(results)) == []
     found = verify(results, store)
     assert found.figures == ("micro/figure10", "micro/figure6")
@@ -205,10 +195,10 @@ def test_verify_knows_figures_from_tables_and_finds_their_stages(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_report_says_what_it_says_everywhere(
-    name: str, report_of: Reporting, capsys: pytest.CaptureFixture[str]
+    name: str, whole: Whole, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every figure of the text is on the terminal and in Markdown, and no place is empty."""
-    report = report_of(name)
+    report = whole[name]
     print_figure(report, Console(width=100, color_system=None))
     printed, page = capsys.readouterr().out, figure_markdown(report)
     figures = [text for block in report.blocks for row in block.rows for text in row[1:]]
@@ -218,13 +208,13 @@ def test_a_report_says_what_it_says_everywhere(
     assert max(map(len, printed.splitlines())) <= 100
 
 
-def test_numbers_are_written_in_their_units(report_of: Reporting) -> None:
-    shares = report_of("figure6").blocks[0].rows[0][1]
+def test_numbers_are_written_in_their_units(whole: Whole) -> None:
+    shares = whole["figure6"].blocks[0].rows[0][1]
     assert shares.endswith("%")
     assert "% ±" in shares
-    rho = report_of("figure10").blocks[0].rows[0][1]
+    rho = whole["figure10"].blocks[0].rows[0][1]
     assert len(rho.split(" ±")[0].partition(".")[2]) == 3
-    gain = report_of("figure4").blocks[0].rows[0][1]
+    gain = whole["figure4"].blocks[0].rows[0][1]
     assert gain[0] in "+-"
     assert " ±" in gain
     assert "±+" not in gain

@@ -13,15 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from page_reader import Page
 from toy_page import contents_of
-from toy_tables import (
-    DECLARATION,
-    judge_of,
-    report_of,
-    toy_runs,
-    write_all,
-    write_prompts,
-    write_scores,
-)
+from toy_tables import DECLARATION, judge_of, report_of, toy_runs, write_scores, write_whole
 
 from harness.evaluation.calibration import Calibration, record_path
 from harness.report import view
@@ -39,10 +31,9 @@ from harness.report.view import facts, signed
 from harness.runtime import Store
 
 
-def full(store: Store, scale: str = "toy") -> Report:
-    runs = toy_runs(scale=scale)
-    write_all(store, runs)
-    write_prompts(store, runs)
+def full(store: Store, scale: str = "toy", table: Any = DECLARATION) -> Report:
+    runs = toy_runs(scale=scale, table=table)
+    write_whole(store, runs)
     return report_of(runs, store)
 
 
@@ -75,17 +66,14 @@ def test_a_row_shows_ours_and_the_papers_side_by_side(store: Store) -> None:
 @pytest.mark.parametrize("scale", ["toy", "paper"])
 def test_a_table_of_ours_stands_beside_nothing(store: Store, scale: str) -> None:
     """The same numbers as in the row above, without places for the paper's."""
-    table = deepcopy(DECLARATION) | {"source": "ours"}
-    for row in table["rows"]:
-        del row["values"]
-    runs = toy_runs(scale=scale, table=table)
-    write_all(store, runs)
-    write_prompts(store, runs)
-    report = report_of(runs, store)
+    rows = [
+        {name: it for name, it in row.items() if name != "values"} for row in DECLARATION["rows"]
+    ]
+    report = full(store, scale, DECLARATION | {"source": "ours", "rows": rows})
     first = number_blocks(report)[0]
     assert first.head == ("row", "ours\n± 95%", "gain\n± 95%")
-    rows = {row[0]: row[1:] for row in first.rows}
-    assert rows["θ_{1→1̄}: + eva [eva-a_min]"][1] == "+4.5 ±0.0"
+    shown = {row[0]: row[1:] for row in first.rows}
+    assert shown["θ_{1→1̄}: + eva [eva-a_min]"][1] == "+4.5 ±0.0"
     assert len(number_blocks(report)) == len(report.table.columns)
     assert dict(facts(report))["Source"] == "ours, beyond the paper's tables"
     for text in (as_text(report), as_markdown(report)):
@@ -216,16 +204,9 @@ def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head(store: Stor
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [
-        ("- a", r"\- a"),
-        ("1. a", r"1\. a"),
-        ("-1.6", "-1.6"),
-        ("a_b", r"a\_b"),
-        ("a\nb", "a b"),
-        ("&lt;", r"\&lt;"),
-        ("====", r"\===="),
-    ],
-)
+    [("- a", r"\- a"), ("1. a", r"1\. a"), ("-1.6", "-1.6"), ("a_b", r"a\_b"), ("a\nb", "a b"),
+     ("&lt;", r"\&lt;"), ("====", r"\====")],
+)  # fmt: skip
 def test_markdown_escapes(text: str, shown: str) -> None:
     assert escape(text) == shown
 

@@ -19,6 +19,7 @@ from harness.registry.declared import load_tables
 from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
+from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.origin import behind
 from harness.runtime import Stage, Store
 from harness.worlds import Topics
@@ -32,6 +33,8 @@ PROMPTS = {
     for i, operation in enumerate(itertools.islice(itertools.cycle(OPERATIONS), 30))
 }
 """Thirty prompts, each beginning with the next operation."""
+
+FIGURES = ("figure3", "figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
 
 COLUMNS = {
     "arena_hard": ("ah_wr", "ah_len"),
@@ -74,6 +77,14 @@ class TopicWorld(ToyWorld):
 
     def topics(self) -> Topics | None:
         return world_of(self.profile).prompts.topics()
+
+
+def whole_figure(store: Store, name: str, seeds: Sequence[int] = (0, 1)) -> FigureReport:
+    """Return a figure's report after all that it reads of seeds 0 and 1 was written."""
+    runs = toy_figure(name, seeds)
+    write_judges(store, runs, *COLUMNS, seeds=(0, 1))
+    write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
+    return assemble_figure(runs, store)
 
 
 def write_stages(store: Store, runs: FigureRuns, kinds: Sequence[str] = ()) -> None:

@@ -151,6 +151,12 @@ def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2"
             write_files(store, stage, answers=[{"conversation": json.dumps(asked)}])
 
 
+def write_whole(store: Store, runs: TableRuns) -> None:
+    """Write all that a report reads: scores, prompts and the benchmarks' answers."""
+    write_all(store, runs)
+    write_prompts(store, runs)
+
+
 def by_place(cells: Sequence[Cell]) -> dict[tuple[str, str], Cell]:
     """Return cells by row and column."""
     return {(cell.row, cell.column): cell for cell in cells}
