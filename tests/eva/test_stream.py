@@ -107,12 +107,18 @@ def test_a_child_can_inherit_its_parents_informativeness() -> None:
         assert held.informativeness == parents[str(held.prompt.parent_id)]
 
 
-def test_a_tree_of_depth_two_keeps_the_children_of_the_best_child() -> None:
-    run = stream(method="tree_bon", tree_depth=2, child_score="parent")
-    _, fed = step(run)
+@pytest.mark.parametrize(
+    ("changes", "generation", "attempts"),
+    [({"method": "tree_bon", "tree_depth": 2, "child_score": "parent"}, 2, 32),
+     ({"tree_depth": 3}, 1, 16)],
+)  # fmt: skip
+def test_a_tree_keeps_the_children_of_its_best_child_and_what_is_no_tree_has_no_depth(
+    changes: dict[str, Any], generation: int, attempts: int
+) -> None:
+    _, fed = step(stream(**changes))
     assert len(fed.evolved.prompts) == 16
-    assert {c.generation for c in fed.evolved.prompts} == {2}
-    assert fed.evolved.attempts == 32
+    assert {child.generation for child in fed.evolved.prompts} == {generation}
+    assert fed.evolved.attempts == attempts
 
 
 def test_human_prompts_can_enter_the_buffer() -> None:
@@ -351,12 +357,6 @@ def test_a_buffer_may_hold_one_mini_batch_and_settings_are_read_back() -> None:
     settings = sizes(capacity=8)
     assert settings.capacity == settings.minibatch == 8
     assert StreamSettings.model_validate(settings.model_dump()) == settings
-
-
-def test_the_depth_of_a_tree_concerns_trees_alone() -> None:
-    _, fed = step(stream(tree_depth=3))
-    assert {child.generation for child in fed.evolved.prompts} == {1}
-    assert fed.evolved.attempts == len(fed.evolved.prompts) == 16
 
 
 def test_what_was_evolved_and_trained_on_does_not_come_back() -> None:

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from harness.eva.informativeness import informativeness
-from harness.registry.figures import (
-    CorrelationFigure,
-    DensitiesFigure,
-    TopicsFigure,
-    load_figures,
-)
+from harness.registry.figures import CorrelationFigure, DensitiesFigure, TopicsFigure, load_figures
 from harness.report.figures.data import Found, PromptData, SeedPrompts
 from harness.report.figures.drawing import variance_bounds
 from harness.report.figures.points import (
@@ -56,12 +51,18 @@ def data(*seeds: list[list[float]], topics: tuple[str, ...] = (), asked: int = 0
     )
 
 
-def by_place(points: list[Point]) -> dict[tuple[str, str, str], Point]:
+def by_place(figure: Any, found: PromptData) -> dict[tuple[str, str, str], Point]:
+    points = prompt_points(figure, found)
     return {(point.panel, point.series, point.at): point for point in points}
 
 
 FOUR = [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [1.0, 5.0]]
 """Gaps 0, 1, 2, 4; variances 0, 0.25, 1, 4; means 0, 0.5, 1, 3."""
+
+HALF = [[0.0, 0.0, 3.0], [0.0, 1.6, 3.2], [0.0, 2.0, 4.0]]
+"""Gaps and variances whose rank correlation is a half."""
+
+TWICE = ("math", "math", "coding", "coding")
 
 
 def test_values_are_scaled_from_0_to_1_and_equal_ones_to_0() -> None:
@@ -76,7 +77,7 @@ def test_what_is_told_of_a_density_by_hand() -> None:
     and 1/16, the second 1/4, the third 1/2 and the last 1.
     """
     figure = DENSITIES.model_copy(update={"metrics": ("a_min", "var"), "bins": 5})
-    points = by_place(prompt_points(figure, data(FOUR)))
+    points = by_place(figure, data(FOUR))
     gap, var = NAMES["a_min"], NAMES["var"]
 
     def told(name: str) -> list[float | None]:
@@ -93,9 +94,8 @@ def test_bins_hold_every_prompt_once() -> None:
     rng = np.random.default_rng(0)
     points = prompt_points(DENSITIES, data(rng.normal(size=(50, 6)).tolist()))
     for metric in DENSITIES.metrics:
-        shares = [
-            p.value or 0.0 for p in points if (p.panel, p.series) == (HISTOGRAM, NAMES[metric])
-        ]
+        own = (HISTOGRAM, NAMES[metric])
+        shares = [p.value or 0.0 for p in points if (p.panel, p.series) == own]
         assert len(shares) == DENSITIES.bins
         assert sum(shares) == pytest.approx(1.0)
 
@@ -103,7 +103,7 @@ def test_bins_hold_every_prompt_once() -> None:
 def test_a_rank_correlation_over_all_prompts_and_over_those_that_vary() -> None:
     """Three rewards each: gaps 0, 2, 3, 4 and variances 0, 8/9, 2, 8/3 are in one order."""
     alike = [[1.0, 1.0, 1.0], [0.0, 2.0, 2.0], [0.0, 0.0, 3.0], [0.0, 2.0, 4.0]]
-    points = by_place(prompt_points(CORRELATION, data(alike)))
+    points = by_place(CORRELATION, data(alike))
     assert points["", ALL, RHO].value == pytest.approx(1.0)
     assert points["", SPREAD, RHO].value == pytest.approx(1.0)
     assert points["", ALL, PROMPTS].value == 4.0
@@ -116,8 +116,7 @@ def test_a_rank_correlation_below_1_by_hand() -> None:
     Variances: (0, 0, 3) 2; (0, 1.6, 3.2) 2·1.6²/3 = 1.707; (0, 2, 4) 8/3. Spearman's ρ is
     1 - 6·(1 + 1 + 0)/(3·8) = 0.5.
     """
-    rows = [[0.0, 0.0, 3.0], [0.0, 1.6, 3.2], [0.0, 2.0, 4.0]]
-    points = by_place(prompt_points(CORRELATION, data(rows)))
+    points = by_place(CORRELATION, data(HALF))
     assert points["", SPREAD, RHO].value == pytest.approx(0.5)
     said = correlation_findings(CORRELATION, list(points.values()))
     assert said == [
@@ -128,9 +127,8 @@ def test_a_rank_correlation_below_1_by_hand() -> None:
 
 def test_seeds_are_averaged_with_an_interval_over_them() -> None:
     """ρ is 0.5 in one seed and 1 in the other: mean 0.75, half 12.7062·0.25 (t of 1 degree)."""
-    half = [[0.0, 0.0, 3.0], [0.0, 1.6, 3.2], [0.0, 2.0, 4.0]]
     whole = [[0.0, 0.0, 1.0], [0.0, 0.0, 2.0], [0.0, 0.0, 3.0]]
-    rho = by_place(prompt_points(CORRELATION, data(half, whole)))["", ALL, RHO]
+    rho = by_place(CORRELATION, data(HALF, whole))["", ALL, RHO]
     assert rho.value == pytest.approx(0.75)
     assert rho.low == pytest.approx(0.75 - 12.7062 * 0.25, abs=1e-4)
     assert rho.done == 2
@@ -176,9 +174,7 @@ def test_the_plot_shows_both_metrics_of_each_prompt() -> None:
 
 def test_topics_by_hand() -> None:
     """Two prompts of math (means 0 and 0.5, gaps 0 and 1), two of coding (1 and 3, 2 and 4)."""
-    points = by_place(
-        prompt_points(TOPICS, data(FOUR, topics=("math", "math", "coding", "coding")))
-    )
+    points = by_place(TOPICS, data(FOUR, topics=TWICE))
     gap = "reward gap: best less worst (A*_min)"
     assert [points[SHARE, SHARE, t].value for t in ("math", "coding")] == [0.5, 0.5]
     assert [points[MEAN, MEAN, t].value for t in ("math", "coding")] == [0.25, 2.0]
@@ -190,10 +186,10 @@ def test_topics_by_hand() -> None:
 
 
 def test_a_topic_that_a_seed_lacks_has_a_share_of_0_and_no_mean() -> None:
-    found = data(FOUR, FOUR, topics=("math", "math", "coding", "coding"))
+    found = data(FOUR, FOUR, topics=TWICE)
     other = found.of()[1]._replace(topics=("math",) * 4)
     lacking = found.model_copy(update={"parts": {**found.parts, (1, 1): other}})
-    points = by_place(prompt_points(TOPICS, lacking))
+    points = by_place(TOPICS, lacking)
     assert points[SHARE, SHARE, "coding"].value == 0.25
     mean = points[MEAN, MEAN, "coding"]
     assert (mean.value, mean.reason) == (None, "undefined in 1 of 2 seeds")
@@ -202,7 +198,6 @@ def test_a_topic_that_a_seed_lacks_has_a_share_of_0_and_no_mean() -> None:
 
 def test_overlapping_intervals_are_named() -> None:
     """Gaps of coding are 3 and 1, of math 0.5 and 2.5: both intervals are wide."""
-    topics = ("math", "math", "coding", "coding")
     other = [[0.0, 2.0], [0.0, 3.0], [0.0, 1.0], [1.0, 2.0]]
-    points = prompt_points(TOPICS, data(FOUR, other, topics=topics))
+    points = prompt_points(TOPICS, data(FOUR, other, topics=TWICE))
     assert "whose interval overlaps with it" in topic_findings(TOPICS, points)[1]
