@@ -219,9 +219,6 @@ def test_the_order_of_completions_does_not_matter(rewards: np.ndarray, random: o
         )
 
 
-# Selecting by weight.
-
-
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 

@@ -47,9 +47,6 @@ def test_only_tied_prompts_pair_a_completion_with_itself(rewards: np.ndarray) ->
     np.testing.assert_array_equal(chosen == rejected, rewards.max(axis=1) == rewards.min(axis=1))
 
 
-# The training mix.
-
-
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 

@@ -17,7 +17,7 @@ from toy_tables import CLAIM, DECLARATION, by_place, stored, toy_runs, write_all
 
 from harness.registry.declared import all_tables
 from harness.registry.profile import load_profiles
-from harness.registry.schema import Control, Table
+from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.cells import declared_cell, with_worth
 from harness.report.controls import (
     CHOOSING,
@@ -324,9 +324,6 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
     assert found.beside([(other, "ah_wr")]) is None
 
 
-# --- Controls of choosing ---
-
-
 @pytest.mark.parametrize(
     ("row", "level", "failing"),
     [
@@ -379,6 +376,19 @@ def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
     why = barred["t4-amin-uniform-ah"]
     assert "controls not declared: `choose-parents`, " in why
     assert inadmissible_claims(tables["table4"], controls()) == {}
+
+
+def test_a_control_of_choosing_bars_claims_about_its_own_training_alone() -> None:
+    """Those of choosing at six times the prompts bar none."""
+    passed = controls()
+    trainings: tuple[TrainingKind, ...] = ("offline", "online")
+    for own in passed.checked:
+        if own.id.startswith(CHOOSING):
+            failed = own.model_copy(update={"state": "failed"})
+            checked = tuple(failed if it is own else it for it in passed.checked)
+            found = replace(passed, checked=checked)
+            barred = [of for of in trainings if found.why_not_choosing(of) is not None]
+            assert barred == ([] if "6x" in own.id else [own.training]), own.id
 
 
 def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_not() -> None:

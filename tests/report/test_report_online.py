@@ -74,10 +74,8 @@ def test_costs_are_those_of_the_last_segment_and_shares_of_all(store: Store) -> 
 def test_a_row_without_every_seed_has_no_costs(store: Store) -> None:
     runs = planned()
     write_segment(store, runs.runs["eva-1x", 0].training[0])
-    found = {cost.row: cost for cost in online_costs(runs, store)}
-    assert (found["eva-1x"].state, found["eva-1x"].done, found["eva-1x"].tokens) == (
-        "partial", 1, None
-    )  # fmt: skip
+    eva = {cost.row: cost for cost in online_costs(runs, store)}["eva-1x"]
+    assert (eva.state, eva.done, eva.tokens) == ("partial", 1, None)
 
 
 def test_every_online_setting_is_listed_with_who_says_so() -> None:
@@ -91,9 +89,7 @@ def test_every_online_setting_is_listed_with_who_says_so() -> None:
     assert all(item.source.strip() for name, item in found.items() if name != "online.prompts")
 
 
-def test_an_online_table_has_a_block_of_costs_and_none_of_an_offline_creator(
-    store: Store,
-) -> None:
+def test_an_online_table_has_a_block_of_costs_and_none_of_a_creator(store: Store) -> None:
     runs = planned()
     write_run(store, runs, "eva-2x")
     report = stored(runs, store).report

@@ -137,9 +137,6 @@ def test_the_creator_is_in_every_form_of_the_report(store: Store, seeds: list[in
     assert row["calls"] == (20.0 if len(seeds) == 1 else None)
 
 
-# --- Where prompts lie ---
-
-
 def prompt_distance(a: list[str], b: list[str]) -> float:
     return jensen_shannon(bigrams(a), bigrams(b))
 

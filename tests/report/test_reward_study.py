@@ -101,15 +101,21 @@ def found(runs: TableRuns, store: Store) -> Study:
     return study
 
 
-def test_the_numbers_are_those_derived_by_hand(store: Store) -> None:
+@pytest.fixture
+def runs(store: Store) -> TableRuns:
+    """Return the runs of a study that is whole."""
+    of_two_seeds = planned()
+    write_study(store, of_two_seeds)
+    return of_two_seeds
+
+
+def test_the_numbers_are_those_derived_by_hand(runs: TableRuns, store: Store) -> None:
     """Accuracies 1/4, 3/4, 2/4, 4/4, 4/4; gains 0, 2, 4, 6, 8; best of six 0.4 to 0.6.
 
     Gains and best of six rank alike. Accuracy ranks 1, 3, 2, 4.5, 4.5 against 1 to 5: deviations
     from 3 are -2, 0, -1, 1.5, 1.5 and -2, -1, 0, 1, 2, whose products sum to 8.5; the squares sum
     to 9.5 and 10. rho = 8.5 / sqrt(95).
     """
-    runs = planned()
-    write_study(store, runs)
     study = found(runs, store)
     assert (study.column, study.n, study.seeds) == ("ah_wr", 6, (0, 1))
     assert (study.mean_answer, study.best_by_oracle) == (0.25, 0.75)
@@ -124,15 +130,11 @@ def test_the_numbers_are_those_derived_by_hand(store: Store) -> None:
     assert rhos["best_of_n", "gain"] == pytest.approx(1.0)
 
 
-def test_a_study_comes_back_from_what_was_published(store: Store) -> None:
-    runs = planned((0, 1))
-    write_study(store, runs)
-    study = found(runs, store)
-    assert Study.model_validate_json(study.model_dump_json()) == study
-    runs = planned((0, 1, 2))
-    lacking: Any = study_of(runs, store, read_scores(runs, store))
-    assert not lacking.whole
-    assert Study.model_validate_json(lacking.model_dump_json()) == lacking
+def test_a_study_comes_back_from_what_was_published(runs: TableRuns, store: Store) -> None:
+    whole, lacking = found(runs, store), found(planned((0, 1, 2)), store)
+    assert (whole.whole, lacking.whole) == (True, False)
+    for study in (whole, lacking):
+        assert Study.model_validate_json(study.model_dump_json()) == study
 
 
 def test_a_table_without_a_study_has_none(store: Store) -> None:
@@ -178,9 +180,7 @@ def test_one_seed_is_not_compared(store: Store) -> None:
     assert {row[1] for row in agreements.rows} == {"one seed: no comparison"}
 
 
-def test_the_report_says_what_the_numbers_are(store: Store) -> None:
-    runs = planned()
-    write_study(store, runs)
+def test_the_report_says_what_the_numbers_are(runs: TableRuns, store: Store) -> None:
     write_prompts(store, runs)
     report = report_of(runs, store)
     models, agreements = study_blocks(report)
@@ -199,10 +199,8 @@ def test_the_report_says_what_the_numbers_are(store: Store) -> None:
 
 
 @pytest.fixture
-def folder(store: Store, tmp_path: Path) -> Path:
+def folder(runs: TableRuns, store: Store, tmp_path: Path) -> Path:
     """Return the folder of the published study."""
-    runs = planned()
-    write_study(store, runs)
     write_prompts(store, runs)
     return publish(stored(runs, store), tmp_path / "results")
 

@@ -88,9 +88,6 @@ def names(found: Sequence[Prompt]) -> list[str]:
     return [prompt.prompt_id for prompt in found]
 
 
-# The views.
-
-
 def test_a_rank_is_the_share_below_and_half_of_the_equal_ones() -> None:
     """Of 1, 2, 2, 3: below 2 lies one, two are equal: (1 + 3) / 8; above all is 1."""
     view = View("rank")
@@ -104,9 +101,6 @@ def test_to_beat_is_to_lie_above_the_median_of_what_was_seen() -> None:
     assert view([[2.0, 2.5], [2.6, 10.0]]).tolist() == [[0, 0], [1, 1]]
     assert View().lately.maxlen == 2048
     assert View("raw")([3.0]).tolist() == [3.0]
-
-
-# Without memory.
 
 
 def test_uniform_draws_evenly_and_another_stream_draws_otherwise() -> None:
@@ -172,9 +166,6 @@ def test_sfl_takes_half_from_the_most_learnable_of_a_paid_sample() -> None:
     assert len(log) == 1
     selector.propose(Pool(prompts(4), 0), 2, replace(ctx, step=51))
     assert len(log) == 2
-
-
-# With memory.
 
 
 def test_mopps_counts_successes_and_forgets_by_its_decay() -> None:
@@ -354,9 +345,6 @@ def test_shuffled_a_selector_sees_rewards_as_it_does_otherwise() -> None:
         of.feed([one.rewards - 5 for one in rolled(prompts_of_step, 6, "train")], rolled)
     beliefs = of.selector.state_dict()["beliefs"].values()
     assert all(alpha >= 1 and beta >= 1 and alpha + beta in (8, 14) for alpha, beta in beliefs)
-
-
-# All of them, in the stream.
 
 
 class Writer:
