@@ -48,8 +48,9 @@ def one(report: FigureReport, **place: str) -> Point:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Profile:
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
     """Return a profile whose prompts are of no embedded world: a model tells their topics."""
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))  # a copy of them is kept there
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "What is a mean?"}\n', encoding="utf-8")
     prompts = toy_profile().prompts.model_copy(update={"source": str(file)})
