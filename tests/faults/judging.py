@@ -197,7 +197,7 @@ def _twice(handler: Handler, body: Body) -> None:
     handler.close_connection = False
 
 
-def _elsewhere(handler: Handler, body: Body) -> None:
+def sends_on(handler: Handler, body: Body) -> None:
     """Send the request on to the same place, for ever."""
     place = f"http://{handler.headers['Host']}{handler.path}"
     _raw(b"", 307, {"Location": place})(handler, body)
@@ -286,6 +286,3 @@ ODD: dict[str, Answers] = {
     },
 }
 """Replies that say what the judge says, and something that is odd: they are paid, kept and used."""
-
-STRANGE: dict[str, Answers] = {"sends on": _elsewhere}
-"""Answers that end the command at once: what they ask for is not done."""

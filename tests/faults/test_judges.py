@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 
 from judge_stand_in import Body, digest
-from judging import CONCURRENCY, FAILURES, ODD, STRANGE, VOID, Answers, Asked
-from scene import KEY, Scene
+from judging import CONCURRENCY, FAILURES, ODD, VOID, Answers, Asked, sends_on
+from scene import KEY, Done, Scene
 
 BUDGET = ("--budget-usd", "2")
 UNDISTURBED_S = 60.0
@@ -18,42 +18,39 @@ UNDISTURBED_S = 60.0
 Fails = Callable[[Body, int], Answers | None]
 
 
-def first_time(ways: dict[str, Answers], dice: random.Random) -> Fails:
-    """Return what lets every request fail in one of some ways when it first comes."""
+def one_of(ways: dict[str, Answers], dice: random.Random, *, once: bool = False) -> Fails:
+    """Return what answers every request in one of some ways, or only when it first comes."""
     names = sorted(ways)
     dice.shuffle(names)
 
-    def fail(body: Body, times: int) -> Answers | None:
-        return ways[names[digest(body) % len(names)]] if times == 1 else None
+    def instead(body: Body, times: int) -> Answers | None:
+        return None if once and times > 1 else ways[names[digest(body) % len(names)]]
 
-    return fail
+    return instead
+
+
+def asks_well(scene: Scene, asked: Asked, limit_s: float = UNDISTURBED_S) -> Done:
+    """Run the command to its end; fail where its scores are not the usual ones."""
+    calm = asked.calm()
+    done = scene.call(*asked.command, limit_s=limit_s)
+    assert done.code == 0, done.errors
+    assert done.json[0]["scores"] == calm[0]["scores"]
+    return done
 
 
 def test_judges_that_fail_once(scene: Scene) -> None:
     """Every request fails at first, each in a way of its own; the scores are the usual ones."""
-    fails = first_time(FAILURES, scene.dice)
-    with Asked(scene, 12, fails, TIMEOUT="1") as asked:
-        calm = asked.calm()
-        done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-        assert done.code == 0, done.errors
-        assert done.json[0]["scores"] == calm[0]["scores"]
+    with Asked(scene, 12, one_of(FAILURES, scene.dice, once=True), TIMEOUT="1") as asked:
+        done = asks_well(scene, asked)
         again(scene, asked)
     assert KEY not in done.out + done.errors
 
 
 def test_judges_that_reply_oddly(scene: Scene) -> None:
     """What a reply has beside its verdict changes nothing: it is kept, and paid once."""
-    names = sorted(ODD)
-    turn = scene.dice.randrange(len(names))
-
-    def odd(body: Body, times: int) -> Answers:
-        return ODD[names[(digest(body) + turn) % len(names)]]
-
+    odd = one_of(ODD, scene.dice)
     with Asked(scene, 12, odd, BUDGET, TIMEOUT="1", PRICE="10,30") as asked:
-        calm = asked.calm()
-        done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-        assert done.code == 0, done.errors
-        assert done.json[0]["scores"] == calm[0]["scores"]
+        done = asks_well(scene, asked)
         again(scene, asked)
     (paid,) = re.findall(r"\$([0-9.,]+)", done.errors)[-1:]
     assert float(paid.replace(",", "")) <= 2.0, done.errors
@@ -61,13 +58,7 @@ def test_judges_that_reply_oddly(scene: Scene) -> None:
 
 def test_judges_that_say_nothing(scene: Scene) -> None:
     """A reply without a rating is a lost item, told as such, and is not asked for again."""
-    names = sorted(VOID)
-    turn = scene.dice.randrange(len(names))
-
-    def void(body: Body, times: int) -> Answers:
-        return VOID[names[(digest(body) + turn) % len(names)]]
-
-    with Asked(scene, 12, void, TIMEOUT="1") as asked:
+    with Asked(scene, 12, one_of(VOID, scene.dice), TIMEOUT="1") as asked:
         for _ in range(2):
             kept, seen = asked.kept(), dict(asked.server.seen)
             done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
@@ -85,23 +76,19 @@ def test_judges_that_always_fail(scene: Scene) -> None:
         return FAILURES[name] if broken else None
 
     with Asked(scene, 12, fail, TIMEOUT="0.5") as asked:
-        calm = asked.calm()
         done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
         assert done.code == 1, (name, done)
         assert done.errors.count("harness: ") >= 1, (name, done.errors)
         assert max(asked.server.seen.values()) <= 8, name
         broken = False
-        done = scene.call(*asked.command)
-        assert done.code == 0, done.errors
-        assert done.json[0]["scores"] == calm[0]["scores"]
+        asks_well(scene, asked)
 
 
 def test_judges_that_send_requests_elsewhere(scene: Scene) -> None:
     """Nothing is sent on; the command ends with a sentence after the requests under way."""
-    name = scene.dice.choice(sorted(STRANGE))
-    with Asked(scene, 12, lambda body, times: STRANGE[name], TIMEOUT="1") as asked:
+    with Asked(scene, 12, lambda body, times: sends_on, TIMEOUT="1") as asked:
         done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-        assert done.code == 2, (name, done)
+        assert done.code == 2, done
         assert "which is not followed" in done.errors, done.errors
         assert asked.server.requests <= 2 * CONCURRENCY
         assert max(asked.server.seen.values()) == 1
@@ -110,16 +97,13 @@ def test_judges_that_send_requests_elsewhere(scene: Scene) -> None:
 def test_kept_replies_with_a_flipped_bit(scene: Scene) -> None:
     """A damaged reply is asked for again, which is said, and the scores are the usual ones."""
     with Asked(scene, 12) as asked:
-        first = scene.call(*asked.command)
-        assert first.code == 0, first.errors
+        asks_well(scene, asked)
         before = dict(asked.server.seen)
         (path,) = (scene.work / "replies").glob("*.jsonl")
         kept = bytearray(path.read_bytes())
         kept[scene.dice.randrange(len(kept))] ^= 1 << scene.dice.randrange(7)
         path.write_bytes(kept)
-        second = scene.call(*asked.command)
-        assert second.code == 0, second.errors
-        assert second.json[0]["scores"] == first.json[0]["scores"]
+        asks_well(scene, asked)
         # A bit of a line's end joins it to the next one.
         repeated = sum(asked.server.seen.values()) - sum(before.values())
         assert 1 <= repeated <= 2

@@ -12,9 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scene import ROOT, ROWS, Scene, rounds
-
-READS = (("list",), ("show", "table4"), ("validate",), ("plan", *ROWS, "0"), ("report", *ROWS, "0"))
+from scene import ROOT, Scene, rounds
 
 WRITER = """
 import os, sys
@@ -45,19 +43,6 @@ def python(code: str, *arguments: object, folder: Path, **more: str) -> subproce
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def test_neighbours_that_leave_code(scene: Scene) -> None:
-    """What looks like a checkout does not run."""
-    ran = scene.folder / "ran"
-    for name in ("experiments", "harness", "plugins"):
-        (scene.folder / name).mkdir()
-    (scene.folder / "experiments" / "paper.yaml").touch()
-    code = f"open({str(ran)!r}, 'w')\n"
-    (scene.folder / "plugins" / "mine.py").write_text(code)
-    command = scene.dice.choice(READS)
-    scene.call(*command)
-    assert not ran.exists(), command
 
 
 @pytest.mark.parametrize("scene", rounds(2), indirect=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from judging import Asked
 from mlflow_runs import held, new_database
 from scene import RUN, Done, Running, Scene
@@ -31,43 +32,31 @@ def test_rivals_on_one_store(scene: Scene) -> None:
     scene.check_once()
 
 
-def test_rivals_of_which_some_are_killed(scene: Scene) -> None:
-    """Whoever is left computes what the dead had begun; in the long form a third is killed."""
-    calm, other = scene.calm(*RUN), scene.calm(*OTHER)
+@pytest.mark.parametrize("tracked", [False, True])
+def test_rivals_of_which_some_are_killed(scene: Scene, tracked: bool) -> None:
+    """Whoever is left computes what the dead had begun; in the long form 5 of 16 are killed.
+
+    Where they share a tracking server, every run stands in MLflow once all the same.
+    """
+    calms = {each: scene.calm(*each) for each in (RUN, OTHER)}
+    uri: str = new_database(scene) if tracked else "toy://"
     number = MOST if scene.is_long else how_many(scene, 2)
-    asked = [RUN, *(scene.dice.choice((RUN, OTHER)) for _ in range(number - 1))]
-    running = [scene.start(*each, "--jobs", "1") for each in asked]
+    others = [RUN if tracked else scene.dice.choice((RUN, OTHER)) for _ in range(number - 1)]
+    asked = [RUN, *others]
+    running = [scene.start(*each, "--jobs", "1", MLFLOW_TRACKING_URI=uri) for each in asked]
     victims = scene.dice.sample(range(1, number), max(1, number // 3))
     for victim in victims:
-        scene.kill_somehow(
-            running[victim], calm.seconds, lambda: len(scene.begun()), signal.SIGKILL
-        )
-    for position, each in enumerate(running):
-        done = each.end()
-        if position not in victims:
-            done.check_as(calm if asked[position] is RUN else other)
-    assert scene.outputs().items() >= calm.outputs.items()
-    assert scene.outputs().items() <= {**calm.outputs, **other.outputs}.items()
-    scene.check_once()
-
-
-def test_rivals_on_one_store_and_one_tracking_server(scene: Scene) -> None:
-    """A third is killed, 5 of 16 in the long form; every run stands in MLflow once all the same."""
-    calm, uri = scene.calm(*RUN), new_database(scene)
-    number = MOST if scene.is_long else how_many(scene, 2)
-    running = [scene.start(*RUN, "--jobs", "1", MLFLOW_TRACKING_URI=uri) for _ in range(number)]
-    victims = scene.dice.sample(range(1, number), max(1, number // 3))
-    for victim in victims:
-        scene.kill_somehow(
-            running[victim], calm.seconds, lambda: len(scene.begun()), signal.SIGKILL
-        )
+        seconds = calms[RUN].seconds
+        scene.kill_somehow(running[victim], seconds, lambda: len(scene.begun()), signal.SIGKILL)
     ended = [each.end() for each in running]
-    whole = [done for position, done in enumerate(ended) if position not in victims]
-    for done in whole:
-        done.check_as(calm)
-    assert scene.outputs() == calm.outputs
+    whole = [position for position in range(number) if position not in victims]
+    for position in whole:
+        ended[position].check_as(calms[asked[position]])
+    assert scene.outputs().items() >= calms[RUN].outputs.items()
+    assert scene.outputs().items() <= {**calms[RUN].outputs, **calms[OTHER].outputs}.items()
     scene.check_once()
-    _check_tracked(scene, whole, uri)
+    if tracked:
+        _check_tracked(scene, [ended[position] for position in whole], uri)
 
 
 def _check_tracked(scene: Scene, ended: list[Done], uri: str) -> None:

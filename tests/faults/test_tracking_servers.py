@@ -48,15 +48,6 @@ SERVERS: dict[str, Callable[[Handler], None]] = {
     "a circle": _page("302 Found\r\nLocation: /"),
 }
 
-NOWHERE = (
-    f"http://user:{SECRET}@127.0.0.1:9/?token={SECRET}",
-    f"postgresql://user:{SECRET}@127.0.0.1:9/runs",
-    f"no-such-scheme://x/?key={SECRET}",
-    f"sqlite:////dev/null/mlflow.db?token={SECRET}",
-    "http://[::1",
-)
-"""Addresses behind which there is nothing."""
-
 
 @contextmanager
 def serving(name: str) -> Iterator[str]:
@@ -83,26 +74,18 @@ def serving(name: str) -> Iterator[str]:
 
 def test_tracking_servers_that_fail(scene: Scene) -> None:
     """The table is computed and reported as ever, a warning says why it is not tracked."""
-    name = scene.dice.choice([*SERVERS, *NOWHERE]) if scene.is_long else "silent"
+    name = scene.dice.choice([*SERVERS]) if scene.is_long else "silent"
     print(f"tracked at {name}")
     calm = scene.calm(*RUN)
-    if name in SERVERS:
-        with serving(name) as uri:
-            tracked(scene, uri)
-    else:
-        tracked(scene, name)
-    scene.check_store(calm)
-
-
-def tracked(scene: Scene, uri: str) -> None:
-    calm, began = scene.calm(*RUN), time.monotonic()
-    done = scene.call(*RUN, MLFLOW_TRACKING_URI=uri, **SHORT)
-    seconds = time.monotonic() - began
+    with serving(name) as uri:
+        began = time.monotonic()
+        done = scene.call(*RUN, MLFLOW_TRACKING_URI=uri, **SHORT)
+        seconds = time.monotonic() - began
+        synced = scene.call("sync", MLFLOW_TRACKING_URI=uri, **SHORT)
     done.check_as(calm)
     assert "harness: MLflow" in done.errors, done.errors
-    assert SECRET not in done.out + done.errors, done.errors
     assert seconds < LATEST_S, done.errors
-    done = scene.call("sync", MLFLOW_TRACKING_URI=uri, **SHORT)
-    assert done.code in (1, 2), done
-    assert "harness: " in done.errors, done.errors
-    assert SECRET not in done.out + done.errors, done.errors
+    assert synced.code in (1, 2), synced
+    assert "harness: " in synced.errors, synced.errors
+    assert SECRET not in done.out + done.errors + synced.out + synced.errors
+    scene.check_store(calm)

@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from importlib.util import find_spec
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-import slurm_cluster
+from clusters import needs_ray, slurm, two_nodes
+from stand_in.profiles import write_profile
 
 from harness.runtime import Store
 
@@ -25,48 +23,11 @@ STAND_IN = Path(__file__).resolve().parents[1] / "stand_in"
 
 Digests = dict[str, dict[str, str]]
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed")
-
-
-@contextmanager
-def slurm(folder: Path) -> Iterator[None]:
-    """Run a Slurm, to which the commands of this process speak."""
-    why_not = slurm_cluster.why_not()
-    if why_not is not None:
-        pytest.skip(why_not)
-    with slurm_cluster.running(folder) as conf, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_CONF", str(conf))
-        yield
-
-
-@contextmanager
-def two_nodes() -> Iterator[Any]:
-    """Run a Ray of two nodes with a core each on this machine."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on loopback only
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 1, "num_gpus": 0}
-    made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    try:
-        made.add_node(**node)
-        made.wait_for_nodes()
-        yield made
-    finally:
-        made.shutdown()
-
 
 def start(work: Path, engine: str, *more: str) -> subprocess.Popen[str]:
     """Start table 4 with one seed by the command line: 118 stages."""
-    asked = [
-        "table4",
-        "--profile",
-        str(STAND_IN / "stand-in.yaml"),
-        "--seeds",
-        "0",
-        "--engine",
-        engine,
-        *more,
-    ]
+    profile = str(write_profile(work))
+    asked = ["table4", "--profile", profile, "--seeds", "0", "--engine", engine, *more]
     return subprocess.Popen(
         [sys.executable, str(STAND_IN / "command.py"), "run", *asked],
         env={**os.environ, "HARNESS_WORK": str(work)},

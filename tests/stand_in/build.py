@@ -17,8 +17,6 @@ from harness import extensions
 from harness.project import benchmarks_dir, models_dir, work_dir
 from stand_in import server
 
-PROFILE = Path(__file__).with_name("stand-in.yaml")
-
 OWNER = MADE_UP = "stand-in"
 """First part of every stand-in's name, and who is said to have written reference answers."""
 
@@ -112,24 +110,10 @@ def _write_arena_hard(folder: Path) -> None:
     """Write questions, the baseline's answers and the judge's settings."""
     asked = _questions(ARENA_HARD, "in the words of an engineer")
     ids = [f"stand-in-{i}" for i in range(len(asked))]
-    _lines(
-        folder / "question.jsonl",
-        [
-            {"question_id": i, "category": MADE_UP, "turns": [{"content": text}]}
-            for i, text in zip(ids, asked, strict=True)
-        ],
-    )
-    _lines(
-        folder / "answer_gpt-4-0314.jsonl",
-        [
-            {
-                "question_id": i,
-                "model_id": MADE_UP,
-                "choices": [{"turns": [{"content": server.reply(text, 1), "token_len": 20}]}],
-            }
-            for i, text in zip(ids, asked, strict=True)
-        ],
-    )
+    turns = [[{"content": text}] for text in asked]
+    said = [[{"content": server.reply(text, 1), "token_len": 20}] for text in asked]
+    _lines(folder / "question.jsonl", _questioned(ids, [MADE_UP] * len(ids), turns))
+    _lines(folder / "answer_gpt-4-0314.jsonl", _answered(ids, said))
     settings = {
         "system_prompt": "You compare two answers to a question.",
         "prompt_template": [VERDICT_ASKED],
@@ -158,24 +142,10 @@ def _write_mt_bench(folder: Path) -> None:
     """Write questions of two turns, the references to them and the judge's prompts."""
     asked = _questions(len(MT_BENCH_CATEGORIES), "as you would to a friend")
     turns = [[text, server.FOLLOW_UPS[i % len(server.FOLLOW_UPS)]] for i, text in enumerate(asked)]
-    _lines(
-        folder / "question.jsonl",
-        [
-            {"question_id": i, "category": category, "turns": both}
-            for i, (category, both) in enumerate(zip(MT_BENCH_CATEGORIES, turns, strict=True))
-        ],
-    )
-    _lines(
-        folder / "reference_answer_gpt-4.jsonl",
-        [
-            {
-                "question_id": i,
-                "model_id": MADE_UP,
-                "choices": [{"turns": [server.reply(both[0], 3), server.reply(both[0], 4)]}],
-            }
-            for i, both in enumerate(turns)
-        ],
-    )
+    ids = range(len(turns))
+    said = [[server.reply(first, 3), server.reply(first, 4)] for first, _ in turns]
+    _lines(folder / "question.jsonl", _questioned(ids, MT_BENCH_CATEGORIES, turns))
+    _lines(folder / "reference_answer_gpt-4.jsonl", _answered(ids, said))
     _lines(
         folder / "judge_prompts.jsonl",
         [
@@ -195,6 +165,24 @@ BENCHMARKS: Mapping[str, Callable[[Path], None]] = {
     "mt-bench": _write_mt_bench,
 }
 """What writes each benchmark's files, by the name of its folder."""
+
+
+def _questioned(
+    ids: Iterable[object], categories: Iterable[str], turns: Iterable[object]
+) -> list[dict[str, object]]:
+    """Return the lines of a file of questions."""
+    return [
+        {"question_id": i, "category": category, "turns": asked}
+        for i, category, asked in zip(ids, categories, turns, strict=True)
+    ]
+
+
+def _answered(ids: Iterable[object], turns: Iterable[object]) -> list[dict[str, object]]:
+    """Return the lines of a file of answers."""
+    return [
+        {"question_id": i, "model_id": MADE_UP, "choices": [{"turns": said}]}
+        for i, said in zip(ids, turns, strict=True)
+    ]
 
 
 def _questions(count: int, manner: str) -> list[str]:

@@ -24,12 +24,12 @@ from harness.extensions import BENCHMARKS
 from harness.registry.declared import load_tables, named_profile
 from harness.registry.profile import load_profiles, table_unsupported
 from stand_in import build
+from stand_in.profiles import write_profile
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COMMAND = [sys.executable, str(HERE / "command.py")]
-ON_STAND_INS = ("--profile", str(HERE / "stand-in.yaml"))
-ONE_ROW = ("run", "table4", *ON_STAND_INS, "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+ONE_ROW = ("run", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
 
 # A minute and a half of processor time in all; the limit leaves room for a machine that is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -41,9 +41,14 @@ def environment(work: Path, **more: str) -> dict[str, str]:
     return {**bare, "PYTHONPATH": str(ROOT), "HARNESS_WORK": str(work), **more}
 
 
+def on_table4(work: Path, verb: str, *more: str) -> list[str]:
+    """Return the arguments of a command whose profile is in its work folder."""
+    return [verb, "table4", "--profile", str(write_profile(work)), *more]
+
+
 def harness(work: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments],
+        [*COMMAND, *on_table4(work, *arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -55,7 +60,7 @@ def harness(work: Path, *arguments: str, **more: str) -> subprocess.CompletedPro
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the work folder of an undisturbed run of table 4 that found nothing there."""
     work = tmp_path_factory.mktemp("whole") / "work"
-    done = harness(work, "run", "table4", *ON_STAND_INS, "--seeds", "0")
+    done = harness(work, "run", "--seeds", "0")
     assert done.returncode == 0, done.stderr
     return work
 
@@ -76,26 +81,28 @@ def stages(work: Path) -> dict[str, dict[str, Any]]:
     return {manifest["fingerprint"]: manifest for manifest in found}
 
 
-def scores(work: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the per-prompt values of the judges' stages, by fingerprint."""
-    folder = work / "store" / "stages"
+def rows(work: Path, kind: str, file: str) -> dict[str, list[dict[str, Any]]]:
+    """Return what a file has in each stage of a kind, by fingerprint."""
     return {
-        fingerprint: pq.read_table(
-            folder / fingerprint[:2] / fingerprint / "scores.parquet"
-        ).to_pylist()
-        for fingerprint, manifest in stages(work).items()
-        if manifest["kind"] == "judge"
+        name: pq.read_table(work / "store" / "stages" / name[:2] / name / file).to_pylist()
+        for name, manifest in stages(work).items()
+        if manifest["kind"] == kind
     }
 
 
+def scores(work: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the per-prompt values of the judges' stages, by fingerprint."""
+    return rows(work, "judge", "scores.parquet")
+
+
 def test_the_profile_offers_what_the_papers_does_but_for_table_9(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Table 9's tasks are lm-evaluation-harness's own and cannot be made up."""
     monkeypatch.setattr(BENCHMARKS, "_added", dict(BENCHMARKS._added))
     build.learn_benchmark()
     paper, tables = load_profiles()["paper"], load_tables()
-    stand_in = named_profile(str(build.PROFILE))
+    stand_in = named_profile(str(write_profile(tmp_path)))
     same = ("algorithms", "arms", "train_modes", "rewriter", "selection", "pairs")
     assert all(getattr(paper, name) == getattr(stand_in, name) for name in same)
     assert set(paper.reward_models) == set(stand_in.reward_models)
@@ -109,7 +116,7 @@ def test_the_profile_offers_what_the_papers_does_but_for_table_9(
 def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
     """Nine rows in five columns; the run again computes nothing."""
     before = stages(whole)
-    again = harness(whole, "run", "table4", *ON_STAND_INS, "--seeds", "0", "--json")
+    again = harness(whole, "run", "--seeds", "0", "--json")
     assert again.returncode == 0, again.stderr
     cells = json.loads(again.stdout)["items"]
     assert len(cells) == 9 * 5
@@ -121,7 +128,7 @@ def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
 
 def test_the_head_of_the_report_names_the_models(whole: Path) -> None:
     for form in ("terminal", "markdown"):
-        report = harness(whole, "report", "table4", *ON_STAND_INS, "--format", form, "--full")
+        report = harness(whole, "report", "--format", form, "--full")
         assert report.returncode == 0, report.stderr
         head = " ".join(report.stdout.split())
         assert "scale: toy" in head
@@ -130,31 +137,16 @@ def test_the_head_of_the_report_names_the_models(whole: Path) -> None:
 
 
 def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) -> None:
-    found = stages(whole).values()
-    kinds = Counter(manifest["kind"] for manifest in found)
+    found = stages(whole)
+    kinds = Counter(manifest["kind"] for manifest in found.values())
     assert kinds["train"] == 9
     assert kinds["judge"] == kinds["answer"] == 9 * 3
-    evolved = [
-        whole / "store" / "stages" / m["fingerprint"][:2] / m["fingerprint"]
-        for m in found
-        if m["kind"] == "evolve"
-    ]
-    reasons = Counter(
-        row["reason"]
-        for folder in evolved
-        for row in pq.read_table(folder / "attempts.parquet").to_pylist()
-    )
-    assert {"unmarked", "unchanged"} <= set(reasons)
+    evolved = rows(whole, "evolve", "attempts.parquet").values()
+    assert {"unmarked", "unchanged"} <= {row["reason"] for tried in evolved for row in tried}
     answers = {
-        json.dumps(
-            pq.read_table(
-                whole / "store/stages" / m["fingerprint"][:2] / m["fingerprint"] / "answers.parquet"
-            )
-            .column("completion")
-            .to_pylist()
-        )
-        for m in found
-        if m["kind"] == "answer" and "ranked" in m["settings"]["benchmark"]
+        json.dumps([row["completion"] for row in said])
+        for name, said in rows(whole, "answer", "answers.parquet").items()
+        if "ranked" in found[name]["settings"]["benchmark"]
     }
     assert len(answers) > 4, "training has to change what the policy says"
 
@@ -163,7 +155,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(
     whole: Path, shared: dict[str, str], tmp_path: Path
 ) -> None:
     running = subprocess.Popen(
-        [*COMMAND, *ONE_ROW],
+        [*COMMAND, *on_table4(tmp_path, *ONE_ROW)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment(tmp_path, **shared),
@@ -206,7 +198,7 @@ def test_a_run_without_its_endpoints_is_refused_before_anything_is_computed(
 ) -> None:
     """The models and benchmarks are there, the prompts are not made here, and nobody serves."""
     refused = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", "plan", "table4", *ON_STAND_INS],
+        [sys.executable, "-m", "harness.cli.main", *on_table4(tmp_path, "plan")],
         capture_output=True,
         text=True,
         check=False,

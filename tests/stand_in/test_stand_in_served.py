@@ -19,30 +19,27 @@ from pathlib import Path
 import psutil
 import pytest
 
+from stand_in.profiles import write_profile
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FAKE_ENGINES = ROOT / "tests" / "inference" / "fake_engines"
 
 pytestmark = pytest.mark.timeout(900)
 
-SERVING = """
-serving:
-  policy: {engine: vllm, dtype: float32, max_length: 512, gpu_memory: 0.9, at_once: 64}
-  creator: {engine: vllm, model: stand-in/creator, dtype: float32, max_length: 512, gpu_memory: 0.9}
-  judge: {engine: vllm, model: stand-in/judge, dtype: float32, max_length: 512, gpu_memory: 0.9}
-"""
+SERVER = {"engine": "vllm", "dtype": "float32", "max_length": 512, "gpu_memory": 0.9}
 ROWS = "eva-a_min"
 
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
     """Return the profile of the stand-ins, served by the harness."""
-    text = (HERE / "stand-in.yaml").read_text(encoding="utf-8")
-    text = text.replace("name: stand-in\n", "name: served\n")
-    text = text.replace("engine: {value: transformers", "engine: {value: vllm")
-    path = tmp_path / "served.yaml"
-    path.write_text(text + SERVING, encoding="utf-8")
-    return path
+    serving = {
+        "policy": {**SERVER, "at_once": 64},
+        "creator": {**SERVER, "model": "stand-in/creator"},
+        "judge": {**SERVER, "model": "stand-in/judge"},
+    }
+    return write_profile(tmp_path, "served", engine="vllm", serving=serving)
 
 
 @pytest.fixture

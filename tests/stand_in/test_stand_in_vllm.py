@@ -25,14 +25,13 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from small_checkpoints import write_armo, write_qwen_classifier
 
-from harness.project import profiles_dir
 from harness.registry.declared import named_profile
 from harness.worlds.needs import Demand
 from stand_in import build, server
 from stand_in.models import CONTEXT, write_qwen_creator, write_qwen_policy
+from stand_in.profiles import ANSWER, published, write_changed
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,11 +51,7 @@ WRITERS: Mapping[str, Callable[[Path], object]] = {
 }
 """What writes each model of the profile, by its name."""
 
-ANSWER = 24
-"""Longest answer, in tokens."""
-
 OTHER: Mapping[str, Any] = {
-    "name": "small",
     "threads": 2,
     "dtype": "float32",
     "x": 24,
@@ -91,23 +86,7 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
     """Return a copy of `single-gpu` for a processor."""
-    declared = yaml.safe_load((profiles_dir() / "single-gpu.yaml").read_text(encoding="utf-8"))
-    for path, value in OTHER.items():
-        section, name = _place(declared, path)
-        section[name] = value if name == "name" else {"value": value, "source": "ours: small"}
-    for path in LEFT_OUT:
-        section, name = _place(declared, path)
-        del section[name]
-    copy = tmp_path / "small.yaml"
-    copy.write_text(yaml.safe_dump(declared, sort_keys=False), encoding="utf-8")
-    return copy
-
-
-def _place(declared: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
-    *sections, name = path.split(".")
-    for section in sections:
-        declared = declared[section]
-    return declared, name
+    return write_changed(published("single-gpu"), tmp_path / "small.yaml", OTHER, LEFT_OUT)
 
 
 @pytest.fixture

@@ -1,0 +1,338 @@
+"""The engines on Ray and Slurm, with real clusters that the tests start on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import slurm_cluster
+from clusters import connected, slurm
+from judge_stand_in import StandIn
+from test_engine_local import diamond, leftovers, outputs
+from test_engine_local import run as run_locally
+from toy_stages import FUNCTIONS, toy
+
+from harness.endpoint.budget import VARIABLE
+from harness.errors import UserError
+from harness.project import spending_dir
+from harness.quiet import silence
+from harness.runtime import (
+    Engine,
+    EngineOptions,
+    Event,
+    Interrupted,
+    Need,
+    Needs,
+    Plan,
+    RunOutcome,
+    Stage,
+    StageProgress,
+    StageStarted,
+    Store,
+    host,
+    ray_engine,
+)
+
+HERE = Path(__file__).resolve().parent
+BUDGET = 0.02
+REPLY_USD = 0.0013
+"""100 tokens of prompt and 10 of completion, as the endpoint counts them."""
+
+MOST_USD = 0.0025
+"""What a request can cost at most is less, whatever is added to its text."""
+
+RAY, SLURM = EngineOptions(engine="ray"), EngineOptions(engine="slurm", sbatch="--partition=low")
+
+
+@pytest.fixture(scope="module")
+def toys_found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let workers elsewhere find the toy stages and a work folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_WORK", str(tmp_path_factory.mktemp("work")))
+        patch.setenv("PYTHONPATH", f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
+        yield
+
+
+@pytest.fixture(scope="module")
+def cluster(toys_found: None) -> Iterator[Any]:
+    """Return a Ray of two nodes with a core each, to which this process is connected."""
+    silence()
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    with connected() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def where(
+    request: pytest.FixtureRequest, toys_found: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EngineOptions]:
+    """Return what asks for an engine that is there, with two cores."""
+    match request.param:
+        case "ray":
+            request.getfixturevalue("cluster")
+            yield RAY
+        case "slurm":
+            with slurm(tmp_path_factory.mktemp("slurm")):
+                yield SLURM
+        case _:
+            yield EngineOptions()
+
+
+elsewhere = pytest.mark.parametrize("where", ["ray", "slurm"], indirect=True)
+on_slurm = pytest.mark.parametrize("where", ["slurm"], indirect=True)
+
+
+def run(
+    where: EngineOptions,
+    work: Path,
+    targets: list[Stage],
+    on_event: Callable[[Event], None] = lambda event: None,
+    needs: Needs | None = None,
+) -> RunOutcome:
+    """Run toy stages somewhere, into the store under a folder."""
+    how: Any = {"on_event": on_event, "needs": needs, "where": where}
+    return Engine(Store(work / "store"), FUNCTIONS, work / "logs", **how).run(Plan(targets))
+
+
+@elsewhere
+def test_others_compute_the_bytes_and_failures_that_this_machine_does(
+    where: EngineOptions, tmp_path: Path
+) -> None:
+    failing = [toy(kind) for kind in ("raises", "refuses", "dies", "leaves")]
+    targets = [*diamond(), toy("curve"), *failing]
+    events: list[Event] = []
+    found = run(where, tmp_path / "there", targets, events.append)
+    expected = run_locally(tmp_path / "here", targets)
+    assert found.failed == expected.failed
+    assert outputs(tmp_path / "there") == outputs(tmp_path / "here") != {}
+    shown = [(e.step, e.metrics) for e in events if isinstance(e, StageProgress)]
+    assert shown == [(0, {"loss": 0.5}), (1, {"loss": 0.25})]
+    failure = Store(tmp_path / "there" / "store").failure(failing[2].fingerprint)
+    assert failure is not None
+    assert "last words" in failure["traceback"]
+
+
+@elsewhere
+def test_ctrl_c_ends_all_that_was_started(where: EngineOptions, tmp_path: Path) -> None:
+    processes: list[int] = []
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StageProgress):
+            processes.append(os.pidfd_open(event.step))
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted, match="stopped with 0 of 1"):
+        run(where, tmp_path, [toy("gated", gate=str(tmp_path / "none"))], interrupt)
+    assert select.select(processes, [], [], 10)[0] == processes
+    assert leftovers(tmp_path) == []
+    if where.engine == "slurm":
+        listed = ["squeue", "--noheader", "--states=PENDING,RUNNING"]
+        assert subprocess.run(listed, capture_output=True, text=True, check=True).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("where", "need", "said"),
+    [
+        ("ray", Need(gpus=2), r"needs 1 core and 2 GPUs, and the largest node .* 1 core"),
+        ("slurm", Need(cpus=5), r"needs 5 cores, and Slurm refuses that .* not available"),
+    ],
+    indirect=["where"],
+)
+def test_what_no_node_has_room_for_is_refused_at_once(
+    where: EngineOptions, need: Need, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=said):
+        run(where, tmp_path, [toy("draw", number=1)], needs=Needs({"draw": need}))
+
+
+@pytest.mark.parametrize("where", ["local", "ray", "slurm"], indirect=True)
+def test_workers_of_every_engine_draw_on_one_budget(
+    where: EngineOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four stages, two at a time, would spend 5.2 cents; together they stop before 2."""
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("HARNESS_BUDGET_USD", str(BUDGET))
+    monkeypatch.setenv("HARNESS_JUDGE_PRICE", "10,30")
+    file = spending_dir() / "ledger.json"
+    monkeypatch.setenv(VARIABLE, str(file))  # as the command does
+    with StandIn() as server:
+        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
+        store = Store(tmp_path / "work" / "store")
+        made = Engine(store, FUNCTIONS, tmp_path / "work" / "logs", jobs=2, where=where)
+        outcome = made.run(Plan([toy("asks", number=number) for number in range(4)]))
+        answered = server.requests
+    (spent,) = json.loads(file.read_bytes()).values()
+    assert spent == pytest.approx(answered * REPLY_USD)
+    # The stop is no earlier than a request of each worker at its most before the budget.
+    assert BUDGET - 2 * MOST_USD < spent <= BUDGET
+    reasons = set(outcome.failed.values())
+    assert all("Stopped before the budget of $0.02 is passed" in reason for reason in reasons)
+    assert 2 <= len(outcome.failed) <= 4
+
+
+@on_slurm
+@pytest.mark.slow
+def test_a_preempted_job_is_queued_again_and_done(where: EngineOptions, tmp_path: Path) -> None:
+    pipe, log = tmp_path / "pipe", tmp_path / "log"
+    os.mkfifo(pipe)
+    stage = toy("awaits", pipe=str(pipe), log=str(log), number=0, step=0)
+    started: list[Stage] = []
+
+    def preempt(event: Event) -> None:
+        if isinstance(event, StageStarted):
+            started.append(event.stage)
+        if isinstance(event, StageProgress) and len(started) == 1:
+            subprocess.run(
+                ["sbatch", "--partition=high", "--exclusive", "--wrap", "true", "-o", "/dev/null"],
+                check=True, capture_output=True,
+            )  # fmt: skip
+        if isinstance(event, StageProgress) and len(started) == 2:
+            threading.Thread(target=pipe.write_text, args=("go on",), daemon=True).start()
+
+    assert run(where, tmp_path, [stage], preempt).ok
+    assert len(started) == 2
+    assert log.read_text() == "0 0\n"
+
+
+def test_batch_scripts_hold_what_the_user_says_and_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_JUDGE_KEY", "sk-very-secret")
+    asked = EngineOptions(engine="slurm", sbatch="--partition=gpu --time=1-00:00:00")
+    needs = Needs({"draw": Need(cpus=8, gpus=2)})
+    logs = tmp_path / "logs"
+    engine = Engine(Store(tmp_path), FUNCTIONS, logs, jobs=3, needs=needs, where=asked)
+    first = [toy("draw", number=number) for number in range(5)]
+    [script] = engine.batch_scripts(Plan([toy("total", *first)]))
+    command, shebang, *_ = script.splitlines()
+    asked_for = shlex.split(command.removeprefix("# "))
+    options = {"--array=0-4%3", "--cpus-per-task=8", "--gpus-per-node=2", "--requeue"}
+    assert options < set(asked_for)
+    assert asked_for.index("--partition=gpu") > asked_for.index("--requeue")
+    assert shebang == "#!/bin/bash"
+    assert "secret" not in script
+    assert not logs.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "50%A", 'say "it"', "don't", "$(touch x)", "a\ntouch x\n#"]
+)
+def test_every_name_is_one_argument_and_no_command(tmp_path: Path, name: str) -> None:
+    """What would be run is run, with a program that prints its arguments in place of Python."""
+    asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
+    engine = Engine(Store(tmp_path / "store"), FUNCTIONS, tmp_path / name, where=asked)
+    [text] = engine.batch_scripts(Plan([toy("draw", number=1)]))
+    (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$@"')
+    (tmp_path / "python").chmod(0o755)
+
+    def arguments(script: str) -> list[str]:
+        done = subprocess.run(
+            ["bash", "-c", script], env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.defpath},
+            capture_output=True, text=True, cwd=tmp_path, check=True,
+        )  # fmt: skip
+        return done.stdout.split("\0")
+
+    ran = arguments(text.replace(shlex.quote(sys.executable), "./python", 1))
+    assert ran[:2] == ["-m", "harness.runtime.host"]
+    assert ran[2].startswith(f"{tmp_path / name}/slurm/")
+    submits = arguments(text.splitlines()[0].replace("# sbatch", "./python", 1))
+    assert f"--comment={name}" in submits
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="needs Slurm's command `sbatch`, which is not on this"):
+        run(SLURM, tmp_path, [toy("draw", number=1)])
+
+
+def test_a_slurm_that_does_not_answer_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (why_not := slurm_cluster.why_not()) is not None:
+        pytest.skip(why_not)
+    (tmp_path / "slurm.conf").write_text("")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    with pytest.raises(UserError, match="Slurm cannot be reached: "):
+        run(SLURM, tmp_path, [toy("draw", number=1)])
+
+
+def test_nodes_with_another_harness_or_without_the_store_are_refused(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "code_digest", lambda: "another")
+    stage = toy("draw", number=1)
+    why = run(RAY, tmp_path, [stage]).failed[stage]
+    assert "is not the driver's (another): install the same" in why
+
+
+def test_an_address_where_nobody_is_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    asked = EngineOptions(engine="ray", ray_address="127.0.0.1:1")
+    with pytest.raises(UserError, match=r"no Ray cluster can be reached at 127.0.0.1:1 .*refused"):
+        run(asked, tmp_path, [toy("draw", number=1)])
+
+
+def test_an_engine_that_is_not_installed_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"`ray` is not installed: type `.*\[ray\]'`"):
+        run(RAY, tmp_path, [toy("draw", number=1)])
+
+
+def test_an_address_is_for_ray_only() -> None:
+    with pytest.raises(UserError, match="--ray-address is for `--engine ray`, not `local`"):
+        EngineOptions(ray_address="auto")
+
+
+def await_end(pids: Iterable[int]) -> None:
+    """Wait until one of some processes has ended."""
+    watched = select.poll()
+    for pid in pids:
+        watched.register(os.pidfd_open(pid), select.POLLIN)
+    assert watched.poll(30_000)
+
+
+def test_a_node_that_is_killed_costs_its_running_stages_only(cluster: Any, tmp_path: Path) -> None:
+    """The last on the cluster, which has one node less then."""
+    node, log = next(iter(cluster.worker_nodes)), tmp_path / "log"
+    pipes = [tmp_path / "one", tmp_path / "two"]
+    begun = [toy("draw", number=number) for number in (1, 2)]
+    awaiting = []
+    for number, (pipe, before) in enumerate(zip(pipes, begun, strict=True)):
+        os.mkfifo(pipe)
+        told = {"pipe": str(pipe), "log": str(log), "number": number, "step": 0}
+        awaiting.append(toy("awaits", before, label=f"awaits {pipe.name}", **told))
+    started: list[str] = []
+    waiting: dict[str, int] = {}
+
+    def kill(event: Event) -> None:
+        """Kill one of the two nodes as soon as both compute; then open both pipes, once each."""
+        if isinstance(event, StageStarted):
+            started.append(event.stage.label)
+        if isinstance(event, StageProgress):
+            waiting[event.stage.label] = event.step
+            if len(waiting) == 2 and node in cluster.worker_nodes:
+                cluster.remove_node(node, allow_graceful=False)
+                await_end(waiting.values())
+                for pipe in pipes:
+                    threading.Thread(target=pipe.write_text, args=("go on",), daemon=True).start()
+
+    assert run(RAY, tmp_path, [toy("total", *awaiting)], kill).ok
+    assert sorted(log.read_text().splitlines()) == ["0 0", "1 0"]
+    again = started.count("awaits one") + started.count("awaits two")
+    assert (started.count("draw"), again, started.count("total")) == (2, 3, 1)
