@@ -13,15 +13,14 @@ from typing import Any
 import jsonschema
 import pytest
 import toy_world
-from schemas import json_schema, with_version
+from schemas import json_schema
 from typer.testing import CliRunner
 from world_of_names import in_folders_of_its_own, write_world
 
 from harness.cli.main import app
+from harness.project import profiles_dir, project_root
 from harness.registry import declared
-from harness.report.figures.report import FigureReport
 from harness.runtime import Event, StageFailed, StageFinished, StageProgress
-from harness.sweep.declaration import Sweep
 from harness.tracking import TableState
 
 HERE = Path(__file__).resolve().parent
@@ -82,6 +81,25 @@ def declared_anew() -> Iterator[None]:
 
 
 @pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """Write table 6 as a table of one's own, `mine`; return its file."""
+    text = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "mine.yaml"
+    file.write_text(text.replace("id: table6", "id: mine").replace("id: t6-", "id: mine-"))
+    return file
+
+
+@pytest.fixture
+def mini(tmp_path: Path) -> Path:
+    """Write `micro` with a tenth of the prompts as a profile of one's own; return its file."""
+    text = (profiles_dir() / "micro.yaml").read_text(encoding="utf-8")
+    text = text.replace("name: micro\n", "name: mini\n").replace("{value: 400,", "{value: 40,")
+    file = tmp_path / "mini.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
 def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
     """Compute toy stages, and track them nowhere."""
     quiet = QuietTracker()
@@ -101,19 +119,6 @@ def call() -> Callable[..., Any]:
     return run
 
 
-MODELS: dict[str, Any] = {
-    "figure": FigureReport,
-    "sweep_list": list[Sweep],
-}
-"""What commands print beside what `schemas` names."""
-
-
-def _schema(name: str) -> Any:
-    if name in MODELS:
-        return with_version(MODELS[name]).model_json_schema(mode="serialization")
-    return json_schema(name)
-
-
 @pytest.fixture
 def says(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that returns a command's JSON, held against its schema."""
@@ -122,7 +127,7 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         result = call(*arguments, "--json")
         assert result.exit_code == code, result.stderr
         found = json.loads(result.stdout)
-        jsonschema.Draft202012Validator(_schema(schema)).validate(found)
+        jsonschema.Draft202012Validator(json_schema(schema)).validate(found)
         return found.get("items", found)
 
     return run

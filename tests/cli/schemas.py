@@ -44,6 +44,7 @@ OUTPUTS = {
         "harness.worlds.real.evaluating:EvaluationPlan",
     ),
     "calibrate": ("harness.evaluation.calibration:Calibration",),
+    "sweep list": ("harness.sweep.declaration:Sweep[]",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }
 """The models of what each verb prints with `--json`, as `module:attribute`, `[]` for a list."""

@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 
-from harness.project import project_root, results_dir
+from harness.project import results_dir
 from harness.report.publication import read_index, write_index
 
 
-def test_the_ledger_counts_146(says: Any) -> None:
-    """Nothing has run here; the eight that no score decides are known before."""
-    ledger = says("claims", "claims")
+@pytest.mark.parametrize("profile", ["micro", "laptop", "single-gpu", "paper"])
+def test_the_ledger_counts_146(says: Any, profile: str) -> None:
+    """Nothing has run here; those that no score decides are known before.
+
+    These are eight at `micro`. The others have no oracle, so that no study of reward models is run.
+    """
+    ledger = says("claims", "claims", "--profile", profile)
     assert len({claim["id"] for claim in ledger}) == len(ledger) == 146
     words = [claim["verdict"] for claim in ledger]
-    assert words.count("not_testable") == 8
-    assert words.count("not_run") == 138
-    assert {claim["scale"] for claim in ledger} == {"toy"}
+    assert set(words) == {"not_run", "not_testable"}
+    if profile == "micro":
+        assert words.count("not_testable") == 8
+        assert {claim["scale"] for claim in ledger} == {"toy"}
 
 
 def test_some_tables_and_figures_alone(says: Any) -> None:
@@ -29,12 +34,8 @@ def test_some_tables_and_figures_alone(says: Any) -> None:
     assert "`t10-rm-lc` is not run" in ledger[-1]["reason"]
 
 
-def test_a_table_of_ones_own_has_claims_too(says: Any, tmp_path: Path) -> None:
-    text = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
-    text = text.replace("id: table6\n", "id: mine\n").replace("{id: t6-", "{id: mine-")
-    text = text.replace("id: t6-", "id: mine-")
-    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    ledger = says("claims", "claims", str(tmp_path / "mine.yaml"))
+def test_a_table_of_ones_own_has_claims_too(says: Any, mine: Path) -> None:
+    ledger = says("claims", "claims", str(mine))
     assert [claim["table"] for claim in ledger] == ["mine"] * 4
     assert {claim["verdict"] for claim in ledger} == {"not_run"}
 
@@ -102,11 +103,3 @@ def test_verify_fails_with_the_difference(
     found = says("verify", "verify", code=1)
     assert not found["ok"]
     assert "index.json cannot be read as JSON" in found["difference"]
-
-
-@pytest.mark.parametrize("profile", ["laptop", "single-gpu", "paper"])
-def test_every_profile_has_a_ledger(says: Any, profile: str) -> None:
-    """None of these has an oracle, so that the study of reward models is not run on them."""
-    ledger = says("claims", "claims", "--profile", profile)
-    assert len(ledger) == 146
-    assert {claim["verdict"] for claim in ledger} == {"not_run", "not_testable"}

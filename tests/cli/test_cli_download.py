@@ -24,6 +24,19 @@ FILES = {
 }
 
 
+FOLDER = "/api/models/owner/policy"
+LISTED = {"id": "owner/policy", "sha": COMMIT, "siblings": [{"rfilename": n} for n in FILES]}
+TREE = [
+    {"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
+    for name, content in FILES.items()
+]
+PAGES = {
+    f"{FOLDER}/revision/{COMMIT}": json.dumps(LISTED).encode(),
+    f"{FOLDER}/tree/{COMMIT}": json.dumps(TREE).encode(),
+    **{f"/owner/policy/resolve/{COMMIT}/{name}": content for name, content in FILES.items()},
+}
+
+
 class Hub(BaseHTTPRequestHandler):
     """Hands out one model at one commit, as the hub's library asks for it."""
 
@@ -32,26 +45,13 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self, body: bool = True) -> None:
         type(self).asked.append(self.path)
-        if self.path.startswith(f"/api/models/owner/policy/revision/{COMMIT}"):
-            files = [{"rfilename": name} for name in FILES]
-            self.reply(
-                json.dumps({"id": "owner/policy", "sha": COMMIT, "siblings": files}).encode()
-            )
-        elif self.path.startswith(f"/api/models/owner/policy/tree/{COMMIT}"):
-            tree = [
-                {"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
-                for name, content in FILES.items()
-            ]
-            self.reply(json.dumps(tree).encode())
-        elif (name := self.path.removeprefix(f"/owner/policy/resolve/{COMMIT}/")) in FILES:
-            self.reply(FILES[name], body)
-        else:
-            self.reply(b"{}", body, 404)
+        content = PAGES.get(self.path.partition("?")[0])
+        self.reply(content or b"{}", body, 404 if content is None else 200)
 
     def do_HEAD(self) -> None:
         self.do_GET(body=False)
 
-    def reply(self, content: bytes, body: bool = True, status: int = 200) -> None:
+    def reply(self, content: bytes, body: bool, status: int) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Content-Type", "application/json")

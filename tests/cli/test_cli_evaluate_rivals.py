@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, completion
+from judge_stand_in import StandIn, completion, write_lines, write_mt_bench
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,30 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """Write an MT-Bench of three questions; return what evaluates answers to it."""
-    templates = ("single-v1", "single-math-v1", "single-v1-multi-turn", "single-math-v1-multi-turn")
-    files: dict[str, list[dict[str, Any]]] = {
-        "question.jsonl": [
-            {"question_id": i, "category": "writing", "turns": [f"{i}a", f"{i}b"]} for i in range(3)
-        ],
-        "reference_answer_gpt-4.jsonl": [
-            {"question_id": 9, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
-        ],
-        "judge_prompts.jsonl": [
-            {"name": name, "system_prompt": "s", "prompt_template": "[[rating]] {answer_2}"}
-            if name.endswith("turn")
-            else {"name": name, "system_prompt": "s", "prompt_template": "[[rating]] {answer}"}
-            for name in templates
-        ],
-        "answers.jsonl": [
-            {"question_id": i, "model_id": "m", "choices": [{"turns": [f"c{i}", f"d{i}"]}]}
-            for i in range(3)
-        ],
-    }
-    for name, records in files.items():
-        (tmp_path / name).write_text("\n".join(map(json.dumps, records)))
+    questions = [
+        {"question_id": i, "category": "writing", "turns": [f"{i}a", f"{i}b"]} for i in range(3)
+    ]
+    answers = [
+        {"question_id": i, "model_id": "m", "choices": [{"turns": [f"c{i}", f"d{i}"]}]}
+        for i in range(3)
+    ]
+    data = write_mt_bench(tmp_path / "data", *questions)
+    said = write_lines(data / "answers.jsonl", *answers)
     return [
         *(sys.executable, "-m", "harness.cli.main", "evaluate", "mt_bench", "--no-track"),
-        *("--data", str(tmp_path), "--answers", str(tmp_path / "answers.jsonl"), "--json"),
+        *("--data", str(data), "--answers", str(said), "--json"),
     ]
 
 

@@ -21,7 +21,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.export import card_of, find_policy, licence_of
 from harness.models.policy import generate
-from harness.project import project_root
 from harness.registry.declared import all_profiles, all_tables
 from harness.runtime import Plan, Stage, Store
 from harness.worlds.embedded.files import VERSION
@@ -30,8 +29,8 @@ from harness.worlds.real.models import identity_of
 EVIL = "judge | <b>x</b>\n# [click](http://evil)"
 
 
-def fill(folders: Path, *, judged: bool = True) -> tuple[Store, Stage]:
-    """Store every stage of row `dpo-1`, seed 0, as if it had run; return the training stage.
+def fill(folders: Path, *, judged: bool = True) -> Store:
+    """Store every stage of row `dpo-1`, seed 0, as if it had run.
 
     The policy is a tiny Gemma-2 with random weights, and each benchmark scores 1, 2 and 3.
     """
@@ -52,84 +51,65 @@ def fill(folders: Path, *, judged: bool = True) -> tuple[Store, Stage]:
                     for i in range(3)
                 ]
                 pq.write_table(pa.Table.from_pylist(rows), output / "scores.parquet")
-    return store, run.training[-1]
+    return store
 
 
-def test_the_exported_policy_answers_as_the_one_in_the_store(
-    call: Any, folders: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def policy(call: Any, folders: Path, tmp_path: Path) -> Path:
+    """Return the folder to which the policy was exported."""
+    fill(folders)
+    result = call("export", "table4/dpo-1", "--seed", "0", "--output", str(tmp_path / "policy"))
+    assert result.exit_code == 0, result.stderr
+    return tmp_path / "policy"
+
+
+def trained() -> Stage:
+    """Return the stage that has trained it."""
+    (run,) = planned("table4", "micro", (0,), ["dpo-1"]).runs.values()
+    return run.training[-1]
+
+
+def test_the_exported_policy_answers_as_the_one_in_the_store(policy: Path, folders: Path) -> None:
     """Plain transformers classes load the folder; logits and sampled answers are the same.
 
     Its files are copies, which the store does not share.
     """
-    store, training = fill(folders)
-    out = tmp_path / "policy"
-    result = call("export", "table4/dpo-1", "--seed", "0", "--output", str(out))
-    assert result.exit_code == 0, result.stderr
-    inside = store.open(training.fingerprint) / "model"
-    ids = AutoTokenizer.from_pretrained(out)("a b c d", return_tensors="pt").input_ids
-    exported, stored = (AutoModelForCausalLM.from_pretrained(path) for path in (out, inside))
+    inside = Store(folders / "store").open(trained().fingerprint) / "model"
+    ids = AutoTokenizer.from_pretrained(policy)("a b c d", return_tensors="pt").input_ids
+    exported, stored = (AutoModelForCausalLM.from_pretrained(path) for path in (policy, inside))
     with torch.no_grad():
         assert torch.equal(exported(ids).logits, stored(ids).logits)
-    answers = [
-        generate(
-            path,
-            [[{"role": "user", "content": "a b c"}]],
-            n=4,
-            temperature=1.0,
-            top_p=1.0,
-            max_new_tokens=8,
-            batch_size=4,
-            seed=0,
-        )
-        for path in (out, inside)
-    ]
+    asked = [[{"role": "user", "content": "a b c"}]]
+    sampled: Any = {"n": 4, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 8, "seed": 0}
+    answers = [generate(path, asked, batch_size=4, **sampled) for path in (policy, inside)]
     assert answers[0] == answers[1]
     assert any(answer.text for answer in answers[0][0])
-    assert not os.path.samefile(out / "model.safetensors", inside / "model.safetensors")
+    assert not os.path.samefile(policy / "model.safetensors", inside / "model.safetensors")
 
 
-def test_the_folder_has_a_checkpoint_and_nothing_that_could_run_code(
-    call: Any, folders: Path, tmp_path: Path
-) -> None:
-    fill(folders)
-    call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
-    assert {path.name for path in (tmp_path / "policy").iterdir()} == {
-        "README.md",
-        "chat_template.jinja",
-        "config.json",
-        "generation_config.json",
-        "lineage.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
+def test_the_folder_has_a_checkpoint_and_nothing_that_could_run_code(policy: Path) -> None:
+    assert {path.name for path in policy.iterdir()} == {
+        *("README.md", "lineage.json", "model.safetensors", "config.json"),
+        *("chat_template.jinja", "generation_config.json"),
+        *("tokenizer.json", "tokenizer_config.json"),
     }
 
 
 def test_a_row_of_a_table_of_ones_own_is_named_by_the_file(
-    call: Any, folders: Path, tmp_path: Path
+    call: Any, folders: Path, mine: Path, tmp_path: Path
 ) -> None:
     fill(folders)
-    text = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
-    text = text.replace("id: table6", "id: mine").replace("id: t6-", "id: mine-")
-    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    out = str(tmp_path / "out")
-    result = call("export", f"{tmp_path / 'mine.yaml'}/dpo-1", "--output", out)
+    result = call("export", f"{mine}/dpo-1", "--output", str(tmp_path / "out"))
     assert result.exit_code == 0, result.stderr
     assert "mine/dpo-1" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_lineage_names_every_stage_and_the_digest_of_every_file(
-    call: Any, folders: Path, tmp_path: Path
-) -> None:
+def test_the_lineage_names_every_stage_and_the_digest_of_every_file(policy: Path) -> None:
     """Behind one DPO iteration stand prompts, generate, annotate, pair and train, inputs first."""
-    _, training = fill(folders)
-    out = tmp_path / "policy"
-    call("export", "table4/dpo-1", "--output", str(out))
-    lineage = json.loads((out / "lineage.json").read_text())
+    lineage = json.loads((policy / "lineage.json").read_text())
     stages = lineage["stages"]
     assert [s["kind"] for s in stages] == ["prompts", "generate", "annotate", "pair", "train"]
-    assert stages[-1]["fingerprint"] == lineage["trained_by"] == training.fingerprint
+    assert stages[-1]["fingerprint"] == lineage["trained_by"] == trained().fingerprint
     known: set[str] = set()
     for stage in stages:
         assert set(stage["inputs"].values()) <= known
@@ -137,7 +117,7 @@ def test_the_lineage_names_every_stage_and_the_digest_of_every_file(
         assert stage["provenance"]["versions"]["torch"] == metadata.version("torch")
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in out.iterdir()
+        for path in policy.iterdir()
         if path.name != "lineage.json"
     }
     assert {name: file["sha256"] for name, file in lineage["files"].items()} == found
@@ -146,16 +126,12 @@ def test_the_lineage_names_every_stage_and_the_digest_of_every_file(
     assert lineage["rows"][0] == "table4/dpo-1"
 
 
-def test_the_card_has_the_scores_with_their_interval_and_judge(
-    call: Any, folders: Path, tmp_path: Path
-) -> None:
+def test_the_card_has_the_scores_with_their_interval_and_judge(policy: Path) -> None:
     """1, 2 and 3: mean 2, standard error 1/sqrt(3), t(2) = 4.303, so 2 ± 2.484.
 
     Its head has them as the hub reads them.
     """
-    fill(folders)
-    call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
-    card = ModelCard.load(tmp_path / "policy" / "README.md")
+    card = ModelCard.load(policy / "README.md")
     line = f"| arena\\_hard | ah\\_wr | 2 | -0.4841 to 4.484 | 3 | {VERSION}/oracle |"
     assert line in card.content
     assert "no use outside the harness" in card.content
@@ -180,7 +156,7 @@ def test_a_policy_that_was_not_judged_has_no_score(
 
 def test_texts_in_a_card_stay_texts(folders: Path) -> None:
     """A creator's name with a line break, a heading, a link and a tag is one line of plain text."""
-    store, _ = fill(folders)
+    store = fill(folders)
     policy = find_policy("dpo-h1", all_tables(), all_profiles()["micro"], 0)
     creator = policy.profile.creator.model_copy(update={"source": EVIL})
     evil = replace(policy, profile=policy.profile.model_copy(update={"creator": creator}))
@@ -203,8 +179,7 @@ def test_a_folder_with_something_in_it_is_left_alone(
 
 
 def test_a_broken_policy_leaves_no_folder(call: Any, folders: Path, tmp_path: Path) -> None:
-    store, training = fill(folders)
-    weights = store.path(training.fingerprint) / "model" / "model.safetensors"
+    weights = fill(folders).path(trained().fingerprint) / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0\0")
     result = call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
     assert result.exit_code == 1

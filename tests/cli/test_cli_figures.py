@@ -58,7 +58,7 @@ def test_the_plan_of_a_figure_is_that_of_its_runs(says: Any) -> None:
 def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
     says: Any, call: Any, tracker: Any
 ) -> None:
-    found = says("figure", "run", *SMALL)
+    found = says("report", "run", *SMALL)
     assert found["seeds"] == [0, 2]
     assert {point["state"] for point in found["points"]} == {"ok"}
     # Two seeds of two rows: one first policy and one child each, and nothing of the figure's own.
@@ -70,27 +70,27 @@ def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
     assert "All stages are done" in result.stdout
     assert tracker.calls == ["finish"]
     # The seeds last asked for are remembered, and what was run is what is synced.
-    assert says("figure", "report", "figure10")["points"] == found["points"]
+    assert says("report", "report", "figure10")["points"] == found["points"]
     tracker.calls.clear()
     assert call("sync").exit_code == 0
     assert tracker.calls == ["sync table4 micro"]
     # Another figure of the same runs has what it needs.
-    assert says("figure", "report", "figure9", "--seeds", "0,2")["points"][0]["state"] == "ok"
+    assert says("report", "report", "figure9", "--seeds", "0,2")["points"][0]["state"] == "ok"
 
 
 def test_a_figure_of_tables_that_were_run_takes_their_seeds(says: Any, folders: Path) -> None:
     remember(folders, "table4", "micro", (3, 5))
-    assert says("figure", "report", "figure10")["seeds"] == [3, 5]
+    assert says("report", "report", "figure10")["seeds"] == [3, 5]
     # Figure 3 is drawn from tables 1 and 2; where their seeds differ, none is taken.
     remember(folders, "table1", "micro", (0, 1))
-    assert says("figure", "report", "figure3")["seeds"] == [0, 1]
+    assert says("report", "report", "figure3")["seeds"] == [0, 1]
     remember(folders, "table2", "micro", (0,))
-    assert says("figure", "report", "figure3")["seeds"] == [0, 1, 2]
+    assert says("report", "report", "figure3")["seeds"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["figure3", "figure10"])
 def test_a_figure_never_run_says_so_everywhere(says: Any, call: Any, name: str) -> None:
-    found = says("figure", "report", name)
+    found = says("report", "report", name)
     assert {point["state"] for point in found["points"]} <= {"not_run", "not_available"}
     assert all(point["value"] is None for point in found["points"])
     for form in ("terminal", "markdown"):
@@ -123,5 +123,5 @@ def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     result = call("run", "figure10")
     assert result.exit_code == 2
     assert "cannot run on the profile `micro`: `micro` has no algorithm `dpo`" in result.stderr
-    found = says("figure", "report", "figure10")
+    found = says("report", "report", "figure10")
     assert {point["state"] for point in found["points"]} == {"not_available"}

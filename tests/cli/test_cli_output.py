@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,15 +68,6 @@ def test_all_json_begins_with_the_version_of_its_schema(
     said = json.loads(capsys.readouterr().out)
     assert said == found
     assert next(iter(said)) == "schema_version"
-
-
-def test_a_grid_breaks_sentences_before_identifiers(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "30")
-    rows = [("eva-a_min_inv", "a b c d e f g h i", "55.01")]
-    common.console().print(text_table(("row", "", "value (%)"), rows))
-    assert "eva-a_min_inv   a b c " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -161,10 +154,6 @@ def test_a_rebuilt_world_is_compared_with_the_one_in_use(
 
 
 def test_the_version_is_that_of_the_package_by_either_name() -> None:
-    import subprocess
-    import sys
-    from importlib.metadata import version
-
     asked = [sys.executable, "-m", "harness", "--version"]
     found = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert found.stdout == f"harness {version('eva-harness')}\n"

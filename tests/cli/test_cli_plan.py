@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from toy_world import planned
 
 from harness.pipeline.runs import plan_table
-from harness.project import profiles_dir
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, Store
@@ -81,36 +79,9 @@ def test_another_value_of_a_setting_is_a_profile_of_its_own(says: Any, folders: 
     assert {one[name] for name in one.keys() - other.keys()} == {"train", "answer", "judge"}
 
 
-def test_why_takes_the_path_of_a_table_s_file(call: Any, says: Any, tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "ablations" / "table4.yaml").read_text(encoding="utf-8")
-    ours = text[: text.index("rows:")].replace("id: table4", "id: mine", 1)
-    source = re.search(r"^source:.*$(\n +.*)*", ours, re.MULTILINE)
-    assert source is not None
-    ours = ours.replace(source[0], "source: ours")
-    ours = re.sub(r"^notes:\n(?:  .*\n)+", "", ours, flags=re.MULTILINE)
-    ours += (
-        "rows:\n"
-        "  - {id: dpo-1, label: a, run: dpo-h1, baseline: null, recipe: {chain: [human]}}\n"
-        "  - {id: many, label: b, run: dpo-many, baseline: dpo-1,\n"
-        "     recipe: {creator: {metric: a_min, fraction: 0.5}}}\n"
-    )
-    (tmp_path / "mine.yaml").write_text(ours, encoding="utf-8")
-    file = str(tmp_path / "mine.yaml")
-    explained = says("why", "why", f"{file}/many")
-    assert (explained["table"], explained["row"]) == ("mine", "many")
-    refused = call("why", file)
-    assert refused.exit_code == 2
-    assert f"`{file}` is no row of a table; write `table4/ROW`" in refused.stderr
-
-
 def test_the_time_at_a_profile_of_ones_own_is_unknown_until_something_was_timed(
-    call: Any, tmp_path: Path
+    call: Any, mini: Path
 ) -> None:
-    text = (profiles_dir() / "micro.yaml").read_text()
-    mini = tmp_path / "mini.yaml"
-    mini.write_text(
-        text.replace("name: micro\n", "name: mini\n").replace("x: {value: 400", "x: {value: 40")
-    )
     said = call("plan", "table4", "--profile", str(mini)).stdout
     assert "nothing was timed at mini yet" in said
     assert "about" not in said

@@ -77,13 +77,6 @@ def test_a_plan_over_a_limit_is_shown_and_ends_with_1(call: Any) -> None:
     assert call(*TABLE4, "--max-gpu-hours", "1e6", "--budget-usd", "1e6").exit_code == 0
 
 
-def test_a_run_says_which_models_are_retired_before_anything_else(call: Any) -> None:
-    result = call("run", "table4", "--profile", "paper", "--seeds", "0")
-    assert result.exit_code == 2
-    assert "retirement of the creator gemini-1.5-pro: " in result.stderr
-    assert "retirement of the judge gpt-4: gpt-4 was retired by its seller on" in result.stderr
-
-
 @pytest.mark.parametrize("name", ["table4", "figure9", "all-offline"])
 def test_a_run_over_its_budget_starts_nothing(call: Any, folders: Path, name: str) -> None:
     asked = ("run", name, "--profile", "paper", "--seeds", "0", "--budget-usd", "5")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.cost import assumptions as cost
-from harness.project import PACKAGE, declaration_dirs, profiles_dir, project_root
+from harness.project import PACKAGE, declaration_dirs
 from harness.registry import documents, paper
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import unsupported
@@ -136,19 +135,13 @@ def test_validate_names_the_problems_of_further_declarations(
     assert any("`strange` is given twice, first on line 1" in p["message"] for p in problems)
 
 
-def test_validate_takes_tables_and_profiles_of_ones_own(call: Any, tmp_path: Path) -> None:
-    table, profile = tmp_path / "mine.yaml", tmp_path / "mini.yaml"
-    text = (project_root() / "ablations" / "table4.yaml").read_text()
-    text = re.sub(r"(?ms)^claims:.*", "", text).replace("id: table4\n", "id: mine\n")
-    table.write_text(text)
-    text = (profiles_dir() / "micro.yaml").read_text()
-    profile.write_text(text.replace("name: micro\n", "name: mini\n"))
-    found = call("validate", str(table), str(profile))
+def test_validate_takes_tables_and_profiles_of_ones_own(call: Any, mine: Path, mini: Path) -> None:
+    found = call("validate", str(mine), str(mini))
     assert found.exit_code == 0, found.stderr
-    assert f"So are yours: {table}, {profile}." in " ".join(found.stdout.split())
-    table.write_text("id: mine\nrows: []\n")
-    profile.write_text("name: mini\nscale: huge\nengine: vllm\n")
-    found = call("validate", str(table), str(profile), "other.txt")
+    assert f"So are yours: {mine}, {mini}." in " ".join(found.stdout.split())
+    mine.write_text("id: mine\nrows: []\n")
+    mini.write_text("name: mini\nscale: huge\nengine: vllm\n")
+    found = call("validate", str(mine), str(mini), "other.txt")
     assert found.exit_code == 2
     for line in (
         "mine.yaml:1: columns: this key is missing; add it",

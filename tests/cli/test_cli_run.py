@@ -257,11 +257,15 @@ def test_what_only_reads_writes_nothing(call: Any, tracker: Any, folders: Path) 
         assert state() == before, command
 
 
+@pytest.fixture
+def plan() -> Plan:
+    return Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
+
+
 def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Events at 0, 1, 2, ... 11 s: lines at 5 s and 10 s, and the last one when all is over."""
-    plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
     tally = Tally(plan, Store(tmp_path), 1, {})
     now = [0]
     with live.lines(console(), tally, clock=lambda: float(now[0])) as observe:
@@ -275,9 +279,8 @@ def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
 
 
 def test_a_run_that_only_waits_for_another_or_fails_says_so_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
     with live.lines(console(), Tally(plan, Store(tmp_path), 1, {})) as observe:
         observe(StageElsewhere(plan.stages[0]))
         assert f"0 of {len(plan)} stages done, 1 in another run" in capsys.readouterr().out
@@ -288,10 +291,9 @@ def test_a_run_that_only_waits_for_another_or_fails_says_so_at_once(
     assert "no memory [left]" in said
 
 
-def test_the_redrawn_display_shows_what_is_running(tmp_path: Path) -> None:
+def test_the_redrawn_display_shows_what_is_running(plan: Plan, tmp_path: Path) -> None:
     from rich.console import Console
 
-    plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
     out = Console(force_terminal=True, record=True, width=100, file=(tmp_path / "t").open("w"))
     tally = Tally(plan, Store(tmp_path), 1, {})
     with live.progress(out, tally) as observe:

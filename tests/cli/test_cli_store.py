@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.project import profiles_dir, project_root
 from harness.runtime import Plan, Stage, Store
 from harness.selection import stored
 
@@ -50,26 +49,18 @@ def test_what_no_run_needs_goes_when_that_is_confirmed(
 
 
 def test_what_files_of_ones_own_declare_is_kept(
-    says: Any, call: Any, tracker: Any, folders: Path, tmp_path: Path
+    says: Any, call: Any, tracker: Any, folders: Path, mine: Path, mini: Path
 ) -> None:
     """A table and a profile, each named by its path, are as good as declared once they have run."""
-    table, profile = tmp_path / "mine.yaml", tmp_path / "own.yaml"
-    rows = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
-    for other in ("id: table6", "id: t6-"):
-        rows = rows.replace(other, other.replace("table6", "mine").replace("t6-", "mine-"))
-    table.write_text(rows, encoding="utf-8")
-    micro = (profiles_dir() / "micro.yaml").read_text(encoding="utf-8")
-    profile.write_text(micro.replace("name: micro\n", "name: own\n", 1), encoding="utf-8")
-    run = ("run", str(table), "--profile", str(profile), *RUN[2:])
-    result = call(*run)
+    result = call("run", str(mine), "--profile", str(mini), *RUN[2:])
     assert result.exit_code == 0, result.stderr
     found = says("store", "store", "--prune")
     assert found["size"] > 0
     assert found["prunable"] == 0
-    table.unlink()
+    mine.unlink()
     result = call("store", "--prune", "--yes")
     assert result.exit_code != 0
-    assert "`mine` was run at `own` from a file of your own that cannot be read" in result.stderr
+    assert "`mine` was run at `mini` from a file of your own that cannot be read" in result.stderr
     assert result.stderr.count("\n") == 1
     assert len(list(Store(folders / "store").fingerprints())) > 0
 
@@ -93,11 +84,6 @@ def test_a_damaged_file_is_named_and_the_command_fails(says: Any, call: Any, fol
     assert "model has other content than was written" in sentence
     assert "1 things in the store are broken" in call("store", "--verify").stderr
     assert call("store").exit_code == 0
-
-
-def test_to_delete_takes_both_words(call: Any) -> None:
-    result = call("store", "--yes")
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
 
 
 def segments(store: Store) -> list[Stage]:

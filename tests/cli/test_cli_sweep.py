@@ -36,7 +36,7 @@ def test_models_that_are_not_here_are_named_before_anything_begins(
 
 
 def test_the_list_names_the_shipped_sweeps(call: Any, says: Any) -> None:
-    names = [s["name"] for s in says("sweep_list", "sweep", "list")]
+    names = [s["name"] for s in says("sweep list", "sweep", "list")]
     assert {"offline-evolve", "online-evolve"} <= set(names)
     assert names == sorted(path.stem for path in FOLDER.glob("*.yaml"))
     assert "maximize win_rate, minimize rollouts" in call("sweep", "list").stdout

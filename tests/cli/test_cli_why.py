@@ -88,3 +88,13 @@ def test_each_stage_has_one_line_of_80_columns(call: Any, monkeypatch: pytest.Mo
     said = [line.rstrip() for line in call("why", "table4/eva-a_min").stdout.splitlines()]
     assert "1 · prompts            missing   shared: dpo-1, eva-uniform, 6 more" in said
     assert "2 · select             missing   select: metric a_min instead of uniform" in said
+
+
+def test_a_row_of_a_table_of_ones_own_is_named_by_the_file(
+    call: Any, says: Any, mine: Path
+) -> None:
+    explained = says("why", "why", f"{mine}/dpo-1")
+    assert (explained["table"], explained["row"]) == ("mine", "dpo-1")
+    refused = call("why", str(mine))
+    assert refused.exit_code == 2
+    assert f"`{mine}` is no row of a table; write `table4/ROW`" in refused.stderr

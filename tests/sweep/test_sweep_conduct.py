@@ -1,11 +1,7 @@
-"""A whole sweep with real processes: the same numbers, whoever computes them and who is killed."""
+"""A whole sweep with real processes."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,12 +21,6 @@ SWEEP = toy(
     recipe={"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"evolved_share": 0.6}},
 )
 NO_MLFLOW = "sqlite:////dev/null/mlflow.db"
-CONDUCT = """
-import sys
-from pathlib import Path
-from test_sweep_conduct import SWEEP, conducted
-conducted(SWEEP, Path(sys.argv[1]), jobs=2)
-"""
 
 
 def conducted(sweep: Sweep, work_dir: Path, jobs: int) -> tuple[SweepReport, list[str], list[str]]:
@@ -51,23 +41,15 @@ def _no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NO_MLFLOW)
 
 
-def test_a_sweep_whose_command_was_killed_ends_with_the_numbers_of_one_left_alone(
-    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_whole_sweep_ends_with_the_numbers_known_by_hand_and_again_computes_nothing(
+    work_dir: Path,
 ) -> None:
-    """The command is killed in its first two trials, which the next one does again.
+    """Values are 10 x share + 0.5. What kills do to a sweep is among the faults.
 
-    Values are 10 x share + 0.5. On the benchmarks the winner's skill is 8 plus its seed and the
-    base recipe's 6 plus it, so the gain is 2.
+    On the benchmarks the winner's skill is 8 plus its seed and the base recipe's 6 plus it, so the
+    gain is 2.
     """
-    monkeypatch.setenv("TOY_KILLS_ONCE", str(work_dir.parent / "killed"))
-    here = Path(__file__).resolve().parent
-    killed = subprocess.run(
-        [sys.executable, "-c", CONDUCT, str(work_dir)],
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])},
-    )
-    assert killed.returncode == -signal.SIGKILL
-    report, said, _ = conducted(SWEEP, work_dir, jobs=1)
+    report, _, _ = conducted(SWEEP, work_dir, jobs=1)
     expected = {share: {"win_rate": pytest.approx(10 * share + 0.5)} for share in (0.2, 0.4, 0.8)}
     assert values(report) == expected
     assert len(report.trials) == report.counted == 3

@@ -8,8 +8,6 @@ seed. The judge scores four validation prompts with the skill, less or more by o
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.errors import HarnessError
 from harness.pipeline.factory import KINDS
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan, RunOutcome, Stage, StageContext, Store
@@ -107,7 +104,6 @@ def compute(store: Store, stage: Stage) -> None:
 
 
 def stage(ctx: StageContext) -> None:
-    _fail_or_die(ctx)
     _write(ctx, _skill(ctx))
 
 
@@ -117,7 +113,6 @@ def prompts_stage(ctx: StageContext) -> None:
 
 
 def mix_stage(ctx: StageContext) -> None:
-    _fail_or_die(ctx)
     _write(ctx, {**_skill(ctx), "share": float(ctx.settings["evolved_share"])})  # type: ignore[arg-type]
 
 
@@ -160,15 +155,3 @@ def _skill(ctx: StageContext) -> dict[str, float]:
 
 def _write(ctx: StageContext, skill: Mapping[str, float]) -> None:
     (ctx.output / "skill.json").write_text(json.dumps(dict(skill)))
-
-
-def _fail_or_die(ctx: StageContext) -> None:
-    """Fail where the toy is told to, or kill the process that ordered the stage, once."""
-    share = str(ctx.settings.get("evolved_share"))
-    if share == os.environ.get("TOY_FAILS_AT"):
-        raise HarnessError("the toy is broken: mend it")
-    marker = os.environ.get("TOY_KILLS_ONCE")
-    if marker and "evolved_share" in ctx.settings and not Path(marker).exists():
-        Path(marker).touch()
-        os.kill(os.getppid(), signal.SIGKILL)
-        signal.pause()

@@ -7,19 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 DATABASE = "mlflow.db"
 
 
-class CreatedAtOnce(NamedTuple):
-    """What became of two processes that created one database."""
-
-    folder: Path
-    exit_codes: list[int]
-    said: list[str]
+CreatedAtOnce = tuple[Path, list[int], list[str]]
+"""The folder of a database that two processes created, their exit codes, and what they said."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +34,13 @@ def created_at_once(tmp_path_factory: pytest.TempPathFactory) -> CreatedAtOnce:
     command = [sys.executable, "-c", code, str(folder)]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[1] for process in started]
-    return CreatedAtOnce(folder, [process.returncode for process in started], said)
+    return folder, [process.returncode for process in started], said
 
 
 @pytest.fixture(scope="session")
 def empty_database(created_at_once: CreatedAtOnce) -> Path:
     """Return an empty database: creating one takes seconds, copying it does not."""
-    return created_at_once.folder / DATABASE
+    return created_at_once[0] / DATABASE
 
 
 @pytest.fixture

@@ -63,10 +63,6 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
     assert record.tags["replies"] == str(path.parent / "replies.json")
 
 
-def test_the_benchmark_s_own_judge_fills_its_column(tmp_path: Path) -> None:
-    assert "average" in record_of(kept(tmp_path, "gpt-4")).scores
-
-
 def test_what_is_evaluated_again_keeps_its_time_and_other_data_are_another_run(
     tmp_path: Path,
 ) -> None:

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toy_identities import PROVENANCE, ToyWorld
-from toy_table import contents, toy_tracker
+from toy_identities import ToyWorld
+from toy_table import contents, toy_tracker, write
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.runtime import Stage, StageFinished, StageProgress, Store
-from harness.runtime.stage import PROGRESS, append_point
+from harness.runtime import Plan, Stage, StageFinished, StageProgress, Store
 from harness.tracking import TableState
 
 NewWorkDir = Callable[[str], Path]
@@ -35,20 +34,10 @@ RUNS = planned()
 FIRST, SECOND = RUNS.runs["rloo-eva-2x", 0].training
 
 
-def points(stage: Stage) -> list[tuple[int, dict[str, float]]]:
-    """Three points of a segment, at the run's steps."""
-    first = stage.settings["first_step"]
-    assert isinstance(first, int)
-    return [(first + i, {"reward": (first + i) / 8}) for i in range(3)]
-
-
-def write(store: Store, stage: Stage) -> None:
-    for needed in stage.inputs.values():
-        if store.status(needed.fingerprint) != "done":
-            write(store, needed)
-    with store.writing(stage, PROVENANCE) as output:
-        for step, metrics in points(stage) if stage.kind == "online" else []:
-            append_point(output / PROGRESS, step, metrics)
+def write_all(store: Store, target: Stage) -> None:
+    """Store a stage and all that it needs."""
+    for stage in Plan([target]).pending(store):
+        write(store, stage)
 
 
 def curve(work_dir: Path) -> list[int]:
@@ -61,7 +50,7 @@ def test_segments_are_one_curve_over_the_steps_of_the_run(
     tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
-    write(store, SECOND)
+    write_all(store, SECOND)
     toy_tracker(work_dir, store).sync([TableState(RUNS)])
     first, second = (stage.settings["first_step"] for stage in (FIRST, SECOND))
     assert (first, second) == (1, 51)
@@ -74,11 +63,11 @@ def test_live_points_of_a_segment_that_was_killed_go_away_when_it_goes_on(
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
     tracker = toy_tracker(work_dir, store, flush_s=0.0)
     tracker.start([RUNS])
-    write(store, FIRST)
+    write_all(store, FIRST)
     tracker.observe(StageFinished(FIRST, 0.0))
     tracker.observe(StageProgress(SECOND, 60, {"reward": 0.5}))
     tracker.close(timeout_s=60)
     assert curve(work_dir) == [1, 2, 3, 60]
-    write(store, SECOND)
+    write_all(store, SECOND)
     toy_tracker(work_dir, store).sync([TableState(RUNS)])
     assert curve(work_dir) == [1, 2, 3, 51, 52, 53]

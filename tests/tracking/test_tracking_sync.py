@@ -43,19 +43,24 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
 
 
-def copy(store: Store, folder: Path) -> Store:
-    shutil.copytree(store.root, folder)
-    return Store(folder)
+@pytest.fixture
+def synced(store: Store, new_work_dir: NewWorkDir) -> Path:
+    """Return a work folder whose database holds the store."""
+    work = new_work_dir("synced")
+    assert toy_tracker(work, store).sync([STATE]) == {"created": 5}
+    return work
 
 
-def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> None:
+def experiment_ids(client: MlflowClient, *names: str) -> list[str]:
+    return [client.get_experiment_by_name(name).experiment_id for name in names]
+
+
+def test_a_run_says_all_about_itself(store: Store, synced: Path) -> None:
     """The score is the mean of s and s + 2, so s + 1; a point's time is start + step seconds.
 
     The eva run has two trainings of three steps; the first is the one of the run `dpo-h1`.
     """
-    work = new_work_dir("a")
-    assert toy_tracker(work, store).sync([STATE]) == {"created": 5}
-    found = contents(work)
+    found = contents(synced)
     assert set(found) == {
         "runs/micro | dpo-h1 · seed 0",
         "runs/micro | dpo-eva-a_min · seed 0",
@@ -93,13 +98,9 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     assert found["runs/micro | dpo-h1 · seed 0"]["tags"]["tables"] == "table4, table5"
 
 
-def test_the_first_view_is_our_gain_beside_the_papers(
-    store: Store, new_work_dir: NewWorkDir
-) -> None:
+def test_the_first_view_is_our_gain_beside_the_papers(synced: Path) -> None:
     """Rows in order, labeled as in the paper; no chart has raw values of two scales."""
-    work = new_work_dir("a")
-    toy_tracker(work, store).sync([STATE])
-    client = MlflowClient(default_uri(work))
+    client = MlflowClient(default_uri(synced))
     experiment = client.get_experiment_by_name("table4/micro")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     packed = experiment.tags["mlflow.sharedViewState.harness"].removeprefix("deflate;")
@@ -116,20 +117,16 @@ def test_the_first_view_is_our_gain_beside_the_papers(
     ordered = client.search_runs([experiment.experiment_id], order_by=["tags.`order` ASC"])
     names = [run.info.run_name for run in ordered]
     assert names == list(LABELS.values())
-    command = ui_command(work)
+    command = ui_command(synced)
     address = f"/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=harness"
     assert command.views["table4/micro"].startswith(address)
 
 
-def test_a_run_is_a_whole_run_of_mlflows(store: Store, new_work_dir: NewWorkDir) -> None:
+def test_a_run_is_a_whole_run_of_mlflows(synced: Path) -> None:
     """Source, user, commit, description, data, tables of judgments, and model."""
-    work = new_work_dir("a")
-    toy_tracker(work, store).sync([STATE])
-    client = MlflowClient(default_uri(work))
-    runs, rows = (
-        client.get_experiment_by_name(name).experiment_id for name in ("runs/micro", "table4/micro")
-    )
-    found = {run.info.run_name: run for run in client.search_runs([runs, rows])}
+    client = MlflowClient(default_uri(synced))
+    both = experiment_ids(client, "runs/micro", "table4/micro")
+    found = {run.info.run_name: run for run in client.search_runs(both)}
     run, row = found["dpo-eva-a_min · seed 0"], found[LABELS["eva-a_min"]]
     tags = run.data.tags
     assert tags["mlflow.source.git.commit"] == PROVENANCE["commit"]
@@ -140,7 +137,7 @@ def test_a_run_is_a_whole_run_of_mlflows(store: Store, new_work_dir: NewWorkDir)
     assert row.data.tags["verdict/ah_wr"] == "higher"
     table = "judgments/toy-1/arena_hard@dd.json"
     assert table in tags["mlflow.loggedArtifacts"]
-    path = client.download_artifacts(run.info.run_id, table, str(work))
+    path = client.download_artifacts(run.info.run_id, table, str(synced))
     assert {"prompt_id", "ah_wr"} <= set(json.loads(Path(path).read_text())["columns"])
     dataset = run.inputs.dataset_inputs[0].dataset
     assert json.loads(dataset.profile) == {"num_rows": 1}
@@ -155,11 +152,9 @@ def test_a_run_is_a_whole_run_of_mlflows(store: Store, new_work_dir: NewWorkDir)
 
 
 def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
-    store: Store, new_work_dir: NewWorkDir
+    synced: Path,
 ) -> None:
-    work = new_work_dir("a")
-    toy_tracker(work, store).sync([STATE])
-    row = contents(work)[f"table4/micro | {LABELS['eva-a_min']}"]
+    row = contents(synced)[f"table4/micro | {LABELS['eva-a_min']}"]
     latest = {name: float(points[-1][2]) for name, points in row["metrics"].items()}
     costs = {name: latest.pop(name) for name in list(latest) if name.startswith("cost/")}
     assert costs.keys() == {"cost/wall_s", "cost/cpu_s"}
@@ -183,13 +178,11 @@ def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
 
 
 def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
-    store: Store, new_work_dir: NewWorkDir
+    store: Store, synced: Path, new_work_dir: NewWorkDir
 ) -> None:
-    first, second = new_work_dir("a"), new_work_dir("b")
-    toy_tracker(first, store).sync([STATE])
-    before = contents(first)
-    assert toy_tracker(first, store).sync([STATE]) == {"unchanged": 5}
-    assert contents(first) == before
+    before, second = contents(synced), new_work_dir("b")
+    assert toy_tracker(synced, store).sync([STATE]) == {"unchanged": 5}
+    assert contents(synced) == before
     toy_tracker(second, store).sync([STATE])
     assert contents(second) == before
 
@@ -219,11 +212,10 @@ def test_a_store_synced_as_it_grows_ends_like_one_synced_once(
 
 
 def test_numbers_that_have_changed_replace_the_row_and_leave_no_trace(
-    store: Store, new_work_dir: NewWorkDir
+    store: Store, synced: Path, new_work_dir: NewWorkDir
 ) -> None:
     """A cell changes its value, and then lacks a seed: the first metric must not stay."""
-    changed, direct = new_work_dir("a"), new_work_dir("b")
-    toy_tracker(changed, store).sync([STATE])
+    changed, direct = synced, new_work_dir("b")
     partial = dict.fromkeys(("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high"))
     for state in (toy_state(RUNS, mean=55.0), toy_state(RUNS, state="partial", **partial)):
         assert toy_tracker(changed, store).sync([state]) == {
@@ -236,30 +228,24 @@ def test_numbers_that_have_changed_replace_the_row_and_leave_no_trace(
     assert not [name for name in left if name.startswith(("ours/", "gain/"))]
 
 
-def test_what_others_did_to_the_server_is_put_right(
-    store: Store, tmp_path: Path, new_work_dir: NewWorkDir
-) -> None:
+def test_what_others_did_to_the_server_is_put_right(store: Store, synced: Path) -> None:
     """A second copy of a run, a deleted run, and an experiment deleted as a whole."""
-    work = new_work_dir("a")
-    toy_tracker(work, store).sync([STATE])
-    before = contents(work)
-    client = MlflowClient(default_uri(work))
-    runs, rows = (
-        client.get_experiment_by_name(name).experiment_id for name in ("runs/micro", "table4/micro")
-    )
+    before = contents(synced)
+    client = MlflowClient(default_uri(synced))
+    runs, rows = experiment_ids(client, "runs/micro", "table4/micro")
     some, other = client.search_runs([runs])[:2]
     client.create_run(runs, some.info.start_time + 1, {"harness.id": some.data.tags["harness.id"]})
     client.delete_run(other.info.run_id)
     client.delete_experiment(rows)
-    counts = toy_tracker(work, store).sync([STATE])
+    counts = toy_tracker(synced, store).sync([STATE])
     assert counts["created"] >= 1
-    assert contents(work) == before
+    assert contents(synced) == before
 
 
 def test_a_broken_stage_is_named_and_not_projected(
     store: Store, tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
-    broken = copy(store, tmp_path / "broken")
+    broken = Store(shutil.copytree(store.root, tmp_path / "broken"))
     judge = RUNS.runs["dpo-h1", 0].judged["arena_hard"]
     (broken.path(judge.fingerprint) / "scores.parquet").write_bytes(b"cut off")
     with pytest.raises(StoreError, match=r"scores\.parquet has 7 bytes"):
@@ -287,7 +273,7 @@ def test_a_broken_database_is_one_sentence(store: Store, tmp_path: Path) -> None
 
 
 def test_an_unchanged_store_needs_no_mlflow(
-    store: Store, new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
+    store: Store, synced: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once synced, `finish` neither imports MLflow nor opens a stage.
 
@@ -295,24 +281,20 @@ def test_an_unchanged_store_needs_no_mlflow(
     """
     code = "import harness.tracking, sys; sys.exit('mlflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-    work = new_work_dir("a")
-    toy_tracker(work, store).sync([STATE])
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "mlflow", None)  # importing it now raises
         patched.setattr(Store, "open", None)
         patched.setattr(Mlflow, "writing", None)
-        toy_tracker(work, store).finish(lambda: [STATE])
-    (work / "mlflow.db").unlink()
-    toy_tracker(work, store).finish(lambda: [STATE])
-    assert len(contents(work)) == 5
+        toy_tracker(synced, store).finish(lambda: [STATE])
+    (synced / "mlflow.db").unlink()
+    toy_tracker(synced, store).finish(lambda: [STATE])
+    assert len(contents(synced)) == 5
 
 
 def test_nothing_of_a_copied_work_folder_is_written_to_the_original(
-    store: Store, tmp_path: Path, new_work_dir: NewWorkDir
+    store: Store, synced: Path, tmp_path: Path
 ) -> None:
     """MLflow keeps absolute addresses of artifacts."""
-    work, copied = new_work_dir("original"), tmp_path / "copied"
-    toy_tracker(work, store).sync([STATE])
-    shutil.copytree(work, copied)
+    copied = shutil.copytree(synced, tmp_path / "copied")
     with pytest.raises(TrackingError, match=r"made in another folder.*: delete it"):
         toy_tracker(copied, store).sync([toy_state(RUNS, gain=2.5)])

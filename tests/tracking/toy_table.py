@@ -50,6 +50,13 @@ def losses(stage: Stage) -> list[float]:
     return [0.5 + stage.seed / 2**32, 0.25, float("nan")]
 
 
+def online_steps(stage: Stage) -> list[int]:
+    """Return the first three steps of a segment, counted over the whole run."""
+    first = stage.settings["first_step"]
+    assert isinstance(first, int)
+    return [first, first + 1, first + 2]
+
+
 def score(stage: Stage, column: str) -> float:
     """Return the toy score of a judged column: two prompts, this and 2 more, mean this plus 1."""
     return float(stage.seed % 40) + len(column)
@@ -61,6 +68,9 @@ def write(store: Store, stage: Stage) -> None:
             for step, loss in enumerate(losses(stage), start=1):
                 metrics = {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0}
                 append_point(output / PROGRESS, step, metrics)
+        elif stage.kind == "online":
+            for step in online_steps(stage):
+                append_point(output / PROGRESS, step, {"reward": step / 8})
         elif stage.kind == "judge":
             named = str(stage.settings["benchmark"])
             columns = ("ah_wr", "ah_len") if "arena" in named else ("mt_avg",)
